@@ -1,0 +1,1 @@
+"""Coterie: learning among devices whose owners know and trust each other."""

@@ -1,0 +1,1 @@
+"""The papers' experiments, run on the services' own domain code."""

@@ -1,0 +1,1 @@
+"""Aggregation server: tasks, rounds, models, letters."""

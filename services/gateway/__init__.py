@@ -1,0 +1,1 @@
+"""The REST edge for devices, publishers and admins."""

@@ -1,0 +1,112 @@
+"""Every solver on a JSON file, without a platform: `python -m services.<name> what-if <solver> < in.json`.
+
+A solver is a module `services/<name>/whatif/<solver>.py` with two names: `Input`, a subclass of this module's `Input`
+whose fields are the contract's keys with the spec's defaults, and `solve(input) -> dict`. The same two serve the
+command line (`run`) and the RPC (`answer`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Annotated, Any, TextIO
+
+import numpy as np
+from pydantic import AllowInfNan, BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from services.kit.errors import CoterieError, InvalidInput, NotFound
+
+
+class UnknownSolver(NotFound):
+    """No what-if solver has that name."""
+
+
+class NotJson(InvalidInput):
+    """Standard input, or the request body, is not a JSON object."""
+
+
+class Input(BaseModel):
+    """Base of every solver's input: unknown keys are errors, numbers are finite unless typed `Number`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def _read_infinity(value: object) -> object:
+    return math.inf if value == "inf" else value
+
+
+Number = Annotated[float, BeforeValidator(_read_infinity), AllowInfNan(True)]
+"""A float that may be the string "inf"."""
+
+
+def answer(modules: Mapping[str, str], solver: str, text: str) -> str:
+    """The JSON answer of `solver` (a key of `modules`: solver name → module path) to the JSON object `text`."""
+    if solver not in modules:
+        raise UnknownSolver(f"no what-if solver {solver!r}; choose one of: {', '.join(sorted(modules))}")
+    module = import_module(modules[solver])
+    try:
+        document = json.loads(text, parse_constant=_refuse_constant)
+    except ValueError as error:
+        raise NotJson(f"the input is not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise NotJson(f"the input must be a JSON object, not {type(document).__name__}")
+    try:
+        parsed = module.Input.model_validate(document)
+        result: dict[str, Any] = module.solve(parsed)
+    except ValidationError as error:
+        raise InvalidInput(_describe(error)) from error
+    return json.dumps(plain(result), allow_nan=False)
+
+
+def run(modules: Mapping[str, str], argv: Sequence[str], stdin: TextIO, stdout: TextIO) -> int:
+    """Answers on standard output; 0, or 2 with `{"error": {"reason", "message"}}` on bad input."""
+    try:
+        if len(argv) != 1 or argv[0] in ("-h", "--help"):
+            raise UnknownSolver(
+                f"usage: what-if SOLVER < in.json > out.json; SOLVER is one of: {', '.join(sorted(modules))}"
+            )
+        text = answer(modules, argv[0], stdin.read())
+    except CoterieError as error:
+        text, status = json.dumps({"error": {"reason": error.reason, "message": error.message}}), 2
+    except ValueError as error:  # a domain precondition, or bytes that are not UTF-8
+        text, status = json.dumps({"error": {"reason": InvalidInput.reason, "message": str(error)}}), 2
+    else:
+        status = 0
+    stdout.write(text + "\n")
+    return status
+
+
+def main(modules: Mapping[str, str], argv: Sequence[str]) -> int:
+    """`run` on this process's own streams."""
+    return run(modules, argv, sys.stdin, sys.stdout)
+
+
+def plain(value: Any) -> Any:
+    """`value` with numpy turned into Python, infinities into "inf" or "-inf" and NaN into "nan"."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
+    return value
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f'{name} is not JSON; write infinity as the string "inf"')
+
+
+def _describe(error: ValidationError) -> str:
+    """One line per problem: where, what, and what was received."""
+    lines = []
+    for item in error.errors()[:5]:
+        where = ".".join(str(part) for part in item["loc"]) or "input"
+        lines.append(f"{where}: {item['msg']} (got {str(item['input'])[:60]})")
+    return "; ".join(lines)

@@ -1,0 +1,1 @@
+"""Pricing engine: prices, budgets, accounts, payments."""

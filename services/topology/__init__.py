@@ -1,0 +1,1 @@
+"""Topology planner: clusters, meshes, schedules."""

@@ -1,0 +1,1 @@
+"""What-if solvers of this service: one module per solver, each with `Input` and `solve`."""

@@ -1,0 +1,1 @@
+"""Trust registry: owners, devices, relations, interactions, trust scores."""

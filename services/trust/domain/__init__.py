@@ -1,0 +1,1 @@
+"""Pure algorithms: no I/O, no clock, no global randomness."""
