@@ -1,0 +1,103 @@
+"""Which of K models a device belongs to, decided on the device from its own data. [DPVD]
+
+A device scores model k by its loss and by whether its descent direction agrees with the model's last move:
+
+    S_k = cos(−∇L(w_k), w_k(t) − w_k(t−1)),      identity = argmax_k  λ S_k − (1 − λ) L_k
+
+S_k is 0 where either vector is 0, so in the first round the loss alone decides. Unlike [DPVD] as summarised, the
+sign is that of *descent*: with the gradient's own sign the rule prefers the models a device would undo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+
+TIE = 1e-12
+"""Scores closer than this, relative to the terms they are made of, are equal; the lowest model number wins."""
+
+
+def alignment(gradient: ArrayLike, move: ArrayLike) -> float:
+    """S = cos(−gradient, move) in [−1, 1]; 0 if either vector is 0.
+
+    gradient: ∇L(w_k) on this device's data.  move: w_k(t) − w_k(t−1), same shape.
+    """
+    descent, step = -np.ravel(np.asarray(gradient, dtype=float)), np.ravel(np.asarray(move, dtype=float))
+    if descent.shape != step.shape:
+        raise ValueError(f"a gradient of {descent.size} numbers cannot be compared with a move of {step.size}")
+    if not (np.isfinite(descent).all() and np.isfinite(step).all()):
+        raise ValueError("the gradient or the move holds NaN or infinity; check the device's data and the model")
+    # Dividing by the largest entry first keeps the squares from overflowing or vanishing.
+    sizes = np.abs(descent).max(initial=0.0), np.abs(step).max(initial=0.0)
+    if sizes[0] == 0 or sizes[1] == 0:
+        return 0.0
+    descent, step = descent / sizes[0], step / sizes[1]
+    cosine = float(descent @ step) / float(np.linalg.norm(descent) * np.linalg.norm(step))
+    return min(1.0, max(-1.0, cosine))
+
+
+def scores(loss: ArrayLike, similarity: ArrayLike | None, weight: float, *, relative_loss: bool = False) -> Floats:
+    """λ S − (1 − λ) L for each device and model.
+
+    loss: L, shape (..., K), +inf for a model that cannot be evaluated.  similarity: S in [−1, 1], same shape; None in
+    the first round.  weight: λ in [0, 1].  relative_loss: divide each device's losses by their mean first, which makes
+    λ mean the same whatever the loss's unit.
+    """
+    losses, cosines = _checked(loss, similarity, weight)
+    if relative_loss:
+        mean = np.mean(losses, axis=-1, keepdims=True, where=np.isfinite(losses)) if losses.size else losses
+        losses = losses / np.where(np.isfinite(mean) & (mean > 0), mean, 1.0)
+    # λ = 1 ignores the loss altogether, even an infinite one.
+    penalty = (1.0 - weight) * losses if weight < 1 else np.zeros_like(losses)
+    return weight * cosines - penalty
+
+
+def choose(
+    loss: ArrayLike, similarity: ArrayLike | None, weight: float, *, relative_loss: bool = False
+) -> NDArray[np.int64]:
+    """The model of each device: argmax_k λ S − (1 − λ) L, ties to the lowest k. Shapes as in `scores`."""
+    value = scores(loss, similarity, weight, relative_loss=relative_loss)
+    if value.shape[-1] == 0:
+        raise ValueError("there is no model to choose from; give at least one loss per device")
+    best = value.max(axis=-1, keepdims=True, initial=-np.inf)
+    scale = 1.0 + np.abs(np.where(np.isfinite(best), best, 0.0))
+    close = (value >= best - TIE * scale) | (value == best)
+    first: NDArray[np.int64] = np.argmax(close, axis=-1).astype(np.int64)
+    return first
+
+
+def likely_models(history: Sequence[int], models: int, *, settle_after: int = 3) -> tuple[int, ...]:
+    """The models a device still needs to download, given its past identities (oldest first).
+
+    Until its last `settle_after` choices agree a device compares all `models`; afterwards it keeps the settled model
+    and the one it chose most recently before that, so that a wrong settlement can still be undone.
+    """
+    if models < 1:
+        raise ValueError(f"{models} models; a multi-task device needs at least one")
+    if any(not 0 <= k < models for k in history):
+        raise ValueError(f"the identity history {list(history)} names a model outside 0..{models - 1}")
+    recent = list(history[-settle_after:])
+    if len(recent) < settle_after or len(set(recent)) > 1:
+        return tuple(range(models))
+    before = [k for k in history if k != recent[0]]
+    return tuple(sorted({recent[0], *before[-1:]}))
+
+
+def _checked(loss: ArrayLike, similarity: ArrayLike | None, weight: float) -> tuple[Floats, Floats]:
+    losses = np.asarray(loss, dtype=float)
+    cosines = np.zeros_like(losses) if similarity is None else np.asarray(similarity, dtype=float)
+    if losses.ndim == 0:
+        raise ValueError("loss must be a list with one number per model")
+    if losses.shape != cosines.shape:
+        raise ValueError(f"loss has shape {losses.shape} and similarity {cosines.shape}; they must match")
+    if np.isnan(losses).any() or np.isneginf(losses).any():
+        raise ValueError("a loss is NaN or -inf; a model without a usable loss counts as +inf")
+    if np.isnan(cosines).any() or (np.abs(cosines) > 1 + 1e-9).any():
+        raise ValueError("a similarity lies outside [-1, 1]; it is a cosine")
+    if not 0 <= weight <= 1:
+        raise ValueError(f"weight is {weight}; give λ in [0, 1]")
+    return losses, cosines
