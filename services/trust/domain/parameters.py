@@ -1,0 +1,56 @@
+"""The numbers trust depends on, in one place. [SCFL] "Social-Aware Clustered Federated Learning", §III-B.
+
+Only ω = 0.8 has a published value. The rest are the platform's own choices; `NEUTRAL` leaves each of them out of the
+formula and is what a what-if question gets for the keys it does not give.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from services.kit.errors import InvalidInput
+
+DAY_SECONDS = 86_400.0
+
+
+class InvalidTrustParameters(InvalidInput):
+    """A trust parameter outside its range."""
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise InvalidTrustParameters(message)
+
+
+@dataclass(frozen=True, slots=True)
+class TrustParameters:
+    """Parameters of direct and combined trust.
+
+    decay_rate: ξ ≥ 0, per second. Default: evidence halves in 30 days, so that a device silent for a season has to earn
+        its place again while a week's holiday costs 15 %.
+    penalty: ν > 0, weight of a bad interaction against a good one. Default 2: trust is lost faster than it is won, and
+        a pair is positive only while more than two thirds of its recent history is good.
+    full_duration_seconds: D > 0, an interaction this long counts fully, a shorter one in proportion. Default 60 s.
+    direct_weight: ω in [0, 1], share of direct trust in the combined one. Default 0.8 [SCFL] §VI.
+
+    Stored evidence (`evidence.py`) depends on ξ and D, which must stay fixed or be followed by a replay of the
+    history; ν and ω may change at any time.
+    """
+
+    decay_rate: float = math.log(2.0) / (30.0 * DAY_SECONDS)
+    penalty: float = 2.0
+    full_duration_seconds: float = 60.0
+    direct_weight: float = 0.8
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.decay_rate < math.inf, f"decay_rate must be finite and ≥ 0, not {self.decay_rate}")
+        _require(0 < self.penalty < math.inf, f"penalty must be finite and > 0, not {self.penalty}")
+        full = self.full_duration_seconds
+        _require(0 < full < math.inf, f"full_duration_seconds must be finite and > 0, not {full}")
+        _require(0 <= self.direct_weight <= 1, f"direct_weight must lie in [0, 1], not {self.direct_weight}")
+
+
+NEUTRAL = TrustParameters(decay_rate=0.0, penalty=1.0, full_duration_seconds=1.0)
+"""No decay (ξ = 0), bad weighs as good (ν = 1), D = 1, the one threshold for which eq (1) as printed is consistent
+(spec A1); ω = 0.8."""
