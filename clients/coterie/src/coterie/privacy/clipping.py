@@ -1,0 +1,189 @@
+"""Bounding what one device or one example can change, without which no noise protects anything.
+
+Device-level privacy clips the whole update once (`clip_update`, `clip_vector`); example-level privacy clips every
+example's gradient before they are summed (`clipped_gradients`, which needs torch).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import norm as blas_norm
+
+from coterie.privacy.preconditions import check_positive
+
+if TYPE_CHECKING:
+    import torch
+
+FloatArray: TypeAlias = NDArray[np.floating[Any]]
+Norm: TypeAlias = Literal["l1", "l2"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClippedUpdate:
+    """An update whose norm is within the bound, with the norm it had and the factor that was applied (≤ 1)."""
+
+    tensors: dict[str, FloatArray]
+    norm_before: float
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClippedGradients:
+    """Sum of per-example gradients, each clipped, by parameter name; `norms` are those before clipping."""
+
+    total: dict[str, torch.Tensor]
+    norms: torch.Tensor
+
+
+def update_norm(tensors: Mapping[str, FloatArray], norm: Norm = "l2") -> float:
+    """L1 or L2 norm of all entries of all tensors together, computed in double precision."""
+    parts = [_norm(np.ravel(tensor), norm) for tensor in tensors.values()]
+    return math.fsum(parts) if norm == "l1" else _norm(np.array(parts), "l2")
+
+
+def clip_update(tensors: Mapping[str, FloatArray], bound: float, norm: Norm = "l2") -> ClippedUpdate:
+    """Scale the whole update down to `norm` ≤ bound; an update already within is returned unchanged.
+
+    Types are kept. The factor leaves room for their rounding, so that the bound holds exactly and clipping twice
+    changes nothing. Whole-number tensors and values that are not finite are refused.
+    """
+    check_positive("clip bound", bound)
+    for name, tensor in tensors.items():
+        if not np.issubdtype(tensor.dtype, np.floating):
+            raise ValueError(f"tensor {name!r} holds {tensor.dtype}, not floats; leave it out of the update")
+        if not bool(np.isfinite(tensor).all()):
+            raise ValueError(f"tensor {name!r} holds values that are not finite; lower the learning rate and retrain")
+    before = update_norm(tensors, norm)
+    if before <= bound:
+        return ClippedUpdate(dict(tensors), before, 1.0)
+    rounding = max(float(np.finfo(tensor.dtype).eps) for tensor in tensors.values())
+    factor = bound / before * (1.0 - 4.0 * rounding)
+    scaled = {name: (tensor.astype(np.float64) * factor).astype(tensor.dtype) for name, tensor in tensors.items()}
+    return ClippedUpdate(scaled, before, factor)
+
+
+def clip_vector(vector: FloatArray, bound: float, norm: Norm = "l2") -> FloatArray:
+    """`clip_update` of one array."""
+    return clip_update({"vector": vector}, bound, norm).tensors["vector"]
+
+
+def clipped_gradients(
+    model: torch.nn.Module,
+    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    inputs: torch.Tensor,
+    targets: torch.Tensor,
+    bound: float,
+    *,
+    method: Literal["vectorised", "loop"] = "vectorised",
+    chunk_size: int = 256,
+) -> ClippedGradients:
+    """Sum over examples of their gradients, each scaled to an L2 norm of at most `bound`.
+
+    `loss` takes a batch of outputs and targets and returns their mean; it is called with batches of one. The
+    "vectorised" method maps over at most `chunk_size` examples at once, which costs that many copies of the
+    parameters; "loop" takes one at a time, for models that cannot be mapped. Both give the same sum.
+    Models with batch normalisation are refused: it mixes examples, so clipping would not bound any one of them.
+    """
+    check_positive("clip bound", bound)
+    if len(inputs) != len(targets):
+        raise ValueError(f"got {len(inputs)} inputs but {len(targets)} targets; give one target per example")
+    _refuse_batch_normalisation(model)
+    parameters = {name: value.detach() for name, value in model.named_parameters() if value.requires_grad}
+    if method == "loop":
+        return _by_loop(model, loss, inputs, targets, bound, parameters)
+    return _by_map(model, loss, inputs, targets, bound, parameters, chunk_size)
+
+
+def _by_map(
+    model: torch.nn.Module,
+    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    inputs: torch.Tensor,
+    targets: torch.Tensor,
+    bound: float,
+    parameters: dict[str, torch.Tensor],
+    chunk_size: int,
+) -> ClippedGradients:
+    import torch
+
+    gradient = torch.func.vmap(torch.func.grad(_loss_of_one(model, loss)), in_dims=(None, 0, 0), randomness="different")
+    total = {name: torch.zeros_like(value) for name, value in parameters.items()}
+    norms = [torch.zeros(0)]
+    for start in range(0, len(inputs), chunk_size):
+        chunk = slice(start, start + chunk_size)
+        gradients = gradient(parameters, inputs[chunk], targets[chunk])
+        flat = torch.cat([value.flatten(1) for value in gradients.values()], dim=1)
+        norm = torch.linalg.vector_norm(flat, dim=1)
+        factors = _factors(norm, bound)
+        for name, value in gradients.items():
+            total[name] += torch.einsum("e,e...->...", factors, value)
+        norms.append(norm.cpu())
+    return ClippedGradients(total, torch.cat(norms))
+
+
+def _by_loop(
+    model: torch.nn.Module,
+    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    inputs: torch.Tensor,
+    targets: torch.Tensor,
+    bound: float,
+    parameters: dict[str, torch.Tensor],
+) -> ClippedGradients:
+    import torch
+
+    total = {name: torch.zeros_like(value) for name, value in parameters.items()}
+    norms = torch.zeros(len(inputs))
+    wanted = [value for value in model.parameters() if value.requires_grad]
+    for example in range(len(inputs)):
+        value = loss(model(inputs[example : example + 1]), targets[example : example + 1])
+        gradients = torch.autograd.grad(value, wanted, allow_unused=True, materialize_grads=True)
+        norm = torch.linalg.vector_norm(torch.cat([gradient.flatten() for gradient in gradients]))
+        norms[example] = norm
+        for name, gradient in zip(parameters, gradients, strict=True):
+            total[name] += gradient * _factors(norm, bound)
+    return ClippedGradients(total, norms)
+
+
+def _loss_of_one(
+    model: torch.nn.Module, loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+) -> Callable[[dict[str, torch.Tensor], torch.Tensor, torch.Tensor], torch.Tensor]:
+    import torch
+
+    fixed = {name: value.detach() for name, value in model.named_parameters() if not value.requires_grad}
+    fixed |= dict(model.named_buffers())
+
+    def of_one(parameters: dict[str, torch.Tensor], example: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        output = torch.func.functional_call(model, (fixed, parameters), (example.unsqueeze(0),))
+        return loss(output, target.unsqueeze(0))
+
+    return of_one
+
+
+def _factors(norms: torch.Tensor, bound: float) -> torch.Tensor:
+    if not bool(norms.isfinite().all()):
+        raise ValueError("an example's gradient is not finite; lower the learning rate or normalise the inputs")
+    return (bound / norms.clamp_min(bound)).to(norms.dtype)
+
+
+def _refuse_batch_normalisation(model: torch.nn.Module) -> None:
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    for name, module in model.named_modules():
+        if isinstance(module, _BatchNorm):
+            raise ValueError(
+                f"module {name or 'model'!r} is a {type(module).__name__}, which mixes examples; "
+                "use GroupNorm or LayerNorm for example-level privacy"
+            )
+
+
+def _norm(vector: FloatArray, norm: Norm) -> float:
+    if vector.size == 0:
+        return 0.0
+    if norm == "l1":
+        return float(np.abs(vector.astype(np.float64)).sum())
+    return float(blas_norm(vector.astype(np.float64), check_finite=False))

@@ -1,0 +1,79 @@
+"""Laplace noise, subsampling amplification and the device's source of randomness."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.privacy.laplace import laplace_epsilon, laplace_noise, laplace_scale
+from coterie.privacy.randomness import fresh_generator
+from coterie.privacy.subsampling import amplify, before_sampling
+
+EPSILONS = st.floats(-6.0, 3.0).map(lambda x: 10.0**x)
+RATES = st.floats(1e-6, 0.999)
+
+
+def test_amplification_by_hand() -> None:
+    """[SCFL] eq (10) at ε = ln 3, λ = 1/2: ln(1 + ½·2) = ln 2; δ halves."""
+    amplified = amplify(math.log(3.0), 1e-6, 0.5)
+    assert amplified.epsilon == pytest.approx(math.log(2.0), rel=1e-15)
+    assert amplified.delta == 5e-7
+
+
+@given(EPSILONS, RATES)
+def test_sampling_always_helps(epsilon: float, rate: float) -> None:
+    """ε' ≤ ε, equality iff λ = 1."""
+    assert amplify(epsilon, 1e-6, rate).epsilon < epsilon
+    assert amplify(epsilon, 1e-6, 1.0) == (epsilon, 1e-6)
+
+
+@given(EPSILONS, RATES, st.floats(1.01, 5.0))
+def test_amplified_epsilon_rises_with_epsilon_and_with_the_rate(epsilon: float, rate: float, factor: float) -> None:
+    assert amplify(epsilon * factor, 0.0, rate).epsilon > amplify(epsilon, 0.0, rate).epsilon
+    assert amplify(epsilon, 0.0, min(1.0, rate * factor)).epsilon > amplify(epsilon, 0.0, rate).epsilon
+
+
+@given(EPSILONS, RATES)
+def test_amplification_can_be_undone(epsilon: float, rate: float) -> None:
+    back = before_sampling(*amplify(epsilon, 1e-9, rate), rate)
+    assert back.epsilon == pytest.approx(epsilon, rel=1e-6)
+    assert back.delta == pytest.approx(1e-9)
+
+
+def test_a_thousand_does_not_overflow() -> None:
+    assert amplify(1000.0, 0.0, 0.1).epsilon == pytest.approx(1000.0 + math.log(0.1))
+    assert amplify(math.inf, 0.0, 0.1).epsilon == math.inf
+
+
+@pytest.mark.parametrize("rate", [0.0, -0.1, 1.1, math.nan])
+def test_an_impossible_rate_is_refused(rate: float) -> None:
+    with pytest.raises(ValueError, match=f"got {rate}"):
+        amplify(1.0, 0.0, rate)
+
+
+@given(st.floats(1e-6, 1e6), EPSILONS)
+def test_laplace_scale_and_epsilon_are_inverse(sensitivity: float, epsilon: float) -> None:
+    assert laplace_epsilon(sensitivity, laplace_scale(sensitivity, epsilon)) == pytest.approx(epsilon)
+
+
+def test_laplace_noise_has_the_scale_asked_for() -> None:
+    """Mean absolute value is the scale, variance twice its square."""
+    noise = laplace_noise(200_000, 0.5, np.random.default_rng(3))
+    assert float(np.abs(noise).mean()) == pytest.approx(0.5, rel=0.01)
+    assert float(noise.var()) == pytest.approx(0.5, rel=0.02)
+
+
+def test_laplace_extremes() -> None:
+    assert laplace_scale(1.0, math.inf) == 0.0
+    assert laplace_epsilon(1.0, 0.0) == math.inf
+    with pytest.raises(ValueError, match="sends nothing"):
+        laplace_noise(3, math.inf, np.random.default_rng(3))
+    with pytest.raises(ValueError, match="epsilon must be positive, got 0"):
+        laplace_scale(1.0, 0.0)
+
+
+def test_fresh_generators_never_repeat() -> None:
+    draws = {fresh_generator().integers(2**63) for _ in range(50)}
+    assert len(draws) == 50

@@ -1,0 +1,79 @@
+"""Zero-concentrated privacy: the platform's noise law, its inverse, and both conversions to (ε, δ)."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.privacy import zcdp
+from coterie.privacy.gaussian import exact_epsilon
+
+RHOS = st.floats(-8.0, 4.0).map(lambda x: 10.0**x)
+DELTAS = st.floats(-15.0, -0.1).map(lambda x: 10.0**x)
+
+
+def test_the_platforms_law_by_hand() -> None:
+    """S = 1, D = 100, δ² = 0.0004: ρ = 2/(10⁴ · 4·10⁻⁴) = 0.5."""
+    assert zcdp.rho_of_variance(4e-4, 1.0, 100) == pytest.approx(0.5)
+    assert zcdp.variance_of_rho(0.5, 1.0, 100) == pytest.approx(4e-4)
+
+
+def test_the_simple_conversion_by_hand() -> None:
+    """ρ = 1/4, δ = e⁻⁴: ε = 1/4 + 2·√(1/4 · 4) = 2.25."""
+    assert zcdp.epsilon_of_rho(0.25, math.exp(-4.0)) == pytest.approx(2.25)
+
+
+@given(RHOS, st.floats(0.01, 100.0), st.integers(1, 10**6))
+def test_rho_survives_the_way_through_noise(rho: float, clip_norm: float, samples: int) -> None:
+    variance = zcdp.variance_of_rho(rho, clip_norm, samples)
+    assert zcdp.rho_of_variance(variance, clip_norm, samples) == pytest.approx(rho)
+    assert zcdp.rho_of_multiplier(zcdp.multiplier_of_rho(rho)) == pytest.approx(rho)
+    # The law is the Gaussian one at sensitivity 2S/D.
+    assert zcdp.multiplier_of_rho(rho) * 2.0 * clip_norm / samples == pytest.approx(math.sqrt(variance))
+
+
+@given(RHOS, DELTAS)
+def test_rho_survives_the_way_through_epsilon(rho: float, delta: float) -> None:
+    assert zcdp.rho_of_epsilon(zcdp.epsilon_of_rho(rho, delta), delta) == pytest.approx(rho, rel=1e-9)
+
+
+@given(RHOS, DELTAS)
+def test_the_tight_conversion_lies_between_the_exact_gaussian_and_the_simple_one(rho: float, delta: float) -> None:
+    """exact ε of the Gaussian with this ρ ≤ tight ε ≤ ρ + 2√(ρ ln 1/δ)."""
+    tight = zcdp.tight_epsilon_of_rho(rho, delta)
+    assert exact_epsilon(zcdp.multiplier_of_rho(rho), delta) <= tight * (1.0 + 1e-9) + 1e-15
+    assert tight <= zcdp.epsilon_of_rho(rho, delta)
+
+
+@pytest.mark.parametrize("rho", [1e-6, 1e-3, 0.1, 1.0, 30.0, 1e4])
+@pytest.mark.parametrize("delta", [1e-12, 1e-6, 1e-2, 0.5])
+def test_the_tight_conversion_is_the_minimum_over_a_fine_grid_of_orders(rho: float, delta: float) -> None:
+    excess = np.geomspace(1e-6, 1e9, 400_001)
+    order = 1.0 + excess
+    grid = rho * order + np.log(excess) - np.log(order) - (math.log(delta) + np.log(order)) / excess
+    assert zcdp.tight_epsilon_of_rho(rho, delta) == pytest.approx(max(0.0, float(grid.min())), rel=1e-6, abs=1e-9)
+
+
+@given(st.lists(RHOS, max_size=8), st.lists(RHOS, max_size=8))
+def test_composition_adds(first: list[float], second: list[float]) -> None:
+    assert zcdp.compose(first + second) == pytest.approx(zcdp.compose(first) + zcdp.compose(second))
+
+
+def test_extremes_have_names() -> None:
+    assert zcdp.variance_of_rho(0.0, 1.0, 5) == math.inf
+    assert zcdp.rho_of_variance(0.0, 1.0, 5) == math.inf
+    assert zcdp.rho_of_multiplier(0.0) == math.inf
+    assert zcdp.multiplier_of_rho(0.0) == math.inf
+    assert zcdp.tight_epsilon_of_rho(0.0, 1e-6) == zcdp.epsilon_of_rho(0.0, 1e-6) == 0.0
+    assert zcdp.rho_of_epsilon(math.inf, 1e-6) == math.inf
+
+
+def test_impossible_values_are_refused() -> None:
+    with pytest.raises(ValueError, match="got -1"):
+        zcdp.epsilon_of_rho(-1.0, 1e-6)
+    with pytest.raises(ValueError, match="at least one sample, got 0"):
+        zcdp.rho_of_variance(1.0, 1.0, 0)
+    with pytest.raises(ValueError, match="clip norm must be positive"):
+        zcdp.variance_of_rho(1.0, 0.0, 3)
