@@ -1,0 +1,447 @@
+"""The compiled inner loops of cluster formation: trust of a pair, head, qualities and payoffs of a possible cluster.
+[SCFL] eqs (9)-(20), spec §1.4, §2, §3.1.
+
+The loops read `Tables` (the game: never changes) and write `State` (the present partition). `coalition.py` builds the
+tables, `formation.py` decides who moves; nothing here knows about histories or turns.
+
+Trust between devices one hop apart is in the graph, two hops apart comes from merging two rows; farther pairs come from
+rows that the caller computes on demand. A loop that lacks such a row stops, names it in `tables.missing` and is
+called again.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+TOLERANCE = 1e-9
+"""Payoffs closer than this are equal (spec §0)."""
+TRUST_TOLERANCE = 1e-12
+_SUMS_ROUNDED_TO = 1e9
+
+_jit = numba.njit(cache=True, nogil=True)
+
+
+class Tables(NamedTuple):
+    """The game: social graph, far trust rows, noise curve and payoff constants."""
+
+    indptr: Integers
+    indices: Integers
+    closeness: Floats
+    component: Integers  # devices with different labels have trust 0
+    far_weight: float  # 1 − ω
+    rows: Floats  # cached rows of α, `slot[n]` is the row of device n or −1
+    slot: Integers
+    missing: Integers  # [device whose row is needed, or −1]
+    threshold: float  # α_th
+    noise_max: float  # σ_max
+    budget_scale: float  # θ1
+    budget_shift: float  # θ2
+    paper_multiplier: float  # σ·ε of eq (9)
+    curve_low: float  # ln ε of the first knot of the exact calibration
+    curve_step: float
+    curve: Floats  # cubic pieces of σ(ln ε), 4×pieces; no pieces: eq (9)
+    loss_top: Floats  # μ1 e^{−μ2 γ_n}
+    loss_shift: float  # μ3
+    loss_rate: float  # μ4
+    loss_floor: float  # μ5
+    quality_offset: float  # κ2
+    quality_slope: float  # κ1
+    price: float  # λ_p
+    cost: float  # λ_c
+    reward: float  # ζ
+    forbid: bool  # strangers make a cluster infeasible
+    solo_quality: Floats  # q(σ_max, γ_n)
+    solo_value: Floats  # V({n})
+    full_quality: Floats  # q(0, γ_n)
+    far_quality: Floats  # q at the largest trust of a device that is not a neighbour
+
+
+class State(NamedTuple):
+    """The present partition: clusters as linked lists, and what every device receives in them."""
+
+    cluster: Integers  # of every device
+    first: Integers  # first member of every cluster, −1 if the cluster is empty
+    after: Integers  # next member, −1 at the end
+    size: Integers
+    head: Integers  # of every cluster
+    links: Integers  # Υ(n, C(n))
+    noise: Floats
+    quality: Floats
+    payoff: Floats
+    stranger: npt.NDArray[np.bool_]
+    value: Floats  # V of every cluster
+    swing: Floats  # Δ of every cluster: see `far_bound`
+    mark: Floats  # scratch: e(n, ·) of the device under evaluation, 0 elsewhere
+    seen: Integers  # scratch: stamps of clusters already looked at
+    found: Integers  # out: clusters worth moving to
+    gains: Floats  # out: preference ρ of each
+
+
+@_jit
+def closeness(t, a, b):  # type: ignore[no-untyped-def]  # numba types these; Any annotations would say nothing
+    """e(a, b) by binary search in the shorter row."""
+    if t.indptr[a + 1] - t.indptr[a] > t.indptr[b + 1] - t.indptr[b]:
+        a, b = b, a
+    low, high = t.indptr[a], t.indptr[a + 1]
+    while low < high:
+        middle = (low + high) // 2
+        if t.indices[middle] < b:
+            low = middle + 1
+        else:
+            high = middle
+    if low < t.indptr[a + 1] and t.indices[low] == b:
+        return t.closeness[low]
+    return 0.0
+
+
+@_jit
+def trust(t, a, b):  # type: ignore[no-untyped-def]
+    """α(a, b), or NaN with `missing` set when the pair is three or more hops apart and no row is cached. eq (3)."""
+    if a == b:
+        return 1.0
+    if t.component[a] != t.component[b]:
+        return 0.0
+    a, b = min(a, b), max(a, b)
+    if t.slot[a] >= 0:
+        return t.rows[t.slot[a], b]
+    if t.slot[b] >= 0:
+        return t.rows[t.slot[b], a]
+    e = closeness(t, a, b)
+    if e > 0.0:
+        return e
+    i, j, best = t.indptr[a], t.indptr[b], 0.0
+    while i < t.indptr[a + 1] and j < t.indptr[b + 1]:
+        if t.indices[i] < t.indices[j]:
+            i += 1
+        elif t.indices[i] > t.indices[j]:
+            j += 1
+        else:
+            best = max(best, t.closeness[i] * t.closeness[j])
+            i += 1
+            j += 1
+    if best > 0.0:
+        return t.far_weight * best
+    t.missing[0] = a
+    return math.nan
+
+
+@_jit
+def noise(t, alpha):  # type: ignore[no-untyped-def]
+    """σ of a member with trust `alpha` to its head. eqs (9), (11), spec A6, A18."""
+    if alpha >= t.threshold - TRUST_TOLERANCE:
+        return 0.0
+    if alpha <= 0.0:
+        return t.noise_max
+    epsilon = t.budget_scale * alpha / (alpha + t.budget_shift)
+    pieces = t.curve.shape[1]
+    if pieces == 0:
+        return min(t.noise_max, t.paper_multiplier / epsilon)
+    place = (math.log(epsilon) - t.curve_low) / t.curve_step
+    if place <= 0.0:
+        return t.noise_max
+    k = min(int(place), pieces - 1)
+    x = (place - k) * t.curve_step
+    sigma = ((t.curve[0, k] * x + t.curve[1, k]) * x + t.curve[2, k]) * x + t.curve[3, k]
+    return min(t.noise_max, sigma)
+
+
+@_jit
+def quality(t, n, sigma):  # type: ignore[no-untyped-def]
+    """q of device n at noise σ. eqs (13), (14)."""
+    loss = t.loss_top[n] / (t.loss_shift + math.exp(-t.loss_rate * sigma)) + t.loss_floor
+    return t.quality_offset - t.quality_slope * loss
+
+
+@_jit
+def elect(t, members, count, links):  # type: ignore[no-untyped-def]
+    """Head: largest Υ, then largest Σα rounded to 1e-9, then smallest id; −1 when a far trust row is missing."""
+    top = 0
+    for k in range(count):
+        top = max(top, links[k])
+    tied = 0
+    head = -1
+    for k in range(count):
+        if links[k] == top:
+            tied += 1
+            head = members[k]
+    if tied == 1:
+        return head
+    if count == 2:  # α is symmetric, so the sums are equal
+        return min(members[0], members[1])
+    head, best = -1, -1.0
+    for k in range(count):
+        if links[k] != top:
+            continue
+        total = 0.0
+        for j in range(count):
+            total += trust(t, members[k], members[j])
+        if math.isnan(total):
+            return -1
+        total = math.floor(total * _SUMS_ROUNDED_TO + 0.5)
+        if total > best or (total == best and members[k] < head):
+            head, best = members[k], total
+    return head
+
+
+@_jit
+def preference(t, s, n, c, members, links, qualities):  # type: ignore[no-untyped-def]
+    """ψ_n(S ∪ {n}) if the cluster S numbered c would be feasible with n and every member consents, else −∞. eq (20).
+
+    `mark` must hold e(n, ·). NaN when a far trust row is missing.
+    """
+    count, touching = 0, 0
+    member = s.first[c]
+    while member >= 0:
+        members[count] = member
+        links[count] = s.links[member]
+        if s.mark[member] > 0.0:
+            links[count] += 1
+            touching += 1
+        count += 1
+        member = s.after[member]
+    members[count], links[count] = n, touching
+    head = elect(t, members, count + 1, links)
+    if head < 0:
+        return math.nan
+    same = head == s.head[c] and count > 1
+    total, surplus = 0.0, -t.reward
+    for k in range(count + 1):
+        m = members[k]
+        if same and k < count:
+            if t.forbid and s.stranger[m]:
+                return -math.inf
+            q = s.quality[m]
+        else:
+            alpha = trust(t, m, head)
+            if math.isnan(alpha):
+                return math.nan
+            if t.forbid and alpha <= 0.0:
+                return -math.inf
+            q = quality(t, m, noise(t, alpha))
+        qualities[k] = q
+        total += q
+        surplus += t.price * (q - t.solo_quality[m]) - t.cost
+    ratio = surplus / total
+    for k in range(count):
+        m = members[k]
+        mine = qualities[k] * ratio + t.solo_value[m] + (t.reward if m == head else 0.0)
+        if mine < s.payoff[m] - TOLERANCE:
+            return -math.inf
+    return qualities[count] * ratio + t.solo_value[n] + (t.reward if n == head else 0.0)
+
+
+@_jit
+def settle(t, s, c, members, links):  # type: ignore[no-untyped-def]
+    """Recomputes head, qualities, payoffs, value and swing of cluster c; False when a far trust row is missing."""
+    count = 0
+    member = s.first[c]
+    while member >= 0:
+        members[count] = member
+        count += 1
+        member = s.after[member]
+    s.size[c] = count
+    if count == 0:
+        return True
+    if count == 1:
+        n = members[0]
+        s.head[c], s.links[n], s.stranger[n], s.noise[n] = n, 0, False, t.noise_max
+        s.quality[n], s.payoff[n], s.value[c] = t.solo_quality[n], t.solo_value[n], t.solo_value[n]
+        return True
+    top = 0
+    for k in range(count):
+        links[k] = 0
+        for j in range(t.indptr[members[k]], t.indptr[members[k] + 1]):
+            if s.cluster[t.indices[j]] == c:
+                links[k] += 1
+        top = max(top, links[k])
+    head = elect(t, members, count, links)
+    if head < 0:
+        return False
+    total = _qualities(t, s, members, count, head)
+    if math.isnan(total):
+        return False
+    value = t.price * total - t.cost * count
+    solo, swing = 0.0, 0.0
+    for k in range(count):
+        solo += t.solo_value[members[k]]
+        if links[k] == top and members[k] != head:
+            other = _total_quality(t, members, count, members[k])
+            if math.isnan(other):
+                return False
+            swing = max(swing, t.price * (other - total))
+    ratio = (value - solo - t.reward) / total
+    for k in range(count):
+        m = members[k]
+        s.links[m] = links[k]
+        s.payoff[m] = s.quality[m] * ratio + t.solo_value[m] + (t.reward if m == head else 0.0)
+    s.head[c], s.value[c], s.swing[c] = head, value, swing
+    return True
+
+
+@_jit
+def _qualities(t, s, members, count, head):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for k in range(count):
+        alpha = trust(t, members[k], head)
+        if math.isnan(alpha):
+            return math.nan
+        s.stranger[members[k]] = alpha <= 0.0
+        s.noise[members[k]] = noise(t, alpha)
+        s.quality[members[k]] = quality(t, members[k], s.noise[members[k]])
+        total += s.quality[members[k]]
+    return total
+
+
+@_jit
+def _total_quality(t, members, count, head):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for k in range(count):
+        alpha = trust(t, members[k], head)
+        if math.isnan(alpha):
+            return math.nan
+        total += quality(t, members[k], noise(t, alpha))
+    return total
+
+
+@_jit
+def move(s, n, c):  # type: ignore[no-untyped-def]
+    """Relinks device n from its cluster into cluster c (which may be empty); `settle` both afterwards."""
+    old = s.cluster[n]
+    if s.first[old] == n:
+        s.first[old] = s.after[n]
+    else:
+        before = s.first[old]
+        while s.after[before] != n:
+            before = s.after[before]
+        s.after[before] = s.after[n]
+    s.after[n] = s.first[c]
+    s.first[c] = n
+    s.cluster[n] = c
+
+
+@_jit
+def near(t, s, n, floor, members, links, qualities):  # type: ignore[no-untyped-def]
+    """Clusters that hold a neighbour of n and offer it more than `floor`: fills `found` and `gains`, returns how many.
+
+    Leaves `mark` and `seen` set for `far`; −1 when a far trust row is missing.
+    """
+    count = 0
+    for k in range(t.indptr[n], t.indptr[n + 1]):
+        s.mark[t.indices[k]] = t.closeness[k]
+    s.seen[s.cluster[n]] = n
+    for k in range(t.indptr[n], t.indptr[n + 1]):
+        c = s.cluster[t.indices[k]]
+        if s.seen[c] == n:
+            continue
+        s.seen[c] = n
+        rho = preference(t, s, n, c, members, links, qualities)
+        if math.isnan(rho):
+            return -1
+        if rho > floor:
+            s.found[count], s.gains[count] = c, rho
+            count += 1
+    return count
+
+
+@_jit
+def far_bound(t, s, n, c):  # type: ignore[no-untyped-def]
+    """No less than ψ_n(S ∪ {n}) whenever S (cluster c, without a neighbour of n) would admit n.
+
+    Write T = S ∪ {n}. α(n, ·) ≤ 1 − ω on S, so n's quality as a member is at most q_far.
+
+    S = {l}. The head (the smaller id) is at σ = 0, the other at most at q_far. ψ_n = V_n + q_n·X/Q (+ ζ if head) with
+    X = λ_p Q − A, A = λ_p(s_n + s_l) + 2λ_c + ζ. Where X ≥ 0, q_n(λ_p − A/Q) grows in q_n and in q_l, so the largest
+    qualities bound it; where X < 0 the share is negative and 0 bounds it.
+
+    |S| ≥ 2 with a link inside. n has Υ = 0 and cannot become head, and links inside S stay as they are, so the new head
+    h is one of those that tie for the largest Υ in S. Summing the consents over S: V(T) − ψ_n(T) ≥ V(S) − |S|·TOL,
+    so ψ_n(T) ≤ V(T) − V(S) + |S|·TOL ≤ Δ(S) + λ_p q_far − λ_c + |S|·TOL, where the swing Δ(S) is the most V(S) gains
+    by handing the head to one of the tied members.
+
+    |S| ≥ 2 without a link inside: anyone may become head, no bound is claimed.
+    """
+    if s.size[c] == 1:
+        other = s.first[c]
+        mine = t.full_quality[n] if n < other else t.far_quality[n]
+        theirs = t.far_quality[other] if n < other else t.full_quality[other]
+        burden = t.price * (t.solo_quality[n] + t.solo_quality[other]) + 2.0 * t.cost + t.reward
+        share = max(0.0, mine * (t.price - burden / (mine + theirs)))
+        return t.solo_value[n] + share + (t.reward if n < other else 0.0)
+    if s.links[s.head[c]] == 0:
+        return math.inf
+    return s.swing[c] + t.price * t.far_quality[n] - t.cost + s.size[c] * TOLERANCE
+
+
+@_jit
+def far(t, s, n, count, floor, ceiling, pruned, members, links, qualities):  # type: ignore[no-untyped-def]
+    """Adds to the `count` clusters `near` found those without a neighbour of n that offer more than `floor`.
+
+    With `pruned`, clusters whose bound stays below `ceiling` are not evaluated: they can neither beat nor tie the
+    choice n already has. Device n's own far row is asked for first, once, when any cluster needs it.
+    """
+    for c in range(len(s.first)):
+        if s.first[c] < 0 or s.seen[c] == n:
+            continue
+        if t.forbid and t.component[s.first[c]] != t.component[n]:
+            continue
+        if pruned and far_bound(t, s, n, c) < ceiling:
+            continue
+        if t.slot[n] < 0:
+            t.missing[0] = n
+            return -1
+        rho = preference(t, s, n, c, members, links, qualities)
+        if math.isnan(rho):
+            return -1
+        if rho > floor:
+            s.found[count], s.gains[count] = c, rho
+            count += 1
+    return count
+
+
+@_jit
+def clear(t, s, n):  # type: ignore[no-untyped-def]
+    """Takes n's marks and stamps back, so that the next device starts clean."""
+    s.seen[s.cluster[n]] = -1
+    for k in range(t.indptr[n], t.indptr[n + 1]):
+        s.mark[t.indices[k]] = 0.0
+        s.seen[s.cluster[t.indices[k]]] = -1
+
+
+@_jit
+def appraise(t, members, sigmas, qualities, payoffs, stranger):  # type: ignore[no-untyped-def]
+    """Fills noise, quality, payoff and strangeness of a cluster by itself; returns its head, −1 on a missing row."""
+    count = len(members)
+    if count == 1:
+        n = members[0]
+        sigmas[0], qualities[0], payoffs[0] = t.noise_max, t.solo_quality[n], t.solo_value[n]
+        return n
+    links = np.zeros(count, np.int64)
+    for k in range(count):
+        for j in range(count):
+            if j != k and closeness(t, members[k], members[j]) > 0.0:
+                links[k] += 1
+    head = elect(t, members, count, links)
+    if head < 0:
+        return -1
+    surplus = -t.reward
+    for k in range(count):
+        alpha = trust(t, members[k], head)
+        if math.isnan(alpha):
+            return -1
+        stranger[k] = alpha <= 0.0
+        sigmas[k] = noise(t, alpha)
+        qualities[k] = quality(t, members[k], sigmas[k])
+        surplus += t.price * (qualities[k] - t.solo_quality[members[k]]) - t.cost
+    ratio = surplus / qualities.sum()
+    for k in range(count):
+        m = members[k]
+        payoffs[k] = qualities[k] * ratio + t.solo_value[m] + (t.reward if m == head else 0.0)
+    return head

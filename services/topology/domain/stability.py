@@ -1,0 +1,209 @@
+"""Says whether a partition is stable, by its own payoff code: the only word about stability that is ever reported.
+[SCFL] §V-B, Definition 10; spec §3.4, A16, A17.
+
+Unlike [SCFL], whose Theorem 3 claims that the algorithm always ends Nash-stable, nothing is claimed without this check:
+the theorem is false. Nothing here is shared with the formation except the trust and noise of a pair: values and
+payoffs are computed afresh from eqs (13)-(18), and the reason for skipping a cluster is a different one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+
+from services.topology.domain import cluster_kernel as kernel
+from services.topology.domain.coalition import Game, Partition, partition_of
+
+_TOLERANCE = 1e-9
+_jit = numba.njit(cache=True, nogil=True)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockingMove:
+    """A device that gains by leaving `source` for `target` (its members; empty: alone)."""
+
+    device: int
+    source: tuple[int, ...]
+    target: tuple[int, ...]
+    gain: float
+
+
+def blocking_move(
+    game: Game, partition: Partition, *, consent: bool = True, exhaustive: bool = False
+) -> BlockingMove | None:
+    """The most profitable move left in `partition`, or None: then it is stable.
+
+    A move is a feasible transfer to another cluster, or to being alone, that pays the mover more by over 1e-9 and, with
+    `consent`, costs nobody in the target more than 1e-9 (individual stability, which is what [SCFL] Definition 10 with
+    eq (20) amounts to). Without `consent` the answer is about true Nash stability. Histories play no part. Equal gains:
+    the smallest device, then the target with the smallest member, alone last. A stranger to its head gains infinitely.
+
+    `exhaustive` evaluates every device with every cluster; otherwise clusters without a neighbour are skipped where
+    no payoff in them can exceed the present one, with the same answer.
+    """
+    groups = partition_of(partition, game.size)
+    members = np.array([device for group in groups for device in group], dtype=np.int64)
+    starts = np.cumsum([0, *(len(group) for group in groups)]).astype(np.int64)
+    while True:
+        device, target, gain = _scan(game.tables, members, starts, consent, exhaustive)
+        if device >= -1:
+            break
+        game.supply_row()
+    if device == -1:
+        return None
+    source = next(group for group in groups if device in group)
+    return BlockingMove(int(device), source, groups[target] if target >= 0 else (), float(gain))
+
+
+def is_stable(game: Game, partition: Partition, *, consent: bool = True) -> bool:
+    """True iff no profitable move is left."""
+    return blocking_move(game, partition, consent=consent) is None
+
+
+@_jit
+def _scan(t, members, starts, consent, exhaustive):  # type: ignore[no-untyped-def]  # numba types these
+    """(device, target cluster or −1 for alone, gain) of the best move; device −1: none, −2: a trust row is missing."""
+    size, clusters = len(members), len(starts) - 1
+    label = np.empty(size, np.int64)
+    present = np.empty(size)
+    linked = np.zeros(clusters, np.bool_)
+    for c in range(clusters):
+        group = members[starts[c] : starts[c + 1]]
+        payoffs, head, feasible, touching = _divide(t, group)
+        if head < 0:
+            return -2, 0, 0.0
+        linked[c] = touching
+        for k in range(len(group)):
+            label[group[k]] = c
+            stranger = t.forbid and not feasible and kernel.trust(t, group[k], head) <= 0.0
+            present[group[k]] = -math.inf if stranger else payoffs[k]
+    best_ratio = 0.0
+    for n in range(size):
+        burden = t.price * t.solo_quality[n] + t.cost
+        best_ratio = max(best_ratio, t.price - burden / t.full_quality[n])
+    mover, goal, best = -1, -1, _TOLERANCE
+    near = np.full(clusters, -1, np.int64)
+    for n in range(size):
+        for k in range(t.indptr[n], t.indptr[n + 1]):
+            near[label[t.indices[k]]] = n
+        for c in range(clusters):
+            if c == label[n]:
+                continue
+            group = members[starts[c] : starts[c + 1]]
+            if not exhaustive and near[c] != n and _ceiling(t, group, n, linked[c], best_ratio) <= present[n]:
+                continue
+            if near[c] != n and t.component[group[0]] == t.component[n] and t.slot[n] < 0:
+                t.missing[0] = n
+                return -2, 0, 0.0
+            mine = _after_joining(t, group, n, consent)
+            if math.isnan(mine):
+                return -2, 0, 0.0
+            if mine > present[n] + best and (mine - present[n] > best or mover < 0):
+                mover, goal, best = n, c, mine - present[n]
+        own = label[n]
+        if starts[own + 1] - starts[own] > 1 and t.solo_value[n] - present[n] > best:
+            mover, goal, best = n, -1, t.solo_value[n] - present[n]
+    return mover, goal, best
+
+
+@_jit
+def _ceiling(t, group, n, linked, best_ratio):  # type: ignore[no-untyped-def]
+    """No less than what n could get in `group`, where it has no neighbour.
+
+    A cluster's surplus per quality, X/Q = λ_p − (Σ(λ_p s_l + λ_c) + ζ)/Q, is a mean of its members' own ratios less
+    something, so it never exceeds the best ratio of any device at σ = 0. If the group has a link inside, n is not head
+    and its quality is at most q_far. If it has none, at most one of them (the head) has more than q_far.
+    """
+    if linked:
+        return t.solo_value[n] + max(0.0, t.far_quality[n] * best_ratio)
+    quality, burden = t.far_quality[n], t.price * t.solo_quality[n] + t.cost + t.reward
+    lift = t.full_quality[n] - t.far_quality[n]
+    for m in group:
+        quality += t.far_quality[m]
+        burden += t.price * t.solo_quality[m] + t.cost
+        lift = max(lift, t.full_quality[m] - t.far_quality[m])
+    return t.solo_value[n] + max(0.0, t.full_quality[n] * (t.price - burden / (quality + lift))) + t.reward
+
+
+@_jit
+def _after_joining(t, group, n, consent):  # type: ignore[no-untyped-def]
+    """Payoff of n in `group` ∪ {n}; −∞ if infeasible or, with `consent`, refused; NaN on a missing trust row."""
+    joined = np.empty(len(group) + 1, np.int64)
+    joined[:-1] = group
+    joined[-1] = n
+    if t.forbid and t.component[n] != t.component[group[0]]:
+        return -math.inf
+    after, head, feasible, _ = _divide(t, joined)
+    if head < 0:
+        return math.nan
+    if t.forbid and not feasible:
+        return -math.inf
+    if consent:
+        before, head, _, _ = _divide(t, group)
+        if head < 0:
+            return math.nan
+        for k in range(len(group)):
+            if after[k] < before[k] - _TOLERANCE:
+                return -math.inf
+    return after[-1]
+
+
+@_jit
+def _divide(t, group):  # type: ignore[no-untyped-def]
+    """Payoffs of a cluster by eqs (13)-(18): (payoffs, head or −1 on a missing row, feasible, has a link inside)."""
+    count = len(group)
+    payoffs = np.zeros(count)
+    alone = np.empty(count)
+    for k in range(count):
+        worst = t.loss_top[group[k]] / (t.loss_shift + math.exp(-t.loss_rate * t.noise_max)) + t.loss_floor
+        alone[k] = t.price * (t.quality_offset - t.quality_slope * worst)
+    if count == 1:
+        return alone, group[0], True, False
+    head, touching = _central(t, group)
+    feasible = True
+    if head < 0:
+        return payoffs, -1, feasible, touching
+    quality = np.empty(count)
+    for k in range(count):
+        alpha = kernel.trust(t, group[k], head)
+        if math.isnan(alpha):
+            return payoffs, -1, feasible, touching
+        feasible = feasible and alpha > 0.0
+        loss = t.loss_top[group[k]] / (t.loss_shift + math.exp(-t.loss_rate * kernel.noise(t, alpha))) + t.loss_floor
+        quality[k] = t.quality_offset - t.quality_slope * loss
+    value = t.price * quality.sum() - t.cost * count
+    extra = value - alone.sum() - t.reward
+    for k in range(count):
+        payoffs[k] = quality[k] / quality.sum() * extra + alone[k]
+        if group[k] == head:
+            payoffs[k] += t.reward
+    return payoffs, head, feasible, touching
+
+
+@_jit
+def _central(t, group):  # type: ignore[no-untyped-def]
+    """(head, has a link inside) by spec §1.4; head −1 on a missing trust row."""
+    degree = np.zeros(len(group), np.int64)
+    for i in range(len(group)):
+        for j in range(i):
+            if kernel.closeness(t, group[i], group[j]) > 0.0:
+                degree[i] += 1
+                degree[j] += 1
+    top = degree.max()
+    head, most = -1, -1.0
+    for i in range(len(group)):
+        if degree[i] < top:
+            continue
+        total = 0.0
+        if len(group) > 2 and (degree == top).sum() > 1:
+            for j in range(len(group)):
+                total += kernel.trust(t, group[i], group[j])
+            if math.isnan(total):
+                return -1, top > 0
+            total = np.round(total, 9)
+        if total > most or (total == most and group[i] < head):
+            head, most = group[i], total
+    return head, top > 0
