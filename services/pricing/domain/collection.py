@@ -1,0 +1,231 @@
+"""The prices a platform with a budget offers correlated users so that the sum it collects is as accurate as can be.
+
+[CAPP] Correlation-Aware and Personalized Privacy-Preserving Data Collection, section III.B.
+
+Adding all U_i ≥ 0 to the budget leaves h(Λ) = B − Σ_i c_i(Λ) ≥ 0, free of the prices and increasing in Λ, so the least
+total variance is one scalar root; a second equation then finds prices whose equilibrium it is, with every U_i = 0.
+
+Unlike [CAPP] problem P2 (everybody strictly inside, one common base), which asks negative variances of 6 to 30 users in
+every setting of the paper, the default "pivot" prices put one user inside and the others at a bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+from scipy.optimize import brentq
+
+from services.pricing.domain.complementarity import Mask
+from services.pricing.domain.influence import Vector
+from services.pricing.domain.survey import Survey, marginal, privacy_cost
+
+Prices: TypeAlias = Literal["pivot", "even", "personal"]
+
+_HAIR = 1e-9
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offer:
+    """Prices and the variances they bring about.
+
+    Attributes
+    ----------
+    base : r, one number, or one per user for "personal" prices.
+    slopes : θ, what a unit of variance costs each user.
+    variances : q at the equilibrium.
+    """
+
+    base: float | Vector
+    slopes: Vector
+    variances: Vector
+
+    @property
+    def payments(self) -> Vector:
+        """p_i = r − θ_i q_i."""
+        return np.asarray(self.base - self.slopes * self.variances)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """The platform's plan.
+
+    Attributes
+    ----------
+    status : "tight" (all of B is spent and every U_i = 0), "saturated" (everybody at q_lo, money left), "infeasible"
+        (B buys not even the noisiest answer), "no positive prices".
+    total : Λ, nan when infeasible.
+    offer : None when infeasible or when no positive prices exist.
+    least_budget : the smallest B that is feasible at all.
+    """
+
+    status: str
+    total: float
+    offer: Offer | None
+    least_budget: float
+
+
+def required(survey: Survey, total: float) -> Vector:
+    """What every user must be paid at least: c_i(Λ), and nothing where nothing can betray those it cares about."""
+    cost = privacy_cost(survey, total)
+    return np.where(np.isneginf(cost), 0.0, cost)
+
+
+def collect(survey: Survey, budget: float, prices: Prices = "pivot", *, positive: bool = True) -> Plan:
+    """The most accurate plan for `budget`. `positive` demands θ_i > 0 of common prices."""
+
+    def surplus(total: float) -> float:
+        return budget - float(required(survey, total).sum())
+
+    n = survey.users
+    lowest, highest = n * survey.variance_low, n * survey.variance_high
+    least = _least_budget(survey, highest)
+    if surplus(lowest) >= 0:
+        return Plan("saturated", lowest, _saturated(survey, prices), least)
+    # least_budget is −inf when q_hi is, so every budget is enough for some variance.
+    if budget < least:
+        return Plan("infeasible", math.nan, None, least)
+    total = _root(surplus, lowest, highest)
+    offer = _OFFERS[prices](survey, total, positive)
+    return Plan("tight" if offer is not None else "no positive prices", total, offer, least)
+
+
+def _least_budget(survey: Survey, highest: float) -> float:
+    if math.isfinite(highest):
+        return float(required(survey, highest).sum())
+    return -math.inf if survey.care[:, np.isfinite(survey.hidden)].any() else 0.0
+
+
+def _root(surplus: Callable[[float], float], lowest: float, highest: float) -> float:
+    low, high = lowest, 2.0 * lowest
+    while high < highest and surplus(high) < 0:
+        low, high = high, 2.0 * high
+    high = min(high, highest)
+    if surplus(high) <= 0:  # the budget is exactly the least one
+        return high
+    return float(brentq(surplus, low, high, xtol=1e-300, rtol=8.9e-16, maxiter=500))
+
+
+def _saturated(survey: Survey, prices: Prices) -> Offer:
+    """Everybody at q_lo, paid its cost; a hair on the base makes the equilibrium of pivot prices strict."""
+    low = survey.variance_low
+    total = survey.users * low
+    cost, f = required(survey, total), marginal(survey, total)
+    variances = np.full(survey.users, low)
+    if prices == "personal":
+        return Offer(cost + f * low, f, variances)
+    base = float(np.max(cost + f * low))
+    if prices == "pivot":
+        base += _HAIR * max(1.0, abs(base))
+    return Offer(base, (base - cost) / low, variances)
+
+
+def _personal(survey: Survey, total: float, positive: bool) -> Offer | None:
+    """θ_i = f_i, r_i = c_i + f_i q_i, q_i = Λ/n: always possible, one base per user ([CAPP] eq. 21 read so)."""
+    cost, f = required(survey, total), marginal(survey, total)
+    variances = np.full(survey.users, total / survey.users)
+    return Offer(cost + f * variances, f, variances)
+
+
+def _pivot(survey: Survey, total: float, positive: bool) -> Offer | None:
+    """One user k inside with r = c_k + f_k q_k, `tops` users at q_hi, the rest at q_lo; dearest pivots first."""
+    n, low, high = survey.users, survey.variance_low, survey.variance_high
+    cost, f = required(survey, total), marginal(survey, total)
+    tops = min(n - 1, math.floor((total - n * low) / (high - low)))
+    inside = float(np.clip(total - tops * high - (n - 1 - tops) * low if tops else total - (n - 1) * low, low, high))
+    dear = cost + f * inside
+    for k in np.argsort(-dear, kind="stable"):
+        if f[k] <= 0:
+            continue
+        base = float(dear[k])
+        must = base < cost + f * low
+        may = base <= cost + f * high if tops else must.copy()
+        if positive:
+            if (must & (base <= cost)).any():
+                continue
+            may &= base > cost
+        must[k] = may[k] = False
+        if not must.sum() <= tops <= (must | may).sum():
+            continue
+        top = _fill(must, may, dear, tops)
+        variances = np.where(top, high, low)
+        variances[k] = inside
+        slopes = (base - cost) / variances
+        slopes[k] = f[k]
+        if positive and (slopes <= 0).any():
+            continue
+        return Offer(base, slopes, variances)
+    return None
+
+
+def _fill(must: Mask, may: Mask, dear: Vector, tops: int) -> Mask:
+    """The users at q_hi: all that must, then of those that may the dearest."""
+    top = must.copy()
+    extra = np.flatnonzero(may & ~must)
+    top[extra[np.argsort(-dear[extra], kind="stable")][: tops - int(must.sum())]] = True
+    return top
+
+
+def _even(survey: Survey, total: float, positive: bool) -> Offer | None:
+    """As many users inside as can be: in order of c_i + f_i Λ/n the cheap at q_lo, the middle inside, the dear at q_hi.
+
+    For every window of the order the base follows from the total; windows grow one by one with running extremes, so
+    all of them cost O(n²). Users who care for nobody have no inside and stay at q_lo.
+    """
+    low, high, n = survey.variance_low, survey.variance_high, survey.users
+    cost, f = required(survey, total), marginal(survey, total)
+    caring = np.flatnonzero(f > 0)
+    order = caring[np.argsort(cost[caring] + f[caring] * total / n, kind="stable")]
+    idle_floor = float(np.max(cost[f <= 0], initial=-math.inf))
+    window = _widest(cost[order], f[order], total - (n - order.size) * low, low, high, idle_floor, positive)
+    if window is None:
+        return None
+    start, stop, base = window
+    variances = np.full(n, low)
+    variances[order[stop:]] = high
+    middle = order[start:stop]
+    variances[middle] = (base - cost[middle]) / f[middle]
+    slopes = (base - cost) / variances
+    slopes[middle] = f[middle]
+    return Offer(base, slopes, variances)
+
+
+def _widest(
+    cost: Vector, f: Vector, total: float, low: float, high: float, idle_floor: float, positive: bool
+) -> tuple[int, int, float] | None:
+    """(start, stop, base) of the widest feasible window of the ordered users, or None."""
+    m = cost.size
+    at_low, at_high = cost + f * low, cost + f * high
+    sums = np.concatenate([[0.0], np.cumsum(cost / f)]), np.concatenate([[0.0], np.cumsum(1.0 / f)])
+    floor_before = np.maximum.accumulate(np.concatenate([[idle_floor], at_low]))  # users below the window, at q_lo
+    cap_after = np.minimum.accumulate(np.concatenate([[math.inf], at_high[::-1]]))[::-1]  # above it, at q_hi
+    cost_after = np.maximum.accumulate(np.concatenate([[-math.inf], cost[::-1]]))[::-1]
+    found = None
+    inside_floor, inside_cap = np.full(m + 1, -math.inf), np.full(m + 1, math.inf)
+    for width in range(1, m + 1):
+        start = np.arange(m - width + 1)
+        stop = start + width
+        inside_floor = np.maximum(inside_floor[: start.size], at_low[stop - 1])
+        inside_cap = np.minimum(inside_cap[: start.size], at_high[stop - 1])
+        tops = np.where(m - stop > 0, (m - stop) * high, 0.0)
+        base = (total - start * low - tops + sums[0][stop] - sums[0][start]) / (sums[1][stop] - sums[1][start])
+        slack = 1e-12 * np.maximum(1.0, np.abs(base))
+        fits = (base >= np.maximum(inside_floor, floor_before[start]) - slack) & (
+            base <= np.minimum(inside_cap, cap_after[stop]) + slack
+        )
+        if positive:
+            fits &= base > np.maximum(cost_after[stop], idle_floor)
+        if fits.any():
+            best = int(np.argmax(fits))
+            found = (int(start[best]), int(stop[best]), float(base[best]))
+    return found
+
+
+_OFFERS: dict[Prices, Callable[[Survey, float, bool], Offer | None]] = {
+    "pivot": _pivot,
+    "even": _even,
+    "personal": _personal,
+}

@@ -1,0 +1,123 @@
+"""One round of the market played out: a leader's price, the devices' budgets, and what they are worth to everybody.
+
+[MPPFL] Multi-Hop Privacy Propagation for Differentially Private Federated Learning in Social Networks.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from services.pricing.domain.followers import (
+    LinearResponse,
+    agnostic_budgets,
+    equilibrium,
+    largest_gain,
+    linear_response,
+    residual,
+)
+from services.pricing.domain.influence import Vector
+from services.pricing.domain.leaders import Quote, agnostic_price, exact_price, iterate, mean_field_price
+from services.pricing.domain.market import Market, check_round, external_risk, server_cost, utilities, welfare
+from services.pricing.domain.welfare import optimum, price_of_anarchy
+
+Solver: TypeAlias = Literal["exact", "mean-field", "iterate", "agnostic"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """A round's result; without a price (`status` not "ok" or "boundary") the arrays are empty and numbers nan.
+
+    Attributes
+    ----------
+    status : see `leaders.Quote`.
+    price, budgets : r and ρ.
+    external_risk, utilities : R and U_i.
+    server_cost, welfare, welfare_optimum, price_of_anarchy : of this round; cost is +inf when infeasible.
+    iterations : of the outermost method that ran.
+    residual : max |min(ρ, Aρ − m)|, zero at a Nash equilibrium (agnostic devices are not at one).
+    largest_gain : the most one device could gain by deviating alone.
+    """
+
+    status: str
+    price: float
+    budgets: Vector
+    external_risk: Vector
+    utilities: Vector
+    server_cost: float
+    welfare: float
+    welfare_optimum: float
+    price_of_anarchy: float
+    iterations: int
+    residual: float
+    largest_gain: float
+
+
+def play(
+    market: Market,
+    solver: Solver = "exact",
+    round_number: int = 1,
+    *,
+    price: float | None = None,
+    response: LinearResponse | None = None,
+) -> Outcome:
+    """Play one round. With `price` given only the followers answer; `response` saves two solves when known."""
+    check_round(round_number)
+    quote, budgets = _moves(market, solver, round_number, price, response)
+    if math.isnan(quote.price):
+        return _nothing(quote)
+    risk = external_risk(market, budgets)
+    achieved = welfare(market, quote.price, budgets)
+    best = max(optimum(market, quote.price).welfare, achieved)
+    return Outcome(
+        status=quote.status,
+        price=quote.price,
+        budgets=budgets,
+        external_risk=risk,
+        utilities=utilities(market, quote.price, budgets),
+        server_cost=server_cost(market, quote.price, budgets, round_number),
+        welfare=achieved,
+        welfare_optimum=best,
+        price_of_anarchy=price_of_anarchy(best, achieved),
+        iterations=quote.iterations,
+        residual=residual(market, quote.price, budgets),
+        largest_gain=largest_gain(market, quote.price, budgets),
+    )
+
+
+def _moves(
+    market: Market, solver: Solver, round_number: int, price: float | None, response: LinearResponse | None
+) -> tuple[Quote, Vector]:
+    if solver == "agnostic":
+        quote = agnostic_price(market, round_number) if price is None else Quote("ok", price, 0)
+        return quote, agnostic_budgets(market, quote.price)
+    if price is not None:
+        return _answered(market, price)
+    response = linear_response(market) if response is None else response
+    if solver == "iterate":
+        settled = iterate(market, response, round_number)
+        return settled.quote, settled.budgets
+    leader = exact_price if solver == "exact" else mean_field_price
+    quote = leader(market, response, round_number)
+    if quote.status == "ok" and market.accuracy_weight.any():
+        return quote, response.budgets(quote.price)
+    if math.isnan(quote.price):
+        return quote, np.zeros(0)
+    return quote, equilibrium(market, quote.price).budgets
+
+
+def _answered(market: Market, price: float) -> tuple[Quote, Vector]:
+    answer = equilibrium(market, price)
+    return Quote("ok" if answer.converged else "not converged", price, answer.iterations), answer.budgets
+
+
+def _nothing(quote: Quote) -> Outcome:
+    nothing = np.zeros(0)
+    cost = math.inf if quote.status == "infeasible" else math.nan
+    return Outcome(
+        quote.status, math.nan, nothing, nothing, nothing, cost, math.nan, math.nan, math.nan, quote.iterations,
+        math.nan, math.nan,
+    )  # fmt: skip
