@@ -18,7 +18,6 @@ A service's own errors subclass one kind. The reason is the class name in snake 
 from __future__ import annotations
 
 import re
-from typing import ClassVar
 
 _HUMP = re.compile(r"(?<!^)(?=[A-Z])")
 
@@ -26,7 +25,7 @@ _HUMP = re.compile(r"(?<!^)(?=[A-Z])")
 class CoterieError(Exception):
     """Root of every error a caller may see."""
 
-    reason: ClassVar[str] = "coterie_error"
+    reason: str = "coterie_error"
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)

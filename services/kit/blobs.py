@@ -1,0 +1,164 @@
+"""Blobs: models, updates and letters under their SHA-256, in a folder or any object store `obstore` speaks to.
+
+A blob is written to a staging name while it is hashed and moved to its address only when it is whole and its digest is
+the one promised, so a half-written blob is never seen and writing the same one twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import obstore
+from obstore.exceptions import BaseError, NotFoundError
+from obstore.store import LocalStore, ObjectStore, from_url
+
+from services.kit.errors import InvalidInput, NotFound, TooLarge, Unavailable
+from services.kit.settings import ServiceSettings
+
+CHUNK_BYTES = 1 << 20
+_BUFFER_BYTES = 4 << 20
+_DIGEST = re.compile(r"^[0-9a-f]{64}$")
+
+
+class UnknownBlob(NotFound):
+    """Nothing is stored under that digest."""
+
+
+class BadDigest(InvalidInput):
+    """Not the hexadecimal form of a SHA-256."""
+
+
+class DigestMismatch(InvalidInput):
+    """The bytes that came are not the bytes that were promised."""
+
+
+class BlobTooLarge(TooLarge):
+    """More bytes came than are taken."""
+
+
+class StorageAway(Unavailable):
+    """The blob store does not take or give bytes now: it is full, or out of reach."""
+
+
+def check_digest(digest: str) -> str:
+    """`digest` itself, if it is 64 lower-case hexadecimal digits."""
+    if not _DIGEST.match(digest):
+        raise BadDigest(f"{digest[:80]!r} is not a SHA-256: give 64 lower-case hexadecimal digits")
+    return digest
+
+
+class BlobStore:
+    """Content-addressed bytes."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    @classmethod
+    def from_settings(cls, settings: ServiceSettings) -> BlobStore:
+        """The store that the settings name."""
+        if settings.blob_url:
+            return cls(from_url(settings.blob_url))
+        return cls.in_folder(settings.data_dir / "blobs")
+
+    @classmethod
+    def in_folder(cls, folder: Path) -> BlobStore:
+        """A store in a local folder, made if need be."""
+        return cls(LocalStore(prefix=folder.resolve(), mkdir=True))
+
+    async def put(self, chunks: AsyncIterator[bytes], *, max_bytes: int, digest: str = "") -> tuple[str, int]:
+        """Stores a stream; returns its digest and size. With `digest` given, the bytes must have that one."""
+        staging = f"staging/{secrets.token_hex(16)}"
+        hasher, size = hashlib.sha256(), 0
+        try:
+            with _translated(staging):
+                writer = obstore.open_writer_async(self._store, staging, buffer_size=_BUFFER_BYTES, max_concurrency=1)
+                async for chunk in chunks:
+                    size += len(chunk)
+                    if size > max_bytes:
+                        raise BlobTooLarge(f"the body passes {max_bytes} bytes, the most that is taken here")
+                    hasher.update(chunk)
+                    await writer.write(chunk)
+                await writer.close()
+                found = hasher.hexdigest()
+                if digest and found != digest:
+                    raise DigestMismatch(
+                        f"the body has SHA-256 {found}, not {digest} as promised: cut short or changed; send it again"
+                    )
+                await obstore.rename_async(self._store, staging, _path(found), overwrite=True)
+        except BaseException:
+            await self._discard(staging)
+            raise
+        return found, size
+
+    async def put_bytes(self, data: bytes) -> str:
+        """Stores a small blob; returns its digest."""
+        digest = hashlib.sha256(data).hexdigest()
+        with _translated(digest):
+            await obstore.put_async(self._store, _path(digest), data)
+        return digest
+
+    def put_pieces(self, pieces: Iterator[bytes]) -> tuple[str, int]:
+        """Stores what an iterator yields, from a worker thread; returns its digest and size."""
+        staging = f"staging/{secrets.token_hex(16)}"
+        hasher, size = hashlib.sha256(), 0
+        with _translated(staging):
+            with obstore.open_writer(self._store, staging, buffer_size=_BUFFER_BYTES, max_concurrency=1) as writer:
+                for piece in pieces:
+                    hasher.update(piece)
+                    size += len(piece)
+                    writer.write(piece)
+            digest = hasher.hexdigest()
+            obstore.rename(self._store, staging, _path(digest), overwrite=True)
+        return digest, size
+
+    async def size(self, digest: str) -> int:
+        """How many bytes a blob has."""
+        with _translated(digest):
+            return (await obstore.head_async(self._store, _path(digest)))["size"]
+
+    async def stream(self, digest: str) -> AsyncIterator[bytes]:
+        """A blob's bytes, piece by piece."""
+        with _translated(digest):
+            result = await obstore.get_async(self._store, _path(digest))
+            async for piece in result.stream(min_chunk_size=CHUNK_BYTES):
+                yield bytes(piece)
+
+    def read(self, digest: str, start: int, length: int) -> memoryview:
+        """Part of a blob, read from a worker thread."""
+        with _translated(digest):
+            return memoryview(obstore.get_range(self._store, _path(digest), start=start, length=length))
+
+    async def delete(self, digest: str) -> None:
+        """Forgets a blob; one that is not there is forgotten already."""
+        try:
+            with _translated(digest):
+                await obstore.delete_async(self._store, _path(digest))
+        except UnknownBlob:
+            return
+
+    async def _discard(self, staging: str) -> None:
+        try:
+            await obstore.delete_async(self._store, staging)
+        except (BaseError, OSError):
+            return  # nothing was written under that name, or the store is away: staging names are never read
+
+
+def _path(digest: str) -> str:
+    return f"{digest[:2]}/{check_digest(digest)}"
+
+
+@contextmanager
+def _translated(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (NotFoundError, FileNotFoundError) as error:
+        raise UnknownBlob(f"no blob {name} is stored; upload it first") from error
+    except (BaseError, OSError) as error:
+        raise StorageAway(
+            "the blob store does not take or give bytes now (full, or out of reach); try again later"
+        ) from error

