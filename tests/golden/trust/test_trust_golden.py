@@ -74,8 +74,8 @@ def test_equation_3_gives_strangers_a_fifth_of_the_path() -> None:
 
 def test_a_weak_new_tie_lowers_trust() -> None:
     """α is not monotone in the edge set: a new weak edge can replace a strong two-hop path (spec §1.3)."""
-    before = trust_matrix([[0, 1, 0], [1, 0, 1], [0, 1, 0]], 0.8).trust[0, 2]
-    after = trust_matrix([[0, 1, 0.01], [1, 0, 1], [0.01, 1, 0]], 0.8).trust[0, 2]
+    before = trust_matrix(np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]), 0.8).trust[0, 2]
+    after = trust_matrix(np.array([[0, 1, 0.01], [1, 0, 1], [0.01, 1, 0]]), 0.8).trust[0, 2]
     assert (before, after) == (pytest.approx(0.2), pytest.approx(0.01))
 
 

@@ -1,0 +1,50 @@
+"""Interactions as CSV: a header line, then `a,b,positive,duration,at`; devices by name, durations and times in seconds.
+
+`positive` is one of 1, 0, true, false, yes, no (any case); `at` counts seconds from 1970 UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.trust.readers.lines import Line, lines, open_text
+
+COLUMNS = ("a", "b", "positive", "duration", "at")
+_TRUTH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedInteraction:
+    """One interaction of two devices, named as in the file, and the line it was read from."""
+
+    line: int
+    a: str
+    b: str
+    positive: bool
+    duration_seconds: float
+    at: float
+
+
+def read_interactions(path: Path, *, skip_lines: int = 0) -> Iterator[ReportedInteraction]:
+    """Every interaction of the file in its order, from the line after `skip_lines`."""
+    with open_text(path, source="whoever recorded the interactions") as stream:
+        header = stream.readline().strip().lower()
+        if tuple(field.strip() for field in header.split(",")) != COLUMNS:
+            raise Line(path.name, 1, ()).bad(f"the header must be {','.join(COLUMNS)}, not {header[:80]!r}")
+        stream.seek(0)
+        for line in lines(stream, path.name, columns=len(COLUMNS), skip_lines=skip_lines):
+            yield _interaction(line)
+
+
+def _interaction(line: Line) -> ReportedInteraction:
+    a, b, truth = line.fields[0], line.fields[1], line.fields[2].lower()
+    if not a or not b or a == b:
+        raise line.bad(f"an interaction joins two different named devices, not {a!r} and {b!r}")
+    if truth not in _TRUTH:
+        raise line.bad(f"positive must be one of {', '.join(_TRUTH)}, not {line.fields[2]!r}")
+    duration = line.number_at(3, "duration")
+    if duration < 0:
+        raise line.bad(f"duration must be ≥ 0 seconds, not {duration}")
+    return ReportedInteraction(line.number, a, b, _TRUTH[truth], duration, line.number_at(4, "at"))

@@ -1,0 +1,33 @@
+"""Edge lists as published by SNAP: two node numbers a line, # starts a comment; plain or gzipped.
+
+The Facebook ego network (McAuley & Leskovec 2012) is `facebook_combined.txt.gz`: 4,039 nodes, 88,234 ties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.trust.readers.lines import lines, open_text
+
+SOURCE = "https://snap.stanford.edu/data/ego-Facebook.html"
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """An undirected tie and the line it was read from."""
+
+    line: int
+    a: int
+    b: int
+
+
+def read_ties(path: Path, *, skip_lines: int = 0) -> Iterator[Tie]:
+    """Every tie of the file in its order, from the line after `skip_lines`; a tie of a node with itself is an error."""
+    with open_text(path, source=SOURCE) as stream:
+        for line in lines(stream, path.name, columns=2, separator=None, header=False, skip_lines=skip_lines):
+            tie = Tie(line.number, line.integer(0, "node"), line.integer(1, "node"))
+            if tie.a < 0 or tie.b < 0 or tie.a == tie.b:
+                raise line.bad(f"a tie joins two different nodes numbered from 0, not {tie.a} and {tie.b}")
+            yield tie
