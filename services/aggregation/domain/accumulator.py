@@ -1,0 +1,211 @@
+"""A weighted average whose bits do not depend on the order, the grouping or the number of summands' arrivals.
+
+Every term weight × value is rounded once to a multiple of 2^-scale and added as a 64-bit integer. Integer addition is
+associative, commutative and invertible, so partial sums of several replicas merge exactly, a restart that folds the
+same updates again finds the same bits, and a bad update is taken out again by subtracting what it added.
+
+Rounding costs at most 2^-(scale+1) per term, so the mean is off by at most n·2^-(scale+1)/W for n updates of total
+weight W; `choose_scale` makes that far smaller than a float32 can show.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import IO
+
+import numpy as np
+import numpy.typing as npt
+
+from services.aggregation.domain.layout import DTYPES, Layout, Tensor
+from services.aggregation.errors import BadUpdate
+
+Read = Callable[[int, int], "memoryview | bytes"]
+"""`read(start, length)`: bytes of a stored file."""
+
+MAX_MAGNITUDE = 4096.0
+"""Largest |value| an update of the heaviest weight may hold."""
+CHUNK = 1 << 16
+"""Elements worked on at a time: their float64 and int64 forms stay in the processor's cache."""
+WINDOW = 1 << 20
+"""Elements mapped, or read from a blob, at a time."""
+IN_MEMORY = 4 * WINDOW
+"""Accumulators up to this many elements live in memory, larger ones in an unlinked file mapped a window at a time."""
+_UNIT = 1 << 20
+"""Weights are kept in whole units of 2^-20."""
+_INT64_BITS = 62
+
+
+def choose_scale(updates: int, heaviest: float) -> int:
+    """Bits after the point, for at most `updates` updates of weight at most `heaviest` each."""
+    return _INT64_BITS - math.ceil(math.log2(max(updates, 1) * max(heaviest, 1e-6) * MAX_MAGNITUDE))
+
+
+class Accumulator:
+    """Σ weight·update of one model line in one round, exact in fixed point.
+
+    `updates` bounds how many updates may be folded in: it keeps every sum within 64 bits.
+    """
+
+    def __init__(self, layout: Layout, scale: int, updates: int) -> None:
+        self.layout = layout
+        self.scale = scale
+        self.weight_units = 0
+        self._limit = 2.0**_INT64_BITS / max(updates, 1)
+        self._cells = _Cells(layout.elements)
+
+    @property
+    def weight(self) -> float:
+        """Total weight folded in."""
+        return self.weight_units / _UNIT
+
+    def fold(self, layout: Layout, read: Read, weight: float, *, is_sum: bool = False) -> None:
+        """Adds an update: `weight` × its tensors, or with `is_sum` the tensors as they are (a weighted sum).
+
+        An update that does not fit, or holds NaN, infinity or values beyond the bound, raises BadUpdate and leaves
+        the accumulator as it was, to the bit.
+        """
+        reason = self.layout.fits(layout)
+        if reason:
+            raise BadUpdate(f"{reason}; send an update made from the round's own model")
+        factor = 1.0 if is_sum else weight
+        taken: list[tuple[Tensor, Tensor, int]] = []
+        ours = {tensor.name: tensor for tensor in self.layout.tensors}
+        for theirs in layout.tensors:
+            taken.append((ours[theirs.name], theirs, theirs.elements))
+            done = self._add(ours[theirs.name], theirs, read, factor, theirs.elements, sign=1)
+            if done < theirs.elements:
+                taken[-1] = (ours[theirs.name], theirs, done)
+                for mine, other, count in taken:
+                    self._add(mine, other, read, factor, count, sign=-1)
+                raise BadUpdate(
+                    f"tensor {theirs.name!r} holds NaN, infinity or a value too large to average near element {done}; "
+                    "lower the learning rate or clip the update"
+                )
+        self.weight_units += _units(weight)
+
+    def unfold(self, layout: Layout, read: Read, weight: float, *, is_sum: bool = False) -> None:
+        """Takes an update out again that `fold` took in."""
+        ours = {tensor.name: tensor for tensor in self.layout.tensors}
+        for theirs in layout.tensors:
+            self._add(ours[theirs.name], theirs, read, 1.0 if is_sum else weight, theirs.elements, sign=-1)
+        self.weight_units -= _units(weight)
+
+    def _add(self, mine: Tensor, theirs: Tensor, read: Read, factor: float, count: int, *, sign: int) -> int:
+        """Adds (or with sign −1 subtracts) the first `count` elements; returns how many passed before a bad one.
+
+        The count returned is a multiple of CHUNK, or `count` when all passed: an undo repeats exactly the same chunks.
+        """
+        dtype = DTYPES[theirs.dtype]
+        scaled, integers = np.empty(CHUNK), np.empty(CHUNK, np.int64)
+        for start in range(0, count, WINDOW):
+            stop = min(start + WINDOW, count)
+            values = np.frombuffer(read(theirs.start + start * dtype.itemsize, (stop - start) * dtype.itemsize), dtype)
+            with self._cells.window(mine.offset + start, mine.offset + stop) as cells:
+                for low in range(0, stop - start, CHUNK):
+                    piece = values[low : low + CHUNK]
+                    terms, whole = scaled[: len(piece)], integers[: len(piece)]
+                    np.multiply(piece, factor * 2.0**self.scale, out=terms, dtype=np.float64)
+                    # NaN makes both comparisons false, so it is caught with the too large.
+                    if not (terms.max() <= self._limit and terms.min() >= -self._limit):
+                        return start + low
+                    np.rint(terms, out=terms)
+                    np.copyto(whole, terms, casting="unsafe")
+                    if sign > 0:
+                        cells[low : low + len(piece)] += whole
+                    else:
+                        cells[low : low + len(piece)] -= whole
+        return count
+
+    def merge(self, pieces: Iterator[npt.NDArray[np.int64]], weight_units: int) -> None:
+        """Adds another accumulator's partial sum of the same layout and scale."""
+        position = 0
+        for piece in pieces:
+            with self._cells.window(position, position + len(piece)) as cells:
+                cells += piece
+            position += len(piece)
+        if position != self.layout.elements:
+            raise ValueError(
+                f"a partial sum of {position} elements cannot be merged into one of {self.layout.elements}"
+            )
+        self.weight_units += weight_units
+
+    def pieces(self) -> Iterator[npt.NDArray[np.int64]]:
+        """The partial sum, a window at a time, for another accumulator's `merge`."""
+        for start in range(0, self.layout.elements, WINDOW):
+            with self._cells.window(start, min(start + WINDOW, self.layout.elements)) as cells:
+                yield cells.copy()
+
+    def apply(self, header: bytes, read_base: Read) -> Iterator[bytes]:
+        """The file of the new model: base + mean of the updates, tensor by tensor, a window at a time.
+
+        `header` is everything before the base's first tensor and is kept as it is.
+        """
+        if self.weight_units <= 0:
+            raise ValueError("nothing was folded in, so there is no mean")
+        yield header
+        for tensor in self.layout.tensors:
+            dtype = DTYPES[tensor.dtype]
+            for start in range(0, tensor.elements, WINDOW):
+                stop = min(start + WINDOW, tensor.elements)
+                base = np.frombuffer(
+                    read_base(tensor.start + start * dtype.itemsize, (stop - start) * dtype.itemsize), dtype
+                )
+                with self._cells.window(tensor.offset + start, tensor.offset + stop) as cells:
+                    mean = cells / 2.0**self.scale
+                mean /= self.weight
+                mean += base
+                yield mean.astype(dtype).tobytes()
+
+    def total(self) -> npt.NDArray[np.float64]:
+        """The sum itself, not divided by the weight (for small models: surveys)."""
+        return np.concatenate([piece / 2.0**self.scale for piece in self.pieces()])
+
+    def close(self) -> None:
+        """Gives the memory, or the file, back."""
+        self._cells.close()
+
+
+class _Window:
+    """A run of cells, mapped only while in use so that a large accumulator does not stay resident."""
+
+    def __init__(self, cells: npt.NDArray[np.int64]) -> None:
+        self._cells: npt.NDArray[np.int64] | None = cells
+
+    def __enter__(self) -> npt.NDArray[np.int64]:
+        assert self._cells is not None
+        return self._cells
+
+    def __exit__(self, *_: object) -> None:
+        self._cells = None
+
+
+class _Cells:
+    """A flat vector of int64 zeros, in memory when small, else in an unlinked temporary file."""
+
+    def __init__(self, elements: int) -> None:
+        self._file: IO[bytes] | None = None
+        self._array: npt.NDArray[np.int64] | None = None
+        if elements <= IN_MEMORY:
+            self._array = np.zeros(elements, np.int64)
+        else:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`, gone with the process
+            self._file.truncate(elements * 8)
+
+    def window(self, start: int, stop: int) -> _Window:
+        if self._array is not None:
+            return _Window(self._array[start:stop])
+        assert self._file is not None
+        if start == stop:
+            return _Window(np.empty(0, np.int64))
+        return _Window(np.memmap(self._file, np.int64, "r+", offset=start * 8, shape=(stop - start,)))
+
+    def close(self) -> None:
+        self._array = None
+        if self._file is not None:
+            self._file.close()
+
+
+def _units(weight: float) -> int:
+    return round(weight * _UNIT)
