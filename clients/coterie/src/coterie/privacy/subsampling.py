@@ -25,9 +25,8 @@ def amplify(epsilon: float, delta: float, rate: float) -> Guarantee:
     Never above ε; equal to it only at rate 1 (or ε = 0).
     """
     check_not_negative("epsilon", epsilon)
-    check_rate(rate)
-    if math.isinf(epsilon):
-        return Guarantee(math.inf, rate * check_not_negative("delta", delta))
+    if check_rate(rate) == 1.0 or math.isinf(epsilon):
+        return Guarantee(epsilon, rate * check_not_negative("delta", delta))
     if epsilon < 1.0:
         amplified = math.log1p(rate * math.expm1(epsilon))
     else:
@@ -38,9 +37,8 @@ def amplify(epsilon: float, delta: float, rate: float) -> Guarantee:
 def before_sampling(epsilon: float, delta: float, rate: float) -> Guarantee:
     """The guarantee a mechanism may have on its sample to give (ε, δ) overall: the inverse of `amplify`."""
     check_not_negative("epsilon", epsilon)
-    check_rate(rate)
-    if math.isinf(epsilon):
-        return Guarantee(math.inf, check_not_negative("delta", delta) / rate)
+    if check_rate(rate) == 1.0 or math.isinf(epsilon):
+        return Guarantee(epsilon, check_not_negative("delta", delta) / rate)
     if epsilon < 1.0:
         wanted = math.log1p(math.expm1(epsilon) / rate)
     else:

@@ -1,0 +1,186 @@
+"""What a device has given away: one charge per release, and the ε that many of them add up to.
+
+Releases of different kinds meet in one `Loss`, a small sum that does not grow with their number. Gaussian releases are
+kept apart from the rest because they compose to one Gaussian release, whose ε is known exactly; everything else is
+composed by Rényi orders. Both bounds are valid and the smaller counts. Composition is sound for releases chosen
+adaptively, each on the same data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.privacy import renyi, zcdp
+from coterie.privacy.gaussian import exact_epsilon
+from coterie.privacy.preconditions import check_delta, check_not_negative, check_positive, check_rate
+
+Unit: TypeAlias = Literal["example", "device"]
+"""What one guarantee hides: a single training example, or everything a device holds."""
+
+Mechanism: TypeAlias = Literal["gaussian", "sampled-gaussian", "zcdp", "laplace", "approximate", "raw"]
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """One release of a device's data to somebody, and what it costs.
+
+    Make one with the constructors below, which ask for exactly what each mechanism needs. A task, round and purpose
+    (what was released: "update", "letter", "answer") name a release once and for ever.
+
+    Attributes:
+        task, round, purpose: the name of the release; round ≥ 0.
+        mechanism: how it was protected.
+        unit: what the clipping bounded, hence what is protected.
+        rho: zCDP of "gaussian" and "zcdp".
+        epsilon, delta: of "laplace" (δ = 0) and "approximate".
+        multiplier, rate, steps: of "sampled-gaussian".
+    """
+
+    task: str
+    round: int
+    purpose: str
+    mechanism: Mechanism
+    unit: Unit
+    rho: float = 0.0
+    epsilon: float = 0.0
+    delta: float = 0.0
+    multiplier: float = 0.0
+    rate: float = 1.0
+    steps: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.task or not self.purpose or self.round < 0:
+            raise ValueError(
+                f"a charge needs a task, a purpose and a round ≥ 0, got {self.task!r}, {self.purpose!r}, {self.round}"
+            )
+        if self.unit not in ("example", "device"):
+            raise ValueError(f"unit must be 'example' or 'device', got {self.unit!r}")
+        check_not_negative("rho", self.rho)
+        check_not_negative("epsilon", self.epsilon)
+        if not 0.0 <= self.delta < 1.0:
+            raise ValueError(f"a charge's delta must lie in [0, 1), got {self.delta}")
+        if self.steps < 1:
+            raise ValueError(f"a charge covers at least one step, got {self.steps}")
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Composed loss of any number of releases; `plus` composes, `epsilon` converts.
+
+    Attributes:
+        gaussian_rho: Σ 1/(2σ²) of the Gaussian releases.
+        orders: Rényi loss of all the others at `renyi.ORDERS`.
+        pure: Σ ε of the others, infinite as soon as one of them is not ε-private for any ε.
+        delta: Σ δ of releases known only by (ε, δ).
+    """
+
+    gaussian_rho: float
+    orders: NDArray[np.float64]
+    pure: float
+    delta: float
+
+    def plus(self, other: Loss) -> Loss:
+        """Loss of both."""
+        return Loss(
+            self.gaussian_rho + other.gaussian_rho,
+            self.orders + other.orders,
+            self.pure + other.pure,
+            self.delta + other.delta,
+        )
+
+    def epsilon(self, delta: float) -> float:
+        """Smallest ε these releases are known to give at δ; infinite when their own δ already reach it."""
+        remaining = check_delta(delta) - self.delta
+        if remaining <= 0.0:
+            return math.inf
+        by_orders = renyi.epsilon_of_loss(renyi.gaussian_loss(self.gaussian_rho) + self.orders, remaining)
+        gaussian = exact_epsilon(zcdp.multiplier_of_rho(self.gaussian_rho), remaining)
+        return min(by_orders, gaussian + self.pure)
+
+
+NOTHING = Loss(0.0, np.zeros_like(renyi.ORDERS), 0.0, 0.0)
+
+
+def gaussian_charge(task: str, round: int, purpose: str, unit: Unit, multiplier: float) -> Charge:
+    """Gaussian noise of this multiplier (deviation / L2 sensitivity) on one release."""
+    return Charge(task, round, purpose, "gaussian", unit, rho=zcdp.rho_of_multiplier(multiplier))
+
+
+def priced_charge(task: str, round: int, purpose: str, rho: float) -> Charge:
+    """A budget ρ sold to the platform: Gaussian noise by `zcdp.variance_of_rho`, protecting one example."""
+    return Charge(task, round, purpose, "gaussian", "example", rho=rho)
+
+
+def zcdp_charge(task: str, round: int, purpose: str, unit: Unit, rho: float) -> Charge:
+    """Any ρ-zCDP release, Gaussian or not."""
+    return Charge(task, round, purpose, "zcdp", unit, rho=rho)
+
+
+def sampled_gaussian_charge(
+    task: str, round: int, purpose: str, unit: Unit, multiplier: float, rate: float, steps: int = 1
+) -> Charge:
+    """`steps` releases with Gaussian noise, each on records drawn afresh and independently with chance `rate`."""
+    check_positive("noise multiplier", multiplier)
+    check_rate(rate)
+    return Charge(task, round, purpose, "sampled-gaussian", unit, multiplier=multiplier, rate=rate, steps=steps)
+
+
+def laplace_charge(task: str, round: int, purpose: str, unit: Unit, epsilon: float) -> Charge:
+    """Laplace noise of scale (L1 sensitivity)/ε."""
+    return Charge(task, round, purpose, "laplace", unit, epsilon=check_positive("epsilon", epsilon))
+
+
+def approximate_charge(task: str, round: int, purpose: str, unit: Unit, epsilon: float, delta: float) -> Charge:
+    """A release known only to be (ε, δ)-private; δ = 0 for pure privacy. Its δ is taken from the δ of the total."""
+    return Charge(task, round, purpose, "approximate", unit, epsilon=epsilon, delta=delta)
+
+
+def raw_charge(task: str, round: int, purpose: str, unit: Unit = "device") -> Charge:
+    """A release without noise, to somebody the owner trusts; no ε describes it, so its loss is infinite."""
+    return Charge(task, round, purpose, "raw", unit, rho=math.inf)
+
+
+def loss_of(charge: Charge) -> Loss:
+    """Loss of one charge."""
+    match charge.mechanism:
+        case "gaussian" | "raw":
+            return Loss(charge.rho, NOTHING.orders, 0.0, 0.0)
+        case "zcdp":
+            return Loss(0.0, renyi.gaussian_loss(charge.rho), math.inf if charge.rho > 0.0 else 0.0, 0.0)
+        case "sampled-gaussian":
+            orders = renyi.sampled_gaussian_loss(charge.multiplier, charge.rate) * charge.steps
+            return Loss(0.0, orders, math.inf, 0.0)
+        case "laplace":
+            return Loss(0.0, renyi.laplace_loss(charge.epsilon), charge.epsilon, 0.0)
+        case "approximate":
+            return Loss(0.0, renyi.pure_loss(charge.epsilon), charge.epsilon, charge.delta)
+
+
+def total(charges: Iterable[Charge], delta: float, unit: Unit = "example") -> float:
+    """ε of all charges together at δ, for the unit asked about; no charges give 0.
+
+    Hiding a whole device hides each of its examples, so device-level charges count in full for "example". Hiding one
+    example says nothing about the rest, so any example-level charge makes the ε of "device" infinite.
+
+    Examples:
+        >>> rounds = [gaussian_charge("digits", number, "update", "device", 4.0) for number in range(16)]
+        >>> round(total(rounds, 1e-5), 3)  # sixteen rounds of multiplier 4 are one of multiplier 1
+        4.378
+    """
+    composed = NOTHING
+    for charge in charges:
+        if not covers(charge.unit, unit):
+            return math.inf
+        composed = composed.plus(loss_of(charge))
+    return composed.epsilon(delta)
+
+
+def covers(protected: Unit, asked: Unit) -> bool:
+    """Whether protecting `protected` also protects `asked`."""
+    return protected == "device" or asked == "example"

@@ -1,0 +1,359 @@
+"""The device's own record of every release, across tasks and restarts, and the limit nothing may cross.
+
+A device charges a release *before* it sends anything. The ledger is one SQLite file of mode 0600 that is on disk when
+a call returns; killed at any moment it holds a charge wholly or not at all. It keeps a running `Loss` beside the
+history, so that a charge costs the same after ten rounds or ten million.
+
+    LedgerError
+    ├── BudgetExceeded      the release would cross the device's limit; nothing was written
+    ├── ChargeConflict      the same task, round and purpose with another mechanism or amount
+    ├── LedgerUnavailable   the file is locked, missing or cannot be written just now
+    └── LedgerUnreadable    the file is damaged or is no ledger
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from coterie.privacy import renyi
+from coterie.privacy.accounting import NOTHING, Charge, Loss, Unit, covers, loss_of
+from coterie.privacy.files import create_private_file, refuse_wide_permissions
+from coterie.privacy.preconditions import check_delta, check_positive
+
+State: TypeAlias = Literal["reserved", "spent"]
+
+_ORDERS_DIGEST = hashlib.sha256(renyi.ORDERS.tobytes()).hexdigest()
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS charges (
+    number INTEGER PRIMARY KEY, task TEXT NOT NULL, round INTEGER NOT NULL, purpose TEXT NOT NULL,
+    body TEXT NOT NULL, state TEXT NOT NULL, charged_at REAL NOT NULL, UNIQUE (task, round, purpose));
+CREATE TABLE IF NOT EXISTS running (
+    only INTEGER PRIMARY KEY CHECK (only = 1), gaussian_rho REAL NOT NULL, orders BLOB NOT NULL, pure REAL NOT NULL,
+    delta REAL NOT NULL, releases INTEGER NOT NULL, example_level INTEGER NOT NULL, raw INTEGER NOT NULL);
+"""
+
+
+class LedgerError(Exception):
+    """Anything the ledger refuses."""
+
+
+class ChargeConflict(LedgerError):
+    """A release was already charged differently."""
+
+
+class LedgerUnavailable(LedgerError):
+    """The file cannot be read or written at the moment; nothing was charged."""
+
+
+class LedgerUnreadable(LedgerError):
+    """The file is not a ledger this version can read."""
+
+
+class BudgetExceeded(LedgerError):
+    """A release that would take the device beyond its own limit.
+
+    Attributes:
+        spent: ε spent and reserved so far.
+        asked: ε there would be after the release; infinite when it gives no guarantee of the limit's unit.
+        limit: the limit it would cross.
+    """
+
+    def __init__(self, charge: Charge, spent: float, asked: float, limit: Limit) -> None:
+        self.charge, self.spent, self.asked, self.limit = charge, spent, asked, limit
+        super().__init__(
+            f"{charge.purpose} of task {charge.task} round {charge.round} would take this device from ε = {spent:.4g} "
+            f"to ε = {asked:.4g}, beyond its limit of {limit.epsilon:.4g} ({limit.unit} level, δ = {limit.delta:g}); "
+            "leave the task, ask for more noise, or raise the limit"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What the owner allows in total: ε at δ, for one example or the whole device.
+
+    `allow_raw` permits releases without noise to devices the owner trusts. They are listed and counted but are no
+    part of ε, which cannot describe them.
+    """
+
+    epsilon: float
+    delta: float
+    unit: Unit = "example"
+    allow_raw: bool = False
+
+    def __post_init__(self) -> None:
+        check_positive("epsilon limit", self.epsilon)
+        check_delta(self.delta)
+
+
+DEFAULT_LIMIT = Limit(epsilon=8.0, delta=1e-5)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """ε spent and reserved at the limit's δ and unit, how many releases that was, and how many more were raw."""
+
+    epsilon: float
+    delta: float
+    unit: Unit
+    releases: int
+    raw_releases: int
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a charge left behind; `repeated` when the same release had been charged before and nothing changed."""
+
+    spent: Spent
+    repeated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the history; `charged_at` is in seconds since 1970."""
+
+    charge: Charge
+    state: State
+    charged_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    loss: Loss
+    releases: int
+    example_level: int
+    raw: int
+
+    def plus(self, charge: Charge) -> _Running:
+        if charge.mechanism == "raw":
+            return dataclasses.replace(self, raw=self.raw + 1)
+        return _Running(
+            self.loss.plus(loss_of(charge)),
+            self.releases + 1,
+            self.example_level + (charge.unit == "example"),
+            self.raw,
+        )
+
+    def spent(self, limit: Limit) -> Spent:
+        hidden = covers("example", limit.unit) or not self.example_level
+        epsilon = self.loss.epsilon(limit.delta) if hidden else math.inf
+        return Spent(epsilon, limit.delta, limit.unit, self.releases, self.raw)
+
+
+_EMPTY = _Running(NOTHING, 0, 0, 0)
+
+
+class PrivacyLedger:
+    """A device's privacy account in one file; safe to use from several threads and processes at once.
+
+    A repeated charge of the same release is free, because the same bytes sent twice tell nothing new. So a device
+    that restarts must send what it had prepared; fresh noise on the same data is another release and needs another
+    purpose, e.g. "update-2".
+    """
+
+    def __init__(self, path: Path, limit: Limit | None = None, clock: Callable[[], float] = time.time) -> None:
+        """Open or create the ledger; a limit given here replaces the one in the file (at first `DEFAULT_LIMIT`)."""
+        self._path, self._clock = path, clock
+        if not create_private_file(path):
+            refuse_wide_permissions(path)
+        with self._transaction() as database:
+            _prepare(database)
+            if limit is not None or _setting(database, "limit") is None:
+                _set(database, "limit", json.dumps(dataclasses.asdict(limit or DEFAULT_LIMIT)))
+
+    @property
+    def limit(self) -> Limit:
+        """The owner's limit as stored in the file."""
+        with self._transaction() as database:
+            return _limit(database)
+
+    def set_limit(self, limit: Limit) -> None:
+        """Replace the limit; a limit below what is spent refuses everything from now on."""
+        with self._transaction() as database:
+            _set(database, "limit", json.dumps(dataclasses.asdict(limit)))
+
+    def spent(self) -> Spent:
+        """What has been spent and reserved."""
+        with self._transaction() as database:
+            return _running(database).spent(_limit(database))
+
+    def preview(self, charges: Iterable[Charge]) -> Spent:
+        """What would have been spent after these charges; nothing is written and nothing is refused."""
+        with self._transaction() as database:
+            running = _running(database)
+            for charge in charges:
+                if _find(database, charge) is None:
+                    running = running.plus(charge)
+            return running.spent(_limit(database))
+
+    def charge(self, charge: Charge) -> Receipt:
+        """Charge a release for good; call this before anything is sent. Raises `BudgetExceeded` beyond the limit."""
+        return self._add(charge, "spent")
+
+    def reserve(self, charge: Charge) -> Receipt:
+        """Set a charge aside; it counts until `release`, and `charge` of the same makes it final."""
+        return self._add(charge, "reserved")
+
+    def release(self, charge: Charge) -> bool:
+        """Give back a reservation of which nothing was sent; False when there is none. Final charges stay."""
+        with self._transaction() as database:
+            done = database.execute(
+                "DELETE FROM charges WHERE task = ? AND round = ? AND purpose = ? AND state = 'reserved'", _key(charge)
+            )
+            if done.rowcount:
+                # Sums are made anew rather than subtracted: subtraction would leave rounding behind.
+                _store(database, _recomputed(database))
+            return bool(done.rowcount)
+
+    def history(self, task: str | None = None) -> list[Entry]:
+        """All charges, or one task's, oldest first."""
+        with self._transaction() as database:
+            return list(_entries(database, task))
+
+    def _add(self, charge: Charge, state: State) -> Receipt:
+        with self._transaction() as database:
+            limit, before = _limit(database), _running(database)
+            known = _find(database, charge)
+            if known is not None:
+                _settle(database, charge, known, state)
+                return Receipt(before.spent(limit), repeated=True)
+            after = before.plus(charge)
+            _refuse(charge, before.spent(limit), after.spent(limit), limit)
+            database.execute(
+                "INSERT INTO charges (task, round, purpose, body, state, charged_at) VALUES (?, ?, ?, ?, ?, ?)",
+                (*_key(charge), _body(charge), state, self._clock()),
+            )
+            _store(database, after)
+            return Receipt(after.spent(limit), repeated=False)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        # mode=rw: a ledger deleted under a running device is an error, not a new and empty ledger.
+        address = self._path.absolute().as_uri() + "?mode=rw"
+        try:
+            with closing(sqlite3.connect(address, uri=True, timeout=30.0, isolation_level=None)) as database:
+                database.execute("PRAGMA synchronous = EXTRA")
+                database.execute("BEGIN IMMEDIATE")
+                try:
+                    yield database
+                except BaseException:
+                    database.execute("ROLLBACK")
+                    raise
+                database.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            raise LedgerUnavailable(
+                f"the privacy ledger {self._path} is not available ({error}), so nothing may be sent; "
+                "check that the file is there, that the disk has room, and try again"
+            ) from error
+        except sqlite3.DatabaseError as error:
+            raise LedgerUnreadable(
+                f"the privacy ledger {self._path} cannot be used ({error}); restore it from a backup: "
+                "a new, empty one would forget what this device has already given away"
+            ) from error
+
+
+def _prepare(database: sqlite3.Connection) -> None:
+    for statement in _SCHEMA.split(";")[:-1]:
+        database.execute(statement)
+    if _setting(database, "orders") != _ORDERS_DIGEST:
+        _store(database, _recomputed(database))
+        _set(database, "orders", _ORDERS_DIGEST)
+
+
+def _refuse(charge: Charge, before: Spent, after: Spent, limit: Limit) -> None:
+    if charge.mechanism == "raw":
+        if not limit.allow_raw:
+            raise BudgetExceeded(charge, before.epsilon, math.inf, limit)
+    elif after.epsilon > limit.epsilon:
+        raise BudgetExceeded(charge, before.epsilon, after.epsilon, limit)
+
+
+def _settle(database: sqlite3.Connection, charge: Charge, known: str, state: State) -> None:
+    if known != _body(charge):
+        raise ChargeConflict(
+            f"{charge.purpose} of task {charge.task} round {charge.round} was already charged as {known}; "
+            "a second release on the same data needs a purpose of its own"
+        )
+    if state == "spent":
+        database.execute(
+            "UPDATE charges SET state = 'spent' WHERE task = ? AND round = ? AND purpose = ?", _key(charge)
+        )
+
+
+def _key(charge: Charge) -> tuple[str, int, str]:
+    return charge.task, charge.round, charge.purpose
+
+
+def _body(charge: Charge) -> str:
+    # repr-exact floats: what is read back equals what was charged.
+    return json.dumps(dataclasses.asdict(charge), sort_keys=True)
+
+
+def _find(database: sqlite3.Connection, charge: Charge) -> str | None:
+    row = database.execute(
+        "SELECT body FROM charges WHERE task = ? AND round = ? AND purpose = ?", _key(charge)
+    ).fetchone()
+    return None if row is None else str(row[0])
+
+
+def _entries(database: sqlite3.Connection, task: str | None = None) -> Iterator[Entry]:
+    rows = database.execute(
+        "SELECT body, state, charged_at FROM charges WHERE ? IS NULL OR task = ? ORDER BY number", (task, task)
+    )
+    for body, state, charged_at in rows:
+        yield Entry(Charge(**json.loads(body)), state, charged_at)
+
+
+def _recomputed(database: sqlite3.Connection) -> _Running:
+    running = _EMPTY
+    for entry in _entries(database):
+        running = running.plus(entry.charge)
+    return running
+
+
+def _running(database: sqlite3.Connection) -> _Running:
+    rho, orders, pure, delta, releases, example_level, raw = database.execute(
+        "SELECT gaussian_rho, orders, pure, delta, releases, example_level, raw FROM running"
+    ).fetchone()
+    return _Running(Loss(rho, np.frombuffer(orders, dtype="<f8"), pure, delta), releases, example_level, raw)
+
+
+def _store(database: sqlite3.Connection, running: _Running) -> None:
+    loss = running.loss
+    database.execute(
+        "INSERT OR REPLACE INTO running VALUES (1, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            loss.gaussian_rho,
+            loss.orders.astype("<f8").tobytes(),
+            loss.pure,
+            loss.delta,
+            running.releases,
+            running.example_level,
+            running.raw,
+        ),
+    )
+
+
+def _limit(database: sqlite3.Connection) -> Limit:
+    return Limit(**json.loads(_setting(database, "limit") or "{}"))
+
+
+def _setting(database: sqlite3.Connection, name: str) -> str | None:
+    row = database.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def _set(database: sqlite3.Connection, name: str, value: str) -> None:
+    database.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value))
