@@ -1,0 +1,157 @@
+"""What the aggregation server remembers, as plain records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from services.aggregation.domain.tasks import ENDED, TaskSpecification
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task and where it stands."""
+
+    id: str
+    publisher: str
+    specification: TaskSpecification
+    state: str
+    reason: str
+    round: int
+    created_at: float
+    started_at: float
+    ended_at: float
+    released: bool
+    revision: int
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolment:
+    """A device's part in a task."""
+
+    task_id: str
+    device_id: str
+    state: str
+    samples: int
+    non_iid: float
+    enrolled_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A round: "open", "closing", "settling", "done" or "failed"."""
+
+    task_id: str
+    number: int
+    attempt: int
+    state: str
+    quorum: int
+    scale: int
+    opened_at: float
+    deadline_at: float
+    plan_version: int
+    done_at: float = 0.0
+    metrics: dict[str, float] = field(default_factory=dict)
+    model_digests: tuple[str, ...] = ()
+    closer: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What a device handed in for a round."""
+
+    task_id: str
+    round: int
+    device_id: str
+    digest: str
+    size_bytes: int
+    form: str
+    weight: float
+    metrics: dict[str, float]
+    model_index: int
+    budget: float
+    privacy: tuple[dict[str, object], ...] = ()
+    members: tuple[dict[str, object], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Participation:
+    """One device in a round: "assigned", "delivered", "late", "rejected", "dropped" or "declined"."""
+
+    task_id: str
+    round: int
+    device_id: str
+    owner_id: str
+    role: str
+    state: str
+    samples: int
+    work: bytes
+    note: str = ""
+    digest: str = ""
+    form: str = ""
+    weight: float = 0.0
+    payload_bytes: int = 0
+    delivered_at: float = 0.0
+    metrics: dict[str, float] = field(default_factory=dict)
+    model_index: int = 0
+    budget: float = 0.0
+    privacy: list[dict[str, object]] = field(default_factory=list)
+    members: list[dict[str, object]] = field(default_factory=list)
+    replica: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A version of one of a task's model lines; version 0 is the initial one."""
+
+    task_id: str
+    line: int
+    version: int
+    digest: str
+    size_bytes: int
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to a task; `number` is 0 until stored."""
+
+    task_id: str
+    at: float
+    kind: str
+    message: str
+    round: int = 0
+    device_id: str = ""
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A sealed letter from one device to another."""
+
+    id: str
+    task_id: str
+    round: int
+    plan_version: int
+    sender: str
+    recipient: str
+    kind: str
+    digest: str
+    size_bytes: int
+    sent_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """A replica's share of a round's sum: which devices' updates are in it, and where it is stored."""
+
+    task_id: str
+    round: int
+    line: int
+    replica: str
+    digest: str
+    weight_units: int
+    devices: tuple[str, ...]

@@ -1,0 +1,68 @@
+"""What to do with an open round, who takes part in one, and who witnessed whom in it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+WITNESSES = 8
+"""Co-participants each device's conduct in a round is recorded with: keeps a round's interactions linear in devices."""
+
+
+class Verdict(Enum):
+    """What an open round needs."""
+
+    WAIT = "wait"
+    CLOSE = "close"
+    REOPEN = "reopen"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where an open round stands: `pending` participants may still deliver."""
+
+    delivered: int
+    pending: int
+    quorum: int
+    deadline_at: float
+    attempt: int
+    max_attempts: int
+
+
+def judge(standing: Standing, now: float) -> Verdict:
+    """Closes, quorum met, when nobody is left to wait for or the deadline passed; else opens it again, or fails.
+
+    A round whose quorum can no longer be met is not kept open until its deadline.
+    """
+    out_of_reach = standing.delivered + standing.pending < standing.quorum
+    if standing.pending and now < standing.deadline_at and not out_of_reach:
+        return Verdict.WAIT
+    if standing.delivered >= standing.quorum:
+        return Verdict.CLOSE
+    return Verdict.REOPEN if standing.attempt < standing.max_attempts else Verdict.FAIL
+
+
+def choose_participants(devices: Sequence[str], most: int, seed: int, round_number: int) -> list[str]:
+    """All devices in order of id, or `most` of them drawn with the task's seed: the same draw on every replica."""
+    ordered = sorted(devices)
+    if not most or len(ordered) <= most:
+        return ordered
+    return sorted(random.Random(f"{seed}:{round_number}").sample(ordered, most))
+
+
+def witness_pairs(devices: Sequence[str], seed: int, round_number: int) -> list[tuple[str, str]]:
+    """Pairs (a, b), a < b, whose shared round is recorded: each device with up to WITNESSES others, by the seed."""
+    shuffled = sorted(devices)
+    random.Random(f"witness:{seed}:{round_number}").shuffle(shuffled)
+    count = len(shuffled)
+    reach = min(WITNESSES // 2, count // 2)
+    pairs = {
+        (min(a, b), max(a, b))
+        for i, a in enumerate(shuffled)
+        for step in range(1, reach + 1)
+        if (b := shuffled[(i + step) % count]) != a
+    }
+    return sorted(pairs)

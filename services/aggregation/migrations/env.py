@@ -1,0 +1,6 @@
+"""Alembic's entry into this service's migrations."""
+
+from services.aggregation.tables import metadata
+from services.kit import migration
+
+migration.run(metadata)

@@ -1,0 +1,132 @@
+"""Model versions, uploads and sealed letters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+
+import sqlalchemy as sa
+
+from services.aggregation import tables as t
+from services.aggregation.domain.records import (
+    Letter,
+    Model,
+)
+from services.aggregation.store.rows import Tx, upsert
+
+
+async def add_models(tx: Tx, models: Sequence[Model]) -> None:
+    """Stores model versions; ones that exist stay."""
+    await upsert(tx, t.models, [asdict(model) for model in models], ["task_id", "line", "version"], only=[])
+
+
+async def latest_models(tx: Tx, task_id: str, *, before: int | None = None) -> list[Model]:
+    """Newest version of every line (older than version `before`, if given), in order of line."""
+    newest = sa.select(t.models.c.line, sa.func.max(t.models.c.version).label("version")).where(
+        t.models.c.task_id == task_id
+    )
+    if before is not None:
+        newest = newest.where(t.models.c.version < before)
+    top = newest.group_by(t.models.c.line).subquery()
+    query = (
+        sa.select(t.models)
+        .join(top, sa.and_(t.models.c.line == top.c.line, t.models.c.version == top.c.version))
+        .where(t.models.c.task_id == task_id)
+        .order_by(t.models.c.line)
+    )
+    return [Model(**row) for row in (await tx.execute(query)).mappings()]
+
+
+async def list_models(tx: Tx, task_id: str, *, limit: int, cursor: str) -> list[Model]:
+    """Models of a task by line and version; the cursor is `line:version`."""
+    query = sa.select(t.models).where(t.models.c.task_id == task_id)
+    line, _, version = cursor.partition(":")
+    if line.isdigit() and version.isdigit():
+        query = query.where(sa.tuple_(t.models.c.line, t.models.c.version) > sa.tuple_(int(line), int(version)))
+    query = query.order_by(t.models.c.line, t.models.c.version).limit(limit)
+    return [Model(**row) for row in (await tx.execute(query)).mappings()]
+
+
+async def find_model(tx: Tx, digest: str) -> tuple[Model, str] | None:
+    """Some task's model with this digest, and that task's publisher."""
+    query = (
+        sa.select(t.models, t.tasks.c.publisher)
+        .join(t.tasks, t.tasks.c.id == t.models.c.task_id)
+        .where(t.models.c.digest == digest)
+        .limit(1)
+    )
+    row = (await tx.execute(query)).mappings().first()
+    if row is None:
+        return None
+    values = dict(row)
+    publisher = str(values.pop("publisher"))
+    return Model(**values), publisher
+
+
+async def publishes_digest(tx: Tx, publisher: str, digest: str) -> bool:
+    """Whether a publisher has a task with a model of this digest, or uploaded it."""
+    by_task = (
+        sa.select(sa.literal(1))
+        .select_from(t.models.join(t.tasks, t.tasks.c.id == t.models.c.task_id))
+        .where(t.models.c.digest == digest, t.tasks.c.publisher == publisher)
+    )
+    by_upload = sa.select(sa.literal(1)).where(t.uploads.c.digest == digest, t.uploads.c.uploader == publisher)
+    return (await tx.execute(by_task.union_all(by_upload).limit(1))).first() is not None
+
+
+async def add_upload(tx: Tx, digest: str, uploader: str, size_bytes: int, now: float) -> None:
+    """Notes who uploaded a model."""
+    row = {"digest": digest, "uploader": uploader, "size_bytes": size_bytes, "created_at": now}
+    await upsert(tx, t.uploads, [row], ["digest", "uploader"], only=[])
+
+
+async def find_upload(tx: Tx, digest: str) -> int | None:
+    """Size of an uploaded model."""
+    return (await tx.execute(sa.select(t.uploads.c.size_bytes).where(t.uploads.c.digest == digest))).scalars().first()
+
+
+async def digests_in_use(tx: Tx, digests: Iterable[str]) -> set[str]:
+    """Which of these blobs an open round, a model or an upload still needs."""
+    wanted = list(digests)
+    p, r = t.participations, t.rounds
+    open_updates = (
+        sa.select(p.c.digest)
+        .join(r, sa.and_(r.c.task_id == p.c.task_id, r.c.number == p.c.round))
+        .where(p.c.digest.in_(wanted), r.c.state.in_(("open", "closing")))
+    )
+    query = open_updates.union(
+        sa.select(t.models.c.digest).where(t.models.c.digest.in_(wanted)),
+        sa.select(t.uploads.c.digest).where(t.uploads.c.digest.in_(wanted)),
+    )
+    return set((await tx.execute(query)).scalars())
+
+
+async def add_letter(tx: Tx, letter: Letter) -> Letter:
+    """Stores a letter; the same sender's, to the same recipient in the same round and plan, replaces nothing."""
+    keys = ["task_id", "round", "recipient", "sender", "kind", "plan_version"]
+    await upsert(tx, t.letters, [asdict(letter)], keys, only=[])
+    row = (
+        await tx.execute(sa.select(t.letters).where(*(t.letters.c[k] == getattr(letter, k) for k in keys)))
+    ).mappings()
+    return Letter(**row.one())
+
+
+async def find_letter(tx: Tx, letter_id: str) -> Letter | None:
+    """One letter."""
+    row = (await tx.execute(sa.select(t.letters).where(t.letters.c.id == letter_id))).mappings().first()
+    return None if row is None else Letter(**row)
+
+
+async def list_letters(tx: Tx, task_id: str, number: int, recipient: str) -> list[Letter]:
+    """Letters to a device in a round, oldest first."""
+    c = t.letters.c
+    query = sa.select(t.letters).where(c.task_id == task_id, c.round == number, c.recipient == recipient)
+    return [Letter(**row) for row in (await tx.execute(query.order_by(c.sent_at, c.id))).mappings()]
+
+
+async def take_letters(tx: Tx, task_id: str, up_to_round: int) -> list[str]:
+    """Forgets letters of rounds that are over; returns their digests."""
+    where = (t.letters.c.task_id == task_id, t.letters.c.round <= up_to_round)
+    digests = list((await tx.execute(sa.select(t.letters.c.digest).where(*where))).scalars())
+    await tx.execute(t.letters.delete().where(*where))
+    return digests

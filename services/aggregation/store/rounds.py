@@ -1,0 +1,162 @@
+"""Rounds and who takes part in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import sqlalchemy as sa
+
+from services.aggregation import tables as t
+from services.aggregation.domain.records import (
+    Delivery,
+    Participation,
+    Round,
+)
+from services.aggregation.store.rows import Tx, plain, upsert
+
+
+async def add_round(tx: Tx, round_: Round, participations: Sequence[Participation]) -> None:
+    """Stores a new round with its participants."""
+    await tx.execute(t.rounds.insert(), [plain(asdict(round_))])
+    await tx.execute(t.participations.insert(), [asdict(p) for p in participations])
+
+
+async def add_participations(tx: Tx, participations: Sequence[Participation]) -> None:
+    """Adds participants to a round, or gives participants new work; what they have delivered stays."""
+    if participations:
+        rows = [asdict(p) for p in participations]
+        await upsert(
+            tx, t.participations, rows, ["task_id", "round", "device_id"], only=["role", "state", "work", "note"]
+        )
+
+
+async def find_round(tx: Tx, task_id: str, number: int, *, lock: bool = False) -> Round | None:
+    """One round, locked against other writers with `lock`."""
+    query = sa.select(t.rounds).where(t.rounds.c.task_id == task_id, t.rounds.c.number == number)
+    row = (await tx.execute(query.with_for_update() if lock else query)).mappings().first()
+    return None if row is None else _round(row)
+
+
+async def list_rounds(tx: Tx, task_id: str, *, limit: int, cursor: str) -> list[Round]:
+    """Rounds of a task in order."""
+    after = int(cursor) if cursor.isdigit() else 0
+    query = (
+        sa.select(t.rounds)
+        .where(t.rounds.c.task_id == task_id, t.rounds.c.number > after)
+        .order_by(t.rounds.c.number)
+        .limit(limit)
+    )
+    return [_round(row) for row in (await tx.execute(query)).mappings()]
+
+
+async def change_round(tx: Tx, task_id: str, number: int, *, expected: str, **values: Any) -> bool:
+    """Changes columns of a round if it is in the expected state; whether it was."""
+    result = await tx.execute(
+        t.rounds.update()
+        .where(t.rounds.c.task_id == task_id, t.rounds.c.number == number, t.rounds.c.state == expected)
+        .values(**plain(values))
+    )
+    return bool(result.rowcount)
+
+
+async def count_participations(tx: Tx, task_id: str, numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """(participants, delivered) of each of these rounds."""
+    p = t.participations.c
+    delivered = sa.func.sum(sa.case((p.state == "delivered", 1), else_=0))
+    query = (
+        sa.select(p.round, sa.func.count(), delivered)
+        .where(p.task_id == task_id, p.round.in_(numbers))
+        .group_by(p.round)
+    )
+    return {number: (count, done) for number, count, done in await tx.execute(query)}
+
+
+async def list_participations(tx: Tx, task_id: str, number: int) -> list[Participation]:
+    """Everybody in a round by device id."""
+    query = (
+        sa.select(t.participations)
+        .where(t.participations.c.task_id == task_id, t.participations.c.round == number)
+        .order_by(t.participations.c.device_id)
+    )
+    return [Participation(**row) for row in (await tx.execute(query)).mappings()]
+
+
+async def last_participations(tx: Tx, task_id: str, before_round: int) -> list[Participation]:
+    """Everybody in the round before this one."""
+    return await list_participations(tx, task_id, before_round - 1) if before_round > 1 else []
+
+
+async def list_device_participations(tx: Tx, task_id: str, device_id: str) -> list[Participation]:
+    """A device's part in every round of a task, in order."""
+    query = (
+        sa.select(t.participations)
+        .where(t.participations.c.task_id == task_id, t.participations.c.device_id == device_id)
+        .order_by(t.participations.c.round)
+    )
+    return [Participation(**row) for row in (await tx.execute(query)).mappings()]
+
+
+async def states_of(tx: Tx, task_id: str, number: int, devices: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """(state, digest) of these devices in a round, locked against other writers."""
+    p = t.participations.c
+    query = sa.select(p.device_id, p.state, p.digest).where(
+        p.task_id == task_id, p.round == number, p.device_id.in_(devices)
+    )
+    return {row.device_id: (row.state, row.digest) for row in await tx.execute(query.with_for_update())}
+
+
+async def deliver(tx: Tx, deliveries: Sequence[Delivery], *, replica: str, now: float) -> None:
+    """Marks deliveries as made; the caller has locked their rows."""
+    p = t.participations
+    statement = p.update().where(
+        p.c.task_id == sa.bindparam("p_task"),
+        p.c.round == sa.bindparam("p_round"),
+        p.c.device_id == sa.bindparam("p_device"),
+    )
+    rows = [
+        {
+            "p_task": d.task_id,
+            "p_round": d.round,
+            "p_device": d.device_id,
+            "state": "delivered",
+            "note": "",
+            "digest": d.digest,
+            "form": d.form,
+            "weight": d.weight,
+            "payload_bytes": d.size_bytes,
+            "delivered_at": now,
+            "metrics": d.metrics,
+            "model_index": d.model_index,
+            "budget": d.budget,
+            "privacy": list(d.privacy),
+            "members": list(d.members),
+            "replica": replica,
+        }
+        for d in deliveries
+    ]
+    names = [name for name in rows[0] if not name.startswith("p_")]
+    await tx.execute(statement.values({name: sa.bindparam(name) for name in names}), rows)
+
+
+async def mark(tx: Tx, task_id: str, number: int, devices: Sequence[str], *, state: str, note: str) -> None:
+    """Sets state and note of participants who have not delivered."""
+    p = t.participations
+    await tx.execute(
+        p.update()
+        .where(p.c.task_id == task_id, p.c.round == number, p.c.device_id.in_(devices), p.c.state != "delivered")
+        .values(state=state, note=note)
+    )
+
+
+async def note(tx: Tx, task_id: str, number: int, device_id: str, text: str) -> None:
+    """Writes a participant's note."""
+    p = t.participations
+    await tx.execute(
+        p.update().where(p.c.task_id == task_id, p.c.round == number, p.c.device_id == device_id).values(note=text)
+    )
+
+
+def _round(row: Any) -> Round:
+    return replace(Round(**row), model_digests=tuple(row["model_digests"]))

@@ -1,0 +1,45 @@
+"""Replicas and their shares of a round's sum."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import sqlalchemy as sa
+
+from services.aggregation import tables as t
+from services.aggregation.domain.records import (
+    Partial,
+)
+from services.aggregation.store.rows import Tx, upsert
+
+
+async def put_partial(tx: Tx, partial: Partial) -> None:
+    """Stores a replica's share of a round's sum."""
+    row = asdict(partial)
+    row["weight_units"] = str(partial.weight_units)
+    row["devices"] = list(partial.devices)
+    await upsert(tx, t.partials, [row], ["task_id", "round", "line", "replica"])
+
+
+async def list_partials(tx: Tx, task_id: str, number: int) -> list[Partial]:
+    """All shares of a round's sum."""
+    query = sa.select(t.partials).where(t.partials.c.task_id == task_id, t.partials.c.round == number)
+    return [
+        Partial(**{**row, "weight_units": int(row["weight_units"]), "devices": tuple(row["devices"])})
+        for row in (await tx.execute(query)).mappings()
+    ]
+
+
+async def drop_partials(tx: Tx, task_id: str, number: int) -> None:
+    """Forgets the shares of a round that is closed."""
+    await tx.execute(t.partials.delete().where(t.partials.c.task_id == task_id, t.partials.c.round == number))
+
+
+async def see_replica(tx: Tx, replica: str, now: float) -> None:
+    """Notes that a replica is alive."""
+    await upsert(tx, t.replicas, [{"id": replica, "seen_at": now}], ["id"])
+
+
+async def list_replicas(tx: Tx, since: float) -> set[str]:
+    """Replicas seen since a time."""
+    return set((await tx.execute(sa.select(t.replicas.c.id).where(t.replicas.c.seen_at >= since))).scalars())

@@ -1,0 +1,155 @@
+"""Tasks, their enrolments and their event log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import sqlalchemy as sa
+
+from services.aggregation import tables as t
+from services.aggregation.domain.records import (
+    Enrolment,
+    Event,
+    Task,
+)
+from services.aggregation.domain.tasks import TaskSpecification
+from services.aggregation.store.rows import Tx, upsert
+
+
+async def add_task(tx: Tx, task: Task) -> None:
+    """Stores a new task."""
+    row = asdict(task)
+    row["name"] = task.specification.name
+    await tx.execute(t.tasks.insert(), [row])
+
+
+async def find_task(tx: Tx, task_id: str, *, lock: bool = False) -> Task | None:
+    """One task, locked against other writers with `lock`."""
+    query = sa.select(t.tasks).where(t.tasks.c.id == task_id)
+    row = (await tx.execute(query.with_for_update() if lock else query)).mappings().first()
+    return None if row is None else _task(row)
+
+
+async def find_task_named(tx: Tx, publisher: str, name: str) -> Task | None:
+    """A publisher's task of that name."""
+    query = sa.select(t.tasks).where(t.tasks.c.publisher == publisher, t.tasks.c.name == name)
+    row = (await tx.execute(query)).mappings().first()
+    return None if row is None else _task(row)
+
+
+async def list_tasks(tx: Tx, *, state: str, publisher: str, limit: int, cursor: str) -> list[Task]:
+    """Tasks, newest first."""
+    query = sa.select(t.tasks).order_by(t.tasks.c.id.desc()).limit(limit)
+    if state:
+        query = query.where(t.tasks.c.state == state)
+    if publisher:
+        query = query.where(t.tasks.c.publisher == publisher)
+    if cursor:
+        query = query.where(t.tasks.c.id < cursor)
+    return [_task(row) for row in (await tx.execute(query)).mappings()]
+
+
+async def list_unfinished(tx: Tx) -> list[Task]:
+    """Tasks that need conducting: running ones, and ended ones whose escrow is not released."""
+    query = sa.select(t.tasks).where(
+        sa.or_(t.tasks.c.state == "running", sa.and_(t.tasks.c.state != "created", sa.not_(t.tasks.c.released)))
+    )
+    return [_task(row) for row in (await tx.execute(query)).mappings()]
+
+
+async def task_states(tx: Tx, task_ids: Sequence[str]) -> dict[str, str]:
+    """State of each of these tasks that exists."""
+    query = sa.select(t.tasks.c.id, t.tasks.c.state).where(t.tasks.c.id.in_(task_ids))
+    return {row.id: row.state for row in await tx.execute(query)}
+
+
+async def change_task(tx: Tx, task_id: str, **values: Any) -> None:
+    """Changes columns of a task and counts its revision up."""
+    await tx.execute(t.tasks.update().where(t.tasks.c.id == task_id).values(revision=t.tasks.c.revision + 1, **values))
+
+
+async def revisions(tx: Tx) -> dict[str, int]:
+    """Revision of every task that needs conducting."""
+    return {task.id: task.revision for task in await list_unfinished(tx)}
+
+
+async def put_enrolment(tx: Tx, enrolment: Enrolment) -> None:
+    """Stores an enrolment, replacing the device's earlier one."""
+    await upsert(tx, t.enrolments, [asdict(enrolment)], ["task_id", "device_id"])
+
+
+async def find_enrolment(tx: Tx, task_id: str, device_id: str) -> Enrolment | None:
+    """A device's enrolment in a task."""
+    query = sa.select(t.enrolments).where(t.enrolments.c.task_id == task_id, t.enrolments.c.device_id == device_id)
+    row = (await tx.execute(query)).mappings().first()
+    return None if row is None else Enrolment(**row)
+
+
+async def list_enrolments(
+    tx: Tx, task_id: str, *, state: str = "", limit: int = 0, cursor: str = ""
+) -> list[Enrolment]:
+    """Enrolments of a task by device id; `limit` 0 lists all."""
+    query = sa.select(t.enrolments).where(t.enrolments.c.task_id == task_id, t.enrolments.c.device_id > cursor)
+    if state:
+        query = query.where(t.enrolments.c.state == state)
+    query = query.order_by(t.enrolments.c.device_id)
+    rows = await tx.execute(query.limit(limit) if limit else query)
+    return [Enrolment(**row) for row in rows.mappings()]
+
+
+async def count_enrolled(tx: Tx, task_ids: Sequence[str]) -> dict[str, int]:
+    """Active enrolments of each task."""
+    query = (
+        sa.select(t.enrolments.c.task_id, sa.func.count())
+        .where(t.enrolments.c.task_id.in_(task_ids), t.enrolments.c.state == "active")
+        .group_by(t.enrolments.c.task_id)
+    )
+    return dict(await tx.execute(query))
+
+
+async def is_enrolled_for_digest(tx: Tx, device_id: str, digest: str) -> bool:
+    """Whether a device is enrolled in a task that has a model with this digest."""
+    query = (
+        sa.select(sa.literal(1))
+        .select_from(t.models.join(t.enrolments, t.models.c.task_id == t.enrolments.c.task_id))
+        .where(t.models.c.digest == digest, t.enrolments.c.device_id == device_id)
+        .limit(1)
+    )
+    return (await tx.execute(query)).first() is not None
+
+
+async def add_events(tx: Tx, *events: Event) -> None:
+    """Appends to the event log."""
+    rows = [{k: v for k, v in asdict(event).items() if k != "number"} for event in events]
+    if rows:
+        await tx.execute(t.events.insert(), rows)
+
+
+async def list_events(tx: Tx, task_id: str, *, after: int, limit: int) -> list[Event]:
+    """Events of a task after a number, in order."""
+    query = (
+        sa.select(t.events)
+        .where(t.events.c.task_id == task_id, t.events.c.number > after)
+        .order_by(t.events.c.number)
+        .limit(limit)
+    )
+    return [Event(**row) for row in (await tx.execute(query)).mappings()]
+
+
+async def last_events(tx: Tx, task_ids: Sequence[str]) -> dict[str, int]:
+    """Number of each task's last event."""
+    query = (
+        sa.select(t.events.c.task_id, sa.func.max(t.events.c.number))
+        .where(t.events.c.task_id.in_(task_ids))
+        .group_by(t.events.c.task_id)
+    )
+    return dict(await tx.execute(query))
+
+
+def _task(row: Any) -> Task:
+    values = {key: row[key] for key in row if key != "name"}
+    specification = dict(values.pop("specification"))
+    specification["model_digests"] = tuple(specification["model_digests"])
+    return Task(specification=TaskSpecification(**specification), **values)
