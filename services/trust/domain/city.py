@@ -2,8 +2,8 @@
 
 Kept from the published city (Marche et al. 2020): the table of device types, a fixed number of owners per type
 (ownership share × users), public devices in proportion, exactly one device of unknown make per user, a unit square of
-about 4.44 km, ten days. People move in the spirit of the SWIM model the authors used: most rests lie near home, rests
-are heavy-tailed between 90 s and 60 h, and 20 s of walking lie between them. Vehicles run between the stops of a line.
+about 4.44 km, ten days, and the distributions of how long people rest and how far from home. Not kept: the map. Homes
+lie anywhere, public devices about the centre, people do not seek each other out, vehicles run between random stops.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from services.trust.domain.population import NOBODY, PUBLIC_OWNER, UNKNOWN_MAKE,
 
 SIDE_METRES = 4_440.0
 """Side of Santander's unit square, derived from the lattice of coordinates; the authors do not state it."""
+CENTRE_METRES = 300.0
+"""Spread of public devices about the centre; puts about as many within Wi-Fi range as the published city has."""
 BRANDS, MODELS = 12, 24
 REFERENCE_USERS = 4_000
 
@@ -62,23 +64,32 @@ KINDS = (
 MOBILE_KINDS = frozenset(kind.code for kind in KINDS if kind.mobile)
 
 
+REST_SECONDS = (
+    (0, 90),
+    (0.25, 210),
+    (0.5, 410),
+    (0.75, 1_020),
+    (0.9, 7_770),
+    (0.95, 41_910),
+    (0.98, 216_080),
+    (1, 217_750),
+)
+"""Quantiles of people's rests in the published city: (share of rests, at most so many seconds)."""
+HOME_DISTANCE = ((0, 0.0014), (0.05, 0.0115), (0.25, 0.0401), (0.5, 0.0968), (0.75, 0.2229), (0.9, 0.4121), (1, 0.9))
+"""Quantiles of a rest's distance from home in the published city, in sides of the square."""
+
+
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """How people and vehicles of the synthetic city move. Lengths as shares of the city's side, times in seconds.
+    """How people and vehicles of the synthetic city move; times in seconds, defaults measured on the published city.
 
-    home_share: share of rests at home; near_share: share within about `near_side` of home; the rest anywhere.
-    rest_tail: exponent of the bounded Pareto law of rests between `rest_shortest_seconds` and `rest_longest_seconds`.
+    walk_seconds: between two rests. stops_per_line, halt_seconds, ride_seconds: a vehicle's stops, the mean of a halt
+    and the mean of a ride between two.
     """
 
     days: float = 10.0
-    home_share: float = 0.05
-    near_share: float = 0.85
-    near_side: float = 0.06
-    rest_tail: float = 0.45
-    rest_shortest_seconds: float = 90.0
-    rest_longest_seconds: float = 216_000.0
     walk_seconds: float = 20.0
-    stops_per_line: int = 20
+    stops_per_line: int = 400
     halt_seconds: float = 217.0
     ride_seconds: float = 820.0
 
@@ -111,9 +122,8 @@ def build_city(users: int, seed: int, habits: Habits = DEFAULT_HABITS) -> City:
     brands, models = _makes(owners, rng)
     mobile = np.isin(kinds, list(MOBILE_KINDS))
     carriers = np.where(mobile, np.where(owners == PUBLIC_OWNER, -devices, owners), NOBODY)
-    places = np.where(
-        (owners == PUBLIC_OWNER)[:, None], rng.uniform(0, SIDE_METRES, (len(owners), 2)), homes[owners - 1]
-    )
+    squares = _fold(rng.normal(SIDE_METRES / 2, CENTRE_METRES, (len(owners), 2)))
+    places = np.where((owners == PUBLIC_OWNER)[:, None], squares, homes[owners - 1])
     places[mobile] = np.nan
     population = Population(devices, owners, kinds, brands, models, carriers, places[:, 0], places[:, 1])
     parts = [_walk(user + 1, home, habits, rng) for user, home in enumerate(homes)]
@@ -162,19 +172,28 @@ def _makes(owners: Integers, rng: np.random.Generator) -> tuple[Integers, Intege
 
 def _walk(carrier: int, home: Floats, habits: Habits, rng: np.random.Generator) -> Floats:
     """A person's rests, one row (carrier, start, stop, x, y) each."""
-    # Inverse of the bounded Pareto law: F⁻¹(u) = L (1 − u (1 − (L/H)^β))^(−1/β).
-    low, high, tail = habits.rest_shortest_seconds, habits.rest_longest_seconds, habits.rest_tail
     start, stop = _schedule(
-        lambda count: low * (1 - rng.random(count) * (1 - (low / high) ** tail)) ** (-1 / tail),
+        lambda count: _draw(REST_SECONDS, count, rng),
         lambda count: np.full(count, habits.walk_seconds),
         habits.seconds,
     )
-    luck = rng.random(len(start))
-    near = home + rng.normal(0, habits.near_side * SIDE_METRES, (len(start), 2))
-    anywhere = rng.uniform(0, SIDE_METRES, (len(start), 2))
-    spots = np.where((luck < habits.home_share + habits.near_share)[:, None], near, anywhere)
-    spots[luck < habits.home_share] = home
-    return np.column_stack((np.full(len(start), carrier), start, stop, np.clip(spots, 0, SIDE_METRES)))
+    angle = rng.uniform(0, 2 * np.pi, len(start))
+    reach = SIDE_METRES * _draw(HOME_DISTANCE, len(start), rng)
+    spots = home + reach[:, None] * np.column_stack((np.cos(angle), np.sin(angle)))
+    return np.column_stack((np.full(len(start), carrier), start, stop, _fold(spots)))
+
+
+def _fold(spots: Floats) -> Floats:
+    """Spots mirrored at the border, so that nothing leaves the square and no crowd gathers on its edge."""
+    inside: Floats = np.clip(SIDE_METRES - np.abs(SIDE_METRES - np.abs(spots)), 0, SIDE_METRES)
+    return inside
+
+
+def _draw(quantiles: tuple[tuple[float, float], ...], count: int, rng: np.random.Generator) -> Floats:
+    """`count` draws from the law with these quantiles, log-linear in between."""
+    shares, values = np.array(quantiles).T
+    draws: Floats = np.exp(np.interp(rng.random(count), shares, np.log(values)))
+    return draws
 
 
 def _ride(carrier: int, habits: Habits, rng: np.random.Generator) -> Floats:

@@ -84,9 +84,10 @@ def visits(stays: Stays, places: Floats, radius_metres: float) -> Encounters:
             )
             rows.append(near["j"].astype(np.int64))
             carriers.append(stays.carriers[low + near["i"]])
-    pairs = np.column_stack((np.concatenate(rows), np.concatenate(carriers)))
-    found, times = np.unique(pairs, axis=0, return_counts=True)
-    return Encounters(found[:, 0], found[:, 1], times.astype(np.int64))
+    names, numbers = np.unique(np.concatenate(carriers), return_inverse=True)
+    width = max(1, len(names))
+    found, times = np.unique(np.concatenate(rows) * width + numbers, return_counts=True)
+    return Encounters(found // width, names[found % width], times.astype(np.int64))
 
 
 def _join(ones: Stays, others: Stays | None, radius: float, least_seconds: float) -> Meetings:
