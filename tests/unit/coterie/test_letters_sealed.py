@@ -58,7 +58,7 @@ def test_a_letter_arrives_as_it_was_written() -> None:
         np.testing.assert_array_equal(letter.tensors[name], tensor)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.dictionaries(
         st.text(st.characters(codec="utf-8"), min_size=1, max_size=8).filter(lambda name: name != "__metadata__"),
@@ -107,7 +107,7 @@ def test_padding_hides_small_differences_in_size() -> None:
     assert len(sealed(padding_bytes=4096)) > len(sealed())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_a_letter_with_any_byte_changed_is_never_accepted(data: st.DataObject) -> None:
     letter = bytearray(sealed())
@@ -117,7 +117,7 @@ def test_a_letter_with_any_byte_changed_is_never_accepted(data: st.DataObject) -
         opened(bytes(letter))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 400))
 def test_a_letter_cut_short_or_made_longer_is_corrupt(cut: int) -> None:
     letter = sealed()

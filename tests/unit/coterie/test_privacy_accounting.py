@@ -57,7 +57,7 @@ def event_of(charge: Charge) -> dp_event.DpEvent:
             raise AssertionError(other)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(CHARGES.filter(lambda charge: charge.mechanism != "approximate"), min_size=1, max_size=12))
 def test_random_mixes_cost_no_more_than_dp_accounting_says_by_orders(charges: list[Charge]) -> None:
     theirs = RdpAccountant(WHOLE_ORDERS)
@@ -89,6 +89,7 @@ def test_the_total_is_an_upper_bound_close_to_the_true_loss_distribution(charges
     assert ours <= tight * gap + grid
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.lists(MULTIPLIERS, min_size=1, max_size=10))
 def test_gaussian_rounds_are_one_gaussian_round(multipliers: list[float]) -> None:
     """Σ 1/σᵢ² = 1/σ²: the composition of Gaussian releases is exactly one Gaussian release."""

@@ -25,6 +25,7 @@ UPDATES = st.dictionaries(
 NORMS = st.sampled_from(["l1", "l2"])
 
 
+@settings(max_examples=50, deadline=None)
 @given(UPDATES, st.floats(1e-3, 1e3), NORMS)
 def test_a_clipped_update_is_within_the_bound_and_clipping_again_changes_nothing(
     update: dict[str, np.ndarray], bound: float, norm: Norm
@@ -39,6 +40,7 @@ def test_a_clipped_update_is_within_the_bound_and_clipping_again_changes_nothing
         np.testing.assert_allclose(once.tensors[name], tensor * once.factor, rtol=1e-5, atol=1e-30)
 
 
+@settings(max_examples=50, deadline=None)
 @given(UPDATES)
 def test_an_update_within_the_bound_is_left_alone(update: dict[str, np.ndarray]) -> None:
     clipped = clip_update(update, 1e12)
@@ -99,7 +101,7 @@ def test_without_clipping_the_mean_is_the_ordinary_gradient() -> None:
         torch.testing.assert_close(clipped.total[name] / 5, parameter.grad)
 
 
-@settings(max_examples=15)
+@settings(max_examples=15, deadline=None)
 @given(st.integers(0, 5), st.floats(0.01, 2.0))
 def test_one_example_moves_the_sum_by_at_most_the_bound(example: int, bound: float) -> None:
     """Sensitivity of adding or removing one example: the clip bound."""

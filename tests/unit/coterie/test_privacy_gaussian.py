@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from dp_accounting import gaussian_mechanism
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.privacy.gaussian import (
@@ -31,29 +31,34 @@ def delta_in_80_digits(multiplier: float, epsilon: float) -> float:
         )
 
 
+@settings(max_examples=50, deadline=None)
 @given(EPSILONS, DELTAS)
 def test_the_exact_multiplier_gives_the_delta_asked_for(epsilon: float, delta: float) -> None:
     true_delta = delta_in_80_digits(exact_multiplier(epsilon, delta), epsilon)
     assert delta * (1 - 1e-6) <= true_delta <= delta
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.floats(-1.5, 3.5).map(lambda x: 10.0**x), st.floats(0.0, 1000.0))
 def test_delta_agrees_with_eighty_digits(multiplier: float, epsilon: float) -> None:
     expected = delta_in_80_digits(multiplier, epsilon)
     assert exact_delta(multiplier, epsilon) == pytest.approx(expected, rel=1e-8, abs=1e-300)
 
 
+@settings(max_examples=50, deadline=None)
 @given(EPSILONS, DELTAS)
 def test_epsilon_and_multiplier_are_inverse(epsilon: float, delta: float) -> None:
     assert exact_epsilon(exact_multiplier(epsilon, delta), delta) == pytest.approx(epsilon, rel=1e-7)
 
 
+@settings(max_examples=50, deadline=None)
 @given(EPSILONS, st.floats(1.001, 10.0), DELTAS)
 def test_more_budget_never_needs_more_noise(epsilon: float, factor: float, delta: float) -> None:
     assert exact_multiplier(epsilon * factor, delta) < exact_multiplier(epsilon, delta)
     assert exact_multiplier(epsilon, min(0.5, delta * factor)) < exact_multiplier(epsilon, delta)
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.floats(0.01, 1.0), st.floats(-12.0, -2.0).map(lambda x: 10.0**x))
 def test_the_papers_formula_is_enough_up_to_epsilon_one(epsilon: float, delta: float) -> None:
     assert exact_multiplier(epsilon, delta) <= paper_multiplier(epsilon, delta)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.privacy.laplace import laplace_epsilon, laplace_noise, laplace_scale
@@ -22,6 +22,7 @@ def test_amplification_by_hand() -> None:
     assert amplified.delta == 5e-7
 
 
+@settings(max_examples=50, deadline=None)
 @given(EPSILONS, RATES)
 def test_sampling_always_helps(epsilon: float, rate: float) -> None:
     """ε' ≤ ε, equality iff λ = 1."""
@@ -29,12 +30,14 @@ def test_sampling_always_helps(epsilon: float, rate: float) -> None:
     assert amplify(epsilon, 1e-6, 1.0) == (epsilon, 1e-6)
 
 
+@settings(max_examples=50, deadline=None)
 @given(EPSILONS, RATES, st.floats(1.01, 5.0))
 def test_amplified_epsilon_rises_with_epsilon_and_with_the_rate(epsilon: float, rate: float, factor: float) -> None:
     assert amplify(epsilon * factor, 0.0, rate).epsilon > amplify(epsilon, 0.0, rate).epsilon
     assert amplify(epsilon, 0.0, min(1.0, rate * factor)).epsilon > amplify(epsilon, 0.0, rate).epsilon
 
 
+@settings(max_examples=50, deadline=None)
 @given(EPSILONS, RATES)
 def test_amplification_can_be_undone(epsilon: float, rate: float) -> None:
     back = before_sampling(*amplify(epsilon, 1e-9, rate), rate)
@@ -53,6 +56,7 @@ def test_an_impossible_rate_is_refused(rate: float) -> None:
         amplify(1.0, 0.0, rate)
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.floats(1e-6, 1e6), EPSILONS)
 def test_laplace_scale_and_epsilon_are_inverse(sensitivity: float, epsilon: float) -> None:
     assert laplace_epsilon(sensitivity, laplace_scale(sensitivity, epsilon)) == pytest.approx(epsilon)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from dp_accounting import dp_event
 from dp_accounting.rdp import RdpAccountant
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
@@ -65,6 +65,7 @@ def test_pure_loss_is_that_of_randomised_response(epsilon: float) -> None:
     np.testing.assert_allclose(our_loss(renyi.pure_loss(epsilon), list(orders)), direct, rtol=1e-9)
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.floats(-3.0, 1.5).map(lambda x: 10.0**x))
 def test_losses_rise_with_the_order_and_never_exceed_a_pure_epsilon(epsilon: float) -> None:
     """Rényi divergence is non-decreasing in α and tends to ε; Laplace is never worse than the worst ε-private pair."""

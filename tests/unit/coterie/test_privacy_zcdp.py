@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.privacy import zcdp
@@ -25,6 +25,7 @@ def test_the_simple_conversion_by_hand() -> None:
     assert zcdp.epsilon_of_rho(0.25, math.exp(-4.0)) == pytest.approx(2.25)
 
 
+@settings(max_examples=50, deadline=None)
 @given(RHOS, st.floats(0.01, 100.0), st.integers(1, 10**6))
 def test_rho_survives_the_way_through_noise(rho: float, clip_norm: float, samples: int) -> None:
     variance = zcdp.variance_of_rho(rho, clip_norm, samples)
@@ -34,11 +35,13 @@ def test_rho_survives_the_way_through_noise(rho: float, clip_norm: float, sample
     assert zcdp.multiplier_of_rho(rho) * 2.0 * clip_norm / samples == pytest.approx(math.sqrt(variance))
 
 
+@settings(max_examples=50, deadline=None)
 @given(RHOS, DELTAS)
 def test_rho_survives_the_way_through_epsilon(rho: float, delta: float) -> None:
     assert zcdp.rho_of_epsilon(zcdp.epsilon_of_rho(rho, delta), delta) == pytest.approx(rho, rel=1e-9)
 
 
+@settings(max_examples=50, deadline=None)
 @given(RHOS, DELTAS)
 def test_the_tight_conversion_lies_between_the_exact_gaussian_and_the_simple_one(rho: float, delta: float) -> None:
     """exact ε of the Gaussian with this ρ ≤ tight ε ≤ ρ + 2√(ρ ln 1/δ)."""
@@ -56,6 +59,7 @@ def test_the_tight_conversion_is_the_minimum_over_a_fine_grid_of_orders(rho: flo
     assert zcdp.tight_epsilon_of_rho(rho, delta) == pytest.approx(max(0.0, float(grid.min())), rel=1e-6, abs=1e-9)
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.lists(RHOS, max_size=8), st.lists(RHOS, max_size=8))
 def test_composition_adds(first: list[float], second: list[float]) -> None:
     assert zcdp.compose(first + second) == pytest.approx(zcdp.compose(first) + zcdp.compose(second))

@@ -171,7 +171,7 @@ def total(charges: Iterable[Charge], delta: float, unit: Unit = "example") -> fl
     Examples:
         >>> rounds = [gaussian_charge("digits", number, "update", "device", 4.0) for number in range(16)]
         >>> round(total(rounds, 1e-5), 3)  # sixteen rounds of multiplier 4 are one of multiplier 1
-        4.378
+        4.377
     """
     composed = NOTHING
     for charge in charges:
