@@ -1,4 +1,4 @@
-"""`python -m services.trust what-if SOLVER`."""
+"""`python -m services.trust` serves; `python -m services.trust what-if SOLVER` answers one question."""
 
 import sys
 
@@ -6,5 +6,26 @@ from services.kit import whatif
 
 SOLVERS = {"scores": "services.trust.whatif.scores"}
 
+
+def main(argv: list[str]) -> int:
+    """Serves with no arguments, or answers a what-if question."""
+    if argv[:1] == ["what-if"]:
+        return whatif.main(SOLVERS, argv[1:])
+    if argv:
+        sys.stderr.write("usage: python -m services.trust [what-if SOLVER]\n")
+        return 2
+    # Imported here so that a what-if question does not wait for the server's libraries.
+    import uvloop
+
+    from services.kit import logs
+    from services.trust.app import serve
+    from services.trust.settings import TrustSettings
+
+    settings = TrustSettings()
+    logs.configure("trust", level=settings.log_level)
+    uvloop.run(serve(settings))
+    return 0
+
+
 if __name__ == "__main__":
-    sys.exit(whatif.main(SOLVERS, sys.argv[2:]))
+    sys.exit(main(sys.argv[1:]))

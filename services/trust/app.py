@@ -1,0 +1,77 @@
+"""The trust registry put together: the only file that knows all the others."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from coterie_api.trust.v1 import trust_pb2, trust_pb2_grpc
+from services.kit import metrics
+from services.kit.clock import Clock, SystemClock
+from services.kit.database import Database
+from services.kit.logs import get_logger
+from services.kit.server import Server, run_until_signal
+from services.trust.servicer.registry import RegistryServicer
+from services.trust.settings import TrustSettings
+from services.trust.usecases.auditing import Auditing
+from services.trust.usecases.devices import Devices
+from services.trust.usecases.heartbeats import Heartbeats
+from services.trust.usecases.keys import Keys
+from services.trust.usecases.owners import Owners
+
+_SERVICES = trust_pb2.DESCRIPTOR.services_by_name
+_log = get_logger()
+
+
+class App:
+    """A running trust registry: `start`, then `stop`. `address` with port 0 takes a free port (see `port`)."""
+
+    def __init__(self, settings: TrustSettings, address: str, clock: Clock | None = None) -> None:
+        clock = clock or SystemClock()
+        self._settings = settings
+        self._database = Database(settings.database_for("trust"), "trust")
+        self._heartbeats = Heartbeats(self._database, settings.heartbeat_flush_seconds)
+        self._keys = Keys(self._database, clock)
+        self._server = Server(settings, address)
+        self._server.add(
+            trust_pb2_grpc.add_RegistryServicer_to_server,
+            RegistryServicer(
+                Owners(self._database, clock),
+                Devices(self._database, clock, self._heartbeats),
+                self._keys,
+                Auditing(self._database),
+            ),
+            _SERVICES["Registry"].full_name,
+        )
+        self._beating: asyncio.Task[None] | None = None
+
+    @property
+    def port(self) -> int:
+        """The port it answers on."""
+        return self._server.port
+
+    async def start(self) -> None:
+        """Brings the tables up to date, makes sure there is an admin, and begins to answer."""
+        await self._database.migrate("services.trust")
+        await self._keys.bootstrap(self._settings.admin_key_path, required=self._settings.admin_key_file is not None)
+        self._beating = asyncio.create_task(self._heartbeats.run())
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """Lets open calls end, writes the heartbeats held and closes the database."""
+        await self._server.stop()
+        if self._beating is not None:
+            self._beating.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._beating
+        await self._heartbeats.flush()
+        await self._database.close()
+
+
+async def serve(settings: TrustSettings) -> None:
+    """Serves until SIGTERM or SIGINT."""
+    metrics.serve(settings.metrics_port, settings.bind)
+    app = App(settings, settings.port_of(settings.trust_address))
+    await app.start()
+    _log.info("trust registry ready", port=app.port)
+    await run_until_signal([app.stop])

@@ -1,0 +1,77 @@
+"""What can go wrong in the trust registry, each one of the kit's kinds."""
+
+from __future__ import annotations
+
+from services.kit.errors import (
+    AlreadyExists,
+    Conflict,
+    Exhausted,
+    InvalidInput,
+    NotFound,
+    TooLarge,
+    Unauthenticated,
+)
+
+
+class InvalidField(InvalidInput):
+    """A field is missing, too long, not finite or out of range."""
+
+
+class BadCursor(InvalidInput):
+    """A cursor that no list of this service gave out."""
+
+
+class UnknownOwner(NotFound):
+    """No owner has that id."""
+
+
+class UnknownDevice(NotFound):
+    """No device has that id."""
+
+
+class UnknownKey(NotFound):
+    """No API key has that id."""
+
+
+class NameTaken(AlreadyExists):
+    """Another thing of the same kind has that name."""
+
+
+class SigningKeyTaken(AlreadyExists):
+    """Another device uses that signing key."""
+
+
+class InvalidProof(InvalidInput):
+    """A signature that does not prove possession of the key it speaks of."""
+
+
+class InvalidToken(Unauthenticated):
+    """An enrolment token that is unknown or expired."""
+
+
+class TokenSpent(Exhausted):
+    """An enrolment token whose uses are all gone."""
+
+
+class DeviceRevoked(Conflict):
+    """The device was revoked and takes part in nothing any more."""
+
+
+class KeysChanged(Conflict):
+    """The device's keys changed meanwhile, or differ from the ones it registered with."""
+
+
+class LastAdminKey(Conflict):
+    """Revoking this key would leave nobody in charge."""
+
+
+class InvalidApiKey(Unauthenticated):
+    """An API key that is malformed, unknown or revoked."""
+
+
+class InvalidAdminKeyFile(InvalidInput):
+    """The admin key file does not hold an API key."""
+
+
+class TooMany(TooLarge):
+    """More things in one request than are taken."""

@@ -1,0 +1,1 @@
+"""Schema of the trust registry, version by version."""

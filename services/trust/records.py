@@ -1,0 +1,121 @@
+"""What the registry remembers: owners, devices, keys, tokens and audit entries, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ACTIVE = "active"
+REVOKED = "revoked"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A person or organisation; `number` is its key inside this service's tables."""
+
+    number: int
+    id: str
+    name: str
+    sharing: str
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Metres east and north of the deployment's origin."""
+
+    x_metres: float
+    y_metres: float
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a device can do; zero or empty means unknown."""
+
+    seconds_per_sample: float = 0.0
+    link_class: str = ""
+    seconds_per_megabyte: float = 0.0
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What a device says of itself."""
+
+    name: str
+    kind: str = ""
+    brand: str = ""
+    model: str = ""
+    location: Location | None = None
+    capabilities: Capabilities = Capabilities()
+
+
+@dataclass(frozen=True, slots=True)
+class PublicKeys:
+    """Ed25519 signing key and X25519 sealing key, 32 bytes each; empty for an imported device that never registered."""
+
+    signing: bytes = b""
+    sealing: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device; `number` is its key inside this service's tables and its index in the trust graph."""
+
+    number: int
+    id: str
+    owner_id: str
+    profile: Profile
+    keys: PublicKeys
+    state: str
+    registered_at: float
+    last_seen_at: float
+    key_version: int
+    token_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """An API key as stored: the SHA-256 of its secret and whom it speaks for."""
+
+    id: str
+    digest: bytes
+    role: str
+    subject: str
+    name: str
+    owner_id: str
+    created_at: float
+    revoked_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """An enrolment token as stored."""
+
+    id: str
+    digest: bytes
+    owner_number: int
+    owner_id: str
+    uses_left: int
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """One line of the audit log."""
+
+    number: int
+    at: float
+    role: str
+    subject: str
+    act: str
+    object: str
+    request_id: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What part of a list is wanted: at most `limit` items after `cursor`."""
+
+    limit: int
+    cursor: str

@@ -1,0 +1,103 @@
+"""Messages of the wire to and from the registry's own values."""
+
+from __future__ import annotations
+
+from coterie_api.trust.v1 import trust_pb2 as pb
+from services.trust.records import (
+    ApiKey,
+    AuditEntry,
+    Capabilities,
+    Device,
+    Location,
+    Owner,
+    Page,
+    Profile,
+    PublicKeys,
+)
+
+
+def owner(value: Owner) -> pb.Owner:
+    """An owner for the wire."""
+    return pb.Owner(id=value.id, name=value.name, created_at=value.created_at, sharing=value.sharing)
+
+
+def device(value: Device) -> pb.Device:
+    """A device for the wire."""
+    profile = value.profile
+    place, able = profile.location, profile.capabilities
+    return pb.Device(
+        id=value.id,
+        owner_id=value.owner_id,
+        name=profile.name,
+        kind=profile.kind,
+        brand=profile.brand,
+        model=profile.model,
+        location=None if place is None else pb.Location(x_metres=place.x_metres, y_metres=place.y_metres),
+        signing_key=value.keys.signing,
+        sealing_key=value.keys.sealing,
+        capabilities=pb.Capabilities(
+            seconds_per_sample=able.seconds_per_sample,
+            link_class=able.link_class,
+            seconds_per_megabyte=able.seconds_per_megabyte,
+            memory_bytes=able.memory_bytes,
+        ),
+        state=value.state,
+        registered_at=value.registered_at,
+        last_seen_at=value.last_seen_at,
+        key_version=value.key_version,
+    )
+
+
+def read_profile(message: pb.Device) -> Profile:
+    """What a device says of itself."""
+    return Profile(
+        name=message.name,
+        kind=message.kind,
+        brand=message.brand,
+        model=message.model,
+        location=read_location(message.location) if message.HasField("location") else None,
+        capabilities=read_capabilities(message.capabilities),
+    )
+
+
+def read_location(message: pb.Location) -> Location:
+    """A location from the wire."""
+    return Location(message.x_metres, message.y_metres)
+
+
+def read_capabilities(message: pb.Capabilities) -> Capabilities:
+    """Capabilities from the wire."""
+    return Capabilities(
+        message.seconds_per_sample, message.link_class, message.seconds_per_megabyte, message.memory_bytes
+    )
+
+
+def read_keys(message: pb.Device | pb.RotateKeysRequest) -> PublicKeys:
+    """Public keys from the wire."""
+    return PublicKeys(message.signing_key, message.sealing_key)
+
+
+def principal(value: ApiKey) -> pb.Principal:
+    """Who holds a key, for the wire."""
+    return pb.Principal(
+        role=value.role, subject=value.subject, name=value.name, owner_id=value.owner_id, key_id=value.id
+    )
+
+
+def audit_entry(value: AuditEntry) -> pb.AuditEntry:
+    """A line of the audit log for the wire."""
+    return pb.AuditEntry(
+        number=value.number,
+        at=value.at,
+        role=value.role,
+        subject=value.subject,
+        act=value.act,
+        object=value.object,
+        request_id=value.request_id,
+        note=value.note,
+    )
+
+
+def next_cursor(wanted: Page, cursors: list[str]) -> str:
+    """Where the next page begins; empty when this one was not full."""
+    return cursors[-1] if len(cursors) == wanted.limit else ""

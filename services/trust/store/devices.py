@@ -1,0 +1,147 @@
+"""Devices in the database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.trust.records import REVOKED, Capabilities, Device, Location, Page, Profile, PublicKeys
+from services.trust.store import inserting
+from services.trust.tables import devices, owners
+
+_QUERY = sa.select(devices, owners.c.id.label("owner_id")).join(owners, owners.c.number == devices.c.owner_number)
+_CHUNK = 500
+"""Ids in one IN list: well under either database's limit on parameters."""
+
+
+async def add(connection: AsyncConnection, device: Device, owner_number: int) -> bool:
+    """Adds a device unless its id, signing key or name within its owner is taken; whether it did."""
+    statement = inserting(connection, devices).on_conflict_do_nothing()
+    values = {
+        **_profile_columns(device.profile),
+        **_key_columns(device.keys),
+        "id": device.id,
+        "owner_number": owner_number,
+        "key_version": device.key_version,
+        "token_id": device.token_id,
+        "state": device.state,
+        "registered_at": device.registered_at,
+        "last_seen_at": device.last_seen_at,
+    }
+    return bool((await connection.execute(statement, values)).rowcount)
+
+
+async def by_id(connection: AsyncConnection, device_id: str) -> Device | None:
+    """The device with that id."""
+    return await _one(connection, devices.c.id == device_id)
+
+
+async def by_signing_key(connection: AsyncConnection, signing_key: bytes) -> Device | None:
+    """The device with that signing key."""
+    return await _one(connection, devices.c.signing_key == signing_key)
+
+
+async def by_name(connection: AsyncConnection, owner_number: int, name: str) -> Device | None:
+    """An owner's device with that name."""
+    return await _one(connection, (devices.c.owner_number == owner_number) & (devices.c.name == name))
+
+
+async def by_ids(connection: AsyncConnection, device_ids: Sequence[str]) -> dict[str, Device]:
+    """The devices among `device_ids` that exist, by id."""
+    found: dict[str, Device] = {}
+    for start in range(0, len(device_ids), _CHUNK):
+        query = _QUERY.where(devices.c.id.in_(device_ids[start : start + _CHUNK]))
+        found.update((row.id, _device(row)) for row in await connection.execute(query))
+    return found
+
+
+async def page(connection: AsyncConnection, wanted: Page, owner_id: str, state: str) -> list[Device]:
+    """Devices in order of id, of one owner and in one state unless these are empty."""
+    query = _QUERY.where(devices.c.id > wanted.cursor).order_by(devices.c.id).limit(wanted.limit)
+    if owner_id:
+        query = query.where(owners.c.id == owner_id)
+    if state:
+        query = query.where(devices.c.state == state)
+    return [_device(row) for row in await connection.execute(query)]
+
+
+async def set_profile(connection: AsyncConnection, device_id: str, profile: Profile) -> None:
+    """Replaces a device's profile."""
+    await connection.execute(sa.update(devices).where(devices.c.id == device_id).values(_profile_columns(profile)))
+
+
+async def set_keys(connection: AsyncConnection, device: Device, keys: PublicKeys, token_id: str) -> bool:
+    """Gives a device new keys unless they changed since `device` was read; whether it did."""
+    statement = (
+        sa.update(devices)
+        .where(devices.c.id == device.id, devices.c.key_version == device.key_version)
+        .values(**_key_columns(keys), key_version=device.key_version + 1, token_id=token_id)
+    )
+    return bool((await connection.execute(statement)).rowcount)
+
+
+async def revoke(connection: AsyncConnection, device_id: str) -> None:
+    """Marks a device revoked."""
+    await connection.execute(sa.update(devices).where(devices.c.id == device_id).values(state=REVOKED))
+
+
+async def set_last_seen(connection: AsyncConnection, seen: Mapping[str, float]) -> None:
+    """Writes down when devices were last heard of."""
+    statement = (
+        sa.update(devices)
+        .where(devices.c.id == sa.bindparam("device"), devices.c.last_seen_at < sa.bindparam("at"))
+        .values(last_seen_at=sa.bindparam("at"))
+    )
+    await connection.execute(statement, [{"device": device, "at": at} for device, at in seen.items()])
+
+
+async def _one(connection: AsyncConnection, condition: sa.ColumnElement[bool]) -> Device | None:
+    row = (await connection.execute(_QUERY.where(condition))).one_or_none()
+    return _device(row) if row else None
+
+
+def _profile_columns(profile: Profile) -> dict[str, Any]:
+    place, able = profile.location, profile.capabilities
+    return {
+        "name": profile.name,
+        "kind": profile.kind,
+        "brand": profile.brand,
+        "model": profile.model,
+        "x_metres": place.x_metres if place else None,
+        "y_metres": place.y_metres if place else None,
+        "seconds_per_sample": able.seconds_per_sample,
+        "link_class": able.link_class,
+        "seconds_per_megabyte": able.seconds_per_megabyte,
+        "memory_bytes": able.memory_bytes,
+    }
+
+
+def _key_columns(keys: PublicKeys) -> dict[str, Any]:
+    return {"signing_key": keys.signing or None, "sealing_key": keys.sealing or None}
+
+
+def _device(row: Any) -> Device:
+    return Device(
+        number=row.number,
+        id=row.id,
+        owner_id=row.owner_id,
+        profile=Profile(
+            name=row.name,
+            kind=row.kind,
+            brand=row.brand,
+            model=row.model,
+            location=None if row.x_metres is None else Location(row.x_metres, row.y_metres),
+            capabilities=Capabilities(
+                row.seconds_per_sample, row.link_class, row.seconds_per_megabyte, row.memory_bytes
+            ),
+        ),
+        keys=PublicKeys(row.signing_key or b"", row.sealing_key or b""),
+        state=row.state,
+        registered_at=row.registered_at,
+        last_seen_at=row.last_seen_at,
+        key_version=row.key_version,
+        token_id=row.token_id,
+    )

@@ -1,0 +1,100 @@
+"""API keys and enrolment tokens in the database, as digests."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.trust.records import ApiKey, Token
+from services.trust.tables import keys, owners, tokens
+
+_COLUMNS = (
+    keys.c.id,
+    keys.c.digest,
+    keys.c.role,
+    keys.c.subject,
+    keys.c.name,
+    keys.c.owner_id,
+    keys.c.created_at,
+    keys.c.revoked_at,
+)
+_BY_ID = sa.select(*_COLUMNS).where(keys.c.id == sa.bindparam("id"))
+
+
+async def add(connection: AsyncConnection, key: ApiKey) -> None:
+    """Adds a key."""
+    await connection.execute(sa.insert(keys), asdict(key))
+
+
+async def by_id(connection: AsyncConnection, key_id: str) -> ApiKey | None:
+    """The key with that id, revoked or not: one indexed read."""
+    row = (await connection.execute(_BY_ID, {"id": key_id})).one_or_none()
+    return ApiKey(*row) if row else None
+
+
+async def by_name(connection: AsyncConnection, role: str, name: str) -> list[ApiKey]:
+    """Every key ever made for that role and name."""
+    query = sa.select(*_COLUMNS).where(keys.c.role == role, keys.c.name == name)
+    return [ApiKey(*row) for row in await connection.execute(query)]
+
+
+async def live_count(connection: AsyncConnection, role: str) -> int:
+    """How many keys of a role work."""
+    query = sa.select(sa.func.count()).where(keys.c.role == role, keys.c.revoked_at.is_(None))
+    return int((await connection.execute(query)).scalar_one())
+
+
+async def revoke(connection: AsyncConnection, key_id: str, at: float) -> None:
+    """Stops a key."""
+    await connection.execute(_live().where(keys.c.id == key_id).values(revoked_at=at))
+
+
+async def revoke_subject(connection: AsyncConnection, subject: str, at: float) -> None:
+    """Stops every key of a subject."""
+    await connection.execute(_live().where(keys.c.subject == subject).values(revoked_at=at))
+
+
+def _live() -> sa.Update:
+    return sa.update(keys).where(keys.c.revoked_at.is_(None))
+
+
+async def add_token(connection: AsyncConnection, token: Token, created_at: float) -> None:
+    """Adds an enrolment token."""
+    await connection.execute(
+        sa.insert(tokens),
+        {
+            "id": token.id,
+            "digest": token.digest,
+            "owner_number": token.owner_number,
+            "uses_left": token.uses_left,
+            "created_at": created_at,
+            "expires_at": token.expires_at,
+        },
+    )
+
+
+async def token_for_update(connection: AsyncConnection, token_id: str) -> Token | None:
+    """The token with that id, held until the transaction ends."""
+    query = (
+        sa.select(
+            tokens.c.id,
+            tokens.c.digest,
+            tokens.c.owner_number,
+            owners.c.id,
+            tokens.c.uses_left,
+            tokens.c.expires_at,
+        )
+        .join(owners, owners.c.number == tokens.c.owner_number)
+        .where(tokens.c.id == token_id)
+        .with_for_update(of=tokens)
+    )
+    row = (await connection.execute(query)).one_or_none()
+    return Token(*row) if row else None
+
+
+async def spend_token(connection: AsyncConnection, token_id: str) -> None:
+    """Takes one use off a token."""
+    statement = sa.update(tokens).where(tokens.c.id == token_id, tokens.c.uses_left > 0)
+    await connection.execute(statement.values(uses_left=tokens.c.uses_left - 1))

@@ -1,0 +1,55 @@
+"""Heartbeats: held in memory, written in batches, so that a thousand devices cost one transaction every few seconds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from services.kit.database import Database
+from services.kit.errors import Unavailable
+from services.kit.logs import get_logger
+from services.trust import checks
+from services.trust.records import Device
+from services.trust.store import devices
+
+_log = get_logger()
+
+
+class Heartbeats:
+    """Who was heard of since the last write. `run` writes every `flush_seconds`; `flush` writes now."""
+
+    def __init__(self, database: Database, flush_seconds: float) -> None:
+        self._database = database
+        self._flush_seconds = flush_seconds
+        self._seen: dict[str, float] = {}
+
+    async def hear(self, device_ids: Sequence[str], at: float) -> None:
+        """Notes that devices were alive at `at`; ids nobody registered change nothing."""
+        self._seen.update((device_id, at) for device_id in device_ids if checks.is_id("dev", device_id))
+
+    def freshen(self, device: Device) -> Device:
+        """`device` with heartbeats not yet written."""
+        at = self._seen.get(device.id, 0.0)
+        return replace(device, last_seen_at=at) if at > device.last_seen_at else device
+
+    async def flush(self) -> None:
+        """Writes what is held; keeps it if the database is away."""
+        held, self._seen = self._seen, {}
+        if not held:
+            return
+        try:
+            async with self._database.writing() as connection:
+                await devices.set_last_seen(connection, held)
+        except BaseException:
+            self._seen = {**held, **self._seen}
+            raise
+
+    async def run(self) -> None:
+        """Flushes until cancelled; a database that is away is tried again at the next turn."""
+        while True:
+            await asyncio.sleep(self._flush_seconds)
+            try:
+                await self.flush()
+            except Unavailable as error:
+                _log.warning("heartbeats wait for the database", error=error.message)

@@ -1,0 +1,132 @@
+"""API keys of admins and publishers, authentication of every key, and the first admin key."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+from services.kit.caller import require_role
+from services.kit.clock import Clock
+from services.kit.database import Database
+from services.kit.ids import new_id
+from services.kit.logs import get_logger
+from services.trust import checks
+from services.trust.credentials import Credential, matches, new_credential, parse
+from services.trust.errors import InvalidAdminKeyFile, InvalidApiKey, LastAdminKey, NameTaken, UnknownKey
+from services.trust.records import ApiKey
+from services.trust.store import audit, keys, serialise
+
+SUBJECT_PREFIX = {"admin": "adm", "publisher": "pub"}
+BOOTSTRAP_NAME = "bootstrap"
+_KEYS_LOCK = 0x6B657973  # "keys": one transaction at a time decides about admin and publisher keys
+_log = get_logger()
+
+
+class Keys:
+    """Who may call the platform."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def authenticate(self, text: str) -> ApiKey:
+        """Who holds this API key."""
+        presented = parse("ck", text)
+        if presented is None:
+            raise InvalidApiKey("that is not an API key; it reads ck_….… and was shown once, when it was made")
+        async with self._database.reading() as connection:
+            key = await keys.by_id(connection, presented.id)
+        if key is None or not matches(presented, key.digest):
+            raise InvalidApiKey("nobody holds that API key; register again, or ask an admin for a new one")
+        if key.revoked_at is not None:
+            raise InvalidApiKey("that API key was revoked; register again, or ask an admin for a new one")
+        return key
+
+    async def create(self, role: str, name: str) -> tuple[ApiKey, Credential]:
+        """A new key for an admin or a publisher; who held the name before keeps the subject."""
+        require_role("admin")
+        checks.one_of("role", role, tuple(SUBJECT_PREFIX))
+        checks.text("name", name, least=1)
+        now, secret = self._clock.now(), new_credential("ck")
+        async with self._database.writing() as connection:
+            await serialise(connection, _KEYS_LOCK)
+            former = await keys.by_name(connection, role, name)
+            if any(key.revoked_at is None for key in former):
+                raise NameTaken(f"{role} {name!r} has a key that works; revoke it first, or choose another name")
+            subject = former[0].subject if former else new_id(SUBJECT_PREFIX[role])
+            key = ApiKey(secret.id, secret.digest, role, subject, name, "", now, None)
+            await keys.add(connection, key)
+            await audit.note(connection, now, "key.create", key.id, f"{role} {name}")
+        return key, secret
+
+    async def revoke(self, key_id: str) -> None:
+        """Stops a key at once; repeating it changes nothing."""
+        require_role("admin")
+        now = self._clock.now()
+        async with self._database.writing() as connection:
+            await serialise(connection, _KEYS_LOCK)
+            key = await keys.by_id(connection, key_id) if checks.is_id("key", key_id) else None
+            if key is None:
+                raise UnknownKey(f"no API key {key_id[:40]!r}; its id was shown with the key")
+            if key.revoked_at is not None:
+                return
+            if key.role == "admin" and await keys.live_count(connection, "admin") == 1:
+                raise LastAdminKey("this is the last admin key that works; create another before you revoke it")
+            await keys.revoke(connection, key_id, now)
+            await audit.note(connection, now, "key.revoke", key_id, f"{key.role} {key.name}")
+
+    async def bootstrap(self, path: Path, *, required: bool) -> None:
+        """Makes sure somebody is in charge: adopts the admin key in `path`, which is made if nobody is.
+
+        `required`: the file was named in the settings, so it must be there. The file is written before the row, so a
+        start cut short between the two adopts the same key next time.
+        """
+        now = self._clock.now()
+        async with self._database.writing() as connection:
+            await serialise(connection, _KEYS_LOCK)
+            alone = await keys.live_count(connection, "admin") == 0
+            if not required and not alone:
+                return
+            secret = _read_or_write_key(path, required)
+            known = await keys.by_id(connection, secret.id)
+            if known is not None and known.revoked_at is not None and not required:
+                secret, known = _write_key(path), None
+            if known is None:
+                subject = new_id(SUBJECT_PREFIX["admin"])
+                row = ApiKey(secret.id, secret.digest, "admin", subject, BOOTSTRAP_NAME, "", now, None)
+                await keys.add(connection, row)
+                await audit.note(connection, now, "key.bootstrap", secret.id, "adopted from the admin key file")
+                _log.info("admin key ready", path=str(path))
+
+
+def _read_or_write_key(path: Path, required: bool) -> Credential:
+    return _read_key(path) if required or path.exists() else _write_key(path)
+
+
+def _read_key(path: Path) -> Credential:
+    try:
+        text = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidAdminKeyFile(f"cannot read the admin key file {path}: {error}") from error
+    key = parse("ck", text)
+    if key is None:
+        raise InvalidAdminKeyFile(
+            f"{path} holds no admin key; it must read ck_<26 lower-case letters or digits>.<32 or more characters of "
+            "A-Z a-z 0-9 _ ->, or be deleted so that a new one is made"
+        )
+    return key
+
+
+def _write_key(path: Path) -> Credential:
+    """A fresh key in `path`, readable by its user alone, whole or not there at all."""
+    secret = new_credential("ck")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    staging = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(secret.text + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    staging.replace(path)
+    return secret

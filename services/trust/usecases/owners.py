@@ -1,0 +1,90 @@
+"""Owners and their enrolment tokens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from services.kit.caller import NotAllowed, require_role
+from services.kit.clock import Clock
+from services.kit.database import Database
+from services.kit.ids import new_id
+from services.trust import checks
+from services.trust.credentials import Credential, new_credential
+from services.trust.errors import UnknownOwner
+from services.trust.records import Owner, Page, Token
+from services.trust.store import audit, keys, owners
+
+DAY_SECONDS = 86_400.0
+MOST_USES = 1_000_000
+LONGEST_TOKEN_SECONDS = 366 * DAY_SECONDS
+
+
+class Owners:
+    """People and organisations with devices."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def create(self, name: str, sharing: str) -> Owner:
+        """Creates an owner; the same name returns the owner that exists, as it is."""
+        require_role("admin")
+        checks.text("name", name, least=1)
+        checks.one_of("sharing", sharing or "own", checks.SHARINGS)
+        now = self._clock.now()
+        async with self._database.writing() as connection:
+            fresh = new_id("own")
+            if await owners.add(connection, fresh, name, sharing or "own", now):
+                await audit.note(connection, now, "owner.create", fresh, name)
+            found = await owners.by_name(connection, name)
+        assert found is not None  # added, or the reason it was not
+        return found
+
+    async def get(self, owner_id: str) -> Owner:
+        """One owner; a device may ask for its own."""
+        caller = require_role("admin", "publisher", "device")
+        if caller.role == "device" and caller.owner_id != owner_id:
+            raise NotAllowed("a device may ask for its own owner only")
+        async with self._database.reading() as connection:
+            found = await owners.by_id(connection, owner_id) if checks.is_id("own", owner_id) else None
+        return _known(found, owner_id)
+
+    async def page(self, wanted: Page) -> list[Owner]:
+        """Owners in order of id."""
+        require_role("admin", "publisher")
+        async with self._database.reading() as connection:
+            return await owners.page(connection, wanted)
+
+    async def share(self, owner_id: str, sharing: str) -> Owner:
+        """Changes what an owner lets others see of its devices' ties."""
+        require_role("admin")
+        checks.one_of("sharing", sharing, checks.SHARINGS)
+        async with self._database.writing() as connection:
+            found = await owners.by_id(connection, owner_id) if checks.is_id("own", owner_id) else None
+            owner = _known(found, owner_id)
+            if owner.sharing != sharing:
+                await owners.set_sharing(connection, owner_id, sharing)
+                note = f"{owner.sharing} → {sharing}"
+                await audit.note(connection, self._clock.now(), "owner.share", owner_id, note)
+        return replace(owner, sharing=sharing)
+
+    async def issue_token(self, owner_id: str, uses: int, lifetime_seconds: float) -> tuple[Credential, float]:
+        """An enrolment token for devices of one owner, and when it expires."""
+        require_role("admin")
+        checks.finite("uses", uses, least=0, most=MOST_USES)
+        lifetime = checks.finite("lifetime_seconds", lifetime_seconds, least=0, most=LONGEST_TOKEN_SECONDS)
+        now, token = self._clock.now(), new_credential("ct")
+        expires_at = now + (lifetime or DAY_SECONDS)
+        async with self._database.writing() as connection:
+            found = await owners.by_id(connection, owner_id) if checks.is_id("own", owner_id) else None
+            owner = _known(found, owner_id)
+            row = Token(token.id, token.digest, owner.number, owner.id, uses or 1, expires_at)
+            await keys.add_token(connection, row, now)
+            await audit.note(connection, now, "token.issue", token.id, f"{uses or 1} uses for {owner.name}")
+        return token, expires_at
+
+
+def _known(owner: Owner | None, owner_id: str) -> Owner:
+    if owner is None:
+        raise UnknownOwner(f"no owner {owner_id[:40]!r}; list the owners, or create one first")
+    return owner
