@@ -69,21 +69,42 @@ def measure_scores(label: str, graph: TrustGraph) -> None:
     sample = [pairs[k] for k in rng.choice(len(pairs), SAMPLED_PAIRS, replace=False)]
     net: nx.Graph[int] = nx.Graph()
     net.add_weighted_edges_from(graph.edges())
-    per_path = timed(lambda: [one_path(net, a, b) for a, b in sample])[0] / len(sample)
     print(f"{label}: matrix of {PARTICIPANTS} participants {seconds:.3f} s")
-    print(
-        f"{label}: networkx, one shortest path per pair, {per_path * 1e3:.3f} ms (mean of {len(sample)}) × "
-        f"{len(pairs):,} pairs = {per_path * len(pairs):.1f} s: {per_path * len(pairs) / seconds:.0f} × slower"
-    )
+    for name, baseline in (("any one shortest path", one_path), ("the best of all shortest paths", best_of_paths)):
+        per_pair = timed(partial(answer_all, baseline, net, sample))[0] / len(sample)
+        print(
+            f"{label}: networkx, {name} per pair, {per_pair * 1e3:.3f} ms (mean of {len(sample)}) × {len(pairs):,} "
+            f"pairs = {per_pair * len(pairs):.1f} s: {per_pair * len(pairs) / seconds:.0f} × slower"
+        )
+
+
+def answer_all(
+    baseline: Callable[[nx.Graph[int], int, int], float], net: nx.Graph[int], pairs: list[tuple[int, int]]
+) -> list[float]:
+    """The baseline's answer for every pair."""
+    return [baseline(net, a, b) for a, b in pairs]
+
+
+def best_of_paths(net: nx.Graph[int], a: int, b: int) -> float:
+    """τ as the spec defines it, by enumeration: the like-for-like comparison."""
+    try:
+        return max(path_product(net, path) for path in nx.all_shortest_paths(net, a, b))
+    except nx.NetworkXNoPath:
+        return 0.0
+
+
+def path_product(net: nx.Graph[int], path: list[int]) -> float:
+    """Product of the weights along a path."""
+    return math.prod(float(net.edges[x, y]["weight"]) for x, y in pairwise(path))
 
 
 def one_path(net: nx.Graph[int], a: int, b: int) -> float:
-    """Product along any one shortest path: less work than the best of all of them, so the ratio is a lower bound."""
+    """Product along any one shortest path: less than the spec asks, and quick where two searches meet in the middle."""
     try:
         path = nx.shortest_path(net, a, b)
     except nx.NetworkXNoPath:
         return 0.0
-    return math.prod(float(net.edges[x, y]["weight"]) for x, y in pairwise(path))
+    return path_product(net, path)
 
 
 def measure_relations(folder: Path) -> None:

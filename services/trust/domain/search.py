@@ -98,21 +98,21 @@ def _search_layers(  # type: ignore[no-untyped-def]  # numba types it; Any annot
         layer_end = end
         for place in range(start, layer_end):
             node = queue[place]
+            so_far, next_hop = products[node], hops[node] + 1
             for k in range(indptr[node], indptr[node + 1]):
                 other = indices[k]
-                product = products[node] * values[k]
                 if hops[other] == -1:
-                    hops[other] = hops[node] + 1
-                    products[other] = product
+                    hops[other] = next_hop
+                    products[other] = so_far * values[k]
                     parents[other] = node
                     queue[end] = other
                     end += 1
                     if wanted[other]:
                         missing -= 1
-                elif hops[other] == hops[node] + 1 and (
-                    product > products[other] or (product == products[other] and node < parents[other])
-                ):
-                    products[other] = product
-                    parents[other] = node
+                elif hops[other] == next_hop:
+                    product = so_far * values[k]
+                    if product > products[other] or (product == products[other] and node < parents[other]):
+                        products[other] = product
+                        parents[other] = node
         start = layer_end
     return end
