@@ -8,6 +8,7 @@ The planner itself exists twice: `betta_reference.plan_mesh_reference`, the five
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -117,8 +118,8 @@ def pseudo_training_time(
     """P = H·L·(1 + (φ/(ε δ))²), the planner's objective ([BETTA] (13)); φ is the actual share of noisy devices."""
     if dp_share == 0.0:
         return hitting_time * local_iterate
-    noise = np.float64(dp_share) / np.float64(epsilon * gap) if epsilon * gap > 0.0 else np.inf
-    return float(hitting_time * local_iterate * (1.0 + noise * noise))
+    noise = float(dp_share) / float(epsilon * gap) if epsilon * gap > 0.0 else math.inf
+    return float(hitting_time) * float(local_iterate) * (1.0 + noise * noise)
 
 
 def dp_devices(network: MeshNetwork, adjacency: Bools) -> tuple[int, ...]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Annotated, Any
+
+from pydantic import AllowInfNan, BeforeValidator
 
 from services.kit import whatif
-from services.kit.whatif import Number
 from services.topology.domain.betta import MeshPlan, evaluate_links
 from services.topology.domain.betta_fast import plan_mesh
 from services.topology.domain.mesh_network import MeshNetwork, MeshRules, Transfers
+
+Seconds = Annotated[float, AllowInfNan(True), BeforeValidator(lambda value: math.inf if value == "inf" else value)]
+"""Seconds of a transfer; the string "inf" where the link is impossible."""
 
 
 class Input(whatif.Input):
@@ -16,7 +21,7 @@ class Input(whatif.Input):
 
     devices: int
     trusted: list[tuple[int, int]]
-    link_seconds: list[list[Number]]
+    link_seconds: list[list[Seconds]]
     batch_seconds: list[float]
     epsilon: float = 1.0
     basic_batch: int = 32
