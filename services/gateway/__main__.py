@@ -1,0 +1,57 @@
+"""`python -m services.gateway`: serves REST until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import socket
+from typing import cast
+
+import uvicorn
+from fastapi import FastAPI
+
+from services.gateway.app import build
+from services.gateway.parts import Parts
+from services.gateway.settings import GatewaySettings
+from services.kit import logs, metrics
+
+BACKLOG = 2048
+
+
+class GatewayServer(uvicorn.Server):
+    """Uvicorn, which at shutdown first wakes the long polls, so that draining takes moments."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        parts = cast(Parts, cast(FastAPI, self.config.app).state.parts)
+        parts.patience.stopping.set()
+        await super().shutdown(sockets)
+
+
+def server(settings: GatewaySettings) -> GatewayServer:
+    """A server of the whole gateway."""
+    config = uvicorn.Config(
+        build(settings),
+        host=settings.bind,
+        port=settings.gateway_port,
+        loop="uvloop",
+        http="httptools",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
+    )
+    return GatewayServer(config)
+
+
+def main() -> None:
+    """Reads the environment and serves."""
+    settings = GatewaySettings()
+    logs.configure("gateway", level=settings.log_level)
+    metrics.serve(settings.metrics_port, settings.bind)
+    logs.get_logger().info("gateway starts", address=f"http://{settings.bind}:{settings.gateway_port}")
+    server(settings).run()
+
+
+if __name__ == "__main__":
+    main()

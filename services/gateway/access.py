@@ -1,0 +1,95 @@
+"""Who may use which route: the whole table, in one place. A route that is not in it is closed to everybody.
+
+Roles open the door; whose things a caller may then see is `ownership.py`'s and the services' to say.
+"""
+
+from __future__ import annotations
+
+ADMIN, PUBLISHER, DEVICE = "admin", "publisher", "device"
+
+Roles = frozenset[str]
+PUBLIC: Roles = frozenset({"*"})
+NOBODY: Roles = frozenset()
+_ADMINS: Roles = frozenset({ADMIN})
+_DEVICES: Roles = frozenset({DEVICE})
+_PUBLISHERS: Roles = frozenset({ADMIN, PUBLISHER})
+_DEVICES_AND_ADMINS: Roles = frozenset({ADMIN, DEVICE})
+_ALL: Roles = frozenset({ADMIN, PUBLISHER, DEVICE})
+
+ACCESS: dict[str, Roles] = {
+    # public
+    "live": PUBLIC,
+    "ready": PUBLIC,
+    "metrics": PUBLIC,
+    "register_device": PUBLIC,
+    # identity
+    "get_me": _ALL,
+    "create_owner": _ADMINS,
+    "list_owners": _ADMINS,
+    "get_owner": _DEVICES_AND_ADMINS,
+    "update_owner": _DEVICES_AND_ADMINS,
+    "issue_token": _ADMINS,
+    "list_devices": _ADMINS,
+    "get_device": _DEVICES_AND_ADMINS,
+    "update_device": _DEVICES_AND_ADMINS,
+    "heartbeat": _DEVICES,
+    "rotate_keys": _DEVICES,
+    "revoke_device": _DEVICES_AND_ADMINS,
+    "create_key": _ADMINS,
+    "revoke_key": _ADMINS,
+    "list_audit": _ADMINS,
+    # social memory
+    "record_interactions": _DEVICES_AND_ADMINS,
+    "list_interactions": _DEVICES_AND_ADMINS,
+    "explain_trust": _DEVICES_AND_ADMINS,
+    "get_history": _DEVICES_AND_ADMINS,
+    "list_peers": _DEVICES_AND_ADMINS,
+    "get_graph": _PUBLISHERS,
+    "list_losses": _ADMINS,
+    "list_relations": _DEVICES_AND_ADMINS,
+    "derive_relations": _ADMINS,
+    "declare_friendship": _DEVICES_AND_ADMINS,
+    # tasks
+    "create_task": _PUBLISHERS,
+    "list_tasks": _ALL,
+    "get_task": _ALL,
+    "start_task": _PUBLISHERS,
+    "cancel_task": _PUBLISHERS,
+    "get_plan": _PUBLISHERS,
+    "list_rounds": _ALL,
+    "get_round": _PUBLISHERS,
+    "list_events": _PUBLISHERS,
+    "list_models": _ALL,
+    "list_enrolments": _PUBLISHERS,
+    "enrol": _DEVICES_AND_ADMINS,
+    "withdraw": _DEVICES_AND_ADMINS,
+    # work
+    "get_work": _DEVICES,
+    "put_update": _DEVICES,
+    "decline_work": _DEVICES,
+    "send_letter": _DEVICES,
+    "list_letters": _DEVICES,
+    "get_letter": _DEVICES,
+    "report_links": _DEVICES_AND_ADMINS,
+    "upload_model": _PUBLISHERS,
+    "download_model": _ALL,
+    # money and privacy
+    "get_prices": _ALL,
+    "list_accounts": _ADMINS,
+    "get_account": _ALL,
+    "get_statement": _ALL,
+    "deposit": _ADMINS,
+    "list_payments": _ALL,
+    "summarise_payments": _PUBLISHERS,
+    "verify_payments": _ADMINS,
+    "get_privacy": _DEVICES_AND_ADMINS,
+    # topology
+    "list_cells": _PUBLISHERS,
+    "get_cell": _PUBLISHERS,
+    "put_cell": _ADMINS,
+    "remove_cell": _ADMINS,
+    "list_policies": _PUBLISHERS,
+    "train_policy": _ADMINS,
+    # solvers
+    "what_if": _PUBLISHERS,
+}

@@ -1,0 +1,124 @@
+"""How the gateway answers: JSON by orjson, and every refusal as `application/problem+json` (RFC 9457)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from fastapi.exceptions import RequestValidationError
+from google.protobuf.message import Message
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from services.gateway.convert import to_json
+from services.kit import errors
+from services.kit.caller import current_request_id
+from services.kit.logs import get_logger
+
+RETRY_AFTER_SECONDS = 1
+STATUS_OF_KIND: dict[type[errors.CoterieError], int] = {
+    errors.InvalidInput: 400,
+    errors.Unauthenticated: 401,
+    errors.PermissionDenied: 403,
+    errors.NotFound: 404,
+    errors.AlreadyExists: 409,
+    errors.Conflict: 409,
+    errors.TooLarge: 413,
+    errors.Exhausted: 409,
+    errors.Unavailable: 503,
+}
+TITLE_OF_STATUS = {
+    400: "The request is wrong",
+    401: "Nobody is known to be asking",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Method not allowed",
+    409: "Refused in the present state",
+    413: "Too large",
+    416: "No such bytes",
+    500: "An unexpected fault",
+    503: "Try again later",
+}
+FAULT_TEXT = "an unexpected fault; quote the request id to whoever runs this platform"
+_log = get_logger()
+
+
+class Json(Response):
+    """A JSON answer from plain Python."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return orjson.dumps(content)
+
+
+def answer(message: Message, status: int = 200) -> Json:
+    """A message as a JSON answer."""
+    return Json(to_json(message), status)
+
+
+def problem(
+    status: int,
+    reason: str,
+    detail: str,
+    *,
+    details: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """A refusal: status, stable reason, a sentence for people, and what else helps."""
+    document = {
+        "type": f"urn:coterie:problem:{reason}",
+        "title": TITLE_OF_STATUS.get(status, "Refused"),
+        "status": status,
+        "detail": detail,
+        "reason": reason,
+        "request_id": current_request_id(),
+        "details": dict(details or {}),
+    }
+    extra = dict(headers or {})
+    if status == 401:
+        extra["WWW-Authenticate"] = 'Bearer realm="coterie"'
+    if status == 503:
+        extra.setdefault("Retry-After", str(RETRY_AFTER_SECONDS))
+    return Response(orjson.dumps(document), status, extra, "application/problem+json")
+
+
+def fault() -> Response:
+    """The answer to what nobody foresaw: fixed text, the log knows more."""
+    return problem(500, "internal", FAULT_TEXT)
+
+
+async def refuse(_: Request, error: Exception) -> Response:
+    """The answer to one of the platform's errors."""
+    assert isinstance(error, errors.CoterieError)
+    status = next((STATUS_OF_KIND[kind] for kind in type(error).__mro__ if kind in STATUS_OF_KIND), 500)
+    if status == 500:
+        _log.error("upstream fault", reason=error.reason, message=error.message)
+        return fault()
+    return problem(status, error.reason, error.message, details=error.details)
+
+
+async def refuse_invalid(_: Request, error: Exception) -> Response:
+    """The answer to a body, path or query that does not fit the schema: 400, naming the first offending field."""
+    assert isinstance(error, RequestValidationError)
+    faults = [
+        {"field": ".".join(str(part) for part in item["loc"]), "message": item["msg"]} for item in error.errors()[:20]
+    ]
+    first = faults[0]
+    return problem(
+        400,
+        errors.InvalidInput.reason,
+        f"{first['field']}: {first['message']}",
+        details={"field": first["field"], "faults": faults},
+    )
+
+
+async def refuse_http(_: Request, error: Exception) -> Response:
+    """The answer to a path or method nobody serves."""
+    assert isinstance(error, HTTPException)
+    reason = {400: errors.InvalidInput.reason, 404: "unknown_path", 405: "method_not_allowed"}.get(
+        error.status_code, "refused"
+    )
+    return problem(error.status_code, reason, str(error.detail), headers=error.headers)

@@ -1,0 +1,127 @@
+"""Protobuf ↔ JSON, once for every message: names as in the proto, every field present, no per-field code in routes.
+
+Two conventions beyond the obvious: bytes are base64 text, and a text field `something_json` appears as the JSON object
+`something`. Infinity, which JSON lacks, is the string "inf" (as in the what-if contract). A message field that is not
+set is null; a scalar that is not set shows its zero.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, TypeVar
+
+import orjson
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+from pydantic import BaseModel
+
+from services.kit.errors import InvalidInput
+
+M = TypeVar("M", bound=Message)
+Reader = Callable[[Any], Any]
+JSON_SUFFIX = "_json"
+
+
+def json_name(field: FieldDescriptor) -> str:
+    """What a proto field is called in JSON."""
+    return field.name.removesuffix(JSON_SUFFIX)
+
+
+def to_json(message: Message) -> dict[str, Any]:
+    """A message as plain Python that any JSON encoder takes."""
+    return {key: read(message) for key, read in _readers(message.DESCRIPTOR)}
+
+
+def page(reply: Message, field: str) -> dict[str, Any]:
+    """A page of a list: `{items, next_cursor}`; the cursor is empty at the end."""
+    return {
+        "items": [to_json(item) for item in getattr(reply, field)],
+        "next_cursor": getattr(reply, "next_cursor", ""),
+    }
+
+
+def to_proto(kind: type[M], body: BaseModel | Mapping[str, Any], **more: Any) -> M:
+    """A message of `kind` from a validated body (fields not given stay unset) and further fields by name."""
+    given = body.model_dump(exclude_none=True) if isinstance(body, BaseModel) else dict(body)
+    message = kind()
+    _fill(message, given | more)
+    return message
+
+
+@cache
+def _readers(descriptor: Descriptor) -> tuple[tuple[str, Reader], ...]:
+    return tuple((json_name(field), _reader(field)) for field in descriptor.fields)
+
+
+def _reader(field: FieldDescriptor) -> Reader:
+    name = field.name
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        scalar = _scalar_reader(field.message_type.fields_by_name["value"])
+        return lambda message: {key: scalar(value) for key, value in getattr(message, name).items()}
+    scalar = to_json if field.message_type is not None else _scalar_reader(field)
+    if field.is_repeated:
+        return lambda message: [scalar(value) for value in getattr(message, name)]
+    if field.message_type is not None:
+        return lambda message: to_json(getattr(message, name)) if message.HasField(name) else None
+    return lambda message: scalar(getattr(message, name))
+
+
+def _scalar_reader(field: FieldDescriptor) -> Reader:
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return lambda value: base64.b64encode(value).decode("ascii")
+    if field.type in (FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FLOAT):
+        return _finite
+    if field.name.endswith(JSON_SUFFIX):
+        return lambda text: orjson.loads(text) if text else {}
+    return _same
+
+
+def _finite(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _fill(message: Message, given: Mapping[str, Any]) -> None:
+    fields = _fields(message.DESCRIPTOR)
+    for key, value in given.items():
+        field = fields[key]
+        try:
+            _set(message, field, value)
+        except (TypeError, ValueError, binascii.Error) as error:
+            if isinstance(error, InvalidInput):
+                raise
+            raise InvalidInput(f"{key}: {error}", details={"field": key}) from error
+
+
+@cache
+def _fields(descriptor: Any) -> dict[str, FieldDescriptor]:
+    return {json_name(field): field for field in descriptor.fields}
+
+
+def _set(message: Message, field: FieldDescriptor, value: Any) -> None:
+    target = getattr(message, field.name)
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        target.update(value)
+    elif field.is_repeated and field.message_type is not None:
+        for item in value:
+            _fill(target.add(), item)
+    elif field.is_repeated:
+        target.extend(value)
+    elif field.message_type is not None:
+        target.SetInParent()
+        _fill(target, value)
+    elif field.type == FieldDescriptor.TYPE_BYTES:
+        setattr(message, field.name, base64.b64decode(value, validate=True))
+    elif field.name.endswith(JSON_SUFFIX):
+        setattr(message, field.name, orjson.dumps(value).decode())
+    else:
+        setattr(message, field.name, value)

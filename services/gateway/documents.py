@@ -1,0 +1,69 @@
+"""The OpenAPI document: FastAPI's, completed from the access table with security, roles and problem answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from services.gateway.access import ACCESS, NOBODY, PUBLIC
+from services.gateway.answers import TITLE_OF_STATUS
+from services.gateway.schemas.base import DIGEST_PATTERN, Problem
+
+TITLE, VERSION = "Coterie", "1"
+DESCRIPTION = """REST API of Coterie for devices, publishers and admins.
+
+Send the API key as `Authorization: Bearer <key>`. Refusals are `application/problem+json`; branch on `reason`, show
+`detail`. Every answer carries `X-Request-Id`; a sound one you send is kept. Lists page by `limit` and `cursor`. Times
+are Unix seconds, money is integer micro-credits, bytes are base64. Uploads stream and are safe to repeat."""
+DIGEST_PARAMETER: dict[str, Any] = {
+    "name": "Coterie-Digest",
+    "in": "header",
+    "required": True,
+    "description": "SHA-256 of the body.",
+    "schema": {"type": "string", "pattern": DIGEST_PATTERN},
+}
+_BINARY = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+BLOB_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The bytes.", "content": _BINARY},
+    206: {"description": "The range of bytes asked for.", "content": _BINARY},
+    304: {"description": "The caller has it already."},
+    416: {"description": TITLE_OF_STATUS[416]},
+}
+CSV_ANSWER: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
+_ALWAYS = (400, 413, 500, 503)
+_KNOWN_CALLER = (401, 403, 404, 409)
+
+
+def complete_openapi(app: FastAPI) -> dict[str, Any]:
+    """The document, made once."""
+    if app.openapi_schema is None:
+        document = get_openapi(title=TITLE, version=VERSION, description=DESCRIPTION, routes=app.routes)
+        components = document.setdefault("components", {})
+        components.setdefault("schemas", {})["Problem"] = Problem.model_json_schema()
+        for unused in ("HTTPValidationError", "ValidationError"):
+            components["schemas"].pop(unused, None)
+        components["securitySchemes"] = {"api_key": {"type": "http", "scheme": "bearer"}}
+        for path in document["paths"].values():
+            for operation in path.values():
+                _complete(operation)
+        app.openapi_schema = document
+    return app.openapi_schema
+
+
+def _complete(operation: dict[str, Any]) -> None:
+    roles = ACCESS.get(operation["operationId"], NOBODY)
+    public = roles is PUBLIC
+    who = "everybody, without a key" if public else ", ".join(sorted(roles))
+    operation["description"] = f"{operation.get('description', '')}\n\nOpen to: {who}.".strip()
+    operation["security"] = [] if public else [{"api_key": []}]
+    answers = operation["responses"]
+    answers.pop("422", None)
+    for status in _ALWAYS if public else _ALWAYS + _KNOWN_CALLER:
+        answers.setdefault(str(status), _problem(status))
+
+
+def _problem(status: int) -> dict[str, Any]:
+    schema = {"$ref": "#/components/schemas/Problem"}
+    return {"description": TITLE_OF_STATUS[status], "content": {"application/problem+json": {"schema": schema}}}

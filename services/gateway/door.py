@@ -1,0 +1,84 @@
+"""The door: who holds an API key, remembered for a few seconds, and forgotten at once when a key changes here."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from coterie_api.trust.v1 import trust_pb2
+from services.gateway.errors import MissingKey
+from services.kit.errors import InvalidInput, Unauthenticated
+
+if TYPE_CHECKING:  # exists in the type stub alone
+    from coterie_api.trust.v1.trust_pb2_grpc import RegistryAsyncStub
+
+MOST_KEY_CHARACTERS = 512
+
+
+class Door:
+    """Turns an `Authorization` header into a principal.
+
+    Answers of the registry are kept for `seconds`, at most `size` of them, under the SHA-256 of the key, so the keys
+    themselves are not kept. Only good answers are kept: guessing keys cannot push real ones out.
+    """
+
+    def __init__(
+        self,
+        registry: RegistryAsyncStub,
+        *,
+        seconds: float,
+        size: int,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._registry = registry
+        self._seconds = seconds
+        self._size = size
+        self._monotonic = monotonic
+        self._known: OrderedDict[bytes, tuple[float, trust_pb2.Principal]] = OrderedDict()
+        self._changes = 0
+
+    async def identify(self, authorization: str) -> trust_pb2.Principal:
+        """The holder of the key in an `Authorization: Bearer …` header."""
+        key = _bearer(authorization)
+        place = hashlib.sha256(key.encode()).digest()
+        known = self._known.get(place)
+        if known is not None and known[0] > self._monotonic():
+            return known[1]
+        return await self._ask(key, place)
+
+    async def _ask(self, key: str, place: bytes) -> trust_pb2.Principal:
+        self._known.pop(place, None)
+        changes = self._changes
+        try:
+            principal = await self._registry.Authenticate(trust_pb2.AuthenticateRequest(api_key=key))
+        except InvalidInput as error:  # not even the shape of a key
+            raise Unauthenticated("the API key is not known; ask an admin for one") from error
+        if changes == self._changes:  # an answer from before a revocation must not outlive it
+            self._known[place] = (self._monotonic() + self._seconds, principal)
+            while len(self._known) > self._size:
+                self._known.popitem(last=False)
+        return principal
+
+    def forget(self, *, subject: str = "", key_id: str = "") -> None:
+        """Drops what is remembered of a subject or of a key; the registry is asked again."""
+        self._changes += 1
+        gone = [
+            place
+            for place, (_, principal) in self._known.items()
+            if (subject and principal.subject == subject) or (key_id and principal.key_id == key_id)
+        ]
+        for place in gone:
+            del self._known[place]
+
+
+def _bearer(authorization: str) -> str:
+    scheme, _, key = authorization.partition(" ")
+    key = key.strip()
+    if scheme.lower() != "bearer" or not key:
+        raise MissingKey("send your API key as the header `Authorization: Bearer <key>`")
+    if len(key) > MOST_KEY_CHARACTERS or not key.isascii() or not key.isprintable():
+        raise Unauthenticated("the API key is not known; ask an admin for one")
+    return key

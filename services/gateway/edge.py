@@ -1,0 +1,70 @@
+"""What surrounds every request, as plain ASGI: a request id in and out, a measure, and an answer to the unforeseen."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from prometheus_client import Counter, Histogram
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from services.gateway.answers import fault
+from services.kit.caller import set_request_id
+from services.kit.logs import get_logger
+
+REQUEST_SECONDS = Histogram(
+    "coterie_http_seconds",
+    "Time a request took, from its head to the last byte of the answer.",
+    ["method", "route"],
+    buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
+)
+REQUEST_TOTAL = Counter("coterie_http_total", "Requests answered, by status.", ["method", "route", "status"])
+_METHODS = frozenset({"GET", "PUT", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS"})
+_log = get_logger()
+
+
+class Edge:
+    """ASGI middleware."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._measures: dict[tuple[str, str, int], tuple[Any, Any]] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        request_id = set_request_id(_header(scope, b"x-request-id"))
+        status = 0
+
+        async def send_named(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_named)
+        except Exception:
+            _log.exception("request failed", method=scope["method"], path=scope["path"])
+            if status:  # the answer is under way: cutting it short is the only way left to say so
+                raise
+            await fault()(scope, receive, send_named)
+        finally:
+            self._measure(scope, status or 500, time.perf_counter() - started)
+
+    def _measure(self, scope: Scope, status: int, seconds: float) -> None:
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        place = method, getattr(scope.get("route"), "path", "unknown"), status
+        measures = self._measures.get(place)
+        if measures is None:
+            measures = REQUEST_SECONDS.labels(*place[:2]), REQUEST_TOTAL.labels(*place)
+            self._measures[place] = measures
+        measures[0].observe(seconds)
+        measures[1].inc()
+
+
+def _header(scope: Scope, name: bytes) -> str:
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")

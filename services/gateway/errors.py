@@ -1,0 +1,41 @@
+"""What the gateway itself refuses; everything else is a service's word, passed on."""
+
+from __future__ import annotations
+
+from services.kit.errors import InvalidInput, NotFound, PermissionDenied, TooLarge, Unauthenticated, Unavailable
+
+
+class MissingKey(Unauthenticated):
+    """The request came without an API key."""
+
+
+class RoleNotAllowed(PermissionDenied):
+    """The route is closed to the caller's role."""
+
+
+class NotYours(PermissionDenied):
+    """The caller asked for something that is somebody else's."""
+
+
+class BodyTooLarge(TooLarge):
+    """The body passes the route's limit."""
+
+
+class BodyCutShort(InvalidInput):
+    """The connection ended before the body did."""
+
+
+class BadHeader(InvalidInput):
+    """A header the route needs is missing or malformed."""
+
+
+class BadText(InvalidInput):
+    """Text holds a character that cannot be stored."""
+
+
+class UnknownCell(NotFound):
+    """No base station has that id."""
+
+
+class Stopping(Unavailable):
+    """This gateway is shutting down; another, or its successor, will answer."""

@@ -1,0 +1,64 @@
+"""Every route's gate: first who asks, then whether it may, then how much it sends; only then is anything parsed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import orjson
+from fastapi.routing import APIRoute
+from starlette.requests import Request
+from starlette.responses import Response
+
+from services.gateway.access import ACCESS, NOBODY, PUBLIC, Roles
+from services.gateway.bodies import read_within
+from services.gateway.door import Door
+from services.gateway.errors import BadText, RoleNotAllowed
+from services.kit.caller import Caller, set_caller
+
+PRINCIPAL = "coterie.principal"
+_NOBODY_YET = Caller("anonymous", "")
+
+
+class StrictRequest(Request):
+    """A request whose JSON is real JSON (no NaN, no lone surrogates) and free of NUL, which databases refuse."""
+
+    async def json(self) -> Any:
+        body = await self.body()
+        if rb"\u0000" in body:
+            raise orjson.JSONDecodeError("the character U+0000 cannot be stored", "", 0)
+        return orjson.loads(body)
+
+
+class GuardedRoute(APIRoute):
+    """A route that opens to the roles `ACCESS` names for it and to nobody else."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        roles = ACCESS.get(self.name, NOBODY)
+        takes_json = self.body_field is not None
+
+        async def guarded(request: Request) -> Response:
+            await _admit(request, roles)
+            if b"%00" in request.scope["query_string"] or "\0" in request.scope["path"]:
+                raise BadText("the character U+0000 cannot be stored; leave it out of the path and the query")
+            strict = StrictRequest(request.scope, request.receive)
+            if takes_json:
+                strict._body = await read_within(request, request.app.state.parts.settings.max_json_bytes)
+            return await handle(strict)
+
+        return guarded
+
+
+async def _admit(request: Request, roles: Roles) -> None:
+    """Lets the caller in, or raises; from here on in this task, calls to services speak for it."""
+    if roles is PUBLIC:
+        set_caller(_NOBODY_YET)
+        return
+    door: Door = request.app.state.parts.door
+    principal = await door.identify(request.headers.get("authorization", ""))
+    if principal.role not in roles:
+        open_to = " or ".join(sorted(roles)) or "nobody"
+        raise RoleNotAllowed(f"this is open to {open_to}; the key used is a {principal.role}'s")
+    request.scope[PRINCIPAL] = principal
+    set_caller(Caller(principal.role, principal.subject, principal.owner_id))

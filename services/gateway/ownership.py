@@ -1,0 +1,46 @@
+"""Whose things a caller may see: devices their own, publishers their own tasks', admins everybody's."""
+
+from __future__ import annotations
+
+from coterie_api.aggregation.v1 import aggregation_pb2
+from services.gateway.access import DEVICE, PUBLISHER
+from services.gateway.errors import NotYours
+from services.gateway.upstreams import Upstreams
+from services.kit.caller import current_caller
+
+
+def demand_own_device(device_id: str) -> None:
+    """A device may act for itself alone."""
+    caller = current_caller()
+    if caller.role == DEVICE and caller.subject != device_id:
+        raise NotYours(f"device {caller.subject} may not act for {device_id}; use that device's own key")
+
+
+def demand_own_owner(owner_id: str) -> None:
+    """A device may see and speak for its own owner alone."""
+    caller = current_caller()
+    if caller.role == DEVICE and caller.owner_id != owner_id:
+        raise NotYours(f"device {caller.subject} does not belong to {owner_id}; use a key of that owner's device")
+
+
+async def demand_own_task(platform: Upstreams, task_id: str) -> None:
+    """A publisher may see the inside of its own tasks alone."""
+    caller = current_caller()
+    if caller.role != PUBLISHER:
+        return
+    task = await platform.tasks.GetTask(aggregation_pb2.GetTaskRequest(task_id=task_id))
+    if task.publisher != caller.subject:
+        raise NotYours(f"task {task_id} is another publisher's; use that publisher's key")
+
+
+async def demand_own_account(platform: Upstreams, account_id: str) -> None:
+    """A device may see its own account and its owner's; a publisher its own and its tasks' escrows."""
+    caller = current_caller()
+    if caller.role == DEVICE:
+        if account_id not in (f"device:{caller.subject}", f"owner:{caller.owner_id}"):
+            raise NotYours(f"account {account_id} is somebody else's; yours is device:{caller.subject}")
+    elif caller.role == PUBLISHER and account_id != f"publisher:{caller.subject}":
+        kind, _, task_id = account_id.partition(":")
+        if kind != "escrow":
+            raise NotYours(f"account {account_id} is somebody else's; yours is publisher:{caller.subject}")
+        await demand_own_task(platform, task_id)

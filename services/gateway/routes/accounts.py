@@ -1,0 +1,78 @@
+"""Accounts: balances, statements, deposits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+from fastapi import Query
+from google.protobuf.message import Message
+from starlette.responses import Response
+
+from coterie_api.pricing.v1 import pricing_pb2
+from services.gateway.answers import Json, answer
+from services.gateway.convert import page, to_json, to_proto
+from services.gateway.documents import CSV_ANSWER
+from services.gateway.ownership import demand_own_account
+from services.gateway.parts import Platform, routes_for
+from services.gateway.schemas.base import AnyId, Cursor, IdFilter, Limit, Moment, Page
+from services.gateway.schemas.money import Account, NewDeposit, Posting, Statement
+from services.gateway.spreadsheets import PAGE_ITEMS, csv_answer
+
+routes = routes_for("accounts")
+
+
+@routes.get("/v1/accounts", response_model=Page[Account], summary="List accounts")
+async def list_accounts(platform: Platform, prefix: IdFilter = "", limit: Limit = 100, cursor: Cursor = "") -> Json:
+    """In order of id; `prefix` such as `device:` narrows them."""
+    request = pricing_pb2.ListAccountsRequest(prefix=prefix, limit=limit, cursor=cursor)
+    return Json(page(await platform.ledger.ListAccounts(request), "accounts"))
+
+
+@routes.get("/v1/accounts/{account_id}", response_model=Account, summary="One account")
+async def get_account(account_id: AnyId, platform: Platform) -> Json:
+    """A device sees `device:<its id>` and its owner's; a publisher its own and its tasks' escrows."""
+    await demand_own_account(platform, account_id)
+    return answer(await platform.ledger.GetAccount(pricing_pb2.GetAccountRequest(account_id=account_id)))
+
+
+@routes.get(
+    "/v1/accounts/{account_id}/statement",
+    response_model=Statement,
+    summary="An account's statement",
+    responses=CSV_ANSWER,
+)
+async def get_statement(
+    account_id: AnyId,
+    platform: Platform,
+    since: Moment = 0,
+    until: Moment = 0,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    cursor: Cursor = "",
+    format: Literal["json", "csv"] = "json",
+) -> Response:
+    """Postings over a period, oldest first, with opening and closing balance; as CSV all of them, streamed."""
+    await demand_own_account(platform, account_id)
+    request = pricing_pb2.GetStatementRequest(
+        account_id=account_id, since=since, until=until, limit=limit, cursor=cursor
+    )
+    if format == "json":
+        document = to_json(await platform.ledger.GetStatement(request))
+        document["items"] = document.pop("postings")
+        return Json(document)
+
+    async def fetch(after: str) -> tuple[Iterable[Message], str]:
+        request.limit, request.cursor = PAGE_ITEMS, after
+        reply = await platform.ledger.GetStatement(request)
+        return reply.postings, reply.next_cursor
+
+    return await csv_answer(Posting.model_fields, fetch, "statement")
+
+
+@routes.post(
+    "/v1/accounts/{publisher}/deposits", status_code=201, response_model=Account, summary="Put credits in an account"
+)
+async def deposit(publisher: AnyId, body: NewDeposit, platform: Platform) -> Json:
+    """`publisher` is the publisher's subject, `pub_…`. Repeating the same key changes nothing."""
+    request = to_proto(pricing_pb2.DepositRequest, body, publisher=publisher.removeprefix("publisher:"))
+    return answer(await platform.ledger.Deposit(request), 201)

@@ -1,0 +1,80 @@
+"""Devices: registration, profile, heartbeat, keys, revocation."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from coterie_api.trust.v1 import trust_pb2
+from services.gateway.answers import Json, answer
+from services.gateway.convert import page, to_proto
+from services.gateway.ownership import demand_own_device
+from services.gateway.parts import Gateway, Platform, routes_for
+from services.gateway.schemas.base import Cursor, DeviceId, IdFilter, Limit, Page, WordFilter
+from services.gateway.schemas.identity import Device, DeviceChange, NewDevice, NewKeys, RegisteredDevice, Revocation
+
+routes = routes_for("devices")
+
+
+@routes.post(
+    "/v1/devices/{device_id}/heartbeat", status_code=204, response_class=Response, summary="Say that a device is alive"
+)
+async def heartbeat(device_id: DeviceId, gateway: Gateway) -> Response:
+    """Cheap: many heartbeats share one call to the registry."""
+    demand_own_device(device_id)
+    await gateway.pulse.beat(device_id)
+    return Response(status_code=204)
+
+
+@routes.post("/v1/devices", status_code=201, response_model=RegisteredDevice, summary="Register a device")
+async def register_device(body: NewDevice, gateway: Gateway) -> Json:
+    """Needs no API key: the enrolment token in the body opens. Returns the device's API key, this once. Registering
+    again with the same token and signing key returns the same device with a fresh API key."""
+    profile = body.model_dump(exclude_none=True, exclude={"token", "proof"})
+    request = to_proto(trust_pb2.RegisterDeviceRequest, {"token": body.token, "proof": body.proof, "device": profile})
+    reply = await gateway.platform.registry.RegisterDevice(request)
+    gateway.door.forget(subject=reply.device.id)
+    return answer(reply, 201)
+
+
+@routes.get("/v1/devices", response_model=Page[Device], summary="List devices")
+async def list_devices(
+    platform: Platform, owner: IdFilter = "", state: WordFilter = "", limit: Limit = 100, cursor: Cursor = ""
+) -> Json:
+    """Devices in order of id, of one owner or all, in one state or any."""
+    request = trust_pb2.ListDevicesRequest(owner_id=owner, state=state, limit=limit, cursor=cursor)
+    return Json(page(await platform.registry.ListDevices(request), "devices"))
+
+
+@routes.get("/v1/devices/{device_id}", response_model=Device, summary="One device")
+async def get_device(device_id: DeviceId, platform: Platform) -> Json:
+    """A device sees itself."""
+    demand_own_device(device_id)
+    return answer(await platform.registry.GetDevice(trust_pb2.GetDeviceRequest(device_id=device_id)))
+
+
+@routes.patch("/v1/devices/{device_id}", response_model=Device, summary="Change a device's profile")
+async def update_device(device_id: DeviceId, body: DeviceChange, platform: Platform) -> Json:
+    """Location and capabilities; what is left out, or zero inside capabilities, stays as it is."""
+    demand_own_device(device_id)
+    request = to_proto(trust_pb2.UpdateDeviceRequest, body, device_id=device_id)
+    return answer(await platform.registry.UpdateDevice(request))
+
+
+@routes.put("/v1/devices/{device_id}/keys", response_model=Device, summary="Rotate a device's public keys")
+async def rotate_keys(device_id: DeviceId, body: NewKeys, gateway: Gateway) -> Json:
+    """The proof is signed with the old signing key."""
+    demand_own_device(device_id)
+    request = to_proto(trust_pb2.RotateKeysRequest, body, device_id=device_id)
+    reply = await gateway.platform.registry.RotateKeys(request)
+    gateway.door.forget(subject=device_id)
+    return answer(reply)
+
+
+@routes.post("/v1/devices/{device_id}/revocation", response_model=Device, summary="Revoke a device")
+async def revoke_device(device_id: DeviceId, body: Revocation, gateway: Gateway) -> Json:
+    """Its API keys stop working at once and it is given no more work. There is no way back."""
+    demand_own_device(device_id)
+    request = to_proto(trust_pb2.RevokeDeviceRequest, body, device_id=device_id)
+    reply = await gateway.platform.registry.RevokeDevice(request)
+    gateway.door.forget(subject=device_id)
+    return answer(reply)

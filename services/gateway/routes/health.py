@@ -1,0 +1,74 @@
+"""Is the gateway up, can it serve, what does it count?"""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from typing import Literal
+
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.requests import Request
+from starlette.responses import Response
+
+from services.gateway.answers import RETRY_AFTER_SECONDS, Json
+from services.gateway.errors import NotYours
+from services.gateway.parts import Platform, routes_for
+from services.gateway.schemas.base import Answer
+
+routes = routes_for("health")
+State = Literal["serving", "away"]
+
+
+class Live(Answer):
+    """The process runs."""
+
+    status: Literal["serving"]
+
+
+class Ready(Answer):
+    """Whether every service answers, and which does not."""
+
+    status: State
+    services: dict[str, State]
+
+
+@routes.get("/health/live", response_model=Live, summary="Whether the gateway runs")
+async def live() -> Json:
+    """Says so as long as the process can answer at all; asks nobody else."""
+    return Json({"status": "serving"})
+
+
+@routes.get(
+    "/health/ready",
+    response_model=Ready,
+    summary="Whether the gateway can serve",
+    responses={503: {"model": Ready, "description": "A service is away; `services` says which."}},
+)
+async def ready(platform: Platform) -> Json:
+    """Asks the health of all four services; 503 names those that are away."""
+    services = await platform.health()
+    whole = all(state == "serving" for state in services.values())
+    headers = {} if whole else {"Retry-After": str(RETRY_AFTER_SECONDS)}
+    document = {"status": "serving" if whole else "away", "services": services}
+    return Json(document, 200 if whole else 503, headers)
+
+
+@routes.get(
+    "/metrics",
+    response_class=Response,
+    summary="Prometheus metrics, for this machine alone",
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+async def metrics(request: Request) -> Response:
+    """Counts and times of requests. Answers only callers on loopback that did not come through a proxy; scrapers
+    elsewhere use the separate metrics port (COTERIE_METRICS_PORT)."""
+    proxied = "x-forwarded-for" in request.headers or "forwarded" in request.headers
+    if proxied or request.client is None or not _is_loopback(request.client.host):
+        raise NotYours("metrics are for this machine alone; scrape the port set by COTERIE_METRICS_PORT instead")
+    return Response(generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,36 @@
+"""What devices did with each other."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query
+
+from coterie_api.trust.v1 import trust_pb2
+from services.gateway.answers import Json, answer
+from services.gateway.convert import page, to_proto
+from services.gateway.parts import Platform, routes_for
+from services.gateway.schemas.base import ID_PATTERN, Cursor, IdFilter, Limit, Page
+from services.gateway.schemas.social import Interaction, NewInteractions, Recorded
+
+routes = routes_for("interactions")
+
+
+@routes.post("/v1/interactions", response_model=Recorded, summary="Record interactions")
+async def record_interactions(body: NewInteractions, platform: Platform) -> Json:
+    """Idempotent by interaction id; a batch with any bad item is refused whole. A device reports what it is part of."""
+    request = to_proto(trust_pb2.RecordInteractionsRequest, body)
+    return answer(await platform.trust.RecordInteractions(request))
+
+
+@routes.get("/v1/interactions", response_model=Page[Interaction], summary="List interactions")
+async def list_interactions(
+    platform: Platform,
+    device_a: Annotated[str, Query(pattern=ID_PATTERN, description="A device.")],
+    device_b: IdFilter = "",
+    limit: Limit = 100,
+    cursor: Cursor = "",
+) -> Json:
+    """Of a device, or of a pair when both are given; newest first."""
+    request = trust_pb2.ListInteractionsRequest(device_a=device_a, device_b=device_b, limit=limit, cursor=cursor)
+    return Json(page(await platform.trust.ListInteractions(request), "interactions"))

@@ -1,0 +1,90 @@
+"""Sealed letters between devices: stored and forwarded, never opened."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from coterie_api.aggregation.v1 import aggregation_pb2
+from services.gateway.answers import Json, answer
+from services.gateway.bodies import MEDIA_TYPE, check_size, download, pieces_of, promised_digest, promised_size
+from services.gateway.convert import to_json
+from services.gateway.documents import BLOB_ANSWERS, DIGEST_PARAMETER
+from services.gateway.parts import Gateway, routes_for
+from services.gateway.patience import MARGIN_SECONDS
+from services.gateway.schemas.base import MOST_INT32, AnyId, DeviceId, Id, RoundNumber, TaskId, WaitSeconds
+from services.gateway.schemas.work import Letter, Letters
+from services.kit.caller import current_caller
+
+_BODY: dict[str, Any] = {
+    "parameters": [DIGEST_PARAMETER],
+    "requestBody": {
+        "description": "The ciphertext, a NaCl box.",
+        "required": True,
+        "content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
+    },
+}
+routes = routes_for("letters")
+
+
+@routes.put(
+    "/v1/tasks/{task_id}/rounds/{number}/letters/{recipient}",
+    response_model=Letter,
+    summary="Send a letter",
+    openapi_extra=_BODY,
+)
+async def send_letter(
+    request: Request,
+    task_id: TaskId,
+    number: RoundNumber,
+    recipient: DeviceId,
+    gateway: Gateway,
+    kind: Annotated[Literal["update", "parameters", "receipt"], Query(description="What is inside.")],
+    plan_version: Annotated[int, Query(ge=0, le=MOST_INT32, description="Plan the letter belongs to.")] = 0,
+) -> Json:
+    """From the caller to a device it is linked to in the round. Safe to repeat."""
+    digest = promised_digest(request)
+    limit = gateway.settings.max_letter_bytes
+    check_size(promised_size(request), limit)
+    _, size = await gateway.blobs.put(pieces_of(request), max_bytes=limit, digest=digest)
+    letter = aggregation_pb2.Letter(
+        task_id=task_id,
+        round=number,
+        plan_version=plan_version,
+        sender=current_caller().subject,
+        recipient=recipient,
+        kind=kind,
+        digest=digest,
+        size_bytes=size,
+    )
+    return answer(await gateway.platform.work.SendLetter(aggregation_pb2.SendLetterRequest(letter=letter)))
+
+
+@routes.get("/v1/tasks/{task_id}/rounds/{number}/letters", response_model=Letters, summary="Letters to the caller")
+async def list_letters(
+    request: Request,
+    task_id: TaskId,
+    number: RoundNumber,
+    gateway: Gateway,
+    wait: WaitSeconds = 0,
+    known: Annotated[list[Id], Query(max_length=1000, description="Ids of letters known already.")] = [],  # noqa: B006
+) -> Json:
+    """Those not known yet; with `wait`, the answer comes when there is one or the time is over."""
+    question = aggregation_pb2.ListLettersRequest(
+        task_id=task_id, round=number, device_id=current_caller().subject, known=known, wait_seconds=wait
+    )
+    call = gateway.platform.work.ListLetters(question, timeout=wait + MARGIN_SECONDS)
+    reply = await gateway.patience.wait(request, call)
+    items = [to_json(letter) for letter in reply.letters]
+    return Json({"items": items, "round_state": reply.round_state, "gone": list(reply.gone)})
+
+
+@routes.get("/v1/letters/{letter_id}", response_class=Response, summary="Fetch a letter", responses=BLOB_ANSWERS)
+async def get_letter(request: Request, letter_id: AnyId, gateway: Gateway) -> Response:
+    """The ciphertext, streamed; only its recipient may."""
+    question = aggregation_pb2.AuthoriseDownloadRequest(letter_id=letter_id)
+    blob = await gateway.platform.tasks.AuthoriseDownload(question)
+    return await download(request, gateway.blobs, blob.digest, blob.size_bytes)

@@ -1,0 +1,51 @@
+"""Models: safetensors files under their SHA-256."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Path
+from starlette.requests import Request
+from starlette.responses import Response
+
+from coterie_api.aggregation.v1 import aggregation_pb2
+from services.gateway.answers import Json, answer
+from services.gateway.bodies import MEDIA_TYPE, check_size, download, pieces_of, promised_digest, promised_size
+from services.gateway.documents import BLOB_ANSWERS, DIGEST_PARAMETER
+from services.gateway.parts import Gateway, routes_for
+from services.gateway.schemas.base import DIGEST_PATTERN
+from services.gateway.schemas.tasks import RegisteredModel
+
+REGISTER_SECONDS = 60.0
+_BODY: dict[str, Any] = {
+    "parameters": [DIGEST_PARAMETER | {"required": False}],
+    "requestBody": {
+        "description": "A safetensors file.",
+        "required": True,
+        "content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
+    },
+}
+routes = routes_for("models")
+
+
+@routes.post(
+    "/v1/models", status_code=201, response_model=RegisteredModel, summary="Upload a model", openapi_extra=_BODY
+)
+async def upload_model(request: Request, gateway: Gateway) -> Json:
+    """The body streams; it is checked to be a sound safetensors file. Safe to repeat."""
+    digest, limit = promised_digest(request, required=False), gateway.settings.max_model_bytes
+    check_size(promised_size(request), limit)
+    found, _ = await gateway.blobs.put(pieces_of(request), max_bytes=limit, digest=digest)
+    question = aggregation_pb2.RegisterModelRequest(digest=found)
+    return answer(await gateway.platform.tasks.RegisterModel(question, timeout=REGISTER_SECONDS), 201)
+
+
+@routes.get("/v1/models/{digest}", response_class=Response, summary="Download a model", responses=BLOB_ANSWERS)
+async def download_model(
+    request: Request,
+    digest: Annotated[str, Path(pattern=DIGEST_PATTERN, description="SHA-256 of the model.", examples=["0a" * 32])],
+    gateway: Gateway,
+) -> Response:
+    """Streamed; the ETag is the digest, `If-None-Match` is answered 304 and one `Range` 206."""
+    blob = await gateway.platform.tasks.AuthoriseDownload(aggregation_pb2.AuthoriseDownloadRequest(digest=digest))
+    return await download(request, gateway.blobs, blob.digest, blob.size_bytes)

@@ -1,0 +1,79 @@
+"""Payments: who was paid what, and whether the book is sound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+from fastapi import Query
+from google.protobuf.message import Message
+from starlette.responses import Response
+
+from coterie_api.pricing.v1 import pricing_pb2
+from services.gateway.access import DEVICE, PUBLISHER
+from services.gateway.answers import Json, answer
+from services.gateway.convert import page
+from services.gateway.documents import CSV_ANSWER
+from services.gateway.errors import NotYours
+from services.gateway.ownership import demand_own_device, demand_own_task
+from services.gateway.parts import Platform, routes_for
+from services.gateway.schemas.base import Cursor, IdFilter, Moment, Page
+from services.gateway.schemas.money import Payment, Summary, Verification
+from services.gateway.spreadsheets import PAGE_ITEMS, csv_answer
+from services.gateway.upstreams import Upstreams
+from services.kit.caller import current_caller
+
+VERIFY_SECONDS = 300.0
+routes = routes_for("payments")
+
+
+@routes.get("/v1/payments", response_model=Page[Payment], summary="List payments", responses=CSV_ANSWER)
+async def list_payments(
+    platform: Platform,
+    task: IdFilter = "",
+    device: IdFilter = "",
+    owner: IdFilter = "",
+    since: Moment = 0,
+    until: Moment = 0,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    cursor: Cursor = "",
+    format: Literal["json", "csv"] = "json",
+) -> Response:
+    """Newest first; as CSV all of them, streamed. A device sees its own; a publisher gives a task of its own."""
+    caller = current_caller()
+    if caller.role == DEVICE:
+        device = device or caller.subject
+        demand_own_device(device)
+    await _demand_task_of_publisher(platform, task)
+    request = pricing_pb2.ListPaymentsRequest(
+        task_id=task, device_id=device, owner_id=owner, since=since, until=until, limit=limit, cursor=cursor
+    )
+    if format == "json":
+        return Json(page(await platform.ledger.ListPayments(request), "payments"))
+
+    async def fetch(after: str) -> tuple[Iterable[Message], str]:
+        request.limit, request.cursor = PAGE_ITEMS, after
+        reply = await platform.ledger.ListPayments(request)
+        return reply.payments, reply.next_cursor
+
+    return await csv_answer(Payment.model_fields, fetch, "payments")
+
+
+@routes.get("/v1/payments/summary", response_model=Summary, summary="Totals")
+async def summarise_payments(platform: Platform, task: IdFilter = "") -> Json:
+    """Outstanding escrow, top earners, cost per task, anomalies. A publisher gives a task of its own."""
+    await _demand_task_of_publisher(platform, task)
+    return answer(await platform.ledger.Summarise(pricing_pb2.SummariseRequest(task_id=task)))
+
+
+@routes.post("/v1/payments/verification", response_model=Verification, summary="Check the whole book")
+async def verify_payments(platform: Platform) -> Json:
+    """Adds every entry up again and checks the hash chain."""
+    return answer(await platform.ledger.Verify(pricing_pb2.VerifyRequest(), timeout=VERIFY_SECONDS))
+
+
+async def _demand_task_of_publisher(platform: Upstreams, task_id: str) -> None:
+    if current_caller().role == PUBLISHER and not task_id:
+        raise NotYours("publishers see the payments of their own tasks; give `task`")
+    if task_id:
+        await demand_own_task(platform, task_id)

@@ -1,0 +1,28 @@
+"""Privacy spent."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query
+
+from coterie_api.pricing.v1 import pricing_pb2
+from services.gateway.answers import Json, answer
+from services.gateway.ownership import demand_own_device
+from services.gateway.parts import Platform, routes_for
+from services.gateway.schemas.base import DeviceId
+from services.gateway.schemas.social import PrivacyReport
+
+routes = routes_for("privacy")
+
+
+@routes.get("/v1/privacy/{device_id}", response_model=PrivacyReport, summary="Privacy a device has spent")
+async def get_privacy(
+    device_id: DeviceId,
+    platform: Platform,
+    delta: Annotated[float, Query(ge=0, lt=1, description="δ of the composed guarantee; 0 means 1e-6.")] = 0,
+) -> Json:
+    """By task, and composed over all its tasks; ε is "inf" where no noise was added."""
+    demand_own_device(device_id)
+    request = pricing_pb2.GetPrivacyRequest(device_id=device_id, delta=delta)
+    return answer(await platform.ledger.GetPrivacy(request))

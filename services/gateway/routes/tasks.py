@@ -1,0 +1,142 @@
+"""Tasks: create, watch, steer; their plans, rounds, events, models, prices."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query
+from starlette.requests import Request
+
+from coterie_api.aggregation.v1 import aggregation_pb2
+from coterie_api.pricing.v1 import pricing_pb2
+from coterie_api.topology.v1 import topology_pb2
+from services.gateway.access import DEVICE
+from services.gateway.answers import Json, answer
+from services.gateway.convert import page, to_json, to_proto
+from services.gateway.ownership import demand_own_task
+from services.gateway.parts import Gateway, Platform, routes_for
+from services.gateway.patience import MARGIN_SECONDS
+from services.gateway.schemas.base import (
+    MOST_INT32,
+    MOST_INT64,
+    Cursor,
+    IdFilter,
+    Items,
+    Limit,
+    Page,
+    RoundNumber,
+    TaskId,
+    WaitSeconds,
+    WordFilter,
+)
+from services.gateway.schemas.money import Quote
+from services.gateway.schemas.tasks import Cancellation, Event, Links, Model, NewTask, Plan, Round, RoundDetail, Task
+from services.kit.caller import current_caller
+
+START_SECONDS = 60.0
+routes = routes_for("tasks")
+
+
+@routes.post("/v1/tasks", status_code=201, response_model=Task, summary="Create a task")
+async def create_task(body: NewTask, platform: Platform) -> Json:
+    """In state "created". Idempotent: the same publisher, name and specification return the task that exists."""
+    request = to_proto(aggregation_pb2.CreateTaskRequest, {"specification": body.model_dump()})
+    return answer(await platform.tasks.CreateTask(request, timeout=START_SECONDS), 201)
+
+
+@routes.get("/v1/tasks", response_model=Page[Task], summary="List tasks")
+async def list_tasks(
+    platform: Platform, state: WordFilter = "", publisher: IdFilter = "", limit: Limit = 100, cursor: Cursor = ""
+) -> Json:
+    """Newest first."""
+    request = aggregation_pb2.ListTasksRequest(state=state, publisher=publisher, limit=limit, cursor=cursor)
+    return Json(page(await platform.tasks.ListTasks(request), "tasks"))
+
+
+@routes.get("/v1/tasks/{task_id}", response_model=Task, summary="One task")
+async def get_task(task_id: TaskId, platform: Platform) -> Json:
+    """Its specification, state, round and newest models."""
+    return answer(await platform.tasks.GetTask(aggregation_pb2.GetTaskRequest(task_id=task_id)))
+
+
+@routes.post("/v1/tasks/{task_id}/start", response_model=Task, summary="Start a task")
+async def start_task(task_id: TaskId, platform: Platform) -> Json:
+    """Needs enough enrolled devices."""
+    request = aggregation_pb2.StartTaskRequest(task_id=task_id)
+    return answer(await platform.tasks.StartTask(request, timeout=START_SECONDS))
+
+
+@routes.post("/v1/tasks/{task_id}/cancel", response_model=Task, summary="Cancel a task")
+async def cancel_task(task_id: TaskId, body: Cancellation, platform: Platform) -> Json:
+    """Its open round is abandoned and its escrow released."""
+    request = to_proto(aggregation_pb2.CancelTaskRequest, body, task_id=task_id)
+    return answer(await platform.tasks.CancelTask(request, timeout=START_SECONDS))
+
+
+@routes.get("/v1/tasks/{task_id}/plan", response_model=Plan, summary="A task's plan")
+async def get_plan(
+    task_id: TaskId,
+    platform: Platform,
+    version: Annotated[int, Query(ge=0, le=MOST_INT32, description="0 means the newest.")] = 0,
+) -> Json:
+    """Who exchanges updates with whom, and why each sits where it does."""
+    await demand_own_task(platform, task_id)
+    request = topology_pb2.GetPlanRequest(task_id=task_id, version=version)
+    return answer(await platform.topology.GetPlan(request))
+
+
+@routes.post("/v1/tasks/{task_id}/links", status_code=204, response_class=Json, summary="Report measured links")
+async def report_links(task_id: TaskId, body: Links, platform: Platform) -> Json:
+    """Seconds that transfers between devices really took; the next plan heeds them."""
+    await platform.topology.ReportLinks(to_proto(topology_pb2.ReportLinksRequest, body, task_id=task_id))
+    return Json(None, 204)
+
+
+@routes.get("/v1/tasks/{task_id}/rounds", response_model=Page[Round], summary="List a task's rounds")
+async def list_rounds(task_id: TaskId, platform: Platform, limit: Limit = 100, cursor: Cursor = "") -> Json:
+    """In order."""
+    request = aggregation_pb2.ListRoundsRequest(task_id=task_id, limit=limit, cursor=cursor)
+    return Json(page(await platform.tasks.ListRounds(request), "rounds"))
+
+
+@routes.get("/v1/tasks/{task_id}/rounds/{number}", response_model=RoundDetail, summary="One round")
+async def get_round(task_id: TaskId, number: RoundNumber, platform: Platform) -> Json:
+    """With every participant and what became of it."""
+    request = aggregation_pb2.GetRoundRequest(task_id=task_id, number=number)
+    return answer(await platform.tasks.GetRound(request))
+
+
+@routes.get("/v1/tasks/{task_id}/rounds/{number}/prices", response_model=Quote, summary="Prices of a round")
+async def get_prices(task_id: TaskId, number: RoundNumber, platform: Platform) -> Json:
+    """One offer per participant. A device sees its own offer alone, without the solver's details."""
+    await demand_own_task(platform, task_id)
+    quote = await platform.pricing.GetQuote(pricing_pb2.GetQuoteRequest(task_id=task_id, round=number))
+    document = to_json(quote)
+    caller = current_caller()
+    if caller.role == DEVICE:
+        document["offers"] = [offer for offer in document["offers"] if offer["device_id"] == caller.subject]
+        document["details"] = {}
+    return Json(document)
+
+
+@routes.get("/v1/tasks/{task_id}/events", response_model=Items[Event], summary="What happened to a task")
+async def list_events(
+    request: Request,
+    task_id: TaskId,
+    gateway: Gateway,
+    after: Annotated[int, Query(ge=0, le=MOST_INT64, description="Only events after this number.")] = 0,
+    limit: Limit = 100,
+    wait: WaitSeconds = 0,
+) -> Json:
+    """In order; with `wait`, the answer comes when something happens or the time is over."""
+    question = aggregation_pb2.ListEventsRequest(task_id=task_id, after=after, limit=limit, wait_seconds=wait)
+    call = gateway.platform.tasks.ListEvents(question, timeout=wait + MARGIN_SECONDS)
+    reply = await gateway.patience.wait(request, call)
+    return Json({"items": [to_json(event) for event in reply.events]})
+
+
+@routes.get("/v1/tasks/{task_id}/models", response_model=Page[Model], summary="A task's model versions")
+async def list_models(task_id: TaskId, platform: Platform, limit: Limit = 100, cursor: Cursor = "") -> Json:
+    """By line and version; version 0 is the initial model, n the one made by round n."""
+    request = aggregation_pb2.ListModelsRequest(task_id=task_id, limit=limit, cursor=cursor)
+    return Json(page(await platform.tasks.ListModels(request), "models"))

@@ -1,0 +1,153 @@
+"""Trust and the relations it grows on. Who may see which tie is the trust registry's to say (owners' sharing)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, Literal
+
+import networkx as nx
+from fastapi import Query
+from starlette.responses import Response
+
+from coterie_api.aggregation.v1 import aggregation_pb2
+from coterie_api.trust.v1 import trust_pb2
+from services.gateway.access import PUBLISHER
+from services.gateway.answers import Json, answer
+from services.gateway.convert import page, to_json, to_proto
+from services.gateway.errors import NotYours
+from services.gateway.ownership import demand_own_owner, demand_own_task
+from services.gateway.parts import Platform, routes_for
+from services.gateway.schemas.base import Cursor, DeviceId, IdFilter, Items, Limit, Moment, OwnerId, Page
+from services.gateway.schemas.social import (
+    Derivation,
+    Friendship,
+    HistoryPoint,
+    Loss,
+    TrustedPeer,
+    Relation,
+    RelationCounts,
+    TrustExplanation,
+    TrustGraph,
+)
+from services.gateway.upstreams import Upstreams
+from services.kit.caller import current_caller
+
+routes = routes_for("trust")
+
+
+@routes.get("/v1/trust/pairs/{a}/{b}", response_model=TrustExplanation, summary="Trust between two devices, and why")
+async def explain_trust(a: DeviceId, b: DeviceId, platform: Platform, at: Moment = 0) -> Json:
+    """Direct, indirect and combined trust of `a` in `b` with the counts, the path and the relations behind it."""
+    request = trust_pb2.ExplainTrustRequest(device_a=a, device_b=b, at=at)
+    return answer(await platform.trust.ExplainTrust(request))
+
+
+@routes.get("/v1/trust/pairs/{a}/{b}/history", response_model=Items[HistoryPoint], summary="Direct trust over time")
+async def get_history(
+    a: DeviceId,
+    b: DeviceId,
+    platform: Platform,
+    since: Moment = 0,
+    until: Moment = 0,
+    points: Annotated[int, Query(ge=2, le=1000)] = 50,
+) -> Json:
+    """Direct trust of a pair at evenly spaced times."""
+    request = trust_pb2.GetHistoryRequest(device_a=a, device_b=b, since=since, until=until, points=points)
+    reply = await platform.trust.GetHistory(request)
+    return Json({"items": [to_json(point) for point in reply.points]})
+
+
+@routes.get("/v1/trust/peers/{device_id}", response_model=Items[TrustedPeer], summary="The peers a device trusts most")
+async def list_peers(device_id: DeviceId, platform: Platform, limit: Limit = 20, at: Moment = 0) -> Json:
+    """Most trusted first."""
+    request = trust_pb2.ListPeersRequest(device_id=device_id, limit=limit, at=at)
+    reply = await platform.trust.ListPeers(request)
+    return Json({"items": [to_json(peer) for peer in reply.peers]})
+
+
+@routes.get(
+    "/v1/trust/graph",
+    response_model=TrustGraph,
+    summary="The trust graph",
+    responses={200: {"content": {"application/graphml+xml": {"schema": {"type": "string"}}}}},
+)
+async def get_graph(
+    platform: Platform,
+    owner: IdFilter = "",
+    task: IdFilter = "",
+    least: Annotated[float, Query(ge=0, le=1, description="Only ties with at least this direct trust.")] = 0,
+    at: Moment = 0,
+    format: Annotated[
+        Literal["json", "graphml", "node-link"], Query(description="node-link is networkx's JSON form.")
+    ] = "json",
+) -> Response:
+    """Devices and ties: of one owner's devices, of one task's enrolled devices, or of all. Publishers give a task of
+    theirs."""
+    if current_caller().role == PUBLISHER and not task:
+        raise NotYours("publishers see the graph of their own tasks; give `task`")
+    request = trust_pb2.GetGraphRequest(owner_id=owner, least=least, at=at)
+    if task:
+        await demand_own_task(platform, task)
+        request.device_ids.extend(await _enrolled(platform, task))
+        if not request.device_ids:  # no ids would mean every device
+            return Json({"devices": [], "ties": [], "at": at})
+    graph = await platform.trust.GetGraph(request)
+    if format == "json":
+        return answer(graph)
+    return await asyncio.to_thread(_exported, graph, format)
+
+
+async def _enrolled(platform: Upstreams, task_id: str) -> list[str]:
+    devices: list[str] = []
+    cursor = ""
+    while True:
+        request = aggregation_pb2.ListEnrolmentsRequest(task_id=task_id, limit=500, cursor=cursor)
+        reply = await platform.tasks.ListEnrolments(request)
+        devices.extend(item.device_id for item in reply.enrolments if item.state == "active")
+        cursor = reply.next_cursor
+        if not cursor:
+            return devices
+
+
+def _exported(graph: trust_pb2.TrustGraph, format: str) -> Response:
+    network: nx.Graph[str] = nx.Graph(at=graph.at)
+    for device in graph.devices:
+        network.add_node(device.id, name=device.name, owner=device.owner_id, kind=device.kind, state=device.state)
+    for tie in graph.ties:
+        network.add_edge(tie.device_a, tie.device_b, direct=tie.direct, relations=" ".join(tie.relations))
+    if format == "graphml":
+        return Response("\n".join(nx.generate_graphml(network)), media_type="application/graphml+xml")
+    document: dict[str, Any] = nx.node_link_data(network, edges="links")
+    return Json(document)
+
+
+@routes.get("/v1/trust/losses", response_model=Items[Loss], summary="Pairs that lost most trust")
+async def list_losses(platform: Platform, device: IdFilter = "", since: Moment = 0, limit: Limit = 20) -> Json:
+    """Pairs whose direct trust fell most since a time, with the interactions that did it."""
+    request = trust_pb2.ListLossesRequest(device_id=device, since=since, limit=limit)
+    reply = await platform.trust.ListLosses(request)
+    return Json({"items": [to_json(loss) for loss in reply.losses]})
+
+
+@routes.get("/v1/trust/relations/{device_id}", response_model=Page[Relation], summary="Relations of a device")
+async def list_relations(device_id: DeviceId, platform: Platform, limit: Limit = 100, cursor: Cursor = "") -> Json:
+    """Ownership, co-location, friendship and the like, with strength and cause."""
+    request = trust_pb2.ListRelationsRequest(device_id=device_id, limit=limit, cursor=cursor)
+    return Json(page(await platform.trust.ListRelations(request), "relations"))
+
+
+@routes.post("/v1/trust/relations/derive", response_model=RelationCounts, summary="Derive relations anew")
+async def derive_relations(body: Derivation, platform: Platform) -> Json:
+    """From profiles and meetings; returns how many hold now, by kind."""
+    request = to_proto(trust_pb2.DeriveRelationsRequest, body)
+    return answer(await platform.trust.DeriveRelations(request, timeout=120))
+
+
+@routes.put(
+    "/v1/trust/friendships/{owner_a}/{owner_b}", response_model=Relation, summary="Declare or withdraw friendship"
+)
+async def declare_friendship(owner_a: OwnerId, owner_b: OwnerId, body: Friendship, platform: Platform) -> Json:
+    """Between two owners; strength 0 withdraws it. A device may speak for its own owner, which is then `owner_a`."""
+    demand_own_owner(owner_a)
+    request = to_proto(trust_pb2.DeclareFriendshipRequest, body, owner_a=owner_a, owner_b=owner_b)
+    return answer(await platform.trust.DeclareFriendship(request))

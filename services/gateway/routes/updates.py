@@ -1,0 +1,94 @@
+"""Updates: a device hands in what it trained."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Header
+from pydantic import ValidationError
+from starlette.requests import Request
+
+from coterie_api.aggregation.v1 import aggregation_pb2
+from services.gateway.answers import Json, answer
+from services.gateway.bodies import MEDIA_TYPE, check_size, pieces_of, promised_digest, promised_size
+from services.gateway.convert import to_proto
+from services.gateway.errors import BadHeader
+from services.gateway.ownership import demand_own_device
+from services.gateway.parts import Gateway, Parts, routes_for
+from services.gateway.schemas.base import DIGEST_PATTERN, DeviceId, RoundNumber, TaskId
+from services.gateway.schemas.work import UpdateOutcome, UpdateReport
+
+SMALL_BYTES = 256 * 1024
+MOST_REPORT_BYTES = 32 * 1024
+SUBMIT_SECONDS = 60.0
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "description": "The update's tensors, a safetensors file; empty for the form `report`.",
+        "required": False,
+        "content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+routes = routes_for("updates")
+
+
+@routes.put(
+    "/v1/tasks/{task_id}/rounds/{number}/updates/{device_id}",
+    response_model=UpdateOutcome,
+    summary="Hand in an update",
+    openapi_extra=_BODY,
+)
+async def put_update(
+    request: Request,
+    task_id: TaskId,
+    number: RoundNumber,
+    device_id: DeviceId,
+    gateway: Gateway,
+    coterie_update: Annotated[
+        str,
+        Header(
+            description="JSON text, at most 32 KiB: form, weight, metrics, model_index, budget, privacy, members.",
+            examples=['{"form": "mean", "weight": 150, "metrics": {"accuracy": 0.91}}'],
+        ),
+    ] = "{}",
+    coterie_digest: Annotated[
+        str, Header(description=f"SHA-256 of the body ({DIGEST_PATTERN}); required unless the form is `report`.")
+    ] = "",
+) -> Json:
+    """The body streams; its digest is checked before anything changes. Safe to repeat: the same update is answered
+    "repeated". A large body is refused before it is read when it would not be taken, and not read when it is stored
+    already."""
+    demand_own_device(device_id)
+    report = _read_report(coterie_update)
+    place = {"task_id": task_id, "round": number, "device_id": device_id}
+    stored: dict[str, Any] = {}
+    if report.form != "report":
+        digest = promised_digest(request)
+        stored = {"digest": digest, "size_bytes": await _store(request, gateway, place, digest)}
+    submission = to_proto(aggregation_pb2.SubmitUpdateRequest, report, **place, **stored)
+    return answer(await gateway.platform.work.SubmitUpdate(submission, timeout=SUBMIT_SECONDS))
+
+
+def _read_report(text: str) -> UpdateReport:
+    if len(text) > MOST_REPORT_BYTES:
+        raise BadHeader(f"Coterie-Update has {len(text)} characters; at most {MOST_REPORT_BYTES} are taken")
+    try:
+        return UpdateReport.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(("Coterie-Update", *(str(part) for part in first["loc"])))
+        raise BadHeader(f"{field}: {first['msg']}", details={"field": field}) from error
+
+
+async def _store(request: Request, gateway: Parts, place: dict[str, Any], digest: str) -> int:
+    """Takes the body into the blob store and returns its size; a large one only if it would be taken."""
+    size, limit = promised_size(request), gateway.settings.max_model_bytes
+    check_size(size, limit)
+    if size is None or size > SMALL_BYTES:
+        question = aggregation_pb2.AdmitUpdateRequest(digest=digest, size_bytes=size or 0, **place)
+        admission = await gateway.platform.work.AdmitUpdate(question)
+        if admission.stored and size is not None:
+            return size
+        limit = min(limit, admission.max_bytes)
+        check_size(size, limit)
+    _, taken = await gateway.blobs.put(pieces_of(request), max_bytes=limit, digest=digest)
+    return taken

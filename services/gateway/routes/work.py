@@ -1,0 +1,47 @@
+"""What a device is to do next."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from coterie_api.aggregation.v1 import aggregation_pb2
+from services.gateway.answers import Json, answer
+from services.gateway.convert import to_proto
+from services.gateway.parts import Gateway, Platform, routes_for
+from services.gateway.patience import MARGIN_SECONDS
+from services.gateway.schemas.base import Id, RoundNumber, TaskId, WaitSeconds
+from services.gateway.schemas.work import Decline, Work
+from services.kit.caller import current_caller
+
+routes = routes_for("work")
+
+
+@routes.get("/v1/work", response_model=Work, summary="Ask for work")
+async def get_work(
+    request: Request,
+    gateway: Gateway,
+    wait: WaitSeconds = 0,
+    task: Annotated[
+        list[Id], Query(max_length=100, description="Only work of these tasks; left out: of all it is enrolled in.")
+    ] = [],  # noqa: B006 - FastAPI copies defaults
+) -> Json:
+    """At most one item per task. With `wait`, the answer comes when there is work or the time is over; ask again after
+    `retry_after_seconds`."""
+    question = aggregation_pb2.GetWorkRequest(device_id=current_caller().subject, wait_seconds=wait, task_ids=task)
+    call = gateway.platform.work.GetWork(question, timeout=wait + MARGIN_SECONDS)
+    return answer(await gateway.patience.wait(request, call))
+
+
+@routes.post(
+    "/v1/tasks/{task_id}/rounds/{number}/decline", status_code=204, response_class=Response, summary="Decline work"
+)
+async def decline_work(task_id: TaskId, number: RoundNumber, body: Decline, platform: Platform) -> Response:
+    """The caller will not deliver this round; the others need not wait for it."""
+    device_id = current_caller().subject
+    request = to_proto(aggregation_pb2.DeclineWorkRequest, body, task_id=task_id, round=number, device_id=device_id)
+    await platform.work.DeclineWork(request)
+    return Response(status_code=204)

@@ -1,0 +1,101 @@
+"""Words every schema shares: ids, times, pages, problems."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from fastapi import Path, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+ID_PATTERN = r"^[A-Za-z0-9_.:-]{1,128}$"
+DIGEST_PATTERN = r"^[0-9a-f]{64}$"
+MOST_INT32 = 2**31 - 1
+MOST_INT64 = 2**63 - 1
+LATEST = 1e11
+"""Unix seconds beyond which a time is a mistake (the year 5138), milliseconds most likely."""
+
+Id = Annotated[str, Field(pattern=ID_PATTERN)]
+Digest = Annotated[str, Field(pattern=DIGEST_PATTERN, description="SHA-256, 64 lower-case hexadecimal digits.")]
+PublicKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{43}=$", description="32 bytes, base64.")]
+Signature = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{86}==$", description="64 bytes, base64.")]
+Name = Annotated[str, Field(min_length=1, max_length=100)]
+Word = Annotated[str, Field(max_length=100)]
+Prose = Annotated[str, Field(max_length=2000)]
+Time = Annotated[float, Field(ge=0, le=LATEST, description="Unix seconds.")]
+Finite = Annotated[float, Field(ge=-1e15, le=1e15)]
+Amount = Annotated[float, Field(ge=0, le=1e15)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Int32 = Annotated[int, Field(ge=0, le=MOST_INT32)]
+Int64 = Annotated[int, Field(ge=0, le=MOST_INT64)]
+Money = Annotated[int, Field(ge=0, le=MOST_INT64, description="Micro-credits.")]
+Extended = float | Literal["inf", "-inf", "nan"]
+"""A float; infinity, which JSON lacks, is the string "inf"."""
+Object = dict[str, Any]
+
+OwnerId = Annotated[str, Path(pattern=ID_PATTERN, description="Owner's id.", examples=["own_01jd0c"])]
+DeviceId = Annotated[str, Path(pattern=ID_PATTERN, description="Device's id.", examples=["dev_01jd0d"])]
+TaskId = Annotated[str, Path(pattern=ID_PATTERN, description="Task's id.", examples=["tsk_01jd0e"])]
+RoundNumber = Annotated[int, Path(ge=1, le=MOST_INT32, description="Round, from 1.", examples=[1])]
+AnyId = Annotated[str, Path(pattern=ID_PATTERN)]
+
+Limit = Annotated[int, Query(ge=1, le=500, description="At most this many items.")]
+Cursor = Annotated[str, Query(max_length=500, description="`next_cursor` of the page before; empty starts.")]
+IdFilter = Annotated[str, Query(pattern=r"^[A-Za-z0-9_.:-]{0,128}$", description="Only these; empty means all.")]
+WordFilter = Annotated[str, Query(max_length=100, description="Only these; empty means all.")]
+Moment = Annotated[float, Query(ge=0, le=LATEST, description="Unix seconds; 0 means now, or the beginning.")]
+WaitSeconds = Annotated[float, Query(ge=0, le=30, description="Wait this many seconds for something to say.")]
+
+
+class Body(BaseModel):
+    """Base of what callers send: unknown keys are errors, numbers are finite."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+
+
+class Answer(BaseModel):
+    """Base of what callers get; describes the answer, which is rendered straight from the service's message."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+
+T = TypeVar("T")
+
+
+class Items(Answer, Generic[T]):
+    """A whole list."""
+
+    items: list[T]
+
+
+class Page(Answer, Generic[T]):
+    """A page of a list."""
+
+    items: list[T]
+    next_cursor: str
+    """Give it as `cursor` for the next page; empty at the end."""
+
+
+class Problem(Answer):
+    """Why a request was refused (RFC 9457). `reason` is stable; `detail` is for people and says what to do next."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "type": "urn:coterie:problem:unknown_task",
+                "title": "Not found",
+                "status": 404,
+                "detail": "no task tsk_01jd0e; list tasks to see which there are",
+                "reason": "unknown_task",
+                "request_id": "9f2c4e1ab0d37788",
+                "details": {},
+            }
+        }
+    )
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    reason: str
+    request_id: str
+    details: dict[str, Any]

@@ -1,0 +1,364 @@
+"""Tasks, enrolments, plans, rounds, events, models."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from services.gateway.schemas.base import (
+    MOST_INT64,
+    Amount,
+    Answer,
+    Body,
+    Digest,
+    Finite,
+    Fraction,
+    Id,
+    Int32,
+    Money,
+    Name,
+    Object,
+    Prose,
+)
+
+Preset = Literal["fedavg", "clusters", "mesh", "market", "survey", "multitask", ""]
+Topology = Literal["star", "clusters", "mesh", "cells", ""]
+Privacy = Literal["none", "uniform", "trust", "partial", "priced", "optimised", ""]
+Incentive = Literal["none", "payoff", "stackelberg", "correlated", ""]
+
+
+class NewTask(Body):
+    """What a publisher asks for: a preset, or the three axes, and how to run the rounds."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "name": "digits",
+                "preset": "fedavg",
+                "model_digests": ["0a" * 32],
+                "rounds": 10,
+                "min_devices": 3,
+                "quorum": 0.8,
+                "round_seconds": 120,
+                "training": {"epochs": 1, "batch_size": 32, "learning_rate": 0.1},
+                "auto_start": True,
+                "description": "Recognise handwritten digits",
+            }
+        }
+    )
+
+    name: Name
+    preset: Preset = ""
+    """Empty when the axes are given."""
+    topology: Topology = ""
+    """Empty = the preset's."""
+    privacy: Privacy = ""
+    incentive: Incentive = ""
+    model_digests: Annotated[list[Digest], Field(default_factory=list, max_length=64)]
+    """SHA-256 of each initial model, uploaded before; one per model line."""
+    rounds: Annotated[int, Field(ge=1, le=100_000)] = 1
+    min_devices: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    """Fewest devices a round may close with."""
+    quorum: Fraction = 0.0
+    """Fraction of a round's participants that must deliver; 0 means 0.8."""
+    round_seconds: Amount = 0.0
+    """Seconds a round stays open at most; 0 means 600."""
+    max_attempts: Annotated[int, Field(ge=-1, le=1000)] = 0
+    """Times a round is opened again when its quorum is missed; -1 means never, 0 means 3."""
+    max_devices: Int32 = 0
+    """Most devices per round, chosen at random; 0 = all."""
+    training: Object = Field(default_factory=dict)
+    """What devices are told about training."""
+    parameters: Object = Field(default_factory=dict)
+    """Parameters of the axes."""
+    escrow_microcredits: Money = 0
+    seed: Annotated[int, Field(ge=-MOST_INT64, le=MOST_INT64)] = 0
+    """Seed of every random choice the platform makes for this task."""
+    privacy_unit: Literal["example", "device", ""] = ""
+    """What noise protects."""
+    auto_start: bool = False
+    """Start by itself as soon as `min_devices` have enrolled."""
+    description: Annotated[str, Field(max_length=10_000)] = ""
+    """What a device's owner reads before joining; the question, in a survey."""
+
+
+class TaskSpecification(Answer):
+    """What was asked for, with every default filled in."""
+
+    name: str
+    preset: str
+    topology: str
+    privacy: str
+    incentive: str
+    model_digests: list[str]
+    rounds: int
+    min_devices: int
+    quorum: float
+    round_seconds: float
+    max_attempts: int
+    max_devices: int
+    training: Object
+    parameters: Object
+    escrow_microcredits: int
+    seed: int
+    privacy_unit: str
+    auto_start: bool
+    description: str
+
+
+class Task(Answer):
+    """A task."""
+
+    id: str
+    publisher: str
+    specification: TaskSpecification
+    state: str
+    """"created", "running", "finished", "failed" or "cancelled"."""
+    reason: str
+    """Why it ended; empty before."""
+    round: int
+    enrolled: int
+    created_at: float
+    started_at: float
+    ended_at: float
+    model_digests: list[str]
+    """Newest model version's digest per model line."""
+    last_event: int
+
+
+class Cancellation(Body):
+    """Why a task is cancelled."""
+
+    model_config = ConfigDict(json_schema_extra={"example": {"why": "the question was wrong"}})
+
+    why: Prose = ""
+
+
+class NewEnrolment(Body):
+    """What a device brings to a task."""
+
+    model_config = ConfigDict(json_schema_extra={"example": {"samples": 150, "non_iid": 0.3}})
+
+    samples: Annotated[int, Field(ge=1, le=1_000_000_000)]
+    non_iid: Amount = 0.0
+    """Declared degree of non-IID data; 0 = unknown."""
+
+
+class Enrolment(Answer):
+    """A device's part in a task."""
+
+    task_id: str
+    device_id: str
+    state: str
+    """"active" or "withdrawn"."""
+    samples: int
+    non_iid: float
+    enrolled_at: float
+
+
+class Round(Answer):
+    """A round."""
+
+    task_id: str
+    number: int
+    attempt: int
+    state: str
+    """"open", "closing", "settling", "done" or "failed"."""
+    participants: int
+    delivered: int
+    quorum: int
+    opened_at: float
+    deadline_at: float
+    done_at: float
+    plan_version: int
+    metrics: dict[str, float]
+    """Means of the participants' metrics weighted by samples."""
+    model_digests: list[str]
+
+
+class Participation(Answer):
+    """One device in a round."""
+
+    device_id: str
+    role: str
+    state: str
+    """"assigned", "working", "delivered", "late", "rejected", "dropped" or "declined"."""
+    weight: float
+    metrics: dict[str, float]
+    delivered_at: float
+    payload_bytes: int
+    note: str
+    model_index: int
+
+
+class RoundDetail(Answer):
+    """A round with everybody in it."""
+
+    round: Round
+    participations: list[Participation]
+
+
+class Event(Answer):
+    """Something that happened to a task."""
+
+    number: int
+    task_id: str
+    at: float
+    kind: str
+    round: int
+    device_id: str
+    message: str
+
+
+class Model(Answer):
+    """A version of a model."""
+
+    task_id: str
+    line: int
+    version: int
+    digest: str
+    size_bytes: int
+    created_at: float
+
+
+class RegisteredModel(Answer):
+    """An uploaded model."""
+
+    digest: str
+    size_bytes: int
+    tensors: int
+    parameters: int
+
+
+class Neighbour(Answer):
+    """A link of a seat to a neighbour (mesh)."""
+
+    device_id: str
+    weight: float
+    trusted: bool
+    link_seconds: float
+
+
+class Seat(Answer):
+    """One participant's place in a plan."""
+
+    device_id: str
+    role: str
+    group: int
+    head_device_id: str
+    noise_multiplier: float
+    weight: float
+    batch_size: int
+    neighbours: list[Neighbour]
+    self_weight: float
+    noised: bool
+    payoff: float
+    because: str
+    block: int
+    upload_seconds: float
+
+
+class Plan(Answer):
+    """Who exchanges updates with whom."""
+
+    task_id: str
+    version: int
+    topology: str
+    created_at: float
+    seats: list[Seat]
+    round_seconds: float
+    details: Object
+
+
+class Cell(Answer):
+    """A base station."""
+
+    id: str
+    x_metres: float
+    y_metres: float
+    blocks: int
+    power_watts: float
+    bandwidth_hertz: float
+    delay_limit_seconds: float
+    models: list[int]
+    """Models it handles; empty means all."""
+    radius_metres: float
+
+
+class CellChange(Body):
+    """A base station as it should be."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "x_metres": 0,
+                "y_metres": 0,
+                "blocks": 4,
+                "power_watts": 0.1,
+                "bandwidth_hertz": 180000,
+                "delay_limit_seconds": 0.5,
+                "radius_metres": 250,
+            }
+        }
+    )
+
+    x_metres: Finite
+    y_metres: Finite
+    blocks: Annotated[int, Field(ge=1, le=10_000)]
+    power_watts: Amount
+    bandwidth_hertz: Amount
+    delay_limit_seconds: Amount
+    models: Annotated[list[Int32], Field(default_factory=list, max_length=64)]
+    radius_metres: Amount
+
+
+class NewPolicy(Body):
+    """A scheduling policy to train for the present cells."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"example": {"learner": "vdn", "seed": 1, "penalty": "dynamic", "users": 20, "models": 2}}
+    )
+
+    learner: Literal["vdn", "iql"] = "vdn"
+    seed: Annotated[int, Field(ge=-MOST_INT64, le=MOST_INT64)] = 0
+    steps: Int32 = 0
+    """0 means the default."""
+    penalty: Literal["dynamic", "fixed"] = "dynamic"
+    users: Annotated[int, Field(ge=1, le=100_000)]
+    models: Annotated[int, Field(ge=1, le=64)] = 1
+
+
+class Policy(Answer):
+    """A scheduling policy."""
+
+    id: str
+    learner: str
+    layout: str
+    state: str
+    """"training", "ready" or "failed"."""
+    progress: float
+    reward: float
+    created_at: float
+    reason: str
+
+
+class Link(Body):
+    """A measured link."""
+
+    device_a: Id
+    device_b: Id
+    seconds: Amount
+    """Seconds to transfer one message of the task."""
+
+
+class Links(Body):
+    """Measured links."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {"links": [{"device_a": "dev_01jd0d", "device_b": "dev_01jd0f", "seconds": 0.25}]}
+        }
+    )
+
+    links: Annotated[list[Link], Field(min_length=1, max_length=10_000)]
