@@ -20,6 +20,8 @@ async def upsert(
     tx: Tx, table: sa.Table, rows: list[dict[str, Any]], keys: list[str], *, only: list[str] | None = None
 ) -> None:
     """Inserts rows; where a key exists, updates the columns `only` (all when None, none when empty)."""
+    if not rows:
+        return
     make = sqlite_insert if tx.dialect.name == "sqlite" else postgresql_insert
     statement = make(table)
     columns = [c.name for c in table.columns if c.name not in keys] if only is None else only

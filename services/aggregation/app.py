@@ -1,0 +1,70 @@
+"""The aggregation server put together."""
+
+from __future__ import annotations
+
+from coterie_api.aggregation.v1 import aggregation_pb2, aggregation_pb2_grpc
+from services.aggregation.bell import Bell
+from services.aggregation.closing import Closer
+from services.aggregation.conductor import Conductor
+from services.aggregation.intake import Intake
+from services.aggregation.live import Library
+from services.aggregation.opening import Opener
+from services.aggregation.servicer import TasksServicer, WorkServicer
+from services.aggregation.settings import AggregationSettings
+from services.aggregation.settling import Settler
+from services.aggregation.upstreams import Upstreams
+from services.aggregation.usecases.models import ModelUseCases
+from services.aggregation.usecases.tasks import TaskUseCases
+from services.aggregation.usecases.work import WorkUseCases
+from services.kit.blobs import BlobStore
+from services.kit.clock import SystemClock
+from services.kit.database import Database
+from services.kit.server import Server
+
+_SERVICES = aggregation_pb2.DESCRIPTOR.services_by_name
+
+
+class App:
+    """Everything the process holds, started and stopped together."""
+
+    def __init__(self, settings: AggregationSettings, address: str) -> None:
+        clock, bell = SystemClock(), Bell()
+        self.database = Database(settings.database_for("aggregation"), "aggregation")
+        self.upstreams = Upstreams.connect(settings)
+        library = Library(BlobStore.from_settings(settings))
+        self.bell = bell
+        self.conductor = Conductor(
+            database=self.database,
+            upstreams=self.upstreams,
+            opener=Opener(self.database, self.upstreams, clock),
+            closer=Closer(self.database, library, clock, settings.replica),
+            settler=Settler(self.database, self.upstreams, library.blobs, clock),
+            bell=bell,
+            clock=clock,
+            replica=settings.replica,
+        )
+        intake = Intake(self.database, library, bell, clock, settings.replica)
+        tasks = TaskUseCases(self.database, self.upstreams, self.conductor, library, bell, clock)
+        models = ModelUseCases(self.database, library, clock)
+        work = WorkUseCases(self.database, self.conductor, intake, bell, clock)
+        self.server = Server(settings, address)
+        self.server.add(
+            aggregation_pb2_grpc.add_TasksServicer_to_server, TasksServicer(tasks, models), _SERVICES["Tasks"].full_name
+        )
+        self.server.add(
+            aggregation_pb2_grpc.add_WorkServicer_to_server, WorkServicer(work), _SERVICES["Work"].full_name
+        )
+
+    async def start(self) -> None:
+        """Migrates, answers, and takes up unfinished tasks."""
+        await self.database.migrate("services.aggregation")
+        await self.server.start()
+        await self.conductor.start()
+
+    async def stop(self) -> None:
+        """Wakes long polls, lets open calls end, and closes everything."""
+        self.bell.ring_all()
+        await self.server.stop()
+        await self.conductor.stop()
+        await self.upstreams.close()
+        await self.database.close()

@@ -1,0 +1,120 @@
+"""From a plan, a quote and the registry to what each device is told to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.pricing.v1 import pricing_pb2 as pricing
+from coterie_api.topology.v1 import topology_pb2 as topology
+from coterie_api.trust.v1 import trust_pb2 as trust
+from services.aggregation.domain.accumulator import choose_scale
+from services.aggregation.domain.records import Model, Round, Task
+
+HEADER_ROOM_BYTES = 65_536
+
+
+def make_items(
+    task: Task,
+    round_: Round,
+    plan: topology.Plan,
+    quote: pricing.Quote,
+    devices: Mapping[str, trust.Device],
+    models: Sequence[Model],
+    previous: Sequence[Model],
+) -> dict[str, pb.WorkItem]:
+    """One work item for every seat of the plan."""
+    offers = {offer.device_id: offer for offer in quote.offers}
+    seats = {seat.device_id: seat for seat in plan.seats if seat.device_id in devices}
+    return {
+        device_id: _with_peers(
+            _item(task, round_, seat, offers.get(device_id, pricing.Offer()), models, previous), seat, seats, devices
+        )
+        for device_id, seat in seats.items()
+    }
+
+
+def _item(
+    task: Task,
+    round_: Round,
+    seat: topology.Seat,
+    offer: pricing.Offer,
+    models: Sequence[Model],
+    previous: Sequence[Model],
+) -> pb.WorkItem:
+    spec = task.specification
+    return pb.WorkItem(
+        task_id=task.id,
+        round=round_.number,
+        attempt=round_.attempt,
+        role=seat.role,
+        model_digests=[model.digest for model in models],
+        model_lines=[model.line for model in models],
+        previous_digests=[model.digest for model in previous],
+        deadline_at=round_.deadline_at,
+        plan_version=round_.plan_version,
+        noise_multiplier=seat.noise_multiplier,
+        noised=seat.noised,
+        batch_size=seat.batch_size,
+        self_weight=seat.self_weight or seat.weight,
+        price_microcredits=offer.price_microcredits,
+        external_risk=offer.external_risk,
+        base_microcredits=offer.base_microcredits,
+        slope_microcredits=offer.slope_microcredits,
+        training_json=spec.training_json,
+        parameters_json=spec.parameters_json,
+        privacy_unit=spec.privacy_unit,
+        topology=spec.topology,
+        privacy=spec.privacy,
+        incentive=spec.incentive,
+        max_update_bytes=max(model.size_bytes for model in models) + HEADER_ROOM_BYTES,
+        rounds=spec.rounds,
+    )
+
+
+def _with_peers(
+    item: pb.WorkItem,
+    seat: topology.Seat,
+    seats: Mapping[str, topology.Seat],
+    devices: Mapping[str, trust.Device],
+) -> pb.WorkItem:
+    """Adds whom the device exchanges letters with: its head, its members or its neighbours, with their keys."""
+    if seat.role == "member":
+        others = [(seat.head_device_id, "head", 0.0, True, 0.0)]
+    elif seat.role == "head":
+        others = [
+            (other.device_id, "member", other.weight, other.noise_multiplier == 0.0, 0.0)
+            for other in seats.values()
+            if other.head_device_id == seat.device_id and other.device_id != seat.device_id
+        ]
+    else:
+        others = [(n.device_id, "peer", n.weight, n.trusted, n.link_seconds) for n in seat.neighbours]
+    item.peers.extend(
+        pb.Peer(
+            device_id=device_id,
+            role=role,
+            signing_key=devices[device_id].signing_key,
+            sealing_key=devices[device_id].sealing_key,
+            weight=weight,
+            trusted=trusted,
+            link_seconds=seconds,
+        )
+        for device_id, role, weight, trusted, seconds in others
+        if device_id in devices
+    )
+    return item
+
+
+def heaviest_weight(plan: topology.Plan, samples: Mapping[str, int]) -> float:
+    """The largest weight an update of this plan can carry: samples, or a cluster's total quality."""
+    heaviest = float(max(samples.values(), default=1))
+    totals: dict[str, float] = {}
+    for seat in plan.seats:
+        key = seat.head_device_id or seat.device_id
+        totals[key] = totals.get(key, 0.0) + seat.weight
+    return max(heaviest, *totals.values(), 1.0)
+
+
+def scale_for(plan: topology.Plan, samples: Mapping[str, int]) -> int:
+    """Fixed-point scale of a round's sums."""
+    return choose_scale(len(plan.seats), heaviest_weight(plan, samples))

@@ -1,0 +1,156 @@
+"""Closing a round: every delivery folded exactly once, new models written, the round moved on in one transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import partial
+
+from services.aggregation.domain.records import Delivery, Event, Model, Partial, Participation, Round, Task
+from services.aggregation.live import Library, LiveRound, read_partial, write_partial
+from services.aggregation.store import models, rounds, sums, tasks
+from services.aggregation.store.rows import Tx
+from services.kit.clock import Clock
+from services.kit.database import Database
+
+REPLICA_SILENT_SECONDS = 6.0
+PARTIAL_WAIT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Closer:
+    """Closes rounds on this replica, with the help of the others."""
+
+    database: Database
+    library: Library
+    clock: Clock
+    replica: str
+
+    async def close(self, live: LiveRound) -> None:
+        """Makes the new model versions of a round in state "closing" and moves it to "settling"."""
+        task, number = live.task, live.round.number
+        async with self.database.reading() as tx:
+            everybody = await rounds.list_participations(tx, task.id, number)
+        delivered = {p.device_id: p for p in everybody if p.state == "delivered"}
+        async with live.lock:
+            if any(p.form in ("mean", "sum") for p in delivered.values()):
+                await self._complete(live, delivered)
+            made = await asyncio.to_thread(self._make_models, live)
+        await self._store(task, live.round, everybody, made)
+        live.close()
+
+    async def publish_partial(self, live: LiveRound) -> None:
+        """Hands this replica's share of a closing round to the replica that closes it."""
+        async with live.lock:
+            shares = []
+            for line, total in live.sums().items():
+                devices = tuple(d.device_id for d in live.folded.values() if d.model_index == line)
+                digest, _ = await asyncio.to_thread(self.library.blobs.put_pieces, write_partial(total))
+                shares.append(
+                    Partial(live.task.id, live.round.number, line, self.replica, digest, total.weight_units, devices)
+                )
+        async with self.database.writing() as tx:
+            for share in shares:
+                await sums.put_partial(tx, share)
+
+    async def _complete(self, live: LiveRound, delivered: dict[str, Participation]) -> None:
+        """Brings this replica's sums to exactly the delivered updates: others' shares merged, the rest folded."""
+        for extra in [d for d in live.folded.values() if d.device_id not in delivered]:
+            await asyncio.to_thread(live.unfold, self.library, extra)
+        missing = {d: p for d, p in delivered.items() if d not in live.folded and p.form != "report"}
+        for share in await self._shares(live, missing):
+            pieces = read_partial(self.library.blobs, share.digest)
+            total = live.sum_of(self.library, share.line)
+            await asyncio.to_thread(total.merge, pieces, share.weight_units)
+            for device in share.devices:
+                missing.pop(device)
+        for participation in missing.values():
+            await asyncio.to_thread(live.fold, self.library, _delivery(participation))
+
+    async def _shares(self, live: LiveRound, missing: dict[str, Participation]) -> list[Partial]:
+        """Shares of living replicas that hold only delivered updates missing here; waits for them a while."""
+        if self.database.is_sqlite:
+            return []
+        deadline = self.clock.now() + PARTIAL_WAIT_SECONDS
+        while True:
+            now = self.clock.now()
+            async with self.database.reading() as tx:
+                alive = await sums.list_replicas(tx, now - REPLICA_SILENT_SECONDS) - {self.replica}
+                partials = await sums.list_partials(tx, live.task.id, live.round.number)
+            usable = [p for p in partials if p.replica != self.replica and missing.keys() >= set(p.devices)]
+            awaited = {p.replica for p in missing.values()} & alive - {p.replica for p in partials}
+            if not awaited or now > deadline:
+                return usable
+            await asyncio.sleep(0.05)
+
+    def _make_models(self, live: LiveRound) -> list[tuple[int, str, int]]:
+        """(line, digest, size) of every line that got updates; runs in a worker thread."""
+        made = []
+        for line, total in sorted(live.sums().items()):
+            if total.weight_units <= 0:
+                continue
+            digest, size = live.bases[line]
+            header = self.library.header(digest, self.library.layout(digest, size))
+            pieces = total.apply(header, partial(self.library.blobs.read, digest))
+            made.append((line, *self.library.blobs.put_pieces(pieces)))
+        return made
+
+    async def _store(
+        self, task: Task, round_: Round, everybody: list[Participation], made: list[tuple[int, str, int]]
+    ) -> None:
+        now = self.clock.now()
+        fresh = {line: Model(task.id, line, round_.number, digest, size, now) for line, digest, size in made}
+        silent = [p.device_id for p in everybody if p.state == "assigned"]
+        rejected = [p.device_id for p in everybody if p.state == "assigned" and p.note.startswith("rejected")]
+        dropped = [device for device in silent if device not in rejected]
+        async with self.database.writing() as tx:
+            current = {m.line: m for m in await models.latest_models(tx, task.id, before=round_.number)} | fresh
+            moved = await rounds.change_round(
+                tx,
+                task.id,
+                round_.number,
+                expected="closing",
+                state="settling",
+                metrics=mean_metrics(everybody),
+                model_digests=[current[line].digest for line in sorted(current)],
+            )
+            if not moved:
+                return
+            await models.add_models(tx, list(fresh.values()))
+            await _mark_rejected(tx, task.id, round_.number, everybody, rejected)
+            await rounds.mark(tx, task.id, round_.number, dropped, state="dropped", note="nothing came in time")
+            await sums.drop_partials(tx, task.id, round_.number)
+            await tasks.change_task(tx, task.id)
+            count = sum(p.state == "delivered" for p in everybody)
+            await tasks.add_events(
+                tx,
+                Event(task.id, now, "round.closed", f"{count} of {len(everybody)} devices delivered", round_.number),
+                *(Event(task.id, now, "device.dropped", "nothing came in time", round_.number, d) for d in dropped),
+            )
+
+
+async def _mark_rejected(
+    tx: Tx, task_id: str, number: int, everybody: list[Participation], rejected: list[str]
+) -> None:
+    notes = {p.device_id: p.note for p in everybody}
+    for device_id in rejected:
+        await rounds.mark(tx, task_id, number, [device_id], state="rejected", note=notes[device_id])
+
+
+def mean_metrics(everybody: list[Participation]) -> dict[str, float]:
+    """Means of the delivered metrics, weighted by samples."""
+    total: dict[str, float] = defaultdict(float)
+    weight: dict[str, float] = defaultdict(float)
+    for participation in everybody:
+        if participation.state == "delivered":
+            for name, value in participation.metrics.items():
+                total[name] += value * participation.samples
+                weight[name] += participation.samples
+    return {name: total[name] / weight[name] for name in sorted(total) if weight[name] > 0}
+
+
+def _delivery(p: Participation) -> Delivery:
+    return Delivery(
+        p.task_id, p.round, p.device_id, p.digest, p.payload_bytes, p.form, p.weight, p.metrics, p.model_index, p.budget
+    )

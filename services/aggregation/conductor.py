@@ -1,0 +1,253 @@
+"""The conductor moves every running task from state to state, one repeatable step at a time.
+
+    created → running → finished | failed | cancelled
+                 │
+                 └─ round n:  open → closing → settling → done, then round n + 1
+                                └─ quorum missed: opened again (attempt + 1), or the task fails with a reason
+
+Each step ends in one transaction that checks the state it started from. Kill the process anywhere: the next start takes
+the step again. With several replicas on PostgreSQL all of them conduct; whoever's transaction comes first makes the
+step, the others notice and go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from coterie_api.pricing.v1 import pricing_pb2 as pricing
+from services.aggregation.bell import Bell
+from services.aggregation.closing import REPLICA_SILENT_SECONDS, Closer
+from services.aggregation.domain.records import Event, Round, Task
+from services.aggregation.domain.rounds import Standing, Verdict, judge
+from services.aggregation.live import LiveRound
+from services.aggregation.opening import Opener
+from services.aggregation.settling import Settler
+from services.aggregation.store import models, rounds, sums, tasks
+from services.aggregation.upstreams import Upstreams
+from services.kit.clock import Clock
+from services.kit.database import Database
+from services.kit.errors import CoterieError, Unavailable
+from services.kit.logs import get_logger
+
+FAULTS_BEFORE_FAILURE = 5
+_log = get_logger()
+
+
+@dataclass
+class Conductor:
+    """Conducts all tasks of this replica."""
+
+    database: Database
+    upstreams: Upstreams
+    opener: Opener
+    closer: Closer
+    settler: Settler
+    bell: Bell
+    clock: Clock
+    replica: str
+    poll_seconds: float = 0.25
+    live: dict[str, LiveRound] = field(default_factory=dict)
+    _running: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _poller: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Takes up every unfinished task; on PostgreSQL, watches for what other replicas do."""
+        await self._take_up()
+        if not self.database.is_sqlite:
+            self._poller = asyncio.create_task(self._watch_others())
+
+    async def stop(self) -> None:
+        """Stops conducting; nothing is lost."""
+        workers = [*self._running.values(), *([self._poller] if self._poller else [])]
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+
+    def take_up(self, task_id: str) -> None:
+        """Conducts a task from now on, or wakes its conductor."""
+        if task_id not in self._running or self._running[task_id].done():
+            self._running[task_id] = asyncio.create_task(self._conduct(task_id))
+        self.bell.ring(f"task:{task_id}")
+
+    async def _take_up(self) -> None:
+        async with self.database.reading() as tx:
+            unfinished = await tasks.list_unfinished(tx)
+        for task in unfinished:
+            self.take_up(task.id)
+
+    async def _watch_others(self) -> None:
+        seen: dict[str, int] = {}
+        while True:
+            try:
+                async with self.database.writing() as tx:
+                    await sums.see_replica(tx, self.replica, self.clock.now())
+                    found = await tasks.revisions(tx)
+                for task_id in [t for t, revision in found.items() if seen.get(t) != revision]:
+                    self.take_up(task_id)
+                for task_id in list(self.live):
+                    await self._refresh_states(self.live[task_id])
+                    self.bell.ring(f"task:{task_id}")
+                seen = found
+            except Unavailable:
+                _log.warning("database away, watching again soon")
+            await asyncio.sleep(self.poll_seconds)
+
+    async def _refresh_states(self, live: LiveRound) -> None:
+        async with self.database.reading() as tx:
+            everybody = await rounds.list_participations(tx, live.task.id, live.round.number)
+        for participation in everybody:
+            live.states[participation.device_id] = participation.state
+
+    # --- one task ----------------------------------------------------------------------------------------------------
+
+    async def _conduct(self, task_id: str) -> None:
+        faults, backoff = 0, 0.1
+        while True:
+            with self.bell.listen(f"task:{task_id}") as sleeper:
+                try:
+                    pause = await self._step(task_id)
+                    faults, backoff = 0, 0.1
+                except Unavailable as error:
+                    _log.warning("step waits", task=task_id, reason=error.reason, message=error.message)
+                    pause, backoff = backoff, min(backoff * 2, 3.0)
+                except CoterieError as error:
+                    _log.error("step refused", task=task_id, reason=error.reason, message=error.message)
+                    await self._end(task_id, "failed", f"{error.reason}: {error.message}")
+                    pause = 0.0
+                except Exception:
+                    faults += 1
+                    _log.exception("step failed", task=task_id, faults=faults)
+                    if faults >= FAULTS_BEFORE_FAILURE:
+                        await self._end(task_id, "failed", "an unexpected fault; the aggregation log has it")
+                    pause, backoff = backoff, min(backoff * 2, 3.0)
+                if pause is None:
+                    self._forget(task_id)
+                    return
+                if pause:
+                    await sleeper.wait(pause)
+
+    async def _step(self, task_id: str) -> float | None:
+        """Makes one step; seconds to wait before the next, or None when the task needs no more conducting."""
+        async with self.database.reading() as tx:
+            task = await tasks.find_task(tx, task_id)
+            round_ = await rounds.find_round(tx, task_id, task.round) if task is not None else None
+        if task is None or (task.ended and task.released) or task.state == "created":
+            return None
+        if task.ended:
+            return await self._release(task)
+        if round_ is None or round_.state == "done":
+            return await self._next_round(task, round_)
+        if round_.state == "open":
+            return await self._tend(task, round_)
+        if round_.state == "closing":
+            return await self._close(task, round_)
+        return await self._settle(task, round_)
+
+    async def _next_round(self, task: Task, last: Round | None) -> float:
+        if task.round >= task.specification.rounds:
+            await self._end(task.id, "finished", f"all {task.round} rounds are done")
+            return 0.0
+        if await self.opener.open(task, task.round + 1):
+            return 0.0
+        waiting_since = last.done_at if last is not None else task.started_at
+        patience = task.specification.round_seconds * max(task.specification.max_attempts, 1)
+        if self.clock.now() - waiting_since > patience:
+            need = task.specification.min_devices
+            await self._end(
+                task.id, "failed", f"fewer than {need} devices are enrolled and active; none came in {patience:.0f} s"
+            )
+            return 0.0
+        return 0.5
+
+    async def _tend(self, task: Task, round_: Round) -> float:
+        """Watches an open round until it must close, open again or fail."""
+        live = await self._live(task, round_)
+        now = self.clock.now()
+        standing = Standing(
+            live.delivered,
+            live.pending,
+            round_.quorum,
+            round_.deadline_at,
+            round_.attempt,
+            task.specification.max_attempts,
+        )
+        verdict = judge(standing, now)
+        if verdict is Verdict.WAIT:
+            return max(0.01, round_.deadline_at - now)
+        if verdict is Verdict.CLOSE:
+            await self._begin_closing(task, round_)
+            return 0.0
+        have = f"{standing.delivered} of {round_.quorum} updates needed came"
+        if verdict is Verdict.REOPEN and await self.opener.open(task, round_.number, round_.attempt + 1):
+            self._forget(task.id)
+            return 0.0
+        await self._end(
+            task.id, "failed", f"round {round_.number} missed its quorum: {have} after {round_.attempt} attempts"
+        )
+        return 0.0
+
+    async def _begin_closing(self, task: Task, round_: Round) -> None:
+        async with self.database.writing() as tx:
+            await rounds.change_round(tx, task.id, round_.number, expected="open", state="closing", closer=self.replica)
+            await tasks.change_task(tx, task.id)
+
+    async def _close(self, task: Task, round_: Round) -> float:
+        live = await self._live(task, round_)
+        if round_.closer != self.replica and await self._is_alive(round_.closer):
+            await self.closer.publish_partial(live)
+            return self.poll_seconds
+        await self.closer.close(live)
+        return 0.0
+
+    async def _is_alive(self, replica: str) -> bool:
+        async with self.database.reading() as tx:
+            return replica in await sums.list_replicas(tx, self.clock.now() - REPLICA_SILENT_SECONDS)
+
+    async def _settle(self, task: Task, round_: Round) -> float:
+        exhausted = await self.settler.settle(task, round_)
+        self._forget(task.id)
+        self.bell.ring(f"events:{task.id}", *(f"letters:{task.id}",))
+        if exhausted:
+            await self._end(task.id, "finished", f"the escrow was spent in round {round_.number}")
+        return 0.0
+
+    async def _release(self, task: Task) -> float:
+        await self.upstreams.ledger.ReleaseEscrow(pricing.ReleaseEscrowRequest(task_id=task.id))
+        async with self.database.writing() as tx:
+            await tasks.change_task(tx, task.id, released=True)
+        return 0.0
+
+    async def _end(self, task_id: str, state: str, reason: str) -> None:
+        now = self.clock.now()
+        async with self.database.writing() as tx:
+            task = await tasks.find_task(tx, task_id, lock=True)
+            if task is None or task.ended:
+                return
+            await tasks.change_task(tx, task_id, state=state, reason=reason, ended_at=now)
+            for before in ("open", "closing", "settling"):
+                await rounds.change_round(tx, task_id, task.round, expected=before, state="failed", done_at=now)
+            await tasks.add_events(tx, Event(task_id, now, f"task.{state}", reason, task.round))
+        self._forget(task_id)
+
+    # --- open rounds in memory ---------------------------------------------------------------------------------------
+
+    async def _live(self, task: Task, round_: Round) -> LiveRound:
+        """The round in memory, loaded when this replica meets it for the first time."""
+        live = self.live.get(task.id)
+        if live is not None and (live.round.number, live.round.attempt) == (round_.number, round_.attempt):
+            return live
+        self._forget(task.id)
+        async with self.database.reading() as tx:
+            everybody = await rounds.list_participations(tx, task.id, round_.number)
+            current = await models.latest_models(tx, task.id, before=round_.number)
+        live = LiveRound(task, round_, everybody, [(m.digest, m.size_bytes) for m in current])
+        self.live[task.id] = live
+        self.bell.ring(f"events:{task.id}", *(f"device:{p.device_id}" for p in everybody))
+        return live
+
+    def _forget(self, task_id: str) -> None:
+        live = self.live.pop(task_id, None)
+        if live is not None:
+            live.close()
+            self.bell.ring(f"events:{task_id}", f"letters:{task_id}", *(f"device:{d}" for d in live.items))

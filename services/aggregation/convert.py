@@ -1,0 +1,139 @@
+"""Records to messages and back: names are the same on both sides, so most of it is by name."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from services.aggregation.domain.records import Delivery, Enrolment, Event, Letter, Model, Participation
+from services.aggregation.domain.tasks import TaskSpecification
+from services.aggregation.usecases.tasks import RoundView, TaskView
+
+_DEFAULTS = {field.name: field.default for field in fields(TaskSpecification)}
+
+
+def specification_from(message: pb.TaskSpecification) -> TaskSpecification:
+    """Zero and empty fields take the specification's defaults; `max_attempts` −1 means one attempt only."""
+    values: dict[str, Any] = {name: getattr(message, name) for name in _DEFAULTS}
+    values["model_digests"] = tuple(message.model_digests)
+    for name in (
+        "quorum",
+        "round_seconds",
+        "max_attempts",
+        "min_devices",
+        "privacy_unit",
+        "training_json",
+        "parameters_json",
+    ):
+        values[name] = values[name] or _DEFAULTS[name]
+    values["max_attempts"] = max(values["max_attempts"], 1)
+    return TaskSpecification(**values)
+
+
+def specification_to(spec: TaskSpecification) -> pb.TaskSpecification:
+    return pb.TaskSpecification(**{name: getattr(spec, name) for name in _DEFAULTS})
+
+
+def task(view: TaskView) -> pb.Task:
+    record = view.task
+    return pb.Task(
+        id=record.id,
+        publisher=record.publisher,
+        specification=specification_to(record.specification),
+        state=record.state,
+        reason=record.reason,
+        round=record.round,
+        enrolled=view.enrolled,
+        created_at=record.created_at,
+        started_at=record.started_at,
+        ended_at=record.ended_at,
+        model_digests=view.model_digests,
+        last_event=view.last_event,
+    )
+
+
+def round_(view: RoundView) -> pb.Round:
+    record = view.round
+    return pb.Round(
+        task_id=record.task_id,
+        number=record.number,
+        attempt=record.attempt,
+        state=record.state,
+        participants=view.participants,
+        delivered=view.delivered,
+        quorum=record.quorum,
+        opened_at=record.opened_at,
+        deadline_at=record.deadline_at,
+        done_at=record.done_at,
+        plan_version=record.plan_version,
+        metrics=record.metrics,
+        model_digests=record.model_digests,
+    )
+
+
+def participation(record: Participation) -> pb.Participation:
+    return pb.Participation(
+        device_id=record.device_id,
+        role=record.role,
+        state=record.state,
+        weight=record.weight,
+        metrics=record.metrics,
+        delivered_at=record.delivered_at,
+        payload_bytes=record.payload_bytes,
+        note=record.note,
+        model_index=record.model_index,
+    )
+
+
+def enrolment(record: Enrolment) -> pb.Enrolment:
+    return pb.Enrolment(**_values(record))
+
+
+def event(record: Event) -> pb.Event:
+    return pb.Event(**_values(record))
+
+
+def model(record: Model) -> pb.Model:
+    return pb.Model(**_values(record))
+
+
+def letter(record: Letter) -> pb.Letter:
+    return pb.Letter(**_values(record))
+
+
+def letter_from(message: pb.Letter) -> Letter:
+    return Letter(**{field.name: getattr(message, field.name) for field in fields(Letter)})
+
+
+def delivery_from(message: pb.SubmitUpdateRequest) -> Delivery:
+    return Delivery(
+        task_id=message.task_id,
+        round=message.round,
+        device_id=message.device_id,
+        digest=message.digest,
+        size_bytes=message.size_bytes,
+        form=message.form or "mean",
+        weight=message.weight,
+        metrics=dict(message.metrics),
+        model_index=message.model_index,
+        budget=message.budget,
+        privacy=tuple(
+            {
+                "mechanism": charge.mechanism,
+                "parameter": charge.parameter,
+                "unit": charge.unit,
+                "sampling_rate": charge.sampling_rate,
+                "steps": charge.steps,
+            }
+            for charge in message.privacy
+        ),
+        members=tuple(
+            {"device_id": m.device_id, "outcome": m.outcome, "note": m.note, "weight": m.weight}
+            for m in message.members
+        ),
+    )
+
+
+def _values(record: Any) -> dict[str, Any]:
+    return {field.name: getattr(record, field.name) for field in fields(record)}

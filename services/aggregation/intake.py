@@ -1,0 +1,137 @@
+"""Taking updates in: fold first, then commit many at once.
+
+Each update is checked and folded when it arrives; the database rows of all updates that arrived while the last
+transaction was being written go into the next one. A thousand devices that deliver together cost a few transactions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+
+from services.aggregation.bell import Bell
+from services.aggregation.domain.records import Delivery, Event
+from services.aggregation.errors import AlreadyDelivered, BadUpdate, NotInRound
+from services.aggregation.live import Library, LiveRound
+from services.aggregation.store import rounds, tasks
+from services.kit.clock import Clock
+from services.kit.database import Database
+
+_Waiting = tuple[Delivery, "asyncio.Future[str]"]
+
+
+class Intake:
+    """Folds and records deliveries of open rounds."""
+
+    def __init__(self, database: Database, library: Library, bell: Bell, clock: Clock, replica: str) -> None:
+        self._database, self._library, self._bell, self._clock, self._replica = database, library, bell, clock, replica
+        self._waiting: list[_Waiting] = []
+        self._writer: asyncio.Task[None] | None = None
+
+    async def take(self, live: LiveRound, delivery: Delivery) -> str:
+        """Folds and records; "accepted", "repeated" or "late". A bad update raises and changes nothing."""
+        async with live.lock:
+            fresh = live.states.get(delivery.device_id) == "assigned" and delivery.device_id not in live.folded
+            folded = fresh and delivery.form != "report"
+            if folded:
+                await self._fold(live, delivery)
+        try:
+            outcome = await self._record(delivery)
+        except BaseException:
+            if folded:
+                await self._take_back(live, delivery)
+            raise
+        if outcome == "accepted":
+            live.states[delivery.device_id] = "delivered"
+            self._bell.ring(f"task:{delivery.task_id}")
+        elif folded:
+            await self._take_back(live, delivery)
+        return outcome
+
+    async def _fold(self, live: LiveRound, delivery: Delivery) -> None:
+        try:
+            await asyncio.to_thread(live.fold, self._library, delivery)
+        except BadUpdate as error:
+            await self._note_rejection(delivery, error.message)
+            raise
+
+    async def _take_back(self, live: LiveRound, delivery: Delivery) -> None:
+        async with live.lock:
+            if delivery.device_id in live.folded:
+                await asyncio.to_thread(live.unfold, self._library, delivery)
+
+    async def _note_rejection(self, delivery: Delivery, message: str) -> None:
+        event = Event(
+            delivery.task_id, self._clock.now(), "update.rejected", message, delivery.round, delivery.device_id
+        )
+        async with self._database.writing() as tx:
+            await rounds.note(tx, delivery.task_id, delivery.round, delivery.device_id, f"rejected: {message}")
+            await tasks.add_events(tx, event)
+        self._bell.ring(f"events:{delivery.task_id}")
+
+    async def _record(self, delivery: Delivery) -> str:
+        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._waiting.append((delivery, future))
+        if self._writer is None or self._writer.done():
+            self._writer = asyncio.create_task(self._write())
+        return await future
+
+    async def _write(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting, []
+            try:
+                outcomes = await self._commit([delivery for delivery, _ in batch])
+            except Exception as error:
+                for _, future in batch:
+                    if not future.done():
+                        future.set_exception(error)
+                continue
+            for (_, future), outcome in zip(batch, outcomes, strict=True):
+                if future.done():
+                    continue
+                if isinstance(outcome, Exception):
+                    future.set_exception(outcome)
+                else:
+                    future.set_result(outcome)
+
+    async def _commit(self, deliveries: list[Delivery]) -> list[str | Exception]:
+        """One transaction for all; an outcome for each, in order."""
+        groups: dict[tuple[str, int], list[int]] = defaultdict(list)
+        for index, delivery in enumerate(deliveries):
+            groups[delivery.task_id, delivery.round].append(index)
+        outcomes: dict[int, str | Exception] = {}
+        async with self._database.writing() as tx:
+            for (task_id, number), indices in groups.items():
+                round_ = await rounds.find_round(tx, task_id, number, lock=True)
+                devices = [deliveries[i].device_id for i in indices]
+                states = await rounds.states_of(tx, task_id, number, devices)
+                taken: dict[str, Delivery] = {}
+                for i in indices:
+                    is_open = round_ is not None and round_.state == "open"
+                    outcomes[i] = _judge(deliveries[i], states, is_open, taken)
+                if taken:
+                    await rounds.deliver(tx, list(taken.values()), replica=self._replica, now=self._clock.now())
+        return [outcomes[i] for i in range(len(deliveries))]
+
+
+def _judge(
+    delivery: Delivery, states: dict[str, tuple[str, str]], is_open: bool, taken: dict[str, Delivery]
+) -> str | Exception:
+    """What becomes of one delivery; accepted ones are added to `taken`."""
+    if delivery.device_id not in states:
+        return NotInRound(
+            f"device {delivery.device_id} has no part in round {delivery.round} of this task; ask for work first"
+        )
+    state, digest = states[delivery.device_id]
+    earlier = taken.get(delivery.device_id)
+    if state == "delivered" or earlier is not None:
+        known = earlier.digest if earlier is not None else digest
+        if known == delivery.digest:
+            return "repeated"
+        return AlreadyDelivered(
+            f"another update of {delivery.device_id} is stored for round {delivery.round}: one a round is taken"
+        )
+    if not is_open or state != "assigned":
+        return "late"
+    taken[delivery.device_id] = delivery
+    return "accepted"

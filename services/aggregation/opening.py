@@ -1,0 +1,187 @@
+"""Opening a round: choose who takes part, plan, quote, and store it all in one transaction.
+
+Every call on the way is repeatable (plan and quote are kept by task and round), so a crash anywhere just repeats it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from coterie_api.pricing.v1 import pricing_pb2 as pricing
+from coterie_api.topology.v1 import topology_pb2 as topology
+from coterie_api.trust.v1 import trust_pb2 as trust
+from services.aggregation.assignment import make_items, scale_for
+from services.aggregation.domain.records import Enrolment, Event, Model, Participation, Round, Task
+from services.aggregation.domain.rounds import choose_participants
+from services.aggregation.domain.tasks import needed
+from services.aggregation.store import models, rounds, tasks
+from services.aggregation.store.rows import Tx
+from services.aggregation.upstreams import Upstreams
+from services.kit.clock import Clock
+from services.kit.database import Database
+
+
+@dataclass(frozen=True, slots=True)
+class Opener:
+    """Opens rounds."""
+
+    database: Database
+    upstreams: Upstreams
+    clock: Clock
+
+    async def open(self, task: Task, number: int, attempt: int = 1) -> bool:
+        """Opens a round (or opens it again for those who have not delivered); False when too few devices are there."""
+        async with self.database.reading() as tx:
+            enrolled = await tasks.list_enrolments(tx, task.id, state="active")
+            current = await models.latest_models(tx, task.id, before=number)
+            previous = await models.latest_models(tx, task.id, before=number - 1) if number > 1 else []
+            earlier = await rounds.last_participations(tx, task.id, number)
+        devices = await self._active_devices(enrolled)
+        chosen = choose_participants(list(devices), task.specification.max_devices, task.specification.seed, number)
+        if len(chosen) < task.specification.min_devices:
+            return False
+        by_id = {e.device_id: e for e in enrolled}
+        seats = [by_id[device_id] for device_id in chosen]
+        last_line = {p.device_id: p.model_index for p in earlier if p.state == "delivered"}
+        plan = await self._plan(task, number, attempt, seats, last_line)
+        quote = await self._quote(task, number, seats, devices)
+        await self._store(task, number, attempt, seats, devices, plan, quote, current, previous)
+        return True
+
+    async def _active_devices(self, enrolled: list[Enrolment]) -> dict[str, trust.Device]:
+        ids = [e.device_id for e in enrolled]
+        found: dict[str, trust.Device] = {}
+        for start in range(0, len(ids), 10_000):
+            reply = await self.upstreams.registry.GetDevices(
+                trust.GetDevicesRequest(device_ids=ids[start : start + 10_000])
+            )
+            found |= {device.id: device for device in reply.devices if device.state == "active"}
+        return found
+
+    async def _plan(
+        self, task: Task, number: int, attempt: int, seats: list[Enrolment], last_line: dict[str, int]
+    ) -> topology.Plan:
+        spec = task.specification
+        return await self.upstreams.topology.MakePlan(
+            topology.MakePlanRequest(
+                task_id=task.id,
+                key=f"{number}.{attempt}",
+                topology=spec.topology,
+                privacy=spec.privacy,
+                parameters_json=spec.parameters_json,
+                participants=[
+                    topology.Participant(
+                        device_id=seat.device_id,
+                        samples=seat.samples,
+                        non_iid=seat.non_iid,
+                        model_index=last_line.get(seat.device_id, -1),
+                    )
+                    for seat in seats
+                ],
+                round=number,
+                keep_if_stable=True,
+            ),
+            timeout=300.0,
+        )
+
+    async def _quote(
+        self, task: Task, number: int, seats: list[Enrolment], devices: dict[str, trust.Device]
+    ) -> pricing.Quote:
+        spec = task.specification
+        return await self.upstreams.pricing.QuoteRound(
+            pricing.QuoteRoundRequest(
+                task_id=task.id,
+                round=number,
+                incentive=spec.incentive,
+                parameters_json=spec.parameters_json,
+                participants=[
+                    pricing.Participant(
+                        device_id=seat.device_id, samples=seat.samples, owner_id=devices[seat.device_id].owner_id
+                    )
+                    for seat in seats
+                ],
+                rounds=spec.rounds,
+            ),
+            timeout=120.0,
+        )
+
+    async def _store(
+        self,
+        task: Task,
+        number: int,
+        attempt: int,
+        seats: list[Enrolment],
+        devices: dict[str, trust.Device],
+        plan: topology.Plan,
+        quote: pricing.Quote,
+        current: list[Model],
+        previous: list[Model],
+    ) -> None:
+        spec, now = task.specification, self.clock.now()
+        samples = {seat.device_id: seat.samples for seat in seats}
+        round_ = Round(
+            task_id=task.id,
+            number=number,
+            attempt=attempt,
+            state="open",
+            quorum=needed(sum(seat.role != "idle" for seat in plan.seats), spec.quorum, spec.min_devices),
+            scale=scale_for(plan, samples),
+            opened_at=now,
+            deadline_at=now + spec.round_seconds,
+            plan_version=plan.version,
+        )
+        items = make_items(task, round_, plan, quote, devices, current, previous)
+        roles = {seat.device_id: seat.role for seat in plan.seats}
+        participations = [
+            Participation(
+                task_id=task.id,
+                round=number,
+                device_id=device_id,
+                owner_id=devices[device_id].owner_id,
+                role=roles[device_id],
+                state="idle" if roles[device_id] == "idle" else "assigned",
+                samples=samples[device_id],
+                work=item.SerializeToString(),
+            )
+            for device_id, item in items.items()
+        ]
+        async with self.database.writing() as tx:
+            fresh = await tasks.find_task(tx, task.id, lock=True)
+            if fresh is None or fresh.state != "running":
+                return
+            existing = await rounds.find_round(tx, task.id, number, lock=True)
+            if existing is None:
+                await rounds.add_round(tx, round_, participations)
+                await tasks.change_task(tx, task.id, round=number)
+            elif existing.state == "open" and existing.attempt < attempt:
+                await self._reopen(tx, task, existing, round_, participations)
+            else:
+                return
+            served = sum(p.state == "assigned" for p in participations)
+            message = f"round {number} opened for {served} devices, {round_.quorum} needed"
+            kind = "round.opened" if attempt == 1 else "round.reopened"
+            await tasks.add_events(tx, Event(task.id, now, kind, message, number))
+
+    async def _reopen(
+        self, tx: Tx, task: Task, existing: Round, fresh: Round, participations: list[Participation]
+    ) -> None:
+        """Gives new work to everybody who has not delivered; what was delivered stays (same scale, same model)."""
+        standing = {p.device_id: p.state for p in await rounds.list_participations(tx, task.id, existing.number)}
+        again = [p for p in participations if standing.get(p.device_id) != "delivered"]
+        gone = [d for d, state in standing.items() if state == "assigned" and d not in {p.device_id for p in again}]
+        await rounds.mark(tx, task.id, existing.number, gone, state="dropped", note="no longer in the task")
+        fresh = replace(fresh, scale=existing.scale, quorum=min(fresh.quorum, existing.quorum))
+        known = [p for p in again if p.device_id in standing]
+        await rounds.add_participations(tx, known)
+        await rounds.change_round(
+            tx,
+            task.id,
+            existing.number,
+            expected="open",
+            attempt=fresh.attempt,
+            quorum=fresh.quorum,
+            opened_at=fresh.opened_at,
+            deadline_at=fresh.deadline_at,
+            plan_version=fresh.plan_version,
+        )
+        await tasks.change_task(tx, task.id)

@@ -1,0 +1,104 @@
+"""Settling a round: pay, record how everybody behaved, charge privacy; each call repeatable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coterie_api.pricing.v1 import pricing_pb2 as pricing
+from coterie_api.trust.v1 import trust_pb2 as trust
+from services.aggregation.domain.records import Event, Participation, Round, Task
+from services.aggregation.domain.rounds import witness_pairs
+from services.aggregation.store import models, rounds, tasks
+from services.aggregation.upstreams import Upstreams
+from services.kit.blobs import BlobStore
+from services.kit.clock import Clock
+from services.kit.database import Database
+
+WHOLE_INTERACTION_SECONDS = 86_400.0
+"""A round done together counts as a whole interaction, however short: longer than any full-duration threshold."""
+_JUDGED = ("delivered", "rejected", "dropped", "late")
+
+
+@dataclass(frozen=True, slots=True)
+class Settler:
+    """Settles rounds."""
+
+    database: Database
+    upstreams: Upstreams
+    blobs: BlobStore
+    clock: Clock
+
+    async def settle(self, task: Task, round_: Round) -> bool:
+        """Pays and records a round in state "settling", moves it to "done"; True when the escrow is spent."""
+        async with self.database.reading() as tx:
+            everybody = await rounds.list_participations(tx, task.id, round_.number)
+        settlement = await self.upstreams.ledger.SettleRound(
+            pricing.SettleRoundRequest(
+                task_id=task.id, round=round_.number, work=[_work(p) for p in everybody if p.state != "idle"]
+            ),
+            timeout=120.0,
+        )
+        await self._record_conduct(task, round_, everybody)
+        done = await self._finish(task, round_, settlement)
+        if done:
+            await self._sweep(task, round_, everybody)
+        return settlement.exhausted
+
+    async def _record_conduct(self, task: Task, round_: Round, everybody: list[Participation]) -> None:
+        conduct = {p.device_id: p.state for p in everybody if p.state in _JUDGED}
+        interactions = []
+        for a, b in witness_pairs(list(conduct), task.specification.seed, round_.number):
+            worst = max((conduct[a], conduct[b]), key=_JUDGED.index)
+            interactions.append(
+                trust.Interaction(
+                    id=f"{task.id}.{round_.number}.{a[-12:]}.{b[-12:]}",
+                    device_a=a,
+                    device_b=b,
+                    positive=worst == "delivered",
+                    duration_seconds=WHOLE_INTERACTION_SECONDS,
+                    at=round_.opened_at,
+                    reporter="platform",
+                    kind=worst,
+                    note=f"round {round_.number} of {task.id}",
+                )
+            )
+        for start in range(0, len(interactions), 5_000):
+            await self.upstreams.trust.RecordInteractions(
+                trust.RecordInteractionsRequest(interactions=interactions[start : start + 5_000]), timeout=60.0
+            )
+
+    async def _finish(self, task: Task, round_: Round, settlement: pricing.Settlement) -> bool:
+        now = self.clock.now()
+        async with self.database.writing() as tx:
+            moved = await rounds.change_round(
+                tx, task.id, round_.number, expected="settling", state="done", done_at=now
+            )
+            if moved:
+                await tasks.change_task(tx, task.id)
+                if settlement.paid_microcredits:
+                    paid = (
+                        f"{settlement.paid_microcredits / 1e6:.6f} credits paid to {len(settlement.payments)} devices"
+                    )
+                    await tasks.add_events(tx, Event(task.id, now, "round.settled", paid, round_.number))
+        return moved
+
+    async def _sweep(self, task: Task, round_: Round, everybody: list[Participation]) -> None:
+        """Forgets the updates and letters of a round that is over."""
+        async with self.database.writing() as tx:
+            digests = {p.digest for p in everybody if p.digest}
+            digests |= set(await models.take_letters(tx, task.id, round_.number - 1))
+            unused = digests - await models.digests_in_use(tx, digests) if digests else set()
+        for digest in unused:
+            await self.blobs.delete(digest)
+
+
+def _work(p: Participation) -> pricing.Work:
+    return pricing.Work(
+        device_id=p.device_id,
+        owner_id=p.owner_id,
+        outcome=p.state,
+        budget=p.budget,
+        quality=p.weight,
+        owed_microcredits=-1,
+        privacy=[pricing.PrivacyCharge(**charge) for charge in p.privacy] if p.state == "delivered" else [],  # type: ignore[arg-type]
+    )

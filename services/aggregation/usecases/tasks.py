@@ -1,0 +1,272 @@
+"""Tasks: created, joined, started, watched, cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+
+from coterie_api.pricing.v1 import pricing_pb2 as pricing
+from coterie_api.topology.v1 import topology_pb2 as topology
+from services.aggregation.bell import Bell
+from services.aggregation.conductor import Conductor
+from services.aggregation.domain import tasks as rules
+from services.aggregation.domain.records import Enrolment, Event, Model, Participation, Round, Task
+from services.aggregation.domain.tasks import TaskSpecification
+from services.aggregation.errors import (
+    BadTask,
+    NotEnrolled,
+    NotYourTask,
+    TaskExists,
+    UnknownRound,
+    UnknownTask,
+    WrongTaskState,
+)
+from services.aggregation.live import Library
+from services.aggregation.store import models, rounds, tasks
+from services.aggregation.store.rows import Tx
+from services.aggregation.upstreams import Upstreams
+from services.kit.caller import current_caller, require_device, require_role
+from services.kit.clock import Clock
+from services.kit.database import Database
+from services.kit.ids import new_id
+
+MAX_WAIT_SECONDS = 30.0
+MAX_SAMPLES = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class TaskView:
+    """A task with what is counted for it."""
+
+    task: Task
+    enrolled: int
+    model_digests: tuple[str, ...]
+    last_event: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoundView:
+    """A round with what is counted for it."""
+
+    round: Round
+    participants: int
+    delivered: int
+
+
+class TaskUseCases:
+    """What may be asked about tasks."""
+
+    def __init__(
+        self,
+        database: Database,
+        upstreams: Upstreams,
+        conductor: Conductor,
+        library: Library,
+        bell: Bell,
+        clock: Clock,
+    ) -> None:
+        self._database, self._upstreams, self._conductor = database, upstreams, conductor
+        self._library, self._bell, self._clock = library, bell, clock
+
+    async def create(self, specification: TaskSpecification) -> TaskView:
+        """Stores a new task; the same specification again returns the task that exists."""
+        caller = require_role("publisher", "admin")
+        spec = rules.complete(specification)
+        parameters = await self._upstreams.topology.CheckParameters(
+            topology.CheckParametersRequest(
+                topology=spec.topology, privacy=spec.privacy, parameters_json=spec.parameters_json
+            )
+        )
+        await self._upstreams.pricing.CheckParameters(
+            pricing.CheckParametersRequest(
+                incentive=spec.incentive,
+                parameters_json=spec.parameters_json,
+                escrow_microcredits=spec.escrow_microcredits,
+                rounds=spec.rounds,
+            )
+        )
+        spec = replace(spec, parameters_json=parameters.parameters_json or spec.parameters_json)
+        sizes = [await self._check_model(digest) for digest in spec.model_digests]
+        now = self._clock.now()
+        task = Task(new_id("tsk"), caller.subject, spec, "created", "", 0, now, 0.0, 0.0, False, 0)
+        async with self._database.writing() as tx:
+            existing = await tasks.find_task_named(tx, caller.subject, spec.name)
+            if existing is None:
+                await tasks.add_task(tx, task)
+                versions = zip(spec.model_digests, sizes, strict=True)
+                await models.add_models(
+                    tx, [Model(task.id, line, 0, digest, size, now) for line, (digest, size) in enumerate(versions)]
+                )
+                await tasks.add_events(tx, Event(task.id, now, "task.created", f"task {spec.name!r} created"))
+        if existing is not None and existing.specification != spec:
+            raise TaskExists(f"you have another task named {spec.name!r}; choose another name")
+        return await self.get(task.id if existing is None else existing.id)
+
+    async def _check_model(self, digest: str) -> int:
+        """Size of a registered model, whose layout must be sound."""
+        async with self._database.reading() as tx:
+            size = await models.find_upload(tx, digest)
+            if size is None:
+                known = await models.find_model(tx, digest)
+                size = None if known is None else known[0].size_bytes
+        if size is None:
+            raise BadTask(f"no model {digest[:16]}… is registered; upload it first (POST /v1/models)")
+        await asyncio.to_thread(self._library.layout, digest, size)
+        return size
+
+    async def get(self, task_id: str) -> TaskView:
+        """One task."""
+        async with self._database.reading() as tx:
+            task = await tasks.find_task(tx, task_id)
+            if task is None:
+                raise UnknownTask(f"no task {task_id}; list them with GET /v1/tasks")
+            return await self._view(tx, task)
+
+    async def list_tasks(self, *, state: str, publisher: str, limit: int, cursor: str) -> list[TaskView]:
+        """Tasks, newest first."""
+        async with self._database.reading() as tx:
+            found = await tasks.list_tasks(tx, state=state, publisher=publisher, limit=limit, cursor=cursor)
+            return [await self._view(tx, task) for task in found]
+
+    async def _view(self, tx: Tx, task: Task) -> TaskView:
+        enrolled = await tasks.count_enrolled(tx, [task.id])
+        newest = await models.latest_models(tx, task.id)
+        events = await tasks.last_events(tx, [task.id])
+        return TaskView(task, enrolled.get(task.id, 0), tuple(m.digest for m in newest), events.get(task.id, 0))
+
+    async def start(self, task_id: str) -> TaskView:
+        """Starts a task; starting a running one changes nothing."""
+        view = await self.get(task_id)
+        self._require_publisher(view.task)
+        if view.task.state == "running":
+            return view
+        if view.task.state != "created":
+            raise WrongTaskState(f"task {task_id} is {view.task.state}; only a created task can start")
+        if view.enrolled < view.task.specification.min_devices:
+            raise WrongTaskState(
+                f"{view.enrolled} devices are enrolled, {view.task.specification.min_devices} are needed to start"
+            )
+        await self._begin(view.task)
+        return await self.get(task_id)
+
+    async def _begin(self, task: Task) -> None:
+        """Puts the escrow aside and sets the task running; both may be repeated."""
+        await self._upstreams.ledger.OpenEscrow(
+            pricing.OpenEscrowRequest(
+                task_id=task.id,
+                publisher=task.publisher,
+                amount_microcredits=task.specification.escrow_microcredits,
+            )
+        )
+        now = self._clock.now()
+        async with self._database.writing() as tx:
+            fresh = await tasks.find_task(tx, task.id, lock=True)
+            if fresh is not None and fresh.state == "created":
+                await tasks.change_task(tx, task.id, state="running", started_at=now)
+                await tasks.add_events(tx, Event(task.id, now, "task.started", "the task has started"))
+        self._conductor.take_up(task.id)
+
+    async def cancel(self, task_id: str, why: str) -> TaskView:
+        """Cancels a task; cancelling an ended one changes nothing."""
+        view = await self.get(task_id)
+        self._require_publisher(view.task)
+        if not view.task.ended:
+            now, reason = self._clock.now(), why or "cancelled by its publisher"
+            async with self._database.writing() as tx:
+                task = await tasks.find_task(tx, task_id, lock=True)
+                if task is not None and not task.ended:
+                    # A task that never ran has no escrow to release.
+                    released = task.state == "created"
+                    await tasks.change_task(
+                        tx, task_id, state="cancelled", reason=reason, ended_at=now, released=released
+                    )
+                    for before in ("open", "closing", "settling"):
+                        await rounds.change_round(tx, task_id, task.round, expected=before, state="failed", done_at=now)
+                    await tasks.add_events(tx, Event(task_id, now, "task.cancelled", reason, task.round))
+            self._conductor.take_up(task_id)
+            self._bell.ring(f"events:{task_id}")
+        return await self.get(task_id)
+
+    def _require_publisher(self, task: Task) -> None:
+        caller = require_role("publisher", "admin")
+        if caller.role == "publisher" and caller.subject != task.publisher:
+            raise NotYourTask(f"task {task.id} belongs to another publisher")
+
+    # --- enrolments --------------------------------------------------------------------------------------------------
+
+    async def enrol(self, task_id: str, device_id: str, samples: int, non_iid: float) -> Enrolment:
+        """Enrols a device; enrolling again updates its samples."""
+        require_device(device_id)
+        if not 1 <= samples <= MAX_SAMPLES:
+            raise BadTask(f"samples must be from 1 to {MAX_SAMPLES}, not {samples}")
+        if not 0.0 <= non_iid <= 1e6:
+            raise BadTask(f"non_iid must be a finite number of at least 0, not {non_iid}")
+        now = self._clock.now()
+        async with self._database.writing() as tx:
+            task = await tasks.find_task(tx, task_id)
+            if task is None:
+                raise UnknownTask(f"no task {task_id}; list them with GET /v1/tasks")
+            if task.ended:
+                raise WrongTaskState(f"task {task_id} is {task.state}; it takes no more devices")
+            enrolment = Enrolment(task_id, device_id, "active", samples, non_iid, now)
+            await tasks.put_enrolment(tx, enrolment)
+            enrolled = (await tasks.count_enrolled(tx, [task_id])).get(task_id, 0)
+        spec = task.specification
+        if task.state == "created" and spec.auto_start and enrolled >= spec.min_devices:
+            await self._begin(task)
+        return enrolment
+
+    async def withdraw(self, task_id: str, device_id: str) -> Enrolment:
+        """Withdraws a device: it takes part in no further round."""
+        require_device(device_id)
+        async with self._database.writing() as tx:
+            enrolment = await tasks.find_enrolment(tx, task_id, device_id)
+            if enrolment is None:
+                raise NotEnrolled(f"device {device_id} is not enrolled in {task_id}")
+            withdrawn = replace(enrolment, state="withdrawn")
+            await tasks.put_enrolment(tx, withdrawn)
+        return withdrawn
+
+    async def list_enrolments(self, task_id: str, *, limit: int, cursor: str) -> list[Enrolment]:
+        """Enrolments of a task by device id."""
+        require_role("publisher", "admin")
+        async with self._database.reading() as tx:
+            return await tasks.list_enrolments(tx, task_id, limit=limit, cursor=cursor)
+
+    # --- what happened -----------------------------------------------------------------------------------------------
+
+    async def list_rounds(self, task_id: str, *, limit: int, cursor: str) -> list[RoundView]:
+        """Rounds of a task in order."""
+        async with self._database.reading() as tx:
+            found = await rounds.list_rounds(tx, task_id, limit=limit, cursor=cursor)
+            counts = await rounds.count_participations(tx, task_id, [r.number for r in found])
+        return [RoundView(r, *counts.get(r.number, (0, 0))) for r in found]
+
+    async def get_round(self, task_id: str, number: int) -> tuple[RoundView, list[Participation]]:
+        """A round and everybody in it; a device sees only its own part."""
+        caller = current_caller()
+        async with self._database.reading() as tx:
+            round_ = await rounds.find_round(tx, task_id, number)
+            if round_ is None:
+                raise UnknownRound(f"task {task_id} has had no round {number}")
+            everybody = await rounds.list_participations(tx, task_id, number)
+        delivered = sum(p.state == "delivered" for p in everybody)
+        visible = [p for p in everybody if caller.role != "device" or p.device_id == caller.subject]
+        return RoundView(round_, len(everybody), delivered), visible
+
+    async def list_events(self, task_id: str, *, after: int, limit: int, wait_seconds: float) -> list[Event]:
+        """Events after a number; waits for the first."""
+        deadline = self._clock.now() + min(max(wait_seconds, 0.0), MAX_WAIT_SECONDS)
+        while True:
+            with self._bell.listen(f"events:{task_id}", f"task:{task_id}") as sleeper:
+                async with self._database.reading() as tx:
+                    found = await tasks.list_events(tx, task_id, after=after, limit=limit)
+                left = deadline - self._clock.now()
+                if found or left <= 0:
+                    return found
+                await sleeper.wait(min(left, 1.0))
+
+    async def list_models(self, task_id: str, *, limit: int, cursor: str) -> list[Model]:
+        """Model versions of a task."""
+        async with self._database.reading() as tx:
+            return await models.list_models(tx, task_id, limit=limit, cursor=cursor)
