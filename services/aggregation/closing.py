@@ -10,9 +10,9 @@ from functools import partial
 from services.aggregation.domain.records import Delivery, Event, Model, Partial, Participation, Round, Task
 from services.aggregation.live import Library, LiveRound, read_partial, write_partial
 from services.aggregation.store import models, rounds, sums, tasks
-from services.aggregation.store.rows import Tx
 from services.kit.clock import Clock
 from services.kit.database import Database
+from services.kit.rows import Tx
 
 REPLICA_SILENT_SECONDS = 6.0
 PARTIAL_WAIT_SECONDS = 10.0

@@ -15,10 +15,10 @@ from services.aggregation.domain.records import Enrolment, Event, Model, Partici
 from services.aggregation.domain.rounds import choose_participants
 from services.aggregation.domain.tasks import needed
 from services.aggregation.store import models, rounds, tasks
-from services.aggregation.store.rows import Tx
 from services.aggregation.upstreams import Upstreams
 from services.kit.clock import Clock
 from services.kit.database import Database
+from services.kit.rows import Tx
 
 
 @dataclass(frozen=True, slots=True)

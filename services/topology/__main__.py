@@ -1,4 +1,4 @@
-"""`python -m services.topology what-if SOLVER`."""
+"""`python -m services.topology` serves; `python -m services.topology what-if SOLVER` answers one question."""
 
 import sys
 
@@ -12,5 +12,20 @@ SOLVERS = {
     "identity": "services.topology.whatif.identity",
 }
 
+
+async def serve() -> None:
+    from services.kit import process
+    from services.kit.settings import ServiceSettings
+    from services.topology.app import App
+
+    settings = ServiceSettings()
+    await process.serve("topology", settings, App(settings, settings.port_of(settings.topology_address), SOLVERS))
+
+
 if __name__ == "__main__":
-    sys.exit(whatif.main(SOLVERS, sys.argv[2:]))
+    if sys.argv[1:2] == ["what-if"]:
+        sys.exit(whatif.main(SOLVERS, sys.argv[2:]))
+    # Imported here so that a what-if question does not wait for the server's libraries.
+    from services.kit import process
+
+    process.run(serve())

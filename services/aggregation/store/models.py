@@ -12,7 +12,7 @@ from services.aggregation.domain.records import (
     Letter,
     Model,
 )
-from services.aggregation.store.rows import Tx, upsert
+from services.kit.rows import Tx, upsert
 
 
 async def add_models(tx: Tx, models: Sequence[Model]) -> None:

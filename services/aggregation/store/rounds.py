@@ -14,7 +14,7 @@ from services.aggregation.domain.records import (
     Participation,
     Round,
 )
-from services.aggregation.store.rows import Tx, plain, upsert
+from services.kit.rows import Tx, plain, upsert
 
 
 async def add_round(tx: Tx, round_: Round, participations: Sequence[Participation]) -> None:

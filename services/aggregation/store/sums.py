@@ -10,7 +10,7 @@ from services.aggregation import tables as t
 from services.aggregation.domain.records import (
     Partial,
 )
-from services.aggregation.store.rows import Tx, upsert
+from services.kit.rows import Tx, upsert
 
 
 async def put_partial(tx: Tx, partial: Partial) -> None:

@@ -15,7 +15,7 @@ from services.aggregation.domain.records import (
     Task,
 )
 from services.aggregation.domain.tasks import TaskSpecification
-from services.aggregation.store.rows import Tx, upsert
+from services.kit.rows import Tx, upsert
 
 
 async def add_task(tx: Tx, task: Task) -> None:

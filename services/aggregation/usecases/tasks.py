@@ -23,12 +23,12 @@ from services.aggregation.errors import (
 )
 from services.aggregation.live import Library
 from services.aggregation.store import models, rounds, tasks
-from services.aggregation.store.rows import Tx
 from services.aggregation.upstreams import Upstreams
 from services.kit.caller import current_caller, require_device, require_role
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.ids import new_id
+from services.kit.rows import Tx
 
 MAX_WAIT_SECONDS = 30.0
 MAX_SAMPLES = 1_000_000_000

@@ -1,4 +1,4 @@
-"""What every part of the store shares."""
+"""Rows: what every store shares."""
 
 from __future__ import annotations
 

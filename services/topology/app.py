@@ -1,0 +1,50 @@
+"""The topology planner put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from coterie_api.topology.v1 import topology_pb2, topology_pb2_grpc
+from coterie_api.trust.v1 import trust_pb2_grpc
+from services.kit.clock import SystemClock
+from services.kit.database import Database
+from services.kit.server import Server
+from services.kit.settings import ServiceSettings
+from services.kit.upstream import open_channel
+from services.topology.planners.base import Planner, Sources
+from services.topology.planners.star import StarPlanner
+from services.topology.servicer import TopologyServicer
+from services.topology.usecases import TopologyUseCases
+
+
+class App:
+    """Everything the process holds, started and stopped together."""
+
+    def __init__(self, settings: ServiceSettings, address: str, solvers: Mapping[str, str]) -> None:
+        self.database = Database(settings.database_for("topology"), "topology")
+        self.channel = open_channel(settings, settings.trust_address)
+        sources = Sources(
+            trust_pb2_grpc.RegistryStub(self.channel),
+            trust_pb2_grpc.TrustStub(self.channel),
+            self.database,
+            SystemClock(),
+        )
+        planners: dict[str, Planner] = {"star": StarPlanner()}
+        usecases = TopologyUseCases(sources, planners, solvers)
+        self.server = Server(settings, address)
+        self.server.add(
+            topology_pb2_grpc.add_TopologyServicer_to_server,
+            TopologyServicer(usecases),  # type: ignore[abstract]  # policies are answered UNIMPLEMENTED
+            topology_pb2.DESCRIPTOR.services_by_name["Topology"].full_name,
+        )
+
+    async def start(self) -> None:
+        """Migrates and answers."""
+        await self.database.migrate("services.topology")
+        await self.server.start()
+
+    async def stop(self) -> None:
+        """Lets open calls end and closes everything."""
+        await self.server.stop()
+        await self.channel.close()
+        await self.database.close()

@@ -1,0 +1,68 @@
+"""What a planner is, and what it may ask for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from coterie_api.topology.v1 import topology_pb2 as pb
+from coterie_api.trust.v1 import trust_pb2_grpc
+from services.kit.clock import Clock
+from services.kit.database import Database
+from services.topology.errors import BadParameters
+
+
+class Parameters(BaseModel):
+    """Base of a planner's parameters: unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where planners find what they plan with."""
+
+    registry: trust_pb2_grpc.RegistryAsyncStub
+    trust: trust_pb2_grpc.TrustAsyncStub
+    database: Database
+    clock: Clock
+
+
+class Planner(Protocol):
+    """Plans one topology."""
+
+    def check(self, privacy: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        """The parameters with every default filled in; raises BadParameters."""
+        ...
+
+    async def gather(self, request: pb.MakePlanRequest, sources: Sources) -> Any:
+        """Everything the plan depends on, from the registry and the measured links."""
+        ...
+
+    def plan(self, request: pb.MakePlanRequest, gathered: Any, previous: pb.Plan | None) -> pb.Plan:
+        """The plan (task, version and time are filled in by the caller); runs in a worker thread.
+
+        A plan with the previous plan's very seats means that nothing changed enough.
+        """
+        ...
+
+
+P = TypeVar("P", bound=Parameters)
+
+
+def read_section(parameters: dict[str, Any], section: str, kind: type[P]) -> P:
+    """One axis's part of the task's parameters, checked."""
+    try:
+        return kind.model_validate(parameters.get(section, {}))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join([section, *(str(part) for part in first["loc"])])
+        raise BadParameters(f"parameter {where}: {first['msg']} (got {str(first['input'])[:60]})") from error
+
+
+def parameters_of(request: pb.MakePlanRequest) -> dict[str, Any]:
+    """The task's parameters, as the task was created with."""
+    return dict(json.loads(request.parameters_json or "{}"))

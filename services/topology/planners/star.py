@@ -1,0 +1,63 @@
+"""The star: everybody uploads its own update to the platform."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from coterie.privacy.gaussian import exact_multiplier
+from coterie_api.topology.v1 import topology_pb2 as pb
+from services.topology.planners.base import Parameters, Sources, parameters_of, read_section
+
+
+class UniformPrivacy(Parameters):
+    """The same noise for everybody: a multiplier, or the (ε, δ) of one round from which it follows exactly."""
+
+    noise_multiplier: float | None = Field(default=None, gt=0, le=1000)
+    epsilon: float | None = Field(default=None, gt=0, le=1000)
+    delta: float = Field(default=1e-6, gt=0, lt=1)
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.noise_multiplier is None) == (self.epsilon is None):
+            raise ValueError("give either noise_multiplier or epsilon (with delta) for privacy uniform")
+        return self
+
+    def multiplier(self) -> float:
+        """Standard deviation of the noise over the clip norm."""
+        if self.noise_multiplier is not None:
+            return self.noise_multiplier
+        assert self.epsilon is not None
+        return exact_multiplier(self.epsilon, self.delta)
+
+
+class StarPlanner:
+    """Plans stars."""
+
+    def check(self, privacy: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        if privacy != "uniform":
+            return parameters
+        uniform = read_section(parameters, "privacy", UniformPrivacy)
+        return {**parameters, "privacy": uniform.model_dump(exclude_none=True)}
+
+    async def gather(self, request: pb.MakePlanRequest, sources: Sources) -> None:
+        """A star depends on nothing but its participants."""
+
+    def plan(self, request: pb.MakePlanRequest, gathered: None, previous: pb.Plan | None) -> pb.Plan:
+        noise = 0.0
+        if request.privacy == "uniform":
+            noise = read_section(parameters_of(request), "privacy", UniformPrivacy).multiplier()
+        return pb.Plan(
+            seats=[
+                pb.Seat(
+                    device_id=participant.device_id,
+                    role="solo",
+                    group=-1,
+                    block=-1,
+                    noise_multiplier=noise,
+                    because="everybody uploads to the platform",
+                )
+                for participant in request.participants
+            ]
+        )

@@ -1,0 +1,46 @@
+"""Proto in → use case → proto out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coterie_api.topology.v1 import topology_pb2 as pb
+from coterie_api.topology.v1 import topology_pb2_grpc as rpc
+from services.topology.usecases import TopologyUseCases
+
+Context = Any
+
+
+class TopologyServicer(rpc.TopologyServicer):
+    """Plans of tasks."""
+
+    def __init__(self, usecases: TopologyUseCases) -> None:
+        self._usecases = usecases
+
+    async def MakePlan(self, request: pb.MakePlanRequest, context: Context) -> pb.Plan:
+        return await self._usecases.make_plan(request)
+
+    async def GetPlan(self, request: pb.GetPlanRequest, context: Context) -> pb.Plan:
+        return await self._usecases.get_plan(request.task_id, request.version)
+
+    async def CheckParameters(self, request: pb.CheckParametersRequest, context: Context) -> pb.CheckParametersReply:
+        checked = await self._usecases.check_parameters(request.topology, request.privacy, request.parameters_json)
+        return pb.CheckParametersReply(parameters_json=checked)
+
+    async def PutCell(self, request: pb.Cell, context: Context) -> pb.Cell:
+        return await self._usecases.put_cell(request)
+
+    async def ListCells(self, request: pb.ListCellsRequest, context: Context) -> pb.ListCellsReply:
+        return pb.ListCellsReply(cells=await self._usecases.list_cells())
+
+    async def RemoveCell(self, request: pb.RemoveCellRequest, context: Context) -> pb.RemoveCellReply:
+        await self._usecases.remove_cell(request.cell_id)
+        return pb.RemoveCellReply()
+
+    async def ReportLinks(self, request: pb.ReportLinksRequest, context: Context) -> pb.ReportLinksReply:
+        links = [(link.device_a, link.device_b, link.seconds) for link in request.links]
+        await self._usecases.report_links(request.task_id, links)
+        return pb.ReportLinksReply()
+
+    async def WhatIf(self, request: pb.WhatIfRequest, context: Context) -> pb.WhatIfReply:
+        return pb.WhatIfReply(output_json=await self._usecases.what_if(request.solver, request.input_json))

@@ -1,0 +1,56 @@
+"""Tables of the topology planner."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+metadata = sa.MetaData()
+
+plans = sa.Table(
+    "plans",
+    metadata,
+    sa.Column("task_id", sa.String(40), primary_key=True),
+    sa.Column("version", sa.Integer, primary_key=True),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("plan", sa.LargeBinary, nullable=False),
+)
+
+plan_keys = sa.Table(
+    "plan_keys",
+    metadata,
+    sa.Column("task_id", sa.String(40), primary_key=True),
+    sa.Column("key", sa.String(64), primary_key=True),
+    sa.Column("version", sa.Integer, nullable=False),
+)
+
+links = sa.Table(
+    "links",
+    metadata,
+    sa.Column("task_id", sa.String(40), primary_key=True),
+    sa.Column("device_a", sa.String(40), primary_key=True),
+    sa.Column("device_b", sa.String(40), primary_key=True),
+    sa.Column("seconds", sa.Double, nullable=False),
+    sa.Column("measured_at", sa.Double, nullable=False),
+)
+
+cells = sa.Table(
+    "cells",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("cell", sa.LargeBinary, nullable=False),
+)
+
+policies = sa.Table(
+    "policies",
+    metadata,
+    sa.Column("id", sa.String(40), primary_key=True),
+    sa.Column("learner", sa.String(16), nullable=False),
+    sa.Column("layout", sa.String(64), nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("progress", sa.Double, nullable=False),
+    sa.Column("reward", sa.Double, nullable=False),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("digest", sa.String(64), nullable=False),
+    sa.Column("request", sa.LargeBinary, nullable=False),
+)
