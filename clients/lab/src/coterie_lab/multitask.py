@@ -1,0 +1,312 @@
+"""Multi-task clusters over scheduled cells: `python -m coterie_lab.multitask [--full] [--out DIR]`. [DPVD]
+
+Compares value decomposition with independent learning, growing with fixed penalties, and all of them with the matching
+oracle; measures clustering accuracy against rounds; varies the number of devices. Writes the tables (`multitask.json`,
+`multitask-tables.md`) and plots; the readings in docs/results/multitask.md are written by hand from them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from services.topology.domain.cell_learning import LearningConfig, Policy, Progress, train
+from services.topology.domain.cell_learning_views import best_set
+from services.topology.domain.identity import choose_models, clustering_accuracy
+from services.topology.domain.radio import delays, draw_delays, random_layout
+from services.topology.domain.scheduling import NOBODY, Cells, Floats, Picks, Reward
+from services.topology.domain.scheduling_policies import at_random, greedy, matching
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+
+FIRST_SEED = 100
+"""Networks and tasks of the reported figures start here; settings were chosen on seeds below."""
+
+WEIGHTS = (0.0, 0.2, 0.5, 0.8)
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One policy on one network: mean reward, part of valid decisions, part of all data served, ms per decision."""
+
+    reward: float
+    valid: float
+    data: float
+    milliseconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much to compute. steps: of each training."""
+
+    seeds: int
+    steps: int
+    states: int
+    clustering_seeds: int
+
+
+QUICK = Effort(seeds=6, steps=200, states=60, clustering_seeds=10)
+FULL = Effort(seeds=6, steps=1500, states=200, clustering_seeds=30)
+
+
+def learners(steps: int) -> dict[str, tuple[LearningConfig, Reward]]:
+    """The compared learners. "plain ε" drops structured exploration, as the specification's penalty comparison does."""
+    plain, growing = LearningConfig.specified, Reward()
+    fixed = Reward(penalty="fixed", fixed_penalty=1.6e4)
+    return {
+        "specified VDN": (plain("vdn", steps=steps), growing),
+        "specified IQL": (plain("iql", steps=steps), growing),
+        "VDN, plain ε, growing penalty": (plain("vdn", steps=steps, structured=0.0), growing),
+        "VDN, plain ε, fixed penalty": (plain("vdn", steps=steps, structured=0.0), fixed),
+        "pointer VDN, no prior": (LearningConfig(prior="none", steps=steps), growing),
+        "pointer VDN, rivals": (LearningConfig(prior="rivals", steps=steps), growing),
+        "pointer VDN, plan": (LearningConfig(steps=steps), growing),
+        "pointer IQL, plan": (LearningConfig(mixing="iql", steps=steps), growing),
+    }
+
+
+def measure(cells: Cells, states: Floats, decide: Callable[[Floats], Picks]) -> Score:
+    """Mean over states of one policy's outcomes."""
+    start = time.perf_counter()
+    picks = [decide(delay) for delay in states]
+    spent = time.perf_counter() - start
+    outcomes = [cells.decide(delay, chosen) for delay, chosen in zip(states, picks, strict=True)]
+    data = [cells.shares[outcome.station != NOBODY].sum() / cells.layout.tasks for outcome in outcomes]
+    return Score(
+        float(np.mean([outcome.reward for outcome in outcomes])),
+        float(np.mean([outcome.valid for outcome in outcomes])),
+        float(np.mean(data)),
+        1e3 * spent / len(states),
+    )
+
+
+def chooser(policy: Policy, cells: Cells) -> Callable[[Floats], Picks]:
+    """A trained policy as a function of the state."""
+    return lambda delay: policy.picks(cells, delay)
+
+
+def mean_channel_plan(cells: Cells) -> Callable[[Floats], Picks]:
+    """No learning: every station keeps to the matching on the mean channel, dropping whom it cannot carry now."""
+    planned = matching(cells, delays(cells.layout))
+
+    def decide(delay: Floats) -> Picks:
+        rows = zip(planned, delay, cells.handled, cells.limits, strict=True)
+        return np.stack([best_set(np.where(p, cells.shares, 0.0), d, h, float(limit)) for p, d, h, limit in rows])
+
+    return decide
+
+
+def references(cells: Cells, states: Floats, seed: int) -> dict[str, Score]:
+    """The policies that need no training."""
+    rng = np.random.default_rng([seed, 3])
+    return {
+        "matching (sees all)": measure(cells, states, lambda delay: matching(cells, delay)),
+        "mean-channel plan (no learning)": measure(cells, states, mean_channel_plan(cells)),
+        "greedy (sees all)": measure(cells, states, lambda delay: greedy(cells, delay)),
+        "random (sees all)": measure(cells, states, lambda delay: at_random(cells, delay, rng)),
+    }
+
+
+def compare(effort: Effort) -> dict[str, Any]:
+    """Every reference and learner on `effort.seeds` networks: scores, and each learner's curve."""
+    scores: dict[str, list[dict[str, float]]] = {}
+    curves: dict[str, list[list[tuple[int, float, float]]]] = {}
+    for seed in range(FIRST_SEED, FIRST_SEED + effort.seeds):
+        layout = random_layout(np.random.default_rng(seed))
+        judge = Cells.of(layout)  # everyone is scored with the growing penalty
+        states = draw_delays(layout, np.random.default_rng([seed, 2]), effort.states)
+        for name, score in references(judge, states, seed).items():
+            scores.setdefault(name, []).append(asdict(score))
+        for name, (config, reward) in learners(effort.steps).items():
+            history: list[Progress] = []
+            policy = train(Cells.of(layout, reward), config, seed, on_progress=history.append)
+            score = measure(judge, states, chooser(policy, judge))
+            scores.setdefault(name, []).append(asdict(score))
+            curves.setdefault(name, []).append([(p.step, p.reward, p.valid) for p in history])
+        print(f"network {seed}: {scores['matching (sees all)'][-1]['reward']:.0f} oracle", flush=True)
+    return {"scores": scores, "curves": curves}
+
+
+def crowds(effort: Effort) -> dict[str, Any]:
+    """6, 12, 24 and 48 devices around 3 stations of 4 blocks: beyond 12 somebody must wait."""
+    answer: dict[str, Any] = {}
+    for users in (6, 12, 24, 48):
+        rows: dict[str, list[dict[str, float]]] = {}
+        for seed in range(FIRST_SEED, FIRST_SEED + effort.seeds):
+            layout = random_layout(np.random.default_rng(seed), users=users)
+            cells = Cells.of(layout)
+            states = draw_delays(layout, np.random.default_rng([seed, 2]), effort.states)
+            policy = train(cells, LearningConfig(steps=max(100, effort.steps // 5)), seed)
+            scores = references(cells, states, seed)
+            scores["pointer VDN, plan"] = measure(cells, states, chooser(policy, cells))
+            for name, score in scores.items():
+                rows.setdefault(name, []).append(asdict(score))
+        answer[str(users)] = rows
+    return answer
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The clustering experiment. length: norm of the true models; start: norm of the first guesses, relative to it."""
+
+    tasks: int = 4
+    users: int = 40
+    samples: int = 20
+    dimension: int = 20
+    noise: float = 0.5
+    rounds: int = 30
+    rate: float = 0.1
+    length: float = 1.0
+    start: float = 0.1
+
+
+def clustering(fleet: Fleet, weight: float, seed: int) -> NDArray[np.float64]:
+    """Accuracy after each round when devices choose by λ = `weight` and every model takes one mean gradient step."""
+    rng = np.random.default_rng(seed)
+    unit = fleet.length / np.sqrt(fleet.dimension)
+    true = unit * rng.normal(size=(fleet.tasks, fleet.dimension))
+    truth = np.arange(fleet.users) % fleet.tasks
+    x = rng.normal(size=(fleet.users, fleet.samples, fleet.dimension))
+    y = np.einsum("und,ud->un", x, true[truth]) + fleet.noise * rng.normal(size=x.shape[:2])
+    models = fleet.start * unit * rng.normal(size=true.shape)
+    move, accuracy = np.zeros_like(models), []
+    for _ in range(fleet.rounds):
+        error = np.einsum("und,kd->ukn", x, models) - y[:, None]
+        gradient = np.einsum("ukn,und->ukd", error, x) / fleet.samples
+        size = np.linalg.norm(gradient, axis=2) * np.linalg.norm(move, axis=1)
+        inner = -(gradient * move).sum(axis=2)
+        similarity = np.clip(np.divide(inner, size, out=np.zeros_like(inner), where=size > 0), -1.0, 1.0)
+        chosen = choose_models(0.5 * (error**2).mean(axis=2), similarity, weight)
+        accuracy.append(clustering_accuracy(chosen, truth))
+        step = [gradient[chosen == k, k].mean(axis=0) if (chosen == k).any() else 0.0 for k in range(fleet.tasks)]
+        move = -fleet.rate * np.stack(np.broadcast_arrays(*step, models[0])[:-1])
+        models = models + move
+    return np.array(accuracy)
+
+
+def identities(effort: Effort) -> dict[str, Any]:
+    """Accuracy curves per λ at the main setting; rounds 15 and 29 at twelve settings the specification leaves open."""
+    seeds = range(FIRST_SEED, FIRST_SEED + effort.clustering_seeds)
+    main = {str(w): [clustering(Fleet(), w, s).tolist() for s in seeds] for w in WEIGHTS}
+    others = []
+    for length in (1.0, float(np.sqrt(20))):
+        for rate in (0.05, 0.1, 0.3):
+            for start in (0.1, 1.0):
+                fleet = Fleet(rate=rate, length=length, start=start)
+                runs = {w: np.mean([clustering(fleet, w, s) for s in list(seeds)[:10]], axis=0) for w in WEIGHTS}
+                row = {str(w): (float(r[15]), float(r[29])) for w, r in runs.items()}
+                others.append({"length": length, "rate": rate, "start": start, "accuracy": row})
+    return {"main": main, "settings": others}
+
+
+def first_valid(curve: Sequence[tuple[int, float, float]]) -> float:
+    """The first step from which a learner's greedy decisions are 90 % valid; +inf if never."""
+    return next((float(step) for step, _, valid in curve if valid >= 0.9), float("inf"))
+
+
+def tables(result: dict[str, Any]) -> str:
+    """All figures as Markdown: mean ± standard deviation over seeds."""
+    lines = ["| policy | reward | spread | median | valid | data served | ms |", "|---|---|---|---|---|---|---|"]
+    for name, rows in result["compare"]["scores"].items():
+        reward = [row["reward"] for row in rows]
+        rest = [float(np.mean([row[key] for row in rows])) for key in ("valid", "data", "milliseconds")]
+        lines.append(
+            f"| {name} | {np.mean(reward):.0f} | ± {np.std(reward):.0f} ({min(reward):.0f} … {max(reward):.0f}) "
+            f"| {np.median(reward):.0f} | {rest[0]:.3f} | {rest[1]:.3f} | {rest[2]:.2f} |"
+        )
+    lines += ["", "| learner | first step with ≥ 90 % valid, per seed |", "|---|---|"]
+    for name, curves in result["compare"]["curves"].items():
+        lines.append(f"| {name} | {', '.join(f'{first_valid(c):.0f}' for c in curves)} |")
+    lines += ["", "| devices | policy | reward | data served | ms |", "|---|---|---|---|---|"]
+    for users, policies in result["crowds"].items():
+        for name, rows in policies.items():
+            reward = [row["reward"] for row in rows]
+            data, spent = (float(np.mean([row[key] for row in rows])) for key in ("data", "milliseconds"))
+            lines.append(
+                f"| {users} | {name} | {np.mean(reward):.0f} ± {np.std(reward):.0f} | {data:.3f} | {spent:.2f} |"
+            )
+    lines += ["", "| λ | round 15 | round 29 |", "|---|---|---|"]
+    for weight, runs in result["identities"]["main"].items():
+        table = np.array(runs)
+        cells = " | ".join(f"{table[:, t].mean():.3f} ± {table[:, t].std():.3f}" for t in (15, 29))
+        lines.append(f"| {weight} | {cells} |")
+    lines += ["", "| length | rate | start | " + " | ".join(f"λ {w}" for w in WEIGHTS) + " |", "|---" * 7 + "|"]
+    for row in result["identities"]["settings"]:
+        cells = " | ".join(f"{a:.3f}, {b:.3f}" for a, b in row["accuracy"].values())
+        lines.append(f"| {row['length']:.2f} | {row['rate']} | {row['start']} | {cells} |")
+    return "\n".join(lines) + "\n"
+
+
+def plot(result: dict[str, Any], folder: Path) -> None:
+    """Three pictures: learning curves, clustering accuracy, crowds."""
+    figure, axes = plt.subplots(figsize=(9, 5))
+    for name, curves in result["compare"]["curves"].items():
+        if "fixed" in name:
+            continue  # its training reward counts another penalty
+        table = np.array([[reward for _, reward, _ in curve] for curve in curves])
+        steps = [step for step, _, _ in curves[0]]
+        axes.plot(steps, np.median(table, axis=0), label=name)
+        axes.fill_between(steps, table.min(axis=0), table.max(axis=0), alpha=0.08)
+    oracle = [row["reward"] for row in result["compare"]["scores"]["matching (sees all)"]]
+    axes.axhline(np.median(oracle), color="black", linestyle="--", label="matching (sees all)")
+    axes.set(xlabel="training step", ylabel="reward of greedy decisions (median, range)", ylim=(-1500, 20))
+    axes.legend(fontsize=8, loc="lower right")
+    _save(figure, folder / "multitask-learning.png")
+    figure, axes = plt.subplots(figsize=(8, 4.5))
+    for weight, runs in result["identities"]["main"].items():
+        table = np.array(runs)
+        mean, error = table.mean(axis=0), table.std(axis=0) / np.sqrt(len(table))
+        axes.plot(mean, label=f"λ = {weight}")
+        axes.fill_between(range(len(mean)), mean - error, mean + error, alpha=0.15)
+    axes.plot(15, 0.96, "k*", markersize=11, label="[DPVD]: 96 % after 15")
+    axes.set(xlabel="round", ylabel="clustering accuracy (mean, standard error)", ylim=(0.3, 1.02))
+    axes.legend(loc="lower right")
+    _save(figure, folder / "multitask-identity.png")
+    figure, axes = plt.subplots(figsize=(8, 4.5))
+    counts = list(result["crowds"])
+    for name in result["crowds"][counts[0]]:
+        data = [float(np.mean([row["data"] for row in result["crowds"][c][name]])) for c in counts]
+        axes.plot([int(c) for c in counts], data, marker="o", label=name)
+    axes.set(xlabel="devices (3 stations × 4 blocks)", ylabel="part of all data served", ylim=(0, 1.03))
+    axes.legend()
+    _save(figure, folder / "multitask-crowds.png")
+
+
+def _save(figure: Any, path: Path) -> None:
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs everything and writes the tables and pictures."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--full", action="store_true", help="1500 training steps instead of 200; tens of minutes")
+    parser.add_argument("--steps", type=int, help="training steps instead of the mode's")
+    parser.add_argument("--out", type=Path, default=Path("docs/results"), help="folder of the results")
+    options = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    effort = FULL if options.full else QUICK
+    if options.steps:
+        effort = replace(effort, steps=options.steps)
+    options.out.mkdir(parents=True, exist_ok=True)
+    result = {"identities": identities(effort), "crowds": crowds(effort), "compare": compare(effort)}
+    (options.out / "multitask.json").write_text(json.dumps({"effort": asdict(effort), **result}))
+    (options.out / "multitask-tables.md").write_text(tables(result))
+    plot(result, options.out)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
