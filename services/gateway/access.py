@@ -27,7 +27,7 @@ ACCESS: dict[str, Roles] = {
     "create_owner": _ADMINS,
     "list_owners": _ADMINS,
     "get_owner": _DEVICES_AND_ADMINS,
-    "update_owner": _DEVICES_AND_ADMINS,
+    "update_owner": _ADMINS,
     "issue_token": _ADMINS,
     "list_devices": _ADMINS,
     "get_device": _DEVICES_AND_ADMINS,

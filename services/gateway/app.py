@@ -24,9 +24,10 @@ def build(settings: GatewaySettings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        app.state.parts = Parts.open(settings)
+        parts = Parts.open(settings)
+        app.state.parts = parts
         yield
-        await app.state.parts.platform.close()
+        await parts.platform.close()
 
     app = FastAPI(
         title=documents.TITLE,

@@ -15,6 +15,8 @@ from coterie_api.trust.v1 import trust_pb2
 if TYPE_CHECKING:  # exists in the type stub alone
     from coterie_api.trust.v1.trust_pb2_grpc import RegistryAsyncStub
 
+MOST_IDS = 10_000
+
 
 class Pulse:
     """Passes heartbeats on in batches."""
@@ -42,7 +44,9 @@ class Pulse:
                 batch, self._waiting = list(self._waiting), {}
                 done, self._next = self._next, None
                 try:
-                    await self._registry.Heartbeat(trust_pb2.HeartbeatRequest(device_ids=batch))
+                    for start in range(0, len(batch), MOST_IDS):
+                        request = trust_pb2.HeartbeatRequest(device_ids=batch[start : start + MOST_IDS])
+                        await self._registry.Heartbeat(request)
                 except Exception as error:
                     done.set_exception(error)
                     done.exception()  # retrieved: nobody may be left waiting

@@ -23,9 +23,9 @@ from services.gateway.schemas.social import (
     Friendship,
     HistoryPoint,
     Loss,
-    TrustedPeer,
     Relation,
     RelationCounts,
+    TrustedPeer,
     TrustExplanation,
     TrustGraph,
 )

@@ -39,15 +39,28 @@ async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
 
 
 @pytest.fixture
-async def served(platform: FakePlatform, tmp_path: Path) -> AsyncIterator[int]:
+def app_stopper() -> asyncio.Event:
+    """Set it, and the served gateway stops."""
+    return asyncio.Event()
+
+
+@pytest.fixture
+async def served(platform: FakePlatform, tmp_path: Path, app_stopper: asyncio.Event) -> AsyncIterator[int]:
     """Port of the gateway under uvicorn."""
     gateway = server(platform.settings(tmp_path, max_model_bytes=8 << 20))
     # Not `serve`, which would take the test process's signal handlers.
     task = asyncio.create_task(gateway._serve())
     while not gateway.started:  # noqa: ASYNC110 - uvicorn has a flag, not an event
         await asyncio.sleep(0.01)
+
+    async def stop() -> None:
+        await app_stopper.wait()
+        gateway.should_exit = True
+
+    stopping = asyncio.create_task(stop())
     yield int(gateway.servers[0].sockets[0].getsockname()[1])
-    gateway.should_exit = True
+    app_stopper.set()
+    await stopping
     await task
 
 

@@ -127,7 +127,7 @@ def _value(spot: Any) -> Any:
         entry = spot.message_type.GetOptions().map_entry
         return None if entry else sample(GetMessageClass(spot.message_type))
     if spot.type == FieldDescriptor.TYPE_STRING:
-        return '{"solved": true}' if spot.name.endswith("_json") else _TEXTS.get(spot.name, f"some_{spot.name}")
+        return '{"solved":true}' if spot.name.endswith("_json") else _TEXTS.get(spot.name, f"some_{spot.name}")
     if spot.type == FieldDescriptor.TYPE_BYTES:
         return bytes(range(32))
     if spot.type == FieldDescriptor.TYPE_BOOL:

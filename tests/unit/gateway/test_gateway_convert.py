@@ -1,0 +1,157 @@
+"""Protobuf ↔ JSON, and that every schema says exactly what its message does."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from coterie_api.aggregation.v1 import aggregation_pb2
+from coterie_api.pricing.v1 import pricing_pb2
+from coterie_api.topology.v1 import topology_pb2
+from coterie_api.trust.v1 import trust_pb2
+from services.gateway.convert import json_name, page, to_json, to_proto
+from services.gateway.schemas import identity, money, social, tasks, work
+from services.kit.errors import InvalidInput
+from tests.contract.gateway.fakes import sample
+
+ANSWERS: list[tuple[type[BaseModel], Any]] = [
+    (identity.Me, trust_pb2.Principal),
+    (identity.Owner, trust_pb2.Owner),
+    (identity.Token, trust_pb2.IssueTokenReply),
+    (identity.Device, trust_pb2.Device),
+    (identity.Location, trust_pb2.Location),
+    (identity.Capabilities, trust_pb2.Capabilities),
+    (identity.RegisteredDevice, trust_pb2.RegisterDeviceReply),
+    (identity.ApiKey, trust_pb2.CreateKeyReply),
+    (identity.AuditEntry, trust_pb2.AuditEntry),
+    (social.Recorded, trust_pb2.RecordInteractionsReply),
+    (social.Interaction, trust_pb2.Interaction),
+    (social.Relation, trust_pb2.Relation),
+    (social.RelationCounts, trust_pb2.DeriveRelationsReply),
+    (social.Hop, trust_pb2.Hop),
+    (social.TrustExplanation, trust_pb2.TrustExplanation),
+    (social.TrustedPeer, trust_pb2.Peer),
+    (social.HistoryPoint, trust_pb2.HistoryPoint),
+    (social.Loss, trust_pb2.Loss),
+    (social.Tie, trust_pb2.Tie),
+    (social.TrustGraph, trust_pb2.TrustGraph),
+    (social.TaskPrivacy, pricing_pb2.TaskPrivacy),
+    (social.PrivacyReport, pricing_pb2.PrivacyReport),
+    (tasks.NewTask, aggregation_pb2.TaskSpecification),
+    (tasks.TaskSpecification, aggregation_pb2.TaskSpecification),
+    (tasks.Task, aggregation_pb2.Task),
+    (tasks.Enrolment, aggregation_pb2.Enrolment),
+    (tasks.Round, aggregation_pb2.Round),
+    (tasks.Participation, aggregation_pb2.Participation),
+    (tasks.RoundDetail, aggregation_pb2.RoundDetail),
+    (tasks.Event, aggregation_pb2.Event),
+    (tasks.Model, aggregation_pb2.Model),
+    (tasks.RegisteredModel, aggregation_pb2.RegisterModelReply),
+    (tasks.Neighbour, topology_pb2.Neighbour),
+    (tasks.Seat, topology_pb2.Seat),
+    (tasks.Plan, topology_pb2.Plan),
+    (tasks.Cell, topology_pb2.Cell),
+    (tasks.Policy, topology_pb2.Policy),
+    (tasks.NewPolicy, topology_pb2.TrainPolicyRequest),
+    (tasks.Link, topology_pb2.Link),
+    (work.Peer, aggregation_pb2.Peer),
+    (work.WorkItem, aggregation_pb2.WorkItem),
+    (work.Work, aggregation_pb2.GetWorkReply),
+    (work.PrivacyCharge, aggregation_pb2.PrivacyCharge),
+    (work.MemberReport, aggregation_pb2.MemberReport),
+    (work.UpdateOutcome, aggregation_pb2.SubmitUpdateReply),
+    (work.Letter, aggregation_pb2.Letter),
+    (money.Offer, pricing_pb2.Offer),
+    (money.Quote, pricing_pb2.Quote),
+    (money.Account, pricing_pb2.Account),
+    (money.Posting, pricing_pb2.Posting),
+    (money.Payment, pricing_pb2.Payment),
+    (money.Earner, pricing_pb2.Earner),
+    (money.TaskCost, pricing_pb2.TaskCost),
+    (money.Summary, pricing_pb2.Summary),
+    (money.Verification, pricing_pb2.VerifyReply),
+]
+
+
+@pytest.mark.parametrize(("schema", "message"), ANSWERS, ids=lambda item: item.__name__)
+def test_a_schema_has_exactly_the_fields_of_its_message(schema: type[BaseModel], message: Any) -> None:
+    assert set(schema.model_fields) == {json_name(field) for field in message.DESCRIPTOR.fields}
+
+
+def test_zeros_are_shown_absent_messages_are_null_and_bytes_are_base64() -> None:
+    document = to_json(trust_pb2.Device(id="dev_1", signing_key=b"\x00\x01"))
+    assert document["signing_key"] == "AAE="
+    assert document["last_seen_at"] == 0.0
+    assert document["location"] is None
+    assert document["key_version"] == 0
+
+
+def test_a_json_text_field_travels_as_an_object_under_its_short_name() -> None:
+    plan = topology_pb2.Plan(details_json='{"stable": true}')
+    assert to_json(plan)["details"] == {"stable": True}
+    assert to_json(topology_pb2.Plan())["details"] == {}
+    back = to_proto(topology_pb2.Plan, {"details": {"stable": True}})
+    assert orjson.loads(back.details_json) == {"stable": True}
+
+
+@pytest.mark.parametrize(("value", "shown"), [(math.inf, "inf"), (-math.inf, "-inf"), (math.nan, "nan"), (0.5, 0.5)])
+def test_what_json_lacks_is_a_word(value: float, shown: object) -> None:
+    assert to_json(pricing_pb2.PrivacyReport(epsilon=value))["epsilon"] == shown
+
+
+def test_a_page_has_items_and_a_cursor() -> None:
+    reply = trust_pb2.ListOwnersReply(owners=[trust_pb2.Owner(id="own_1")], next_cursor="own_1")
+    assert page(reply, "owners")["next_cursor"] == "own_1"
+    assert page(reply, "owners")["items"][0]["id"] == "own_1"
+
+
+def test_a_map_becomes_an_object_and_back() -> None:
+    request = to_proto(aggregation_pb2.SubmitUpdateRequest, {"metrics": {"loss": 0.25}, "privacy": [{"steps": 2}]})
+    assert dict(request.metrics) == {"loss": 0.25}
+    assert request.privacy[0].steps == 2
+    assert to_json(request)["metrics"] == {"loss": 0.25}
+
+
+def test_an_empty_message_given_is_set_and_one_left_out_is_not() -> None:
+    given_empty = to_proto(trust_pb2.UpdateDeviceRequest, identity.DeviceChange(capabilities=identity.Capabilities()))
+    assert given_empty.HasField("capabilities")
+    assert not given_empty.HasField("location")
+
+
+@pytest.mark.parametrize("body", [{"limit": 2**40}, {"limit": "many"}, {"cursor": 3}, {"cursor": "\ud800"}], ids=str)
+def test_a_value_that_does_not_fit_is_refused_by_name(body: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        to_proto(trust_pb2.ListOwnersRequest, body)
+    assert caught.value.details == {"field": next(iter(body))}
+
+
+def test_bytes_that_are_not_base64_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="signing_key"):
+        to_proto(trust_pb2.RotateKeysRequest, {"signing_key": "not base64!"})
+
+
+@pytest.mark.parametrize("kind", [message for _, message in ANSWERS], ids=lambda item: item.__name__)
+def test_json_and_back_is_the_same_message(kind: Any) -> None:
+    message = sample(kind)
+    assert to_proto(kind, to_json(message)) == message
+
+
+@given(
+    st.builds(
+        trust_pb2.Interaction,
+        id=st.text(st.characters(codec="utf-8"), max_size=20),
+        positive=st.booleans(),
+        at=st.floats(allow_nan=False, allow_infinity=False),
+        duration_seconds=st.floats(allow_nan=False, allow_infinity=False),
+    )
+)
+def test_any_interaction_survives_json_text(interaction: trust_pb2.Interaction) -> None:
+    """orjson keeps every double: text → number → text is exact."""
+    text = orjson.dumps(to_json(interaction))
+    assert to_proto(trust_pb2.Interaction, orjson.loads(text)) == interaction
