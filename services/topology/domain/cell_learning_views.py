@@ -1,8 +1,8 @@
 """What one station knows when it decides: its own delays, its tasks, data sizes and the registered layout. [DPVD]
 
 A local view never holds another station's measured delays. With `rivals` it holds what registration makes common
-knowledge: everyone's positions and tasks, hence the *mean* channel to every station. With `plan` it also holds whether
-the assignment on that mean channel, which every station can compute alone, gives the device to this station.
+knowledge: everyone's positions and tasks, hence the *mean* channel to every station. With `plan` it also holds which
+station owns each device by a plan that every station can compute alone from that knowledge (`ownership`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
+from scipy.special import ndtr
 
 from services.topology.domain.radio import delays
 from services.topology.domain.scheduling import Cells, InvalidSchedule
-from services.topology.domain.scheduling_policies import matching
 
 Prior = Literal["none", "rivals", "plan"]
 
@@ -34,7 +34,7 @@ class TooManyActions(InvalidSchedule):
 class Views:
     """Turns states into the stations' inputs. fixed: the part that does not fade, (station, device, feature).
 
-    planned: (station, device), who would serve whom on the mean channel; all False unless the prior is "plan".
+    planned: (station, device), who owns whom by the common plan; all False unless the prior is "plan".
     """
 
     cells: Cells
@@ -56,7 +56,7 @@ class Views:
             columns += [_rivals(cells), np.broadcast_to(cells.shares[:, None], (stations, users, 1))]
         planned = np.zeros((stations, users), dtype=bool)
         if prior == "plan":
-            planned = matching(cells, delays(cells.layout))
+            planned = ownership(cells)
             columns.append(planned[:, :, None])
         return cls(cells, np.concatenate(columns, axis=2).astype(np.float32), planned)
 
@@ -76,6 +76,42 @@ class Views:
         """The full views, (state, station, device, feature), from what `best` gave."""
         fixed = np.broadcast_to(self.fixed, (len(best), *self.fixed.shape))
         return np.concatenate([best[..., None], fixed], axis=3)
+
+
+def ownership(cells: Cells) -> NDArray[np.bool_]:
+    """(station, device): the one station that may claim each device, from registered knowledge alone.
+
+    Devices go to station × block slots so that the expected data served, X_i/X_task · P(delay ≤ Γ), is largest; who
+    finds no slot belongs, as a spare, to the station most likely to reach it. With one owner each, nobody is picked
+    twice.
+    """
+    chance = _reach(cells)
+    stations, users, blocks = chance.shape
+    owner = np.zeros((stations, users), dtype=bool)
+    slots = (chance * cells.shares[:, None]).transpose(1, 0, 2).reshape(users, -1)
+    rows, columns = linear_sum_assignment(slots, maximize=True)
+    kept = slots[rows, columns] > 0
+    owner[columns[kept] // max(blocks, 1), rows[kept]] = True
+    best = chance.max(axis=2, initial=0.0)
+    spare = np.flatnonzero(~owner.any(axis=0) & (best > 0).any(axis=0))
+    owner[best[:, spare].argmax(axis=0), spare] = True
+    return owner
+
+
+def _reach(cells: Cells) -> NDArray[np.float64]:
+    """P(delay ≤ Γ) of each (station, device, block) under the registered log-normal fading; 0 where not handled."""
+    layout = cells.layout
+    chance = np.zeros((*cells.handled.shape, layout.blocks))
+    for b, station in enumerate(layout.stations):
+        width = station.bandwidth_hertz
+        need = np.exp2(layout.payload_bits / (width * station.delay_limit_seconds)) - 1.0  # the least SINR
+        noise = np.array(station.interference_watts) + width * layout.noise_density
+        least_gain = need * noise / station.power_watts
+        margin = -10.0 * np.log10(least_gain * layout.distances()[b][:, None] ** 2)  # decibels to spare
+        certain = (margin >= 0).astype(float)
+        fading = layout.fading_decibels
+        chance[b, :, : station.blocks] = ndtr(margin / fading) if fading > 0 else certain
+    return chance * cells.handled[:, :, None]
 
 
 def _rivals(cells: Cells) -> NDArray[np.float64]:

@@ -21,7 +21,7 @@ from services.topology.domain.cell_learning import (
     train,
 )
 from services.topology.domain.cell_learning_heads import PointerHead, SetHead
-from services.topology.domain.cell_learning_views import TooManyActions, Views, all_sets, best_set
+from services.topology.domain.cell_learning_views import TooManyActions, Views, all_sets, best_set, ownership
 from services.topology.domain.radio import Layout, Station, User, draw_delays, random_layout
 from services.topology.domain.scheduling import Cells, InvalidSchedule
 
@@ -101,6 +101,27 @@ def test_an_untrained_pointer_follows_the_common_plan_and_never_overloads_a_stat
     assert (picks <= views.planned).all()
     assert picks.any()
     assert all(CELLS.decide(d, a).valid for d, a in zip(delay, picks, strict=True))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_common_plan_gives_each_reachable_device_one_owner_that_handles_it(seed: int) -> None:
+    cells = Cells.of(random_layout(np.random.default_rng(seed), users=20))
+    owner = ownership(cells)
+    assert (owner.sum(axis=0) <= 1).all()
+    assert (owner <= cells.handled).all()
+    # Whoever a station reaches in any of many draws has an owner.
+    delay = draw_delays(cells.layout, np.random.default_rng(seed), 50)
+    reached = np.asarray(((delay <= 0.4) & cells.handled[:, :, None]).any(axis=(0, 1, 3)))
+    assert owner.sum(axis=0)[reached].min() == 1
+
+
+def test_the_common_plan_prefers_a_sure_slot_to_a_fragile_one() -> None:
+    """The small device fits both stations, the large one only the second's: the plan must not waste that slot."""
+    near, far = Station(0, 0, frozenset({0}), (4e-9,)), Station(600, 0, frozenset({0}), (4e-9,))
+    cells = Cells.of(Layout((near, far), (User(300, 0, 0, 20), User(700, 0, 0, 90)), 1))
+    assert ownership(cells).tolist() == [[True, False], [False, True]]
+    still = Cells.of(dataclasses.replace(cells.layout, fading_decibels=0.0))
+    assert ownership(still).tolist() == [[True, False], [False, True]]
 
 
 @pytest.mark.parametrize(

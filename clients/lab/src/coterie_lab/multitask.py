@@ -21,9 +21,9 @@ import torch
 from numpy.typing import NDArray
 
 from services.topology.domain.cell_learning import LearningConfig, Policy, Progress, train
-from services.topology.domain.cell_learning_views import best_set
+from services.topology.domain.cell_learning_views import best_set, ownership
 from services.topology.domain.identity import choose_models, clustering_accuracy
-from services.topology.domain.radio import delays, draw_delays, random_layout
+from services.topology.domain.radio import draw_delays, random_layout
 from services.topology.domain.scheduling import NOBODY, Cells, Floats, Picks, Reward
 from services.topology.domain.scheduling_policies import at_random, greedy, matching
 
@@ -96,9 +96,9 @@ def chooser(policy: Policy, cells: Cells) -> Callable[[Floats], Picks]:
     return lambda delay: policy.picks(cells, delay)
 
 
-def mean_channel_plan(cells: Cells) -> Callable[[Floats], Picks]:
-    """No learning: every station keeps to the matching on the mean channel, dropping whom it cannot carry now."""
-    planned = matching(cells, delays(cells.layout))
+def common_plan(cells: Cells) -> Callable[[Floats], Picks]:
+    """No learning: every station serves the most data among the devices it owns, on its own measured delays."""
+    planned = ownership(cells)
 
     def decide(delay: Floats) -> Picks:
         rows = zip(planned, delay, cells.handled, cells.limits, strict=True)
@@ -112,7 +112,7 @@ def references(cells: Cells, states: Floats, seed: int) -> dict[str, Score]:
     rng = np.random.default_rng([seed, 3])
     return {
         "matching (sees all)": measure(cells, states, lambda delay: matching(cells, delay)),
-        "mean-channel plan (no learning)": measure(cells, states, mean_channel_plan(cells)),
+        "common plan (no learning)": measure(cells, states, common_plan(cells)),
         "greedy (sees all)": measure(cells, states, lambda delay: greedy(cells, delay)),
         "random (sees all)": measure(cells, states, lambda delay: at_random(cells, delay, rng)),
     }
@@ -301,7 +301,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.steps:
         effort = replace(effort, steps=options.steps)
     options.out.mkdir(parents=True, exist_ok=True)
-    result = {"identities": identities(effort), "crowds": crowds(effort), "compare": compare(effort)}
+    result = {"identities": identities(effort), "compare": compare(effort), "crowds": crowds(effort)}
     (options.out / "multitask.json").write_text(json.dumps({"effort": asdict(effort), **result}))
     (options.out / "multitask-tables.md").write_text(tables(result))
     plot(result, options.out)
