@@ -1,0 +1,210 @@
+"""BeTTa's figures: the worked example, pseudo training times, and physical time to accuracy against two baselines.
+
+    python -m coterie_lab.mesh [--full] [--data DIR] [--out DIR]
+
+[BETTA] Efficient Online Decentralized Learning Framework for Social Internet of Things, §IV. Links are not physically
+slow here: seconds come from a simulated clock, the round time of the transfer model. Everything is seeded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.mesh import MeshState, noise_scale, outgoing, softmax_gradient, step, step_size
+from coterie_lab.mesh_data import Images, load_images
+from services.topology.domain.betta import MeshPlan, batch_sizes, evaluate_links
+from services.topology.domain.betta_fast import plan_mesh
+from services.topology.domain.mesh_baselines import social_links
+from services.topology.domain.mesh_network import MeshNetwork, MeshRules, Transfers
+from services.topology.domain.mixing import Bools
+
+TARGETS = (0.65, 0.70, 0.75, 0.80)
+GRAPHS = ("small world", "random", "hubs", "owner cliques")
+BOARDS_SECONDS = (77.0, 32.0, 14.0)  # Raspberry Pi 2, 3, 4
+BOARD_SHARES = (0.25, 0.5, 0.25)
+WIFI_SECONDS, LORA_SECONDS, WIFI_METRES, SIDE_METRES = 0.004654, 8.96, 100.0, 300.0
+CLIP = 20.0
+MOST_ROUNDS = 50
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contender:
+    """One way to train: links and weights, who adds noise, batch sizes, and the seconds of one round."""
+
+    name: str
+    mixing: NDArray[np.float64]
+    noisy: frozenset[int]
+    batches: NDArray[np.int64]
+    round_seconds: float
+
+
+def social_graph(kind: str, count: int, rng: np.random.Generator) -> list[tuple[int, int]]:
+    """A connected social graph of one of the four kinds; mean degree about 4."""
+    seed = int(rng.integers(2**31))
+    if kind == "small world":
+        graph = nx.connected_watts_strogatz_graph(count, 4, 0.2, seed=seed)
+    elif kind == "hubs":
+        graph = nx.barabasi_albert_graph(count, 2, seed=seed)
+    elif kind == "owner cliques":
+        cliques = [(i, j) for i in range(count) for j in range(i + 1, count) if i // 4 == j // 4]
+        return cliques + [(first - 1, first) for first in range(4, count, 4)]
+    else:
+        graph = nx.gnp_random_graph(count, 4.0 / count, seed=seed)
+        parts = [sorted(part) for part in nx.connected_components(graph)]
+        graph.add_edges_from((parts[0][0], part[0]) for part in parts[1:])
+    return [(int(i), int(j)) for i, j in graph.edges]
+
+
+def radio_network(kind: str, count: int, seed: int) -> MeshNetwork:
+    """Devices dropped on a square: Wi-Fi within 100 m, LoRa beyond; boards drawn 1/4, 1/2, 1/4."""
+    rng = np.random.default_rng([seed, count, GRAPHS.index(kind)])
+    place = rng.random((count, 2)) * SIDE_METRES
+    metres = np.hypot(*(place[:, None] - place[None]).transpose(2, 0, 1))
+    seconds = np.where(metres < WIFI_METRES, WIFI_SECONDS, LORA_SECONDS)
+    boards = rng.choice(BOARDS_SECONDS, count, p=BOARD_SHARES)
+    return MeshNetwork.build(count, social_graph(kind, count, rng), seconds, boards)
+
+
+def contenders(network: MeshNetwork, transfers: Transfers, *, epsilon: float = 1.0) -> list[Contender]:
+    """BeTTa with and without the degree cap, and the baselines on the social graph.
+
+    DABMD-like: every device computes for as long as the slowest board needs, no noise. PDOO-like: basic batches,
+    everybody noised. `social + MEP` gives the social graph BeTTa's batches, to tell the two effects apart.
+    """
+    rules = MeshRules(epsilon=epsilon, transfers=transfers)
+    cap = int(np.ceil(np.log2(network.devices))) + 1
+    social = evaluate_links(network, rules, social_links(network))
+    adjacency = social.figures.mixing > 0
+    np.fill_diagonal(adjacency, False)
+    basic = np.full(network.devices, rules.basic_batch)
+    even = np.floor(rules.basic_batch * network.batch_seconds.max() / network.batch_seconds + 1e-9).astype(np.int64)
+    everybody = frozenset(range(network.devices))
+    nobody: frozenset[int] = frozenset()
+    capped = MeshRules(epsilon=epsilon, transfers=transfers, max_degree=cap)
+
+    def on_social(name: str, noisy: frozenset[int], batches: NDArray[np.int64]) -> Contender:
+        seconds = round_seconds(network, adjacency, batches, rules)
+        return Contender(name, social.figures.mixing, noisy, batches, seconds)
+
+    return [
+        planned("BeTTa", plan_mesh(network, rules)),
+        planned("BeTTa capped", plan_mesh(network, capped)),
+        on_social("DABMD-like", nobody, even),
+        on_social("social + MEP", nobody, batch_sizes(network, rules, adjacency)),
+        on_social("PDOO-like", everybody, basic),
+    ]
+
+
+def planned(name: str, plan: MeshPlan) -> Contender:
+    """A plan as a contender; MEP's batches fit into its round time."""
+    return Contender(
+        name, plan.figures.mixing, frozenset(plan.dp_devices), plan.batch_sizes, plan.figures.local_iterate
+    )
+
+
+def round_seconds(network: MeshNetwork, adjacency: Bools, batches: NDArray[np.int64], rules: MeshRules) -> float:
+    """The simulated clock: a round's seconds with the batches given."""
+    compute = network.batch_seconds * batches / rules.basic_batch
+    if rules.transfers == "shared":
+        return float((compute + np.where(adjacency, network.link_seconds, 0.0).sum(axis=1)).max())
+    return float((network.link_seconds + np.maximum.outer(compute, compute))[adjacency].max())
+
+
+def rounds_to_targets(contender: Contender, images: Images, seed: int, *, epsilon: float = 1.0) -> dict[float, int]:
+    """Rounds until the devices' mean test accuracy first reaches each target; targets never reached are left out.
+
+    ODLF-PDP (spec §6) with the provable clipped noise: softmax regression, η_t = 0.01·0.99^t, 300 samples at first and
+    10 to 30 more each round.
+    """
+    rng = np.random.default_rng([seed, 7])
+    count = len(contender.batches)
+    shares = np.array_split(rng.permutation(len(images.train_labels)), count)
+    held = np.full(count, 300)
+    weights = [
+        {int(j): float(contender.mixing[i, j]) for j in np.flatnonzero(contender.mixing[i]) if j != i}
+        for i in range(count)
+    ]
+    states = [MeshState.start(np.zeros(images.classes * images.train.shape[1])) for _ in range(count)]
+    reached: dict[float, int] = {}
+    for number in range(MOST_ROUNDS):
+        eta = step_size(number)
+        sent = []
+        for i, state in enumerate(states):
+            scale = noise_scale(state, eta, epsilon, clip=CLIP) if i in contender.noisy else 0.0
+            sent.append(outgoing(state, scale, rng))
+        for i in range(count):
+            size = min(int(contender.batches[i]), held[i], len(shares[i]))
+            chosen = rng.choice(shares[i][: held[i]], size, replace=False)
+            clip = CLIP if i in contender.noisy else None
+            gradient = softmax_gradient(
+                states[i].parameters, images.train[chosen], images.train_labels[chosen], images.classes, clip=clip
+            )
+            received = {j: sent[j] for j in weights[i]}
+            states[i] = step(states[i], sent[i], received, weights[i], gradient, size, eta)
+        held += rng.integers(10, 31, count)
+        accuracy = mean_accuracy(states, images)
+        for target in TARGETS:
+            if accuracy >= target:
+                reached.setdefault(target, number + 1)
+        if len(reached) == len(TARGETS):
+            break
+    return reached
+
+
+def mean_accuracy(states: list[MeshState], images: Images) -> float:
+    """Mean over devices of each one's own model on the test images."""
+    stack = np.concatenate([state.parameters.reshape(images.classes, -1) for state in states])
+    scores = (images.test @ stack.T).reshape(len(images.test), len(states), images.classes)
+    return float((scores.argmax(axis=2) == images.test_labels[:, None]).mean())
+
+
+Results = dict[tuple[str, int, Transfers, str], list[dict[float, float]]]
+"""(graph, devices, clock, contender) → per seed, seconds by target."""
+
+
+def time_to_accuracy(images: Images, seeds: int, graphs: tuple[str, ...], report: Callable[[str], None]) -> Results:
+    """All contenders on the same networks, seeds and data."""
+    results: Results = {}
+    clocks: tuple[Transfers, ...] = ("parallel", "shared")
+    for kind in graphs:
+        for count in (16, 32):
+            for seed in range(seeds):
+                network = radio_network(kind, count, seed)
+                known: dict[object, dict[float, int]] = {}
+                for clock in clocks:
+                    for contender in contenders(network, clock):
+                        key = (contender.mixing.tobytes(), contender.batches.tobytes(), contender.noisy)
+                        if key not in known:
+                            known[key] = rounds_to_targets(contender, images, seed)
+                        rounds = known[key]
+                        seconds = {target: number * contender.round_seconds for target, number in rounds.items()}
+                        results.setdefault((kind, count, clock, contender.name), []).append(seconds)
+                report(f"{kind}, {count} devices, seed {seed}: done")
+    return results
+
+
+def main() -> None:
+    """Runs everything and writes mesh.md and mesh.png."""
+    from coterie_lab.mesh_report import write_report
+
+    parser = argparse.ArgumentParser(prog="python -m coterie_lab.mesh", description=__doc__.splitlines()[0])
+    parser.add_argument("--full", action="store_true", help="ten seeds and all four kinds of social graph")
+    parser.add_argument("--data", type=Path, default=os.environ.get("COTERIE_DATA"), help="folder of MNIST's IDX files")
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    arguments = parser.parse_args()
+    images = load_images(None if arguments.data is None else Path(arguments.data))
+    seeds, graphs = (10, GRAPHS) if arguments.full else (2, ("hubs", "owner cliques"))
+    results = time_to_accuracy(images, seeds, graphs, print)
+    write_report(arguments.out, images.name, seeds, results, instances=12 if arguments.full else 4)
+
+
+if __name__ == "__main__":
+    main()
