@@ -92,7 +92,7 @@ def unbounded_noise(samples: ArrayLike, weights: NoiseWeights) -> NoisePlan:
     the minimum of A y + B/y at y = √(B/A), whose value is 2 d M √((γ/L) Σ 1/X_i²).
     """
     count = _samples(samples)
-    inverse_squares = float(np.sum(1.0 / count**2))
+    inverse_squares = float(np.sum((1.0 / count) ** 2))
     variance = 2.0 * weights.clip / weights.dimension
     variance *= np.sqrt(weights.privacy_weight * weights.smoothness * inverse_squares)
     noise = np.full(count.shape, np.sqrt(variance))
