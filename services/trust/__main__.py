@@ -3,8 +3,7 @@
 import sys
 
 from services.kit import whatif
-
-SOLVERS = {"scores": "services.trust.whatif.scores"}
+from services.trust.solvers import SOLVERS
 
 
 def main(argv: list[str]) -> int:

@@ -11,13 +11,24 @@ from services.kit.clock import Clock, SystemClock
 from services.kit.database import Database
 from services.kit.logs import get_logger
 from services.kit.server import Server, run_until_signal
+from services.trust.domain.relations import DEFAULT_RULES
 from services.trust.servicer.registry import RegistryServicer
+from services.trust.servicer.social import TrustServicer
 from services.trust.settings import TrustSettings
 from services.trust.usecases.auditing import Auditing
+from services.trust.usecases.chronicles import Chronicles
 from services.trust.usecases.devices import Devices
+from services.trust.usecases.directory import Directory
+from services.trust.usecases.graphs import Graphs
 from services.trust.usecases.heartbeats import Heartbeats
+from services.trust.usecases.imports import Imports
 from services.trust.usecases.keys import Keys
+from services.trust.usecases.memory import SocialMemory
 from services.trust.usecases.owners import Owners
+from services.trust.usecases.recording import Recording
+from services.trust.usecases.relations import SocialRelations
+from services.trust.usecases.scores import Scores
+from services.trust.usecases.sight import Sight
 
 _SERVICES = trust_pb2.DESCRIPTOR.services_by_name
 _log = get_logger()
@@ -43,6 +54,11 @@ class App:
             ),
             _SERVICES["Registry"].full_name,
         )
+        self._server.add(
+            trust_pb2_grpc.add_TrustServicer_to_server,
+            _social(settings, self._database, clock),
+            _SERVICES["Trust"].full_name,
+        )
         self._beating: asyncio.Task[None] | None = None
 
     @property
@@ -66,6 +82,20 @@ class App:
                 await self._beating
         await self._heartbeats.flush()
         await self._database.close()
+
+
+def _social(settings: TrustSettings, database: Database, clock: Clock) -> TrustServicer:
+    directory, memory = Directory(), SocialMemory(clock, settings.trust_parameters)
+    sight = Sight(database, clock, directory)
+    recording = Recording(database, clock, directory, memory)
+    return TrustServicer(
+        recording,
+        Scores(database, directory, memory, sight),
+        Chronicles(database, clock, directory, memory, sight),
+        Graphs(database, directory, memory, sight),
+        SocialRelations(database, clock, directory, sight, DEFAULT_RULES),
+        Imports(database, clock, recording),
+    )
 
 
 async def serve(settings: TrustSettings) -> None:

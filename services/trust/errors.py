@@ -8,6 +8,7 @@ from services.kit.errors import (
     Exhausted,
     InvalidInput,
     NotFound,
+    PermissionDenied,
     TooLarge,
     Unauthenticated,
 )
@@ -75,3 +76,27 @@ class InvalidAdminKeyFile(InvalidInput):
 
 class TooMany(TooLarge):
     """More things in one request than are taken."""
+
+
+class InvalidInteractions(InvalidInput):
+    """Some interactions of a batch are bad; nothing was recorded."""
+
+
+class ForeignInteractions(PermissionDenied):
+    """A device reported what it was not part of, or in another's name; nothing was recorded."""
+
+
+class SelfTrust(InvalidInput):
+    """Trust between a device and itself is not a question."""
+
+
+class HiddenTie(PermissionDenied):
+    """The tie is neither the caller's own nor shared by its owners."""
+
+
+class UnknownImport(NotFound):
+    """No import has that name."""
+
+
+class BadImport(InvalidInput):
+    """A row of an import cannot be taken; the rows before it are stored."""

@@ -119,3 +119,76 @@ class Page:
 
     limit: int
     cursor: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedInteraction:
+    """An interaction as stored; devices by number, low first; reporter 0 is the platform."""
+
+    number: int
+    reporter: int
+    id: str
+    low: int
+    high: int
+    positive: bool
+    duration_seconds: float
+    at: float
+    kind: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class SocialRelation:
+    """A relation of two devices, by number, and why it holds."""
+
+    kind: str
+    a: int
+    b: int
+    strength: float
+    because: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Friendship:
+    """Two owners, by number, low first, and how close they are, in [0, 1]."""
+
+    low: int
+    high: int
+    strength: float
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class ImportState:
+    """How far an import got."""
+
+    name: str
+    owner_name: str
+    synthetic: bool
+    last_line: int = 0
+    devices: int = 0
+    interactions: int = 0
+    relations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """A device to create if its name is not known; `owner_name` empty means the import's."""
+
+    line: int
+    profile: Profile
+    owner_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RelationRow:
+    """A relation of two devices, by name."""
+
+    line: int
+    kind: str
+    a: str
+    b: str
+    strength: float
+    because: str
+    since: float

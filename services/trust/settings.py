@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from pydantic import Field
 
 from services.kit.settings import ServiceSettings
+from services.trust.domain.parameters import DAY_SECONDS, TrustParameters
 
 
 class TrustSettings(ServiceSettings):
@@ -16,6 +18,28 @@ class TrustSettings(ServiceSettings):
         default=None, description="File with an admin key to adopt (ck_….…); empty = make data_dir/admin.key."
     )
     heartbeat_flush_seconds: float = Field(default=2.0, gt=0, description="How often heartbeats reach the database.")
+
+    trust_halving_days: float = Field(
+        default=30.0, ge=0, description="Days in which evidence halves; 0 = never. Fixed once interactions exist."
+    )
+    trust_penalty: float = Field(default=2.0, gt=0, description="How many good interactions a bad one outweighs.")
+    trust_full_seconds: float = Field(
+        default=60.0,
+        gt=0,
+        description="Duration from which an interaction counts fully. Fixed once interactions exist.",
+    )
+    trust_direct_weight: float = Field(default=0.8, ge=0, le=1, description="Share of direct trust in combined trust.")
+
+    @property
+    def trust_parameters(self) -> TrustParameters:
+        """The numbers trust depends on."""
+        halving = self.trust_halving_days * DAY_SECONDS
+        return TrustParameters(
+            decay_rate=math.log(2.0) / halving if halving else 0.0,
+            penalty=self.trust_penalty,
+            full_duration_seconds=self.trust_full_seconds,
+            direct_weight=self.trust_direct_weight,
+        )
 
     @property
     def admin_key_path(self) -> Path:

@@ -58,6 +58,58 @@ async def by_ids(connection: AsyncConnection, device_ids: Sequence[str]) -> dict
     return found
 
 
+async def by_numbers(connection: AsyncConnection, numbers: Sequence[int]) -> list[Device]:
+    """The devices with these numbers, in order of number."""
+    found: list[Device] = []
+    for start in range(0, len(numbers), _CHUNK):
+        query = _QUERY.where(devices.c.number.in_(numbers[start : start + _CHUNK]))
+        found.extend(_device(row) for row in await connection.execute(query))
+    return sorted(found, key=lambda device: device.number)
+
+
+async def named(connection: AsyncConnection, names: Sequence[str]) -> list[tuple[int, str, int]]:
+    """Number, name and owner's number of every device with one of these names."""
+    found: list[tuple[int, str, int]] = []
+    for start in range(0, len(names), _CHUNK):
+        query = sa.select(devices.c.number, devices.c.name, devices.c.owner_number)
+        rows = await connection.execute(query.where(devices.c.name.in_(names[start : start + _CHUNK])))
+        found.extend((row.number, row.name, row.owner_number) for row in rows)
+    return found
+
+
+async def numbers_of(connection: AsyncConnection, owner_number: int) -> list[int]:
+    """Numbers of an owner's devices."""
+    query = sa.select(devices.c.number).where(devices.c.owner_number == owner_number)
+    return list((await connection.execute(query)).scalars())
+
+
+async def all_numbers(connection: AsyncConnection, most: int) -> list[int]:
+    """Numbers of the first `most` devices."""
+    query = sa.select(devices.c.number).order_by(devices.c.number).limit(most)
+    return list((await connection.execute(query)).scalars())
+
+
+async def entries_by_id(connection: AsyncConnection, device_ids: Sequence[str]) -> list[tuple[int, str, int]]:
+    """Number, id and owner's number of the devices that exist."""
+    return await _entries(connection, devices.c.id, device_ids)
+
+
+async def entries_by_number(connection: AsyncConnection, numbers: Sequence[int]) -> list[tuple[int, str, int]]:
+    """The same, found by number."""
+    return await _entries(connection, devices.c.number, numbers)
+
+
+async def _entries(
+    connection: AsyncConnection, column: sa.Column[Any], wanted: Sequence[Any]
+) -> list[tuple[int, str, int]]:
+    found: list[tuple[int, str, int]] = []
+    for start in range(0, len(wanted), _CHUNK):
+        query = sa.select(devices.c.number, devices.c.id, devices.c.owner_number)
+        rows = await connection.execute(query.where(column.in_(wanted[start : start + _CHUNK])))
+        found.extend((row.number, row.id, row.owner_number) for row in rows)
+    return found
+
+
 async def page(connection: AsyncConnection, wanted: Page, owner_id: str, state: str) -> list[Device]:
     """Devices in order of id, of one owner and in one state unless these are empty."""
     query = _QUERY.where(devices.c.id > wanted.cursor).order_by(devices.c.id).limit(wanted.limit)

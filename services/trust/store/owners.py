@@ -40,6 +40,12 @@ async def set_sharing(connection: AsyncConnection, owner_id: str, sharing: str) 
     await connection.execute(sa.update(owners).where(owners.c.id == owner_id).values(sharing=sharing))
 
 
+async def sharing(connection: AsyncConnection) -> list[tuple[int, str]]:
+    """Owners that share more than their own, by number."""
+    rows = await connection.execute(sa.select(owners.c.number, owners.c.sharing).where(owners.c.sharing != "own"))
+    return [(row.number, row.sharing) for row in rows]
+
+
 async def _one(connection: AsyncConnection, condition: sa.ColumnElement[bool]) -> Owner | None:
     row = (await connection.execute(sa.select(*_COLUMNS).where(condition))).one_or_none()
     return Owner(*row) if row else None

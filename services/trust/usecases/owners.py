@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sqlalchemy.ext.asyncio import AsyncConnection
+
 from services.kit.caller import NotAllowed, require_role
 from services.kit.clock import Clock
 from services.kit.database import Database
@@ -46,8 +48,7 @@ class Owners:
         if caller.role == "device" and caller.owner_id != owner_id:
             raise NotAllowed("a device may ask for its own owner only")
         async with self._database.reading() as connection:
-            found = await owners.by_id(connection, owner_id) if checks.is_id("own", owner_id) else None
-        return _known(found, owner_id)
+            return await known_owner(connection, owner_id)
 
     async def page(self, wanted: Page) -> list[Owner]:
         """Owners in order of id."""
@@ -60,8 +61,7 @@ class Owners:
         require_role("admin")
         checks.one_of("sharing", sharing, checks.SHARINGS)
         async with self._database.writing() as connection:
-            found = await owners.by_id(connection, owner_id) if checks.is_id("own", owner_id) else None
-            owner = _known(found, owner_id)
+            owner = await known_owner(connection, owner_id)
             if owner.sharing != sharing:
                 await owners.set_sharing(connection, owner_id, sharing)
                 note = f"{owner.sharing} → {sharing}"
@@ -76,15 +76,16 @@ class Owners:
         now, token = self._clock.now(), new_credential("ct")
         expires_at = now + (lifetime or DAY_SECONDS)
         async with self._database.writing() as connection:
-            found = await owners.by_id(connection, owner_id) if checks.is_id("own", owner_id) else None
-            owner = _known(found, owner_id)
+            owner = await known_owner(connection, owner_id)
             row = Token(token.id, token.digest, owner.number, owner.id, uses or 1, expires_at)
             await keys.add_token(connection, row, now)
             await audit.note(connection, now, "token.issue", token.id, f"{uses or 1} uses for {owner.name}")
         return token, expires_at
 
 
-def _known(owner: Owner | None, owner_id: str) -> Owner:
+async def known_owner(connection: AsyncConnection, owner_id: str) -> Owner:
+    """The owner with that id, or an error that says what to do."""
+    owner = await owners.by_id(connection, owner_id) if checks.is_id("own", owner_id) else None
     if owner is None:
         raise UnknownOwner(f"no owner {owner_id[:40]!r}; list the owners, or create one first")
     return owner

@@ -1,0 +1,178 @@
+"""Every pair's history in a few numbers, in memory, and the trust graph they give at a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from services.trust.domain.evidence import Evidence, EvidenceTable, direct_trust_of, fold
+from services.trust.domain.graph import Floats, Integers, TrustGraph
+from services.trust.domain.parameters import TrustParameters
+
+_FIELDS: dict[str, type[np.generic]] = {
+    "low": np.int64,
+    "high": np.int64,
+    "count": np.int64,
+    "positive_count": np.int64,
+    "positive_sum": np.float64,
+    "negative_sum": np.float64,
+    "reference_at": np.float64,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PairSnapshot:
+    """All pairs at one version: row k is pair number k + 1, between devices `low[k]` < `high[k]`."""
+
+    version: int
+    low: Integers
+    high: Integers
+    positive_counts: Integers
+    evidence: EvidenceTable
+
+    def __len__(self) -> int:
+        return len(self.low)
+
+    @property
+    def latest(self) -> float:
+        """Time of the latest interaction; 0 without any."""
+        return float(self.evidence.reference_times.max(initial=0.0))
+
+    def rows_of(self, device: int) -> Integers:
+        """Rows of a device's pairs."""
+        return np.flatnonzero((self.low == device) | (self.high == device))
+
+    def row_of(self, a: int, b: int) -> int | None:
+        """Row of a pair, if it ever interacted."""
+        rows = np.flatnonzero((self.low == min(a, b)) & (self.high == max(a, b)))
+        return int(rows[0]) if len(rows) else None
+
+    def evidence_of(self, row: int | None) -> tuple[Evidence, int]:
+        """A pair's evidence and how many of its interactions were good."""
+        return (Evidence(), 0) if row is None else (self.evidence[row], int(self.positive_counts[row]))
+
+    def replayed(
+        self,
+        at: float,
+        rows: Integers,
+        positive: npt.NDArray[np.bool_],
+        durations: Floats,
+        times: Floats,
+        parameters: TrustParameters,
+    ) -> PairSnapshot:
+        """What was known at `at`: pairs that went on after it get the sums of the interactions given instead."""
+        late = self.evidence.reference_times > at
+        then = fold(EvidenceTable.empty(len(self)), rows, positive, durations, times, parameters)
+        good = np.bincount(rows[positive], minlength=len(self))
+        now = self.evidence
+        return PairSnapshot(
+            self.version,
+            self.low,
+            self.high,
+            np.where(late, good, self.positive_counts),
+            EvidenceTable(
+                np.where(late, then.counts, now.counts),
+                np.where(late, then.positive, now.positive),
+                np.where(late, then.negative, now.negative),
+                np.where(late, then.reference_times, now.reference_times),
+            ),
+        )
+
+
+class PairBook:
+    """The pairs as they stand: grows and changes in place, hands out snapshots that do not."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._size = 0
+        self._columns: dict[str, npt.NDArray[Any]] = {name: np.zeros(0, kind) for name, kind in _FIELDS.items()}
+        self._row_of: dict[tuple[int, int], int] = {}
+        self._snapshot: PairSnapshot | None = None
+
+    def __len__(self) -> int:
+        return self._size
+
+    def row(self, low: int, high: int) -> int | None:
+        """Row of a pair."""
+        return self._row_of.get((low, high))
+
+    def take(self, rows: Iterable[tuple[Any, ...]], version: int) -> None:
+        """Adopts rows (number, low, high, count, positives, both sums, reference time) as of `version`."""
+        numbers, *columns = [np.array(column) for column in zip(*rows, strict=True)] or [np.zeros(0, np.int64)]
+        if len(numbers):
+            places = numbers.astype(np.int64) - 1
+            self._grow(int(places.max()) + 1)
+            for name, column in zip(_FIELDS, columns, strict=True):
+                self._columns[name][places] = column
+            ends = zip(columns[0].tolist(), columns[1].tolist(), strict=True)
+            self._row_of.update(zip(ends, places.tolist(), strict=True))
+        self.version = max(self.version, version)
+        self._snapshot = None
+
+    def evidence(self, rows: Integers) -> tuple[EvidenceTable, Integers]:
+        """Evidence and good counts of some rows."""
+        pick = {name: column[rows] for name, column in self._columns.items()}
+        table = EvidenceTable(pick["count"], pick["positive_sum"], pick["negative_sum"], pick["reference_at"])
+        return table, pick["positive_count"]
+
+    def snapshot(self) -> PairSnapshot:
+        """The pairs as they stand now, safe to read from another thread."""
+        if self._snapshot is None:
+            table, good = self.evidence(np.arange(self._size))
+            low, high = (self._columns[name][: self._size].copy() for name in ("low", "high"))
+            self._snapshot = PairSnapshot(self.version, low, high, good, table)
+        return self._snapshot
+
+    def _grow(self, size: int) -> None:
+        capacity = len(self._columns["low"])
+        if size > capacity:
+            room = max(size, 2 * capacity, 1024) - capacity
+            self._columns = {
+                name: np.concatenate((column, np.zeros(room, column.dtype))) for name, column in self._columns.items()
+            }
+        self._size = max(self._size, size)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """Where the ties of one version of the pairs go in compressed rows: everything but their values."""
+
+    version: int
+    kept: npt.NDArray[np.bool_]
+    order: Integers
+    indptr: Integers
+    indices: Integers
+
+
+class GraphBuilder:
+    """Trust graphs of snapshots; sorts ties again only when the set of ties has changed, not when they age."""
+
+    def __init__(self, parameters: TrustParameters) -> None:
+        self._parameters = parameters
+        self._shape: _Shape | None = None
+
+    def build(self, pairs: PairSnapshot, at: float, size: int) -> TrustGraph:
+        """The graph at `at` over devices 0..size−1 (more, if pairs reach further)."""
+        direct = direct_trust_of(pairs.evidence, at, self._parameters)
+        kept = direct > 0
+        shape = self._shape
+        if shape is None or shape.version != pairs.version or not np.array_equal(shape.kept, kept):
+            shape = self._shape = _shape(pairs, kept)
+        values = direct[kept]
+        missing = max(0, size + 1 - len(shape.indptr))
+        indptr = np.concatenate((shape.indptr, np.repeat(shape.indptr[-1:], missing)))
+        return TrustGraph(indptr, shape.indices, np.concatenate((values, values))[shape.order])
+
+
+def _shape(pairs: PairSnapshot, kept: npt.NDArray[np.bool_]) -> _Shape:
+    low, high = pairs.low[kept], pairs.high[kept]
+    rows, columns = np.concatenate((low, high)), np.concatenate((high, low))
+    order = np.lexsort((columns, rows))
+    size = int(pairs.high.max(initial=-1)) + 1
+    indptr = np.zeros(size + 1, dtype=np.int64)
+    np.cumsum(np.bincount(rows, minlength=size), out=indptr[1:])
+    return _Shape(pairs.version, kept, order, indptr, columns[order])

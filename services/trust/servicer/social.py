@@ -1,0 +1,120 @@
+"""The Trust service on the wire."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from coterie_api.trust.v1 import trust_pb2 as pb
+from coterie_api.trust.v1 import trust_pb2_grpc as rpc
+from services.kit import whatif
+from services.trust import checks
+from services.trust.domain.relations import RelationKind
+from services.trust.servicer import messages
+from services.trust.servicer import social_messages as social
+from services.trust.solvers import SOLVERS
+from services.trust.usecases.chronicles import Chronicles
+from services.trust.usecases.graphs import Graphs
+from services.trust.usecases.imports import Imports
+from services.trust.usecases.recording import Recording
+from services.trust.usecases.relations import SocialRelations
+from services.trust.usecases.scores import Scores
+
+
+class TrustServicer(rpc.TrustServicer):
+    """Interactions, relations and the trust made of them."""
+
+    def __init__(
+        self,
+        recording: Recording,
+        scores: Scores,
+        chronicles: Chronicles,
+        graphs: Graphs,
+        relations: SocialRelations,
+        imports: Imports,
+    ) -> None:
+        self._recording = recording
+        self._scores = scores
+        self._chronicles = chronicles
+        self._graphs = graphs
+        self._relations = relations
+        self._imports = imports
+
+    async def RecordInteractions(
+        self, request: pb.RecordInteractionsRequest, context: Any
+    ) -> pb.RecordInteractionsReply:
+        batch = await asyncio.to_thread(social.read_reports, request.interactions)
+        recorded, before = await self._recording.record(batch)
+        return pb.RecordInteractionsReply(recorded=recorded, repeated_before=before)
+
+    async def ListInteractions(self, request: pb.ListInteractionsRequest, context: Any) -> pb.ListInteractionsReply:
+        page = checks.page(request.limit, request.cursor, "")
+        found, named = await self._chronicles.interactions(request.device_a, request.device_b, page)
+        return pb.ListInteractionsReply(
+            interactions=[social.interaction(item, named) for item in found],
+            next_cursor=messages.next_cursor(page, [str(item.number) for item in found]),
+        )
+
+    async def DeclareFriendship(self, request: pb.DeclareFriendshipRequest, context: Any) -> pb.Relation:
+        declared = await self._relations.befriend(request.owner_a, request.owner_b, request.strength)
+        return pb.Relation(
+            kind=RelationKind.FRIENDSHIP.value,
+            a=request.owner_a,
+            b=request.owner_b,
+            strength=declared.strength,
+            because="declared",
+            since=declared.since,
+        )
+
+    async def DeriveRelations(self, request: pb.DeriveRelationsRequest, context: Any) -> pb.DeriveRelationsReply:
+        return pb.DeriveRelationsReply(counts=await self._relations.derive(request.kinds))
+
+    async def ListRelations(self, request: pb.ListRelationsRequest, context: Any) -> pb.ListRelationsReply:
+        page = checks.page(request.limit, request.cursor, "")
+        found, named = await self._relations.page(request.device_id, page)
+        return pb.ListRelationsReply(
+            relations=[social.relation(item, named[item.a].id, named[item.b].id) for _, item in found],
+            next_cursor=messages.next_cursor(page, [str(place) for place, _ in found]),
+        )
+
+    async def ExplainTrust(self, request: pb.ExplainTrustRequest, context: Any) -> pb.TrustExplanation:
+        found = await self._scores.explain(request.device_a, request.device_b, request.at)
+        return social.explanation(found, request.device_a, request.device_b)
+
+    async def ListPeers(self, request: pb.ListPeersRequest, context: Any) -> pb.ListPeersReply:
+        found = await self._scores.peers(request.device_id, request.limit, request.at)
+        return pb.ListPeersReply(peers=map(social.peer, found))
+
+    async def GetMatrix(self, request: pb.GetMatrixRequest, context: Any) -> pb.TrustMatrix:
+        found, at = await self._scores.matrix(request.device_ids, request.at)
+        return await asyncio.to_thread(social.matrix, found, request.device_ids, at)
+
+    async def GetGraph(self, request: pb.GetGraphRequest, context: Any) -> pb.TrustGraph:
+        nodes, ties, at = await self._graphs.draw(request.device_ids, request.owner_id, request.least, request.at)
+        return pb.TrustGraph(devices=map(messages.device, nodes), ties=map(social.tie, ties), at=at)
+
+    async def GetHistory(self, request: pb.GetHistoryRequest, context: Any) -> pb.GetHistoryReply:
+        found = await self._chronicles.history(
+            request.device_a, request.device_b, request.since, request.until, request.points
+        )
+        return pb.GetHistoryReply(points=map(social.point, found))
+
+    async def ListLosses(self, request: pb.ListLossesRequest, context: Any) -> pb.ListLossesReply:
+        found, named = await self._chronicles.losses(request.device_id, request.since, request.limit)
+        return pb.ListLossesReply(losses=[social.loss(item, named) for item in found])
+
+    async def GetCentrality(self, request: pb.GetCentralityRequest, context: Any) -> pb.GetCentralityReply:
+        influence, head = await self._scores.centrality(request.device_ids, request.at)
+        return pb.GetCentralityReply(centrality=influence, head_device_id=head)
+
+    async def Import(self, request_iterator: AsyncIterator[pb.ImportChunk], context: Any) -> pb.ImportReply:
+        header, chunks = await social.read_import(request_iterator)
+        return social.import_state(await self._imports.run(header, chunks))
+
+    async def GetImport(self, request: pb.GetImportRequest, context: Any) -> pb.ImportReply:
+        return social.import_state(await self._imports.get(request.name))
+
+    async def WhatIf(self, request: pb.WhatIfRequest, context: Any) -> pb.WhatIfReply:
+        answer = await asyncio.to_thread(whatif.answer, SOLVERS, request.solver, request.input_json)
+        return pb.WhatIfReply(output_json=answer)

@@ -1,0 +1,157 @@
+"""Messages of the social memory to and from its own values."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+import numpy as np
+
+from coterie_api.trust.v1 import trust_pb2 as pb
+from services.trust.domain.scores import TrustMatrices
+from services.trust.records import DeviceRow, ImportState, RecordedInteraction, RelationRow, SocialRelation
+from services.trust.reports import PLATFORM, Reports
+from services.trust.servicer import messages
+from services.trust.usecases.chronicles import Loss, Point
+from services.trust.usecases.directory import Entry
+from services.trust.usecases.graphs import Tie
+from services.trust.usecases.imports import Chunk
+from services.trust.usecases.scores import Explanation, Peer
+
+
+def read_reports(items: Sequence[pb.Interaction]) -> Reports:
+    """Reported interactions, column by column."""
+    return Reports(
+        ids=[item.id for item in items],
+        devices_a=[item.device_a for item in items],
+        devices_b=[item.device_b for item in items],
+        positive=[item.positive for item in items],
+        durations_seconds=[item.duration_seconds for item in items],
+        at=[item.at for item in items],
+        reporters=[item.reporter for item in items],
+        kinds=[item.kind for item in items],
+        notes=[item.note for item in items],
+    )
+
+
+def interaction(value: RecordedInteraction, named: Mapping[int, Entry]) -> pb.Interaction:
+    """A recorded interaction for the wire."""
+    return pb.Interaction(
+        id=value.id,
+        device_a=named[value.low].id,
+        device_b=named[value.high].id,
+        positive=value.positive,
+        duration_seconds=value.duration_seconds,
+        at=value.at,
+        reporter=named[value.reporter].id if value.reporter else PLATFORM,
+        kind=value.kind,
+        note=value.note,
+    )
+
+
+def relation(value: SocialRelation, a: str, b: str) -> pb.Relation:
+    """A relation of two named devices for the wire."""
+    return pb.Relation(kind=value.kind, a=a, b=b, strength=value.strength, because=value.because, since=value.since)
+
+
+def explanation(value: Explanation, device_a: str, device_b: str) -> pb.TrustExplanation:
+    """Trust of a pair with its reasons for the wire."""
+    return pb.TrustExplanation(
+        device_a=device_a,
+        device_b=device_b,
+        at=value.at,
+        direct=value.direct,
+        indirect=value.indirect,
+        trust=value.trust,
+        positive_count=value.positive_count,
+        negative_count=value.negative_count,
+        positive_sum=value.positive_sum,
+        negative_sum=value.negative_sum,
+        last_at=value.last_at,
+        path=[pb.Hop(from_device=hop.from_device, to_device=hop.to_device, direct=hop.direct) for hop in value.path],
+        relations=[relation(item, device_a, device_b) for item in value.relations],
+        text=value.text,
+    )
+
+
+def peer(value: Peer) -> pb.Peer:
+    """A peer for the wire."""
+    return pb.Peer(device_id=value.device_id, direct=value.direct, indirect=value.indirect, trust=value.trust)
+
+
+def matrix(value: TrustMatrices, device_ids: Sequence[str], at: float) -> pb.TrustMatrix:
+    """The positive entries above the diagonal, row by row."""
+    rows, columns = np.nonzero(np.triu(value.trust, k=1))
+    return pb.TrustMatrix(
+        device_ids=device_ids,
+        at=at,
+        rows=rows.tolist(),
+        columns=columns.tolist(),
+        direct=value.direct[rows, columns].tolist(),
+        trust=value.trust[rows, columns].tolist(),
+    )
+
+
+def tie(value: Tie) -> pb.Tie:
+    """A tie for the wire."""
+    return pb.Tie(device_a=value.device_a, device_b=value.device_b, direct=value.direct, relations=value.relations)
+
+
+def point(value: Point) -> pb.HistoryPoint:
+    """A point of a history for the wire."""
+    return pb.HistoryPoint(at=value.at, direct=value.direct, count=value.count)
+
+
+def loss(value: Loss, named: Mapping[int, Entry]) -> pb.Loss:
+    """A loss of trust for the wire."""
+    return pb.Loss(
+        device_a=named[value.low].id,
+        device_b=named[value.high].id,
+        before=value.before,
+        after=value.after,
+        because=[interaction(item, named) for item in value.because],
+    )
+
+
+async def read_import(stream: AsyncIterator[pb.ImportChunk]) -> tuple[ImportState, AsyncIterator[Chunk]]:
+    """The header an import begins with, and its chunks of rows."""
+    header = pb.ImportHeader()
+    async for first in stream:
+        header = first.header
+        break
+    return ImportState(header.name, header.owner_name, header.synthetic), _read_chunks(stream)
+
+
+async def _read_chunks(stream: AsyncIterator[pb.ImportChunk]) -> AsyncIterator[Chunk]:
+    async for message in stream:
+        yield await asyncio.to_thread(_read_chunk, message)
+
+
+def _read_chunk(message: pb.ImportChunk) -> Chunk:
+    rows = message.rows
+    acts = [row for row in rows if row.HasField("interaction")]
+    return Chunk(
+        lines=[row.line for row in rows],
+        devices=[
+            DeviceRow(row.line, messages.read_profile(row.device), row.owner_name)
+            for row in rows
+            if row.HasField("device")
+        ],
+        interactions=read_reports([row.interaction for row in acts]),
+        interaction_lines=[row.line for row in acts],
+        relations=[_read_relation(row.line, row.relation) for row in rows if row.HasField("relation")],
+    )
+
+
+def _read_relation(line: int, message: pb.Relation) -> RelationRow:
+    return RelationRow(line, message.kind, message.a, message.b, message.strength, message.because, message.since)
+
+
+def import_state(value: ImportState) -> pb.ImportReply:
+    """How far an import got, for the wire."""
+    return pb.ImportReply(
+        last_line=value.last_line,
+        devices=value.devices,
+        interactions=value.interactions,
+        relations=value.relations,
+    )

@@ -1,0 +1,3 @@
+"""The what-if solvers of this service: name → module."""
+
+SOLVERS = {"scores": "services.trust.whatif.scores"}

@@ -1,0 +1,218 @@
+"""Relations in the database.
+
+Ownership, parenthood and friendship follow from profiles and declarations: they are read straight off those tables,
+always current, never stored. Co-location, co-work and social ones are derived from interactions and stored, as are
+imported ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.trust.domain.graph import Floats, Integers
+from services.trust.domain.relations import RelationKind
+from services.trust.records import Friendship, Page, SocialRelation
+from services.trust.store import inserting
+from services.trust.tables import devices, friendships, interactions, owners, pairs, relations
+
+KINDS = tuple(RelationKind)
+_RANK = {kind: rank for rank, kind in enumerate(KINDS)}
+_CHUNK = 2_000
+
+
+async def of_device(connection: AsyncConnection, number: int, wanted: Page) -> list[tuple[int, SocialRelation]]:
+    """A device's relations in order of the other device and the kind, each with the cursor that follows it."""
+    found = await _found(connection, number)
+    place = found.c.other * 10 + found.c.rank
+    query = sa.select(place.label("place"), found).order_by(place).limit(wanted.limit)
+    if wanted.cursor:
+        query = query.where(place > int(wanted.cursor))
+    return [(row.place, _relation(number, row)) for row in await connection.execute(query)]
+
+
+async def between(connection: AsyncConnection, a: int, b: int) -> list[SocialRelation]:
+    """Every relation of two devices."""
+    found = await _found(connection, a)
+    query = sa.select(found).where(found.c.other == b).order_by(found.c.rank)
+    return [_relation(a, row) for row in await connection.execute(query)]
+
+
+async def _found(connection: AsyncConnection, number: int) -> sa.Subquery:
+    """A device's relations, each kind with each other device once, however many sources say so."""
+    every = _every((await connection.execute(_profile(number))).one()).subquery()
+    query = sa.select(
+        every.c.rank,
+        every.c.other,
+        sa.func.max(every.c.strength).label("strength"),
+        sa.func.max(every.c.because).label("because"),
+        sa.func.min(every.c.since).label("since"),
+    )
+    return query.group_by(every.c.rank, every.c.other).subquery()
+
+
+def _profile(number: int) -> sa.Select[Any]:
+    return sa.select(devices).where(devices.c.number == number)
+
+
+def _every(row: Any) -> sa.CompoundSelect[Any]:
+    """Relations of one device with any other, as rows of rank, other, strength, because, since."""
+    other, mine = devices.alias("other"), row.number
+    same_owner = other.c.owner_number == row.owner_number
+    owner = sa.select(owners.c.name).where(owners.c.number == row.owner_number).scalar_subquery()
+    make = (other.c.kind == row.kind) & (other.c.brand == row.brand) & (other.c.model == row.model)
+    known = sa.literal(bool(row.brand and row.model))
+    friend = friendships.alias("friend")
+    befriended = sa.or_(
+        (friend.c.low == row.owner_number) & (friend.c.high == other.c.owner_number),
+        (friend.c.high == row.owner_number) & (friend.c.low == other.c.owner_number),
+    )
+    since = sa.case((other.c.registered_at > row.registered_at, other.c.registered_at), else_=row.registered_at)
+    stored = sa.case({kind.value: _RANK[kind] for kind in KINDS}, value=relations.c.kind)
+    partner = sa.case((relations.c.low == mine, relations.c.high), else_=relations.c.low)
+    return sa.union_all(
+        _row(RelationKind.OWNERSHIP, other, 1.0, sa.literal("both belong to ") + owner, since).where(
+            same_owner, other.c.number != mine
+        ),
+        _row(RelationKind.PARENTAL, other, 1.0, f"both are a {row.brand} {row.model} ({row.kind})", since).where(
+            make, known, other.c.number != mine
+        ),
+        _row(RelationKind.FRIENDSHIP, other, friend.c.strength, "their owners are friends", friend.c.since).join(
+            friend, befriended
+        ),
+        sa.select(
+            stored.label("rank"),
+            partner.label("other"),
+            relations.c.strength.label("strength"),
+            relations.c.because.label("because"),
+            relations.c.since.label("since"),
+        ).where((relations.c.low == mine) | (relations.c.high == mine)),
+    )
+
+
+def _row(kind: RelationKind, other: Any, strength: Any, because: Any, since: Any) -> sa.Select[Any]:
+    def column(value: Any) -> Any:
+        return sa.literal(value) if isinstance(value, str | float | int) else value
+
+    return sa.select(
+        sa.literal(_RANK[kind]).label("rank"),
+        other.c.number.label("other"),
+        column(strength).label("strength"),
+        column(because).label("because"),
+        column(since).label("since"),
+    )
+
+
+def _relation(mine: int, row: Any) -> SocialRelation:
+    return SocialRelation(KINDS[row.rank], mine, row.other, row.strength, row.because, row.since)
+
+
+async def counts(connection: AsyncConnection) -> dict[str, int]:
+    """How many relations of each kind hold."""
+    size = sa.func.count()
+    same_owner = sa.select((size * (size - 1) / 2).label("n")).select_from(devices).group_by(devices.c.owner_number)
+    same_make = (
+        sa.select((size * (size - 1) / 2).label("n"))
+        .where(devices.c.brand != "", devices.c.model != "")
+        .group_by(devices.c.kind, devices.c.brand, devices.c.model)
+    )
+    one, other = devices.alias("one"), devices.alias("another")
+    befriended = (
+        sa.select(size)
+        .select_from(friendships)
+        .join(one, one.c.owner_number == friendships.c.low)
+        .join(other, other.c.owner_number == friendships.c.high)
+    )
+    found = {
+        kind: int((await connection.execute(sa.select(sa.func.coalesce(sa.func.sum(query.c.n), 0)))).scalar_one())
+        for kind, query in (("ownership", same_owner.subquery()), ("parental", same_make.subquery()))
+    }
+    found["friendship"] = int((await connection.execute(befriended)).scalar_one())
+    stored = sa.select(relations.c.kind, size).group_by(relations.c.kind)
+    for kind, number in (await connection.execute(stored)).all():
+        found[kind] = found.get(kind, 0) + int(number)
+    return {kind.value: found.get(kind.value, 0) for kind in KINDS}
+
+
+async def clear_derived(connection: AsyncConnection, kinds: Sequence[str]) -> None:
+    """Forgets derived relations of these kinds."""
+    await connection.execute(
+        sa.delete(relations).where(relations.c.source == "derived", relations.c.kind.in_(list(kinds)))
+    )
+
+
+async def add(connection: AsyncConnection, rows: Iterable[dict[str, Any]]) -> int:
+    """Stores relations that are not stored yet; how many."""
+    statement, chunk = inserting(connection, relations).on_conflict_do_nothing(), list(rows)
+    before = await _stored(connection)
+    for start in range(0, len(chunk), _CHUNK):
+        await connection.execute(statement, chunk[start : start + _CHUNK])
+    return await _stored(connection) - before
+
+
+async def _stored(connection: AsyncConnection) -> int:
+    return int((await connection.execute(sa.select(sa.func.count()).select_from(relations))).scalar_one())
+
+
+async def stored_ties(connection: AsyncConnection) -> list[tuple[str, int, int]]:
+    """Every stored relation as kind, low and high device."""
+    query = sa.select(relations.c.kind, relations.c.low, relations.c.high)
+    return [(row.kind, row.low, row.high) for row in await connection.execute(query)]
+
+
+async def friends(connection: AsyncConnection) -> list[tuple[str, str]]:
+    """Ids of owners who are friends."""
+    one, other = owners.alias("one"), owners.alias("another")
+    query = (
+        sa.select(one.c.id.label("one_id"), other.c.id.label("other_id"))
+        .select_from(friendships)
+        .join(one, one.c.number == friendships.c.low)
+        .join(other, other.c.number == friendships.c.high)
+    )
+    return [(row.one_id, row.other_id) for row in await connection.execute(query)]
+
+
+async def set_friendship(connection: AsyncConnection, friendship: Friendship) -> None:
+    """Declares a friendship, or changes its strength; strength 0 withdraws it."""
+    same = (friendships.c.low == friendship.low) & (friendships.c.high == friendship.high)
+    await connection.execute(sa.delete(friendships).where(same))
+    if friendship.strength > 0:
+        await connection.execute(
+            sa.insert(friendships),
+            {
+                "low": friendship.low,
+                "high": friendship.high,
+                "strength": friendship.strength,
+                "since": friendship.since,
+            },
+        )
+
+
+async def meetings(connection: AsyncConnection) -> tuple[Integers, Integers, Floats, Floats]:
+    """Interactions of kind "meeting": low, high, start and duration."""
+    query = (
+        sa.select(pairs.c.low, pairs.c.high, interactions.c.at, interactions.c.duration_seconds)
+        .join(pairs, pairs.c.number == interactions.c.pair)
+        .where(interactions.c.kind == "meeting")
+    )
+    rows = np.array([tuple(row) for row in await connection.execute(query)], dtype=np.float64).reshape(-1, 4)
+    return rows[:, 0].astype(np.int64), rows[:, 1].astype(np.int64), rows[:, 2], rows[:, 3]
+
+
+async def platform_reports(connection: AsyncConnection) -> list[tuple[str, int, int]]:
+    """The platform's own reports: id (which begins with the task and a dot), low and high device."""
+    query = (
+        sa.select(interactions.c.id, pairs.c.low, pairs.c.high)
+        .join(pairs, pairs.c.number == interactions.c.pair)
+        .where(interactions.c.reporter == 0, interactions.c.kind != "meeting")
+    )
+    return [(row.id, row.low, row.high) for row in await connection.execute(query)]
+
+
+async def standing(connection: AsyncConnection) -> set[int]:
+    """Numbers of devices whose place is known: those that stay put."""
+    return set((await connection.execute(sa.select(devices.c.number).where(devices.c.x_metres.is_not(None)))).scalars())

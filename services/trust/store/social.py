@@ -1,0 +1,166 @@
+"""Pairs and interactions in the database.
+
+Whoever records takes `locked` first: one transaction at a time changes pairs, on either database, so that pair numbers
+stay dense and sums are never lost.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.trust.domain.graph import Floats, Integers
+from services.trust.records import Page, RecordedInteraction
+from services.trust.store import serialise
+from services.trust.tables import interactions, pairs, social_version
+
+_SOCIAL_LOCK = 0x736F6369616C  # "social"
+_INTERACTION = (
+    interactions.c.number,
+    interactions.c.reporter,
+    interactions.c.id,
+    pairs.c.low,
+    pairs.c.high,
+    interactions.c.positive,
+    interactions.c.duration_seconds,
+    interactions.c.at,
+    interactions.c.kind,
+    interactions.c.note,
+)
+_PAIR_COLUMNS = (
+    pairs.c.number,
+    pairs.c.low,
+    pairs.c.high,
+    pairs.c.count,
+    pairs.c.positive_count,
+    pairs.c.positive_sum,
+    pairs.c.negative_sum,
+    pairs.c.reference_at,
+)
+_WITH_PAIR: sa.Select[Any] = sa.select(*_INTERACTION).join(pairs, pairs.c.number == interactions.c.pair)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Interactions column by column: pair numbers, outcome, duration and time."""
+
+    pairs: Integers
+    positive: np.ndarray[Any, np.dtype[np.bool_]]
+    durations_seconds: Floats
+    at: Floats
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+
+async def locked(connection: AsyncConnection) -> None:
+    """Waits until no other transaction is recording."""
+    await serialise(connection, _SOCIAL_LOCK)
+
+
+async def version(connection: AsyncConnection) -> int:
+    """How many transactions have changed pairs."""
+    return int((await connection.execute(sa.select(social_version.c.version))).scalar_one())
+
+
+async def pairs_since(connection: AsyncConnection, known: int) -> list[tuple[Any, ...]]:
+    """Pairs changed after version `known`: number, low, high, count, positives, both sums, reference time."""
+    query = sa.select(*_PAIR_COLUMNS).where(pairs.c.version > known)
+    return [tuple(row) for row in await connection.execute(query)]
+
+
+async def known_ids(connection: AsyncConnection, reporter: int, ids: Sequence[str]) -> set[str]:
+    """Which of `ids` the reporter has used before: one statement, whatever their number."""
+    query = sa.select(interactions.c.id).where(interactions.c.reporter == reporter)
+    if connection.dialect.name == "sqlite":
+        given = sa.func.json_each(json.dumps(list(ids))).table_valued("value")
+        query = query.where(interactions.c.id.in_(sa.select(given.c.value)))
+    else:
+        query = query.where(interactions.c.id == sa.func.any(sa.cast(list(ids), postgresql.ARRAY(sa.Text))))
+    return set((await connection.execute(query)).scalars())
+
+
+async def save_pairs(
+    connection: AsyncConnection, added: list[dict[str, Any]], changed: list[dict[str, Any]], at_version: int
+) -> None:
+    """Writes new pairs, changed ones (keys prefixed `new_`), and the version they belong to."""
+    if added:
+        await connection.execute(sa.insert(pairs), added)
+    if changed:
+        names = ("count", "positive_count", "positive_sum", "negative_sum", "reference_at", "version")
+        statement = sa.update(pairs).where(pairs.c.number == sa.bindparam("pair"))
+        await connection.execute(statement.values({name: sa.bindparam(f"new_{name}") for name in names}), changed)
+    await connection.execute(sa.update(social_version).values(version=at_version))
+
+
+async def add(connection: AsyncConnection, rows: list[dict[str, Any]]) -> None:
+    """Appends interactions."""
+    await connection.execute(sa.insert(interactions), rows)
+
+
+async def page(connection: AsyncConnection, wanted: Page, a: int, b: int | None) -> list[RecordedInteraction]:
+    """Interactions of device `a`, or of `a` with `b`, latest recorded first."""
+    query = _WITH_PAIR.order_by(interactions.c.number.desc()).limit(wanted.limit)
+    if b is None:
+        query = query.where((pairs.c.low == a) | (pairs.c.high == a))
+    else:
+        query = query.where(pairs.c.low == min(a, b), pairs.c.high == max(a, b))
+    if wanted.cursor:
+        query = query.where(interactions.c.number < int(wanted.cursor))
+    return [RecordedInteraction(*row) for row in await connection.execute(query)]
+
+
+async def history_of(connection: AsyncConnection, pair: int, until: float) -> History:
+    """A pair's interactions up to a time, in order of time."""
+    query = _history().where(interactions.c.pair == pair, interactions.c.at <= until).order_by(interactions.c.at)
+    return _columns((await connection.execute(query)).all())
+
+
+async def history_before(connection: AsyncConnection, at: float) -> History:
+    """Interactions up to `at` of every pair that went on after it: what its sums held then."""
+    query = (
+        _history()
+        .join(pairs, pairs.c.number == interactions.c.pair)
+        .where(pairs.c.reference_at > at, interactions.c.at <= at)
+    )
+    return _columns((await connection.execute(query)).all())
+
+
+async def pairs_with_failures(connection: AsyncConnection, since: float, device: int | None, most: int) -> list[int]:
+    """Pairs with bad interactions after `since` (of one device, if given), those with most of them first."""
+    query = sa.select(interactions.c.pair).where(interactions.c.at > since, sa.not_(interactions.c.positive))
+    if device is not None:
+        query = query.join(pairs, pairs.c.number == interactions.c.pair)
+        query = query.where((pairs.c.low == device) | (pairs.c.high == device))
+    query = query.group_by(interactions.c.pair).order_by(sa.func.count().desc(), interactions.c.pair).limit(most)
+    return list((await connection.execute(query)).scalars())
+
+
+async def failures(connection: AsyncConnection, pair: int, since: float, most: int) -> list[RecordedInteraction]:
+    """A pair's bad interactions after `since`, newest first."""
+    query = (
+        _WITH_PAIR.where(interactions.c.pair == pair, interactions.c.at > since, sa.not_(interactions.c.positive))
+        .order_by(interactions.c.at.desc())
+        .limit(most)
+    )
+    return [RecordedInteraction(*row) for row in await connection.execute(query)]
+
+
+def _history() -> sa.Select[Any]:
+    return sa.select(interactions.c.pair, interactions.c.positive, interactions.c.duration_seconds, interactions.c.at)
+
+
+def _columns(rows: Sequence[Any]) -> History:
+    if not rows:
+        return History(np.zeros(0, np.int64), np.zeros(0, np.bool_), np.zeros(0), np.zeros(0))
+    numbers, positive, durations, times = zip(*rows, strict=True)
+    return History(
+        np.array(numbers, np.int64), np.array(positive, np.bool_), np.array(durations), np.array(times, np.float64)
+    )

@@ -1,0 +1,155 @@
+"""What happened between devices over time: interactions, the course of trust, and who lost it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import numpy as np
+
+from services.kit.caller import NotAllowed, require_device, require_role
+from services.kit.clock import Clock
+from services.kit.database import Database
+from services.trust import checks
+from services.trust.domain.evidence import EvidenceTable, direct_trust_at, fold
+from services.trust.domain.parameters import DAY_SECONDS, TrustParameters
+from services.trust.errors import InvalidField, SelfTrust
+from services.trust.records import Page, RecordedInteraction
+from services.trust.store import social
+from services.trust.store.social import History
+from services.trust.usecases.directory import Directory, Entry
+from services.trust.usecases.memory import SocialMemory
+from services.trust.usecases.sight import Sight
+
+MOST_POINTS = 1_000
+DEFAULT_LOSS_SPAN_SECONDS = 30 * DAY_SECONDS
+_MOST_CANDIDATES = 2_000
+_MOST_CULPRITS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Direct trust of a pair at one time, and how many interactions it rests on."""
+
+    at: float
+    direct: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A pair that lost trust: the highest it had in the span, what is left, and the bad interactions."""
+
+    low: int
+    high: int
+    before: float
+    after: float
+    because: list[RecordedInteraction]
+
+
+class Chronicles:
+    """Reads the past."""
+
+    def __init__(
+        self, database: Database, clock: Clock, directory: Directory, memory: SocialMemory, sight: Sight
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._directory = directory
+        self._memory = memory
+        self._sight = sight
+
+    async def interactions(
+        self, device_a: str, device_b: str, wanted: Page
+    ) -> tuple[list[RecordedInteraction], dict[int, Entry]]:
+        """Interactions of a device or a pair, latest recorded first, and the devices they name."""
+        if device_a == device_b:
+            raise SelfTrust("a device has no interactions with itself; ask about one device or two different ones")
+        await self._sight.note("interactions", device_a, device_b)
+        async with self._database.reading() as connection:
+            a, *rest = await self._directory.require(connection, device_a, *([device_b] if device_b else []))
+            if rest:
+                (await self._sight.view(connection)).require(a, rest[0])
+            else:
+                require_device(device_a)
+            found = await social.page(connection, wanted, a.number, rest[0].number if rest else None)
+            return found, await self._directory.named(connection, _devices_of(found))
+
+    async def history(self, device_a: str, device_b: str, since: float, until: float, points: int) -> list[Point]:
+        """Direct trust of a pair at evenly spaced times; nothing if it never interacted."""
+        if device_a == device_b:
+            raise SelfTrust("a device has no history with itself; ask about two different devices")
+        checks.finite("since", since, least=0)
+        end = checks.finite("until", until, least=0) or self._clock.now()
+        if not 2 <= (points or 50) <= MOST_POINTS:
+            raise InvalidField(f"points must be 2 to {MOST_POINTS} (0 means 50), not {points}")
+        await self._sight.note("history", device_a, device_b)
+        async with self._database.reading() as connection:
+            a, b = await self._directory.require(connection, device_a, device_b)
+            (await self._sight.view(connection)).require(a, b)
+            await self._memory.refresh(connection)
+            row = self._memory.book.row(min(a.number, b.number), max(a.number, b.number))
+            if row is None:
+                return []
+            past = await social.history_of(connection, row + 1, end)
+        start = since or (float(past.at[0]) if len(past) else end)
+        if start > end:
+            raise InvalidField(f"since {start} must not be later than until {end}")
+        times = np.linspace(start, end, points or 50).tolist()
+        return await asyncio.to_thread(_course, past, times, self._memory.parameters)
+
+    async def losses(self, device_id: str, since: float, limit: int) -> tuple[list[Loss], dict[int, Entry]]:
+        """Pairs whose direct trust fell most after `since` (0 = the last 30 days), and the devices they name."""
+        caller = require_role("admin", "device")
+        if caller.role == "device" and caller.subject != device_id:
+            raise NotAllowed(f"device {caller.subject} may ask for its own losses only; give its id")
+        start = checks.finite("since", since, least=0) or self._clock.now() - DEFAULT_LOSS_SPAN_SECONDS
+        wanted = checks.page(limit, "", "", default=20).limit
+        await self._sight.note("losses", device_id)
+        async with self._database.reading() as connection:
+            device = (await self._directory.require(connection, device_id))[0].number if device_id else None
+            pairs, now = await self._memory.pairs_at(connection, 0.0)
+            found: list[tuple[float, float, float, int]] = []
+            for number in await social.pairs_with_failures(connection, start, device, _MOST_CANDIDATES):
+                past = await social.history_of(connection, number, now)
+                before, after = await asyncio.to_thread(_fall, past, start, now, self._memory.parameters)
+                if after < before:
+                    found.append((after - before, before, after, number))
+            worst = [
+                Loss(
+                    int(pairs.low[number - 1]),
+                    int(pairs.high[number - 1]),
+                    before,
+                    after,
+                    await social.failures(connection, number, start, _MOST_CULPRITS),
+                )
+                for _, before, after, number in sorted(found)[:wanted]
+            ]
+            named = {number for loss in worst for number in (loss.low, loss.high)}
+            named |= {item.reporter for loss in worst for item in loss.because if item.reporter}
+            return worst, await self._directory.named(connection, named)
+
+
+def _devices_of(found: list[RecordedInteraction]) -> set[int]:
+    return {n for item in found for n in (item.low, item.high, item.reporter) if n}
+
+
+def _course(past: History, times: list[float], parameters: TrustParameters) -> list[Point]:
+    """Direct trust at ascending times: each stretch of the history is folded in once."""
+    table, done, points = EvidenceTable.empty(1), 0, []
+    for at in times:
+        reached = int(np.searchsorted(past.at, at, side="right"))
+        part = slice(done, reached)
+        if reached > done:
+            rows = np.zeros(reached - done, dtype=np.int64)
+            table = fold(table, rows, past.positive[part], past.durations_seconds[part], past.at[part], parameters)
+            done = reached
+        points.append(Point(at, direct_trust_at(table[0], at, parameters), done))
+    return points
+
+
+def _fall(past: History, since: float, now: float, parameters: TrustParameters) -> tuple[float, float]:
+    """The highest direct trust from `since` on, which lies there or right after an interaction, and that of `now`."""
+    moments = sorted({since, *past.at[past.at > since].tolist(), now})
+    course = _course(past, moments, parameters)
+    return max(point.direct for point in course), course[-1].direct

@@ -1,0 +1,158 @@
+"""The trust graph of some devices, of an owner, or of everybody: nodes, ties, and how the tied are related."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.kit.database import Database
+from services.trust import checks
+from services.trust.domain.evidence import direct_trust_of
+from services.trust.domain.graph import Integers
+from services.trust.pairs import PairSnapshot
+from services.trust.records import Capabilities, Device, PublicKeys
+from services.trust.store import devices, relations
+from services.trust.usecases.directory import Directory
+from services.trust.usecases.memory import SocialMemory
+from services.trust.usecases.owners import known_owner
+from services.trust.usecases.sight import Sight, View
+
+MOST_DEVICES = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """Two devices with positive direct trust, by id, and the kinds of relation between them."""
+
+    device_a: str
+    device_b: str
+    direct: float
+    relations: tuple[str, ...]
+
+
+class Graphs:
+    """Draws the trust graph."""
+
+    def __init__(self, database: Database, directory: Directory, memory: SocialMemory, sight: Sight) -> None:
+        self._database = database
+        self._directory = directory
+        self._memory = memory
+        self._sight = sight
+
+    async def draw(
+        self, device_ids: Sequence[str], owner_id: str, least: float, at: float
+    ) -> tuple[list[Device], list[Tie], float]:
+        """Devices, ties the caller may see, and the moment they belong to."""
+        checks.finite("least", least, least=0, most=1)
+        checks.at_most("device_ids", len(device_ids), MOST_DEVICES)
+        await self._sight.note("graph", owner_id or f"{len(device_ids)} devices")
+        async with self._database.reading() as connection:
+            view = await self._sight.view(connection)
+            wanted = await self._wanted(connection, view, device_ids, owner_id)
+            pairs, moment = await self._memory.pairs_at(connection, at)
+            rows, direct = await asyncio.to_thread(self._rows, pairs, moment, wanted, bool(owner_id), least)
+            seen = await self._visible(connection, view, pairs, rows)
+            nodes = await self._nodes(connection, view, wanted, pairs, rows[seen])
+            related = await _related(connection, nodes)
+        ids = {device.number: device.id for device in nodes}
+        ends = zip(pairs.low[rows].tolist(), pairs.high[rows].tolist(), direct.tolist(), seen.tolist(), strict=True)
+        ties = [Tie(ids[a], ids[b], value, related.between(a, b)) for a, b, value, shown in ends if shown]
+        return nodes, ties, moment
+
+    async def _wanted(
+        self, connection: AsyncConnection, view: View, device_ids: Sequence[str], owner_id: str
+    ) -> Integers | None:
+        """Numbers of the devices asked for; None for everybody (for a device: everybody it has visible ties with)."""
+        if device_ids:
+            entries = await self._directory.require(connection, *device_ids)
+            return np.unique([entry.number for entry in entries])
+        if owner_id:
+            owner = await known_owner(connection, owner_id)
+            return np.array(await devices.numbers_of(connection, owner.number), dtype=np.int64)
+        return None
+
+    def _rows(
+        self, pairs: PairSnapshot, at: float, wanted: Integers | None, with_peers: bool, least: float
+    ) -> tuple[Integers, np.ndarray[tuple[int], np.dtype[np.float64]]]:
+        """Rows of the ties asked for and their direct trust."""
+        direct = direct_trust_of(pairs.evidence, at, self._memory.parameters)
+        kept = (direct > 0) & (direct >= least)
+        if wanted is not None:
+            low, high = np.isin(pairs.low, wanted), np.isin(pairs.high, wanted)
+            kept &= (low | high) if with_peers else (low & high)
+        rows = np.flatnonzero(kept)
+        return rows, direct[rows]
+
+    async def _visible(
+        self, connection: AsyncConnection, view: View, pairs: PairSnapshot, rows: Integers
+    ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        if view.me is None:
+            return np.ones(len(rows), dtype=np.bool_)
+        low, high = pairs.low[rows].tolist(), pairs.high[rows].tolist()
+        entries = await self._directory.named(connection, {*low, *high})
+        return np.array([view.sees(entries[a], entries[b]) for a, b in zip(low, high, strict=True)], dtype=np.bool_)
+
+    async def _nodes(
+        self, connection: AsyncConnection, view: View, wanted: Integers | None, pairs: PairSnapshot, rows: Integers
+    ) -> list[Device]:
+        """The devices asked for and those at the ends of ties, in order of number; a device sees others in outline."""
+        numbers = set(pairs.low[rows].tolist()) | set(pairs.high[rows].tolist())
+        if wanted is not None and view.me is None:
+            numbers |= set(wanted.tolist())
+        elif wanted is None and view.me is None:
+            numbers |= set(await devices.all_numbers(connection, MOST_DEVICES + 1))
+        elif view.me is not None and (wanted is None or view.me.number in wanted):
+            numbers.add(view.me.number)
+        checks.at_most("devices in one graph", len(numbers), MOST_DEVICES)
+        found = await devices.by_numbers(connection, sorted(numbers))
+        if view.me is None:
+            return found
+        owner = next(device.owner_id for device in found if device.number == view.me.number) if found else ""
+        return [device if device.owner_id == owner else _outline(device) for device in found]
+
+
+@dataclass(frozen=True, slots=True)
+class _Related:
+    """What is needed to name the relations of any two of some devices."""
+
+    owners: dict[int, str]
+    makes: dict[int, tuple[str, str, str]]
+    friends: frozenset[tuple[str, str]]
+    stored: dict[tuple[int, int], tuple[str, ...]]
+
+    def between(self, a: int, b: int) -> tuple[str, ...]:
+        """Kinds of relation of two devices, a < b."""
+        kinds = list(self.stored.get((a, b), ()))
+        one, other = self.owners[a], self.owners[b]
+        if one == other:
+            kinds.append("ownership")
+        if (min(one, other), max(one, other)) in self.friends:
+            kinds.append("friendship")
+        if a in self.makes and self.makes[a] == self.makes.get(b):
+            kinds.append("parental")
+        return tuple(sorted(kinds))
+
+
+async def _related(connection: AsyncConnection, nodes: list[Device]) -> _Related:
+    profiles = {device.number: device.profile for device in nodes}
+    stored: dict[tuple[int, int], tuple[str, ...]] = {}
+    for kind, low, high in await relations.stored_ties(connection):
+        if low in profiles and high in profiles:
+            stored[low, high] = (*stored.get((low, high), ()), kind)
+    friends = await relations.friends(connection)
+    return _Related(
+        {device.number: device.owner_id for device in nodes},
+        {n: (p.kind, p.brand, p.model) for n, p in profiles.items() if p.brand and p.model},
+        frozenset((min(pair), max(pair)) for pair in friends),
+        stored,
+    )
+
+
+def _outline(device: Device) -> Device:
+    """A device as strangers may see it: who it is, not where it is or what it can do."""
+    profile = replace(device.profile, location=None, capabilities=Capabilities())
+    return replace(device, profile=profile, keys=PublicKeys(), last_seen_at=0.0)

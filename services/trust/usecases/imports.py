@@ -1,0 +1,216 @@
+"""Bulk imports: devices, interactions and relations, chunk by chunk, resumable behind the last line stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.kit.caller import require_role
+from services.kit.clock import Clock
+from services.kit.database import Database
+from services.kit.errors import CoterieError
+from services.kit.ids import new_id
+from services.trust import checks, reports
+from services.trust.domain.relations import RelationKind
+from services.trust.errors import BadImport, InvalidField, UnknownImport
+from services.trust.records import ACTIVE, Device, DeviceRow, ImportState, Profile, PublicKeys, RelationRow
+from services.trust.reports import PLATFORM, Reports
+from services.trust.store import audit, devices, imports, owners, relations
+from services.trust.usecases.recording import Recording
+
+MOST_ROWS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Rows in file order: `lines` of all of them, and the three sorts; devices by name, interactions by column."""
+
+    lines: list[int]
+    devices: list[DeviceRow]
+    interactions: Reports
+    interaction_lines: list[int]
+    relations: list[RelationRow]
+
+
+class Imports:
+    """Takes imports."""
+
+    def __init__(self, database: Database, clock: Clock, recording: Recording) -> None:
+        self._database = database
+        self._clock = clock
+        self._recording = recording
+
+    async def run(self, header: ImportState, chunks: AsyncIterator[Chunk]) -> ImportState:
+        """Stores chunk after chunk, each in one transaction, skipping lines stored by an earlier run."""
+        require_role("admin")
+        checks.text("name", header.name, least=1, most=60)
+        checks.text("owner_name", header.owner_name, least=1)
+        now = self._clock.now()
+        async with self._database.writing() as connection:
+            await imports.begin(connection, header, now)
+            await audit.note(connection, now, "import", header.name, f"devices of {header.owner_name}")
+            state = await self._known(connection, header.name)
+        if state.owner_name != header.owner_name:
+            raise InvalidField(f"import {header.name!r} belongs to owner {state.owner_name!r}; name the same to resume")
+        names: dict[str, int] = {}
+        async for chunk in chunks:
+            checks.at_most("rows in a chunk", len(chunk.lines), MOST_ROWS)
+            state = await self._store(header.name, chunk, names)
+        return state
+
+    async def get(self, name: str) -> ImportState:
+        """How far an import got."""
+        require_role("admin")
+        checks.text("name", name, least=1)
+        async with self._database.reading() as connection:
+            return await self._known(connection, name)
+
+    async def _known(self, connection: AsyncConnection, name: str) -> ImportState:
+        state = await imports.by_name(connection, name)
+        if state is None:
+            raise UnknownImport(f"no import {name!r}; start it first")
+        return state
+
+    async def _store(self, name: str, chunk: Chunk, names: dict[str, int]) -> ImportState:
+        now = self._clock.now()
+        fresh = dict(names)  # adopted only once the transaction is through
+        async with self._database.writing() as connection:
+            state = await imports.by_name(connection, name, for_update=True)
+            assert state is not None  # begun by this very run
+            rest = _named(_behind(chunk, state.last_line), name)
+            if not rest.lines:
+                return state
+            keeper = _Keeper(connection, state, fresh, now)
+            await keeper.create(rest.devices)
+            await keeper.resolve({*rest.interactions.devices_a, *rest.interactions.devices_b})
+            await keeper.resolve({end for row in rest.relations for end in (row.a, row.b)})
+            recorded = await self._record(connection, rest, fresh, now)
+            related = await relations.add(connection, [_relation_row(row, fresh, now) for row in rest.relations])
+            state = replace(
+                state,
+                last_line=max(rest.lines),
+                devices=state.devices + keeper.created,
+                interactions=state.interactions + recorded,
+                relations=state.relations + related,
+            )
+            await imports.save(connection, state, now)
+        names.update(fresh)
+        return state
+
+    async def _record(self, connection: AsyncConnection, chunk: Chunk, names: dict[str, int], now: float) -> int:
+        if not len(chunk.interactions):
+            return 0
+        ends = await asyncio.to_thread(reports.check, chunk.interactions, names, PLATFORM, now, chunk.interaction_lines)
+        return await self._recording.write(connection, chunk.interactions, ends, 0, now)
+
+
+class _Keeper:
+    """Finds and makes the devices of one chunk by name, inside its transaction."""
+
+    def __init__(self, connection: AsyncConnection, state: ImportState, names: dict[str, int], now: float) -> None:
+        self.created = 0
+        self._connection = connection
+        self._state = state
+        self._names = names
+        self._now = now
+        self._owners: dict[str, tuple[int, str]] = {}
+
+    async def create(self, rows: Iterable[DeviceRow]) -> None:
+        """Makes the devices that do not exist yet."""
+        for row in rows:
+            with _at_line(row.line):
+                checks.profile(row.profile)
+                await self._make(row.profile, row.owner_name or self._state.owner_name)
+
+    async def resolve(self, wanted: set[str]) -> None:
+        """Finds devices by name, the import's own owner's first; makes those nobody has under that owner."""
+        missing = sorted(wanted - self._names.keys())
+        own, _ = await self._owner(self._state.owner_name)
+        found: dict[str, list[tuple[int, int]]] = {}
+        for number, name, owner in await devices.named(self._connection, missing):
+            found.setdefault(name, []).append((number, owner))
+        for name in missing:
+            holders = found.get(name, [])
+            mine = [number for number, owner in holders if owner == own]
+            if mine or len(holders) == 1:
+                self._names[name] = mine[0] if mine else holders[0][0]
+            elif holders:
+                raise BadImport(f"{len(holders)} owners have a device named {name!r}; give each its own name")
+            else:
+                await self._make(checks.profile(Profile(name)), self._state.owner_name)
+
+    async def _make(self, profile: Profile, owner_name: str) -> None:
+        number, owner_id = await self._owner(owner_name)
+        device = Device(0, new_id("dev"), owner_id, profile, PublicKeys(), ACTIVE, self._now, 0.0, 0, "")
+        self.created += await devices.add(self._connection, device, number)
+        stored = await devices.by_name(self._connection, number, profile.name)
+        assert stored is not None  # added, or the reason it was not
+        self._names[profile.name] = stored.number
+
+    async def _owner(self, name: str) -> tuple[int, str]:
+        if name not in self._owners:
+            checks.text("owner_name", name, least=1)
+            await owners.add(self._connection, new_id("own"), name, "own", self._now)
+            owner = await owners.by_name(self._connection, name)
+            assert owner is not None
+            self._owners[name] = (owner.number, owner.id)
+        return self._owners[name]
+
+
+@contextmanager
+def _at_line(line: int) -> Iterator[None]:
+    """Names the line in any error raised inside."""
+    try:
+        yield
+    except CoterieError as error:
+        raise BadImport(f"line {line}: {error.message}", details={"line": str(line)}) from error
+
+
+def _behind(chunk: Chunk, last_line: int) -> Chunk:
+    """The rows of a chunk that an earlier run did not store."""
+    if list(chunk.lines) != sorted(set(chunk.lines)) or (chunk.lines and chunk.lines[0] < 1):
+        raise BadImport("lines must count up from 1 without repetition; number the rows as in the file")
+    if not chunk.lines or chunk.lines[0] > last_line:
+        return chunk
+    kept = [k for k, line in enumerate(chunk.interaction_lines) if line > last_line]
+    columns = {name: [getattr(chunk.interactions, name)[k] for k in kept] for name in Reports.__dataclass_fields__}
+    return Chunk(
+        [line for line in chunk.lines if line > last_line],
+        [row for row in chunk.devices if row.line > last_line],
+        Reports(**columns),
+        [chunk.interaction_lines[k] for k in kept],
+        [row for row in chunk.relations if row.line > last_line],
+    )
+
+
+def _named(chunk: Chunk, name: str) -> Chunk:
+    """The chunk with an id for every interaction: its own, or the import's name and the line."""
+    ids = [
+        given or f"{name}:{line}" for given, line in zip(chunk.interactions.ids, chunk.interaction_lines, strict=True)
+    ]
+    return replace(chunk, interactions=replace(chunk.interactions, ids=ids))
+
+
+def _relation_row(row: RelationRow, names: dict[str, int], now: float) -> dict[str, Any]:
+    with _at_line(row.line):
+        checks.one_of("kind", row.kind, [kind.value for kind in RelationKind])
+        checks.finite("strength", row.strength, least=0, most=1)
+        checks.finite("since", row.since, least=0)
+        checks.text("because", row.because, most=500)
+        a, b = names[row.a], names[row.b]
+        if a == b:
+            raise InvalidField(f"{row.a!r} cannot be related to itself")
+    return {
+        "kind": row.kind,
+        "low": min(a, b),
+        "high": max(a, b),
+        "strength": row.strength or 1.0,
+        "because": row.because or "imported",
+        "since": row.since or now,
+        "source": "imported",
+    }

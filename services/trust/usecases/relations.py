@@ -1,0 +1,149 @@
+"""Relations: declared by owners, read off profiles, derived from meetings and common tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from services.kit.caller import require_device, require_role
+from services.kit.clock import Clock
+from services.kit.database import Database
+from services.trust import checks
+from services.trust.domain.graph import Floats, Integers
+from services.trust.domain.meetings import Encounters, Meetings, spaced_encounters
+from services.trust.domain.population import Population
+from services.trust.domain.relations import Joiners, RelationKind, RelationRules, co_work
+from services.trust.errors import InvalidField
+from services.trust.records import Friendship, Page, SocialRelation
+from services.trust.store import audit, relations
+from services.trust.usecases.directory import Directory, Entry
+from services.trust.usecases.owners import known_owner
+from services.trust.usecases.sight import Sight
+
+STORED_KINDS = (RelationKind.CO_LOCATION, RelationKind.CO_WORK, RelationKind.SOCIAL)
+MOST_DERIVED = 1_000_000
+
+
+class SocialRelations:
+    """Who is related to whom, and why."""
+
+    def __init__(
+        self, database: Database, clock: Clock, directory: Directory, sight: Sight, rules: RelationRules
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._directory = directory
+        self._sight = sight
+        self._rules = rules
+
+    async def befriend(self, owner_a: str, owner_b: str, strength: float) -> Friendship:
+        """Declares friendship of two owners, changes its strength, or withdraws it (strength 0)."""
+        require_role("admin")
+        checks.finite("strength", strength, least=0, most=1)
+        if owner_a == owner_b:
+            raise InvalidField("friendship needs two different owners")
+        now = self._clock.now()
+        async with self._database.writing() as connection:
+            a, b = await known_owner(connection, owner_a), await known_owner(connection, owner_b)
+            friendship = Friendship(min(a.number, b.number), max(a.number, b.number), strength, now)
+            await relations.set_friendship(connection, friendship)
+            await audit.note(connection, now, "friendship.declare", f"{owner_a},{owner_b}", f"strength {strength:g}")
+        return friendship
+
+    async def derive(self, kinds: Sequence[str]) -> dict[str, int]:
+        """Derives stored relations anew (all kinds, or some) and counts every kind."""
+        require_role("admin")
+        for kind in kinds:
+            checks.one_of("kind", kind, [item.value for item in RelationKind])
+        chosen = [kind for kind in STORED_KINDS if not kinds or kind.value in kinds]
+        now = self._clock.now()
+        async with self._database.writing() as connection:
+            met = await relations.meetings(connection)
+            standing = await relations.standing(connection)
+            reports = await relations.platform_reports(connection) if RelationKind.CO_WORK in chosen else []
+            rows = await asyncio.to_thread(self._derived, met, standing, reports, chosen, now)
+            checks.at_most("derived relations", len(rows), MOST_DERIVED)
+            await relations.clear_derived(connection, [kind.value for kind in chosen])
+            await relations.add(connection, rows)
+            counted = await relations.counts(connection)
+            await audit.note(connection, now, "relations.derive", ",".join(kinds) or "all", f"{len(rows)} derived")
+        return {kind: number for kind, number in counted.items() if not kinds or kind in kinds}
+
+    async def page(self, device_id: str, wanted: Page) -> tuple[list[tuple[int, SocialRelation]], dict[int, Entry]]:
+        """A device's relations, each with the cursor behind it, and the devices they name."""
+        require_device(device_id)
+        await self._sight.note("relations", device_id)
+        async with self._database.reading() as connection:
+            (device,) = await self._directory.require(connection, device_id)
+            found = await relations.of_device(connection, device.number, wanted)
+            named = {number for _, item in found for number in (item.a, item.b)}
+            return found, await self._directory.named(connection, named)
+
+    def _derived(
+        self,
+        met: tuple[Integers, Integers, Floats, Floats],
+        standing: set[int],
+        reports: list[tuple[str, int, int]],
+        kinds: Sequence[RelationKind],
+        now: float,
+    ) -> list[dict[str, Any]]:
+        low, high, start, duration = met
+        fixed = np.array(sorted(standing), dtype=np.int64)
+        low_stands, high_stands = np.isin(low, fixed), np.isin(high, fixed)
+        rules, rows = self._rules, list[dict[str, Any]]()
+        if RelationKind.CO_LOCATION in kinds:
+            mixed = low_stands != high_stands
+            seen = spaced_encounters(Meetings(low[mixed], high[mixed], start[mixed], (start + duration)[mixed]), 0.0)
+            rows += _rows(RelationKind.CO_LOCATION, seen, rules.co_location_meetings + 1, now)
+        if RelationKind.SOCIAL in kinds:
+            moving = ~low_stands & ~high_stands & (duration >= rules.social_meeting_seconds)
+            walks = Meetings(low[moving], high[moving], start[moving], (start + duration)[moving])
+            rows += _rows(
+                RelationKind.SOCIAL, spaced_encounters(walks, rules.social_interval_seconds), rules.social_meetings, now
+            )
+        if RelationKind.CO_WORK in kinds:
+            rows += list(_colleagues(reports, rules, now))
+        return rows
+
+
+_BECAUSE = {
+    RelationKind.CO_LOCATION: "one was at the other's place {times} times",
+    RelationKind.SOCIAL: "they met {times} times, long enough and far enough apart in time",
+}
+
+
+def _rows(kind: RelationKind, seen: Encounters, needed: int, now: float) -> Iterator[dict[str, Any]]:
+    """Rows of the pairs that met often enough; strength n/(n + needed), one half at the threshold."""
+    for a, b, times in zip(seen.a.tolist(), seen.b.tolist(), seen.times.tolist(), strict=True):
+        if times >= needed:
+            yield _row(kind, a, b, times / (times + needed), _BECAUSE[kind].format(times=times), now)
+
+
+def _colleagues(reports: list[tuple[str, int, int]], rules: RelationRules, now: float) -> Iterator[dict[str, Any]]:
+    tasks: dict[str, int] = {}
+    joined = {(n, tasks.setdefault(item.partition(".")[0], len(tasks))) for item, *ends in reports for n in ends}
+    if not joined:
+        return
+    workers, jobs = (np.array(column, dtype=np.int64) for column in zip(*sorted(joined), strict=True))
+    staff = np.unique(workers)
+    none, nowhere = np.zeros(len(staff), dtype=np.int64), np.full(len(staff), np.nan)
+    population = Population(staff, none, none, none, none, none, nowhere, nowhere)
+    for block in co_work(population, Joiners(workers, jobs), rules):
+        for item in block:
+            yield _row(RelationKind.CO_WORK, item.a, item.b, item.strength, item.because, now)
+
+
+def _row(kind: RelationKind, a: int, b: int, strength: float, because: str, now: float) -> dict[str, Any]:
+    low, high = min(a, b), max(a, b)
+    return {
+        "kind": kind.value,
+        "low": low,
+        "high": high,
+        "strength": strength,
+        "because": because,
+        "since": now,
+        "source": "derived",
+    }

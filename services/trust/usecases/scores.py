@@ -1,0 +1,206 @@
+"""How far devices trust each other: pairs with reasons, peers, matrices, centrality."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.kit.caller import require_device, require_role
+from services.kit.database import Database
+from services.trust import checks, words
+from services.trust.domain.evidence import Evidence
+from services.trust.domain.graph import TrustGraph
+from services.trust.domain.scores import (
+    TrustMatrices,
+    TrustPath,
+    best_path,
+    centrality,
+    choose_head,
+    combine,
+    direct_row,
+    indirect_trust,
+    trust_rows,
+)
+from services.trust.errors import InvalidField, SelfTrust
+from services.trust.records import SocialRelation
+from services.trust.store import devices, relations
+from services.trust.usecases.directory import Directory, Entry
+from services.trust.usecases.memory import SocialMemory
+from services.trust.usecases.sight import Sight, View
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One step of a path, by device id."""
+
+    from_device: str
+    to_device: str
+    direct: float
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Trust of a pair and what it is made of; sums are aged to `at`."""
+
+    at: float
+    direct: float
+    indirect: float
+    trust: float
+    positive_count: int
+    negative_count: int
+    positive_sum: float
+    negative_sum: float
+    last_at: float
+    path: list[Hop]
+    relations: list[SocialRelation]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A device and how far it is trusted."""
+
+    device_id: str
+    direct: float
+    indirect: float
+    trust: float
+
+
+class Scores:
+    """Answers questions about trust."""
+
+    def __init__(self, database: Database, directory: Directory, memory: SocialMemory, sight: Sight) -> None:
+        self._database = database
+        self._directory = directory
+        self._memory = memory
+        self._sight = sight
+
+    async def explain(self, device_a: str, device_b: str, at: float) -> Explanation:
+        """Trust between two devices with its reasons."""
+        if device_a == device_b:
+            raise SelfTrust("a device trusts itself fully; ask about two different devices")
+        await self._sight.note("explain", device_a, device_b)
+        async with self._database.reading() as connection:
+            a, b = await self._directory.require(connection, device_a, device_b)
+            view = await self._sight.view(connection)
+            view.require(a, b)
+            pairs, moment = await self._memory.pairs_at(connection, at)
+            graph = await self._memory.graph(pairs, moment, max(a.number, b.number))
+            path = await asyncio.to_thread(best_path, graph, a.number, b.number)
+            shown = await self._visible_hops(connection, view, path)
+            related = await relations.between(connection, a.number, b.number)
+            profiles = await devices.by_ids(connection, [device_a, device_b])
+        evidence, good = pairs.evidence_of(pairs.row_of(a.number, b.number))
+        names = (profiles[device_a].profile.name, profiles[device_b].profile.name)
+        return self._explanation(names, evidence, good, moment, graph.direct(a.number, b.number), path, shown, related)
+
+    async def _visible_hops(self, connection: AsyncConnection, view: View, path: TrustPath | None) -> list[Hop]:
+        if path is None:
+            return []
+        entries = await self._directory.named(connection, path.devices)
+        steps = zip(pairwise(path.devices), path.hops, strict=True)
+        return [
+            Hop(entries[left].id, entries[right].id, direct)
+            for (left, right), direct in steps
+            if view.sees(entries[left], entries[right])
+        ]
+
+    def _explanation(
+        self,
+        names: tuple[str, str],
+        evidence: Evidence,
+        good: int,
+        at: float,
+        direct: float,
+        path: TrustPath | None,
+        shown: list[Hop],
+        related: list[SocialRelation],
+    ) -> Explanation:
+        indirect, hops = (path.indirect, path.hops) if path else (0.0, ())
+        weight = self._memory.parameters.direct_weight
+        trust = float(combine(np.array([direct]), np.array([indirect]), weight)[0])
+        reasons = words.Reasons(
+            *names,
+            evidence,
+            good,
+            at,
+            direct,
+            indirect,
+            trust,
+            hops,
+            len(hops) - len(shown),
+            tuple(r.because for r in related),
+        )
+        decay_rate = self._memory.parameters.decay_rate
+        aging = math.exp(-decay_rate * (at - evidence.reference_time)) if evidence.count else 0.0
+        return Explanation(
+            at=at,
+            direct=direct,
+            indirect=indirect,
+            trust=trust,
+            positive_count=good,
+            negative_count=evidence.count - good,
+            positive_sum=evidence.positive * aging,
+            negative_sum=evidence.negative * aging,
+            last_at=evidence.reference_time if evidence.count else 0.0,
+            path=shown,
+            relations=related,
+            text=words.explain(reasons, self._memory.parameters),
+        )
+
+    async def peers(self, device_id: str, limit: int, at: float) -> list[Peer]:
+        """The peers a device trusts most, itself excluded; strangers (trust 0) are not listed."""
+        require_device(device_id)
+        wanted = checks.page(limit, "", "", default=20).limit
+        await self._sight.note("peers", device_id)
+        async with self._database.reading() as connection:
+            (me,) = await self._directory.require(connection, device_id)
+            pairs, moment = await self._memory.pairs_at(connection, at)
+            graph = await self._memory.graph(pairs, moment, me.number)
+            weight = self._memory.parameters.direct_weight
+            ranked = await asyncio.to_thread(_closest, graph, me.number, weight, wanted)
+            entries = await self._directory.named(connection, [number for number, *_ in ranked])
+        return [Peer(entries[number].id, *values) for number, *values in ranked]
+
+    async def matrix(self, device_ids: Sequence[str], at: float) -> tuple[TrustMatrices, float]:
+        """Direct and combined trust among devices, in the order asked."""
+        require_role("admin")
+        await self._sight.note("matrix", f"{len(device_ids)} devices")
+        async with self._database.reading() as connection:
+            entries = await self._participants(connection, device_ids)
+            pairs, moment = await self._memory.pairs_at(connection, at)
+            numbers = np.array([entry.number for entry in entries], dtype=np.int64)
+            graph = await self._memory.graph(pairs, moment, int(numbers.max(initial=0)))
+        weight = self._memory.parameters.direct_weight
+        return await asyncio.to_thread(trust_rows, graph, numbers, weight), moment
+
+    async def centrality(self, device_ids: Sequence[str], at: float) -> tuple[list[int], str]:
+        """How many of the others each device has positive direct trust in, and the head they elect."""
+        if not device_ids:
+            raise InvalidField("centrality needs at least one device")
+        matrices, _ = await self.matrix(device_ids, at)
+        members = list(range(len(device_ids)))
+        influence = centrality(matrices.direct, members).tolist()
+        return influence, device_ids[choose_head(matrices.direct, matrices.trust, members)]
+
+    async def _participants(self, connection: AsyncConnection, device_ids: Sequence[str]) -> list[Entry]:
+        checks.at_most("device_ids", len(device_ids), checks.MOST_IDS)
+        if len(set(device_ids)) < len(device_ids):
+            raise InvalidField("device_ids must be distinct; remove the repetitions")
+        return await self._directory.require(connection, *device_ids)
+
+
+def _closest(graph: TrustGraph, me: int, weight: float, most: int) -> list[tuple[int, float, float, float]]:
+    """Number, direct, indirect and combined trust of the most trusted devices; ties by number."""
+    direct, indirect = direct_row(graph, me), indirect_trust(graph, me)
+    trust = combine(direct, indirect, weight)
+    others = np.flatnonzero(trust > 0)
+    best = others[np.lexsort((others, -trust[others]))][:most]
+    columns = (column[best].tolist() for column in (direct, indirect, trust))
+    return list(zip(best.tolist(), *columns, strict=True))
