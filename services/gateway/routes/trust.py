@@ -23,6 +23,7 @@ from services.gateway.schemas.social import (
     Friendship,
     HistoryPoint,
     Loss,
+    NodeLinkGraph,
     Relation,
     RelationCounts,
     TrustedPeer,
@@ -67,7 +68,7 @@ async def list_peers(device_id: DeviceId, platform: Platform, limit: Limit = 20,
 
 @routes.get(
     "/v1/trust/graph",
-    response_model=TrustGraph,
+    response_model=TrustGraph | NodeLinkGraph,
     summary="The trust graph",
     responses={200: {"content": {"application/graphml+xml": {"schema": {"type": "string"}}}}},
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -183,6 +183,16 @@ class TrustGraph(Answer):
     devices: list[Device]
     ties: list[Tie]
     at: float
+
+
+class NodeLinkGraph(Answer):
+    """The same graph as networkx reads it (`networkx.node_link_graph(document, edges="links")`)."""
+
+    directed: bool
+    multigraph: bool
+    graph: dict[str, Any]
+    nodes: list[dict[str, Any]]
+    links: list[dict[str, Any]]
 
 
 class TaskPrivacy(Answer):

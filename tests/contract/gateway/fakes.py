@@ -102,7 +102,14 @@ class FakePlatform:
         return self.keys[key]
 
 
-_TEXTS = {"next_cursor": "", "outcome": "accepted", "state": "active", "publisher": "pub_1", "link_class": "wifi"}
+_TEXTS = {
+    "next_cursor": "",
+    "outcome": "accepted",
+    "role": "device",
+    "state": "active",
+    "publisher": "pub_1",
+    "link_class": "wifi",
+}
 
 
 def sample(kind: type[Message]) -> Message:
