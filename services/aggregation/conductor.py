@@ -13,6 +13,7 @@ step, the others notice and go on.
 from __future__ import annotations
 
 import asyncio
+from contextvars import Context
 from dataclasses import dataclass, field
 
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
@@ -67,7 +68,8 @@ class Conductor:
     def take_up(self, task_id: str) -> None:
         """Conducts a task from now on, or wakes its conductor."""
         if task_id not in self._running or self._running[task_id].done():
-            self._running[task_id] = asyncio.create_task(self._conduct(task_id))
+            # In a context of its own: the conductor acts for the platform, not for whoever started the task.
+            self._running[task_id] = asyncio.create_task(self._conduct(task_id), context=Context())
         self.bell.ring(f"task:{task_id}")
 
     async def _take_up(self) -> None:
@@ -135,6 +137,7 @@ class Conductor:
         if task is None or (task.ended and task.released) or task.state == "created":
             return None
         if task.ended:
+            self._forget(task_id)
             return await self._release(task)
         if round_ is None or round_.state == "done":
             return await self._next_round(task, round_)

@@ -106,7 +106,7 @@ async def count_enrolled(tx: Tx, task_ids: Sequence[str]) -> dict[str, int]:
         .where(t.enrolments.c.task_id.in_(task_ids), t.enrolments.c.state == "active")
         .group_by(t.enrolments.c.task_id)
     )
-    return dict(await tx.execute(query))
+    return dict((await tx.execute(query)).all())
 
 
 async def is_enrolled_for_digest(tx: Tx, device_id: str, digest: str) -> bool:
@@ -145,7 +145,7 @@ async def last_events(tx: Tx, task_ids: Sequence[str]) -> dict[str, int]:
         .where(t.events.c.task_id.in_(task_ids))
         .group_by(t.events.c.task_id)
     )
-    return dict(await tx.execute(query))
+    return dict((await tx.execute(query)).all())
 
 
 def _task(row: Any) -> Task:

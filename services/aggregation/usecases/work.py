@@ -108,6 +108,8 @@ class WorkUseCases:
         live = self._conductor.live.get(delivery.task_id)
         if live is None or live.round.number != delivery.round:
             return await self._submit_late(delivery)
+        if delivery.device_id not in live.states:
+            raise NotInRound(f"device {delivery.device_id} has no part in round {delivery.round}; ask for work first")
         if delivery.form != "report":
             self._check_fit(live, delivery)
         return await self._intake.take(live, delivery), live.round.number

@@ -1,0 +1,241 @@
+"""A real aggregation server and topology planner over real gRPC, with registry and ledger played by small fakes."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import numpy as np
+import numpy.typing as npt
+import pytest
+from safetensors.numpy import load, save
+
+from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.aggregation.v1 import aggregation_pb2_grpc as rpc
+from coterie_api.pricing.v1 import pricing_pb2 as pricing
+from coterie_api.pricing.v1 import pricing_pb2_grpc
+from coterie_api.trust.v1 import trust_pb2 as trust
+from coterie_api.trust.v1 import trust_pb2_grpc
+from services.aggregation.app import App
+from services.aggregation.settings import AggregationSettings
+from services.kit.blobs import BlobStore
+from services.kit.caller import Caller, set_caller
+from services.kit.settings import ServiceSettings
+from services.kit.upstream import open_channel
+from services.topology.app import App as TopologyApp
+
+
+@dataclass
+class Fakes:
+    """What the played services were told."""
+
+    revoked: set[str] = field(default_factory=set)
+    interactions: dict[str, trust.Interaction] = field(default_factory=dict)
+    settled: dict[tuple[str, int], pricing.SettleRoundRequest] = field(default_factory=dict)
+    settle_calls: int = 0
+    released: set[str] = field(default_factory=set)
+    exhausted_at: int = 0
+
+
+class Registry(trust_pb2_grpc.RegistryServicer):
+    def __init__(self, fakes: Fakes) -> None:
+        self.fakes = fakes
+
+    async def GetDevices(self, request: trust.GetDevicesRequest, context: Any) -> trust.GetDevicesReply:
+        return trust.GetDevicesReply(
+            devices=[
+                trust.Device(id=d, owner_id="own_1", state="revoked" if d in self.fakes.revoked else "active")
+                for d in request.device_ids
+            ]
+        )
+
+
+class Trust(trust_pb2_grpc.TrustServicer):
+    def __init__(self, fakes: Fakes) -> None:
+        self.fakes = fakes
+
+    async def RecordInteractions(self, request: trust.RecordInteractionsRequest, context: Any) -> Any:
+        self.fakes.interactions |= {interaction.id: interaction for interaction in request.interactions}
+        return trust.RecordInteractionsReply(recorded=len(request.interactions))
+
+
+class Pricing(pricing_pb2_grpc.PricingServicer):
+    async def QuoteRound(self, request: pricing.QuoteRoundRequest, context: Any) -> pricing.Quote:
+        return pricing.Quote(task_id=request.task_id, round=request.round, status="ok")
+
+    async def CheckParameters(self, request: pricing.CheckParametersRequest, context: Any) -> Any:
+        return pricing.CheckParametersReply(parameters_json=request.parameters_json)
+
+
+class Ledger(pricing_pb2_grpc.LedgerServicer):
+    def __init__(self, fakes: Fakes) -> None:
+        self.fakes = fakes
+
+    async def OpenEscrow(self, request: pricing.OpenEscrowRequest, context: Any) -> pricing.Account:
+        return pricing.Account(id=f"escrow:{request.task_id}")
+
+    async def SettleRound(self, request: pricing.SettleRoundRequest, context: Any) -> pricing.Settlement:
+        self.fakes.settle_calls += 1
+        self.fakes.settled[request.task_id, request.round] = request
+        return pricing.Settlement(exhausted=request.round == self.fakes.exhausted_at)
+
+    async def ReleaseEscrow(self, request: pricing.ReleaseEscrowRequest, context: Any) -> pricing.Account:
+        self.fakes.released.add(request.task_id)
+        return pricing.Account(id=f"escrow:{request.task_id}")
+
+
+@dataclass
+class House:
+    """The running servers and everything a test needs to use them."""
+
+    settings: AggregationSettings
+    fakes: Fakes
+    blobs: BlobStore
+    apps: list[App] = field(default_factory=list)
+    channels: list[grpc.aio.Channel] = field(default_factory=list)
+
+    async def start(self, replica: str = "one") -> Client:
+        """Starts an aggregation server (once more: another replica, or a restart) and returns its client."""
+        app = App(self.settings.model_copy(update={"replica": replica}), "127.0.0.1:0")
+        await app.start()
+        self.apps.append(app)
+        channel = open_channel(self.settings, f"127.0.0.1:{app.server.port}")
+        self.channels.append(channel)
+        return Client(self, app, channel)
+
+
+class Client:
+    """Calls one aggregation server as whoever the test says."""
+
+    def __init__(self, house: House, app: App, channel: grpc.aio.Channel) -> None:
+        self.house, self.app = house, app
+        self.tasks, self.work = rpc.TasksStub(channel), rpc.WorkStub(channel)
+
+    async def upload_model(self, values: npt.NDArray[np.float32]) -> str:
+        set_caller(Caller("publisher", "pub_1"))
+        digest = await self.house.blobs.put_bytes(save({"w": values}))
+        await self.tasks.RegisterModel(pb.RegisterModelRequest(digest=digest))
+        return digest
+
+    async def create(self, devices: list[str], samples: int = 10, **changes: Any) -> pb.Task:
+        """A created task of one tensor w = zeros(3) with these devices enrolled."""
+        digest = await self.upload_model(np.zeros(3, np.float32))
+        values: dict[str, Any] = {
+            "name": "t",
+            "preset": "fedavg",
+            "model_digests": [digest],
+            "rounds": 2,
+            "min_devices": 1,
+            "quorum": 1.0,
+            "round_seconds": 30.0,
+        } | changes
+        task = await self.tasks.CreateTask(pb.CreateTaskRequest(specification=pb.TaskSpecification(**values)))
+        for device in devices:
+            set_caller(Caller("device", device))
+            await self.tasks.Enrol(pb.EnrolRequest(task_id=task.id, device_id=device, samples=samples))
+        return task
+
+    async def start_task(self, task_id: str) -> pb.Task:
+        set_caller(Caller("publisher", "pub_1"))
+        return await self.tasks.StartTask(pb.StartTaskRequest(task_id=task_id))
+
+    async def get_work(self, device: str, wait: float = 5.0) -> pb.WorkItem:
+        set_caller(Caller("device", device))
+        reply = await self.work.GetWork(pb.GetWorkRequest(device_id=device, wait_seconds=wait))
+        assert reply.items, f"no work for {device}"
+        return reply.items[0]
+
+    async def deliver(
+        self, item: pb.WorkItem, device: str, values: list[float], *, weight: float = 10.0, **changes: Any
+    ) -> pb.SubmitUpdateReply:
+        set_caller(Caller("device", device))
+        data = save({"w": np.array(values, np.float32)})
+        digest = await self.house.blobs.put_bytes(data)
+        assert digest == hashlib.sha256(data).hexdigest()
+        request: dict[str, Any] = {
+            "task_id": item.task_id,
+            "round": item.round,
+            "device_id": device,
+            "digest": digest,
+            "size_bytes": len(data),
+            "form": "mean",
+            "weight": weight,
+            "metrics": {"accuracy": 0.5},
+        } | changes
+        return await self.work.SubmitUpdate(pb.SubmitUpdateRequest(**request))
+
+    async def get_task(self, task_id: str) -> pb.Task:
+        set_caller(Caller("publisher", "pub_1"))
+        return await self.tasks.GetTask(pb.GetTaskRequest(task_id=task_id))
+
+    async def finished(self, task_id: str) -> pb.Task:
+        """Waits for the task's end through its event log."""
+        after = 0
+        for _ in range(200):
+            task = await self.get_task(task_id)
+            if task.state in ("finished", "failed", "cancelled"):
+                return task
+            reply = await self.tasks.ListEvents(pb.ListEventsRequest(task_id=task_id, after=after, wait_seconds=0.5))
+            after = max([after, *(event.number for event in reply.events)])
+        raise AssertionError(f"task did not end: {task}")
+
+    async def events(self, task_id: str) -> list[pb.Event]:
+        set_caller(Caller("admin", "adm_1"))
+        return list((await self.tasks.ListEvents(pb.ListEventsRequest(task_id=task_id))).events)
+
+    async def model(self, digest: str) -> npt.NDArray[np.float32]:
+        data = b"".join([piece async for piece in self.house.blobs.stream(digest)])
+        values: npt.NDArray[np.float32] = load(data)["w"]
+        return values
+
+
+async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 15.0) -> None:
+    """Waits until `condition` holds."""
+    import asyncio
+
+    for _ in range(math.ceil(seconds / 0.02)):
+        if await condition():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("the condition never held")
+
+
+@pytest.fixture
+async def house(settings: ServiceSettings, tmp_path: Path) -> AsyncIterator[House]:
+    fakes = Fakes()
+    trust_server, pricing_server = grpc.aio.server(), grpc.aio.server()
+    trust_pb2_grpc.add_RegistryServicer_to_server(Registry(fakes), trust_server)  # type: ignore[abstract]
+    trust_pb2_grpc.add_TrustServicer_to_server(Trust(fakes), trust_server)  # type: ignore[abstract]
+    pricing_pb2_grpc.add_PricingServicer_to_server(Pricing(), pricing_server)  # type: ignore[abstract]
+    pricing_pb2_grpc.add_LedgerServicer_to_server(Ledger(fakes), pricing_server)  # type: ignore[abstract]
+    trust_port = trust_server.add_insecure_port("127.0.0.1:0")
+    pricing_port = pricing_server.add_insecure_port("127.0.0.1:0")
+    await trust_server.start()
+    await pricing_server.start()
+    base = AggregationSettings(
+        data_dir=tmp_path,
+        database_url=settings.database_url,
+        trust_address=f"127.0.0.1:{trust_port}",
+        pricing_address=f"127.0.0.1:{pricing_port}",
+        drain_seconds=0.2,
+    )
+    topology = TopologyApp(base, "127.0.0.1:0", {})
+    await topology.start()
+    house = House(
+        base.model_copy(update={"topology_address": f"127.0.0.1:{topology.server.port}"}),
+        fakes,
+        BlobStore.in_folder(tmp_path / "blobs"),
+    )
+    yield house
+    for channel in house.channels:
+        await channel.close()
+    for app in house.apps:
+        await app.stop()
+    await topology.stop()
+    await trust_server.stop(None)
+    await pricing_server.stop(None)

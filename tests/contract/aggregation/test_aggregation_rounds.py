@@ -1,0 +1,294 @@
+"""Aggregation: tasks move through their rounds, and nothing that goes wrong changes a result."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from services.kit.caller import Caller, set_caller
+from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied, TooLarge
+from tests.contract.aggregation.conftest import House, eventually
+
+DEVICES = ["dev_a", "dev_b", "dev_c"]
+
+
+async def play(client: Any, task_id: str, rounds: int, devices: list[str] = DEVICES) -> None:
+    """Every device delivers (round number, its index, 1) each round."""
+    for _ in range(rounds):
+        for index, device in enumerate(devices):
+            item = await client.get_work(device)
+            await client.deliver(item, device, [float(item.round), float(index), 1.0])
+
+
+async def test_a_task_runs_to_its_end_and_averages_what_was_delivered(house: House) -> None:
+    client = await house.start()
+    task = await client.create(DEVICES)
+    assert task.state == "created"
+    await client.start_task(task.id)
+    await play(client, task.id, 2)
+    ended = await client.finished(task.id)
+    assert (ended.state, ended.round, ended.enrolled) == ("finished", 2, 3)
+    # round 1 adds (1, mean(0,1,2), 1), round 2 adds (2, 1, 1)
+    assert (await client.model(ended.model_digests[0])).tolist() == [3.0, 2.0, 2.0]
+    detail = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))
+    assert detail.round.metrics["accuracy"] == 0.5
+    assert [p.state for p in detail.participations] == ["delivered"] * 3
+    await eventually(lambda: _holds(task.id in house.fakes.released))
+    assert {w.device_id: w.outcome for w in house.fakes.settled[task.id, 2].work} == dict.fromkeys(DEVICES, "delivered")
+    assert len(house.fakes.interactions) == 2 * 3
+    assert all(interaction.positive for interaction in house.fakes.interactions.values())
+
+
+async def _holds(value: bool) -> bool:
+    return value
+
+
+async def test_a_restart_in_the_middle_of_a_round_changes_no_bit(house: House) -> None:
+    client = await house.start()
+    task = await client.create(DEVICES, rounds=1)
+    await client.start_task(task.id)
+    for index, device in enumerate(DEVICES[:2]):
+        item = await client.get_work(device)
+        await client.deliver(item, device, [0.1 * (index + 1), 1e-7, 3.0], weight=float(index + 1))
+    # As after kill -9: what was in memory is gone, the database and the blobs are there.
+    client.app.conductor.live.clear()
+    await client.app.conductor.stop()
+    again = await house.start()
+    item = await again.get_work("dev_c")
+    await again.deliver(item, "dev_c", [0.7, 0.1, 0.2], weight=10.0)
+    ended = await again.finished(task.id)
+    assert ended.state == "finished"
+    direct = (1 * np.float64(np.float32(0.1)) + 2 * np.float64(np.float32(0.2)) + 10 * np.float64(np.float32(0.7))) / 13
+    assert (await again.model(ended.model_digests[0]))[0] == np.float32(direct)
+
+
+async def test_late_duplicate_and_foreign_updates_are_answered_properly(house: House) -> None:
+    client = await house.start()
+    task = await client.create(DEVICES, rounds=2)
+    await client.start_task(task.id)
+    item = await client.get_work("dev_a")
+    assert (await client.deliver(item, "dev_a", [1.0, 1.0, 1.0])).outcome == "accepted"
+    assert (await client.deliver(item, "dev_a", [1.0, 1.0, 1.0])).outcome == "repeated"
+    with pytest.raises(Conflict, match="one a round") as other:
+        await client.deliver(item, "dev_a", [2.0, 1.0, 1.0])
+    assert other.value.reason == "already_delivered"
+    with pytest.raises(PermissionDenied):
+        set_caller(Caller("device", "dev_b"))
+        await client.work.SubmitUpdate(
+            pb.SubmitUpdateRequest(task_id=task.id, round=1, device_id="dev_a", form="report")
+        )
+    with pytest.raises(Conflict, match="no part"):
+        await client.deliver(item, "dev_z", [1.0, 1.0, 1.0])
+    for device in ("dev_b", "dev_c"):
+        await client.deliver(await client.get_work(device), device, [1.0, 1.0, 1.0])
+    second = await client.get_work("dev_a")
+    assert second.round == 2
+    assert (await client.deliver(item, "dev_a", [1.0, 1.0, 1.0])).outcome == "repeated"
+    assert (await client.deliver(item, "dev_b", [5.0, 1.0, 1.0])).outcome == "late"
+    with pytest.raises(NotFound):
+        await client.deliver(pb.WorkItem(task_id="tsk_none", round=1), "dev_a", [1.0, 1.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "values", "kind", "word"),
+    [
+        ({}, [float("nan"), 0.0, 0.0], InvalidInput, "NaN"),
+        ({}, [float("inf"), 0.0, 0.0], InvalidInput, "infinity"),
+        ({}, [0.0, 0.0], InvalidInput, "shape"),
+        ({"weight": 11.0}, [0.0, 0.0, 0.0], InvalidInput, "samples"),
+        ({"weight": 0.0}, [0.0, 0.0, 0.0], InvalidInput, "weight"),
+        ({"weight": float("nan")}, [0.0, 0.0, 0.0], InvalidInput, "weight"),
+        ({"form": "other"}, [0.0, 0.0, 0.0], InvalidInput, "form"),
+        ({"digest": "0" * 64}, [0.0, 0.0, 0.0], NotFound, "upload it first"),
+        ({"digest": "xyz"}, [0.0, 0.0, 0.0], InvalidInput, "SHA-256"),
+        ({"model_index": 3}, [0.0, 0.0, 0.0], InvalidInput, "model_index"),
+        ({"size_bytes": 10_000_000}, [0.0, 0.0, 0.0], TooLarge, "at most"),
+        ({"metrics": {"x": float("inf")}}, [0.0, 0.0, 0.0], InvalidInput, "metric"),
+        ({"budget": -1.0}, [0.0, 0.0, 0.0], InvalidInput, "budget"),
+    ],
+)
+async def test_a_bad_update_is_refused_with_a_reason_and_changes_nothing(
+    house: House, changes: dict[str, Any], values: list[float], kind: type[Exception], word: str
+) -> None:
+    client = await house.start()
+    task = await client.create(["dev_a"], rounds=1)
+    await client.start_task(task.id)
+    item = await client.get_work("dev_a")
+    with pytest.raises(kind, match=word):
+        await client.deliver(item, "dev_a", values, **changes)
+    await client.deliver(await client.get_work("dev_a"), "dev_a", [1.0, 2.0, 3.0])
+    ended = await client.finished(task.id)
+    assert (await client.model(ended.model_digests[0])).tolist() == [1.0, 2.0, 3.0]
+
+
+async def test_a_missed_quorum_reopens_the_round_and_then_fails_with_a_reason(house: House) -> None:
+    client = await house.start()
+    task = await client.create(DEVICES, rounds=1, round_seconds=0.4, max_attempts=2)
+    await client.start_task(task.id)
+    await client.deliver(await client.get_work("dev_a"), "dev_a", [1.0, 1.0, 1.0])
+    ended = await client.finished(task.id)
+    assert ended.state == "failed"
+    assert "missed its quorum: 1 of 3 updates needed came after 2 attempts" in ended.reason
+    kinds = [event.kind for event in await client.events(task.id)]
+    assert kinds.count("round.opened") == 1
+    assert kinds.count("round.reopened") == 1
+    assert kinds[-1] == "task.failed"
+
+
+async def test_a_round_closes_at_its_deadline_once_the_quorum_is_met(house: House) -> None:
+    client = await house.start()
+    task = await client.create(DEVICES, rounds=1, round_seconds=0.8, quorum=0.6)
+    await client.start_task(task.id)
+    for device in ("dev_a", "dev_b"):
+        await client.deliver(await client.get_work(device), device, [2.0, 2.0, 2.0])
+    ended = await client.finished(task.id)
+    assert ended.state == "finished"
+    detail = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))
+    assert {p.device_id: p.state for p in detail.participations}["dev_c"] == "dropped"
+    kinds = {i.kind: i.positive for i in house.fakes.interactions.values()}
+    assert kinds == {"delivered": True, "dropped": False}
+
+
+async def test_a_device_that_only_sends_garbage_is_settled_as_rejected(house: House) -> None:
+    client = await house.start()
+    task = await client.create(DEVICES, rounds=1, round_seconds=0.8, quorum=0.6)
+    await client.start_task(task.id)
+    item = await client.get_work("dev_c")
+    with pytest.raises(InvalidInput):
+        await client.deliver(item, "dev_c", [float("nan")] * 3)
+    for device in ("dev_a", "dev_b"):
+        await client.deliver(await client.get_work(device), device, [2.0, 2.0, 2.0])
+    await client.finished(task.id)
+    outcomes = {w.device_id: w.outcome for w in house.fakes.settled[task.id, 1].work}
+    assert outcomes == {"dev_a": "delivered", "dev_b": "delivered", "dev_c": "rejected"}
+    assert any(e.kind == "update.rejected" and e.device_id == "dev_c" for e in await client.events(task.id))
+
+
+async def test_declined_work_is_not_waited_for_and_not_held_against_the_device(house: House) -> None:
+    client = await house.start()
+    task = await client.create(DEVICES, rounds=1, quorum=0.6)
+    await client.start_task(task.id)
+    set_caller(Caller("device", "dev_c"))
+    await client.get_work("dev_c")
+    await client.work.DeclineWork(pb.DeclineWorkRequest(task_id=task.id, round=1, device_id="dev_c", why="low battery"))
+    for device in ("dev_a", "dev_b"):
+        await client.deliver(await client.get_work(device), device, [2.0, 2.0, 2.0])
+    assert (await client.finished(task.id)).state == "finished"
+    assert not any("dev_c" in (i.device_a, i.device_b) for i in house.fakes.interactions.values())
+
+
+async def test_cancelling_ends_the_open_round_and_releases_the_escrow(house: House) -> None:
+    client = await house.start()
+    task = await client.create(DEVICES)
+    await client.start_task(task.id)
+    await client.get_work("dev_a")
+    set_caller(Caller("publisher", "pub_2"))
+    with pytest.raises(PermissionDenied):
+        await client.tasks.CancelTask(pb.CancelTaskRequest(task_id=task.id))
+    set_caller(Caller("publisher", "pub_1"))
+    cancelled = await client.tasks.CancelTask(pb.CancelTaskRequest(task_id=task.id, why="enough"))
+    assert (cancelled.state, cancelled.reason) == ("cancelled", "enough")
+    await eventually(lambda: _holds(task.id in house.fakes.released))
+    set_caller(Caller("device", "dev_b"))
+    reply = await client.work.GetWork(pb.GetWorkRequest(device_id="dev_b", wait_seconds=0.1, task_ids=[task.id]))
+    assert (list(reply.items), dict(reply.ended)) == ([], {task.id: "cancelled"})
+
+
+async def test_a_spent_escrow_ends_the_task_gracefully(house: House) -> None:
+    house.fakes.exhausted_at = 1
+    client = await house.start()
+    task = await client.create(["dev_a"], rounds=5)
+    await client.start_task(task.id)
+    await client.deliver(await client.get_work("dev_a"), "dev_a", [1.0, 1.0, 1.0])
+    ended = await client.finished(task.id)
+    assert (ended.state, ended.round) == ("finished", 1)
+    assert "escrow" in ended.reason
+
+
+async def test_a_revoked_device_is_left_out_of_the_next_round(house: House) -> None:
+    client = await house.start()
+    task = await client.create(DEVICES, rounds=2)
+    await client.start_task(task.id)
+    house.fakes.revoked.add("dev_c")
+    await play(client, task.id, 1)
+    await play(client, task.id, 1, ["dev_a", "dev_b"])
+    assert (await client.finished(task.id)).state == "finished"
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"rounds": 0}, "rounds"),
+        ({"preset": "nonsense"}, "preset"),
+        ({"preset": "", "topology": "mesh", "privacy": "trust"}, "trust needs"),
+        ({"quorum": 1.5}, "quorum"),
+        ({"model_digests": ["0" * 64]}, "upload it first"),
+        ({"model_digests": []}, "exactly one"),
+        ({"training_json": "[]"}, "training_json"),
+        ({"parameters_json": "{"}, "JSON"),
+        ({"name": ""}, "name"),
+        ({"round_seconds": -1.0}, "round_seconds"),
+        ({"privacy": "uniform"}, "noise_multiplier or epsilon"),
+    ],
+)
+async def test_a_senseless_task_is_refused_with_the_reason(house: House, changes: dict[str, Any], word: str) -> None:
+    client = await house.start()
+    with pytest.raises(InvalidInput, match=word):
+        await client.create([], **changes)
+
+
+async def test_creating_is_repeatable_but_a_name_names_one_task(house: House) -> None:
+    client = await house.start()
+    first = await client.create([])
+    assert (await client.create([])).id == first.id
+    with pytest.raises(Exception, match="another name"):
+        await client.create([], rounds=7)
+
+
+async def test_two_replicas_share_a_round_and_agree_to_the_bit(house: House) -> None:
+    if house.settings.database_url == "":
+        return  # one SQLite file belongs to one process
+    one = await house.start("one")
+    two = await house.start("two")
+    task = await one.create(DEVICES, rounds=3)
+    await one.start_task(task.id)
+    for number in range(1, 4):
+        for index, device in enumerate(DEVICES):
+            client = two if index % 2 else one
+            await eventually(lambda c=client, d=device, n=number: _has_round(c, d, n))  # type: ignore[misc]
+            item = await client.get_work(device)
+            await client.deliver(item, device, [0.1 * (index + 1), 1.0, float(number)])
+    ended = await two.finished(task.id)
+    assert ended.state == "finished"
+    expected = np.float32(0.0)
+    for _ in range(3):
+        mean = sum(10 * np.float64(np.float32(0.1 * (i + 1))) for i in range(3)) / 30
+        expected = np.float32(np.float64(expected) + mean)
+    assert (await one.model(ended.model_digests[0]))[0] == pytest.approx(expected, rel=1e-6)
+    assert house.fakes.settled.keys() == {(task.id, n) for n in (1, 2, 3)}
+
+
+async def _has_round(client: Any, device: str, number: int) -> bool:
+    set_caller(Caller("device", device))
+    reply = await client.work.GetWork(pb.GetWorkRequest(device_id=device, wait_seconds=0.2))
+    return any(item.round == number for item in reply.items)
+
+
+async def test_a_thousand_devices_that_deliver_at_once_are_all_counted(house: House) -> None:
+    client = await house.start()
+    devices = [f"dev_{i:03}" for i in range(200)]
+    task = await client.create(devices, rounds=1)
+    await client.start_task(task.id)
+    item = await client.get_work(devices[0])
+
+    async def one(index: int) -> str:
+        return (await client.deliver(item, devices[index], [float(index), 0.0, 1.0])).outcome
+
+    outcomes = await asyncio.gather(*(one(i) for i in range(200)))
+    assert set(outcomes) == {"accepted"}
+    ended = await client.finished(task.id)
+    assert (await client.model(ended.model_digests[0])).tolist() == [99.5, 0.0, 1.0]
