@@ -1,0 +1,84 @@
+"""Downloaded models by their SHA-256, one folder for all devices of a machine: a model is fetched once.
+
+A file appears under its digest only when it is whole and its bytes have that digest. The folder is kept below a size by
+dropping what was used longest ago.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import platformdirs
+
+from coterie.errors import CorruptDownload
+
+MOST_BYTES = 4 << 30
+_KEEP_SECONDS = 600.0
+
+
+def default_cache_folder() -> Path:
+    """$COTERIE_CACHE, or the user's cache folder."""
+    given = os.environ.get("COTERIE_CACHE", "")
+    return Path(given) if given else platformdirs.user_cache_path("coterie") / "models"
+
+
+class BlobCache:
+    """A content-addressed folder; threads that want the same blob wait for one download."""
+
+    def __init__(self, folder: Path | None = None, *, most_bytes: int = MOST_BYTES) -> None:
+        self.folder = folder or default_cache_folder()
+        self._most_bytes = most_bytes
+        self._guard = threading.Lock()
+        self._locks: dict[str, threading.Lock] = {}
+
+    def fetch(self, digest: str, pieces: Callable[[Callable[[Iterable[bytes]], None]], None]) -> Path:
+        """Path of the blob, downloaded if need be: `pieces` is called with a function that takes its bytes."""
+        path = self.folder / digest[:2] / digest
+        with self._guard:
+            lock = self._locks.setdefault(digest, threading.Lock())
+        with lock:
+            if path.exists():
+                with contextlib.suppress(FileNotFoundError):
+                    os.utime(path)
+                    return path
+            pieces(lambda chunks: self._store(path, digest, chunks))
+        with self._guard:
+            self._locks.pop(digest, None)
+        self._trim()
+        return path
+
+    def _store(self, path: Path, digest: str, chunks: Iterable[bytes]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f".{digest}.{os.getpid()}.{threading.get_ident()}")
+        hasher = hashlib.sha256()
+        try:
+            with draft.open("wb") as file:
+                for chunk in chunks:
+                    hasher.update(chunk)
+                    file.write(chunk)
+            if hasher.hexdigest() != digest:
+                raise CorruptDownload(
+                    f"asked for {digest[:12]}… and got bytes with the digest {hasher.hexdigest()[:12]}…; "
+                    "try again, and tell the platform's admin if it stays so"
+                )
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def _trim(self) -> None:
+        files = []
+        for path in self.folder.glob("??/*"):
+            with contextlib.suppress(FileNotFoundError):
+                files.append((path.stat().st_mtime, path.stat().st_size, path))
+        total, now = sum(size for _, size, _ in files), time.time()
+        for used_at, size, path in sorted(files):
+            if total <= self._most_bytes or now - used_at < _KEEP_SECONDS:
+                return
+            path.unlink(missing_ok=True)
+            total -= size

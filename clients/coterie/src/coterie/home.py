@@ -1,0 +1,202 @@
+"""A device's folder: its keys, who it is, what it has prepared to send, and its privacy ledger. Mode 0600 throughout.
+
+keys.json       signing and sealing keys (`coterie.keys`)
+device.json     id, name, platform and API key
+ledger.db       what was given away (`coterie.privacy.ledger`)
+private.json    what the owner keeps to itself, such as costs; optional
+outbox/         updates prepared and not yet known to have arrived
+tasks/<task>/   what a procedure carries from round to round
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from coterie.errors import BadHome
+from coterie.keys import DeviceKeys
+from coterie.letters import Tensors
+from coterie.privacy.files import WidePermissions, refuse_wide_permissions, write_private_file
+from coterie.privacy.ledger import Limit, PrivacyLedger
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceIdentity:
+    """Who a device is to the platform."""
+
+    id: str
+    name: str
+    owner_id: str
+    url: str
+    api_key: str
+
+    def __repr__(self) -> str:
+        """Without the API key, so that a log line never shows it."""
+        return f"DeviceIdentity({self.id}, {self.name!r}, {self.url})"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """An update ready to be sent, exactly as it will be sent; `body` is None when there are no tensors."""
+
+    task_id: str
+    round: int
+    basis: str
+    report: str
+    body: Path | None
+
+
+class Outbox:
+    """Updates prepared and not yet delivered, so that a device that was killed sends the same bytes again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def put(self, task_id: str, round: int, basis: str, report: str, body: bytes | None) -> Prepared:
+        """Remembers an update; on disk when this returns.
+
+        `basis` says what it was made from; another basis makes another update.
+        """
+        place = self._place(task_id, round)
+        entry = {"task_id": task_id, "round": round, "basis": basis, "report": report, "digest": ""}
+        if body is not None:
+            entry["digest"] = hashlib.sha256(body).hexdigest()
+            write_private_file(place.with_suffix(".safetensors"), body, replace=True)
+        # The entry is written last: with it, the body is whole.
+        write_private_file(place.with_suffix(".json"), json.dumps(entry).encode(), replace=True)
+        return Prepared(task_id, round, basis, report, None if body is None else place.with_suffix(".safetensors"))
+
+    def find(self, task_id: str, round: int, basis: str) -> Prepared | None:
+        """What was prepared for a round, if it is whole and was made from `basis`."""
+        place = self._place(task_id, round)
+        try:
+            entry = json.loads(place.with_suffix(".json").read_bytes())
+        except (FileNotFoundError, ValueError):
+            return None
+        if entry.get("basis") != basis:
+            return None
+        body = place.with_suffix(".safetensors")
+        if not entry["digest"]:
+            return Prepared(task_id, round, basis, entry["report"], None)
+        if not body.exists() or hashlib.sha256(body.read_bytes()).hexdigest() != entry["digest"]:
+            return None
+        return Prepared(task_id, round, basis, entry["report"], body)
+
+    def put_letter(self, task_id: str, round: int, address: str, sealed: bytes) -> None:
+        """Remembers a sealed letter; on disk when this returns. `address` names plan, kind and recipient."""
+        write_private_file(self._letter(task_id, round, address), sealed, replace=True)
+
+    def find_letter(self, task_id: str, round: int, address: str) -> bytes | None:
+        """The letter remembered under an address."""
+        try:
+            return self._letter(task_id, round, address).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def forget_before(self, task_id: str, round: int) -> None:
+        """Drops what belongs to earlier rounds of a task."""
+        for path in self._folder.glob(f"{task_id}.*"):
+            number = path.name.split(".")[1]
+            if number.isdecimal() and int(number) < round:
+                path.unlink(missing_ok=True)
+
+    def _place(self, task_id: str, round: int) -> Path:
+        return self._folder / f"{task_id}.{round}.json"
+
+    def _letter(self, task_id: str, round: int, address: str) -> Path:
+        return self._folder / f"{task_id}.{round}.{hashlib.sha256(address.encode()).hexdigest()[:32]}.letter"
+
+
+class Memory:
+    """What a procedure carries from round to round of one task: named sets of tensors."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def load(self, name: str) -> Tensors | None:
+        """The tensors last saved under a name; None when there are none, or they cannot be read."""
+        try:
+            return dict(load_tensors((self._folder / f"{name}.safetensors").read_bytes()))
+        except (FileNotFoundError, SafetensorError):
+            return None
+
+    def save(self, name: str, tensors: Tensors) -> None:
+        """Keeps tensors under a name, replacing earlier ones; on disk when this returns."""
+        write_private_file(self._folder / f"{name}.safetensors", save_tensors(tensors), replace=True)
+
+    def forget(self) -> None:
+        """Drops everything."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class DeviceHome:
+    """The folder of one device."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def outbox(self) -> Outbox:
+        """Updates under way."""
+        return Outbox(self.folder / "outbox")
+
+    def keys(self) -> DeviceKeys:
+        """The device's keys, made on the first call."""
+        return DeviceKeys.load_or_create(self.folder / "keys.json")
+
+    def ledger(self, limit: Limit | None = None) -> PrivacyLedger:
+        """The device's privacy ledger; a limit given here replaces the one stored."""
+        return PrivacyLedger(self.folder / "ledger.db", limit)
+
+    def memory(self, task_id: str) -> Memory:
+        """What a procedure keeps for a task."""
+        return Memory(self.folder / "tasks" / task_id)
+
+    def identity(self) -> DeviceIdentity | None:
+        """Who the device is; None before it has registered."""
+        content = self._read("device.json")
+        if content is None:
+            return None
+        try:
+            return DeviceIdentity(**content)
+        except TypeError as error:
+            raise BadHome(
+                f"{self.folder / 'device.json'} is not a device's identity; register into a new folder"
+            ) from (error)
+
+    def save_identity(self, identity: DeviceIdentity) -> None:
+        """Keeps who the device is."""
+        content = json.dumps(asdict(identity), indent=2).encode()
+        write_private_file(self.folder / "device.json", content, replace=True)
+
+    def private_settings(self) -> Mapping[str, Any]:
+        """What the owner keeps to itself, such as `{"costs": {"quadratic": 2.0}}`."""
+        return self._read("private.json") or {}
+
+    def save_private_settings(self, settings: Mapping[str, Any]) -> None:
+        """Replaces the private settings."""
+        write_private_file(self.folder / "private.json", json.dumps(dict(settings), indent=2).encode(), replace=True)
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        path = self.folder / name
+        try:
+            refuse_wide_permissions(path)
+            content = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except WidePermissions as error:
+            raise BadHome(str(error)) from error
+        except ValueError as error:
+            raise BadHome(f"{path} is not JSON ({error}); restore it, or register into a new folder") from error
+        if not isinstance(content, dict):
+            raise BadHome(f"{path} must hold a JSON object")
+        return content

@@ -1,0 +1,74 @@
+"""What a procedure is given to do a round's work with."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.home import Memory
+from coterie.keys import DeviceKeys
+from coterie.mail import Mail
+from coterie.privacy.ledger import PrivacyLedger
+from coterie.privacy.randomness import fresh_generator
+from coterie.work import WorkItem
+
+if TYPE_CHECKING:  # torch is imported where training happens, not where procedures are chosen
+    from coterie.training import Trainer
+
+
+@dataclass(frozen=True, slots=True)
+class RoundContext:
+    """One round on one device.
+
+    Attributes:
+        work: what is asked.
+        device_id: this device.
+        keys: its keys.
+        trainer: the module with the device's data.
+        samples: training samples it enrolled with.
+        mail: sealed letters to and from the peers of this round.
+        ledger: the device's privacy account; charge before anything leaves.
+        private: what the owner keeps to itself, such as costs.
+        memory: what the procedure carries from round to round.
+        fetch: path of a model by its digest, downloaded if need be.
+        seed: of training order in this round; the same whenever task, round and device are.
+        noise: where noise comes from; fresh entropy unless this is a simulation.
+        stopping: True when the device was told to stop.
+    """
+
+    work: WorkItem
+    device_id: str
+    keys: DeviceKeys
+    trainer: Trainer
+    samples: int
+    mail: Mail
+    ledger: PrivacyLedger
+    private: Mapping[str, Any]
+    memory: Memory
+    fetch: Callable[[str], Path]
+    seed: int
+    noise: Callable[[], np.random.Generator] = field(default=fresh_generator)
+    stopping: Callable[[], bool] = field(default=lambda: False)
+
+    def model(self, index: int = 0) -> dict[str, NDArray[np.floating[Any]]]:
+        """Tensors of the model to start from, of one line."""
+        from coterie.training import load_model
+
+        return load_model(self.fetch(self.work.model_digests[index]))
+
+    @property
+    def purpose(self) -> str:
+        """Name of this round's release in the ledger; a further attempt makes other bytes, hence another release."""
+        return "update" if self.work.attempt <= 1 else f"update-{self.work.attempt}"
+
+
+def round_seed(seed: int, task_name: str, round: int, device_name: str) -> int:
+    """Seed of one device's training in one round; names, not ids, so that a run can be repeated."""
+    text = f"{seed}|{task_name}|{round}|{device_name}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

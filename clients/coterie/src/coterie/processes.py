@@ -1,0 +1,189 @@
+"""The whole platform as child processes on this machine: start in order, wait until healthy, stop in reverse.
+
+This package never imports the services; it starts them with `python -m services.<name>`, told by `COTERIE_…` variables
+where to listen and where to keep their data.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from coterie.errors import CoterieError
+
+SERVICES = ("trust", "topology", "pricing", "aggregation", "gateway")
+DEFAULT_PORTS = {"trust": 50051, "topology": 50052, "pricing": 50053, "aggregation": 50054, "gateway": 8080}
+STOP_SECONDS = 15.0
+_HEALTH_PAUSE_SECONDS = 0.1
+
+
+class CannotStart(CoterieError):
+    """The platform did not come up; the message says why and what to do."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago, all different."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def busy_port(ports: Mapping[str, int]) -> tuple[str, int] | None:
+    """The first service whose port somebody else holds."""
+    for name, port in ports.items():
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                return name, port
+    return None
+
+
+@dataclass(slots=True)
+class PlatformProcesses:
+    """The five processes of an embedded platform.
+
+    Attributes:
+        data: folder of databases, blobs, logs and the admin key.
+        ports: port of each service.
+        environment: further variables for the children.
+        log_to_files: write each service's log to `data/logs`; otherwise they share this process's stderr.
+    """
+
+    data: Path
+    ports: Mapping[str, int] = field(default_factory=lambda: dict(DEFAULT_PORTS))
+    environment: Mapping[str, str] = field(default_factory=dict)
+    log_to_files: bool = True
+    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @classmethod
+    def on_free_ports(cls, data: Path, environment: Mapping[str, str] | None = None) -> PlatformProcesses:
+        """A platform that collides with no other."""
+        return cls(data, dict(zip(SERVICES, free_ports(len(SERVICES)), strict=True)), environment or {})
+
+    @property
+    def url(self) -> str:
+        """Where the gateway answers."""
+        return f"http://127.0.0.1:{self.ports['gateway']}"
+
+    @property
+    def admin_key_file(self) -> Path:
+        """Where the bootstrap admin key is."""
+        return self.data / "admin.key"
+
+    def admin_key(self) -> str:
+        """The bootstrap admin key, once the platform is up."""
+        return self.admin_key_file.read_text().strip()
+
+    def start(self, *, wait_seconds: float = 60.0) -> None:
+        """Starts every service and returns when all are healthy; stops what it started when one is not."""
+        if importlib.util.find_spec("services") is None:
+            raise CannotStart(
+                "the platform's services are not installed here; run this from a checkout after `make install`, "
+                "or use a platform that runs elsewhere with --url"
+            )
+        taken = busy_port(self.ports)
+        if taken is not None:
+            raise CannotStart(f"port {taken[1]} for {taken[0]} is in use; stop what listens there or choose another")
+        self.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            for name in SERVICES:
+                self.start_one(name)
+            self.wait_until_healthy(wait_seconds)
+        except BaseException:
+            self.stop()
+            raise
+
+    def start_one(self, name: str) -> None:
+        """Starts one service; `wait_until_healthy` says when it is up."""
+        log = None
+        if self.log_to_files:
+            folder = self.data / "logs"
+            folder.mkdir(parents=True, exist_ok=True)
+            log = (folder / f"{name}.log").open("ab")
+        try:
+            self.running[name] = subprocess.Popen(
+                [sys.executable, "-m", f"services.{name}"],
+                env={**os.environ, **self.variables(), **self.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT if log else None,
+                # Ctrl-C in a terminal reaches the whole group; children are stopped by us, in order.
+                start_new_session=True,
+            )
+        finally:
+            if log is not None:
+                log.close()
+
+    def variables(self) -> dict[str, str]:
+        """What the children are told."""
+        addresses = {f"COTERIE_{name.upper()}_ADDRESS": f"127.0.0.1:{self.ports[name]}" for name in SERVICES[:-1]}
+        return {
+            "COTERIE_DATA_DIR": str(self.data),
+            "COTERIE_GATEWAY_PORT": str(self.ports["gateway"]),
+            **addresses,
+        }
+
+    def wait_until_healthy(self, seconds: float = 60.0) -> None:
+        """Returns when the gateway says every service answers."""
+        deadline = time.monotonic() + seconds
+        while True:
+            for name, process in self.running.items():
+                if process.poll() is not None:
+                    raise CannotStart(f"{name} ended with code {process.returncode} while starting; {self._hint(name)}")
+            if self._healthy():
+                return
+            if time.monotonic() > deadline:
+                raise CannotStart(f"the platform was not healthy after {seconds:.0f} s; see {self.data / 'logs'}")
+            time.sleep(_HEALTH_PAUSE_SECONDS)
+
+    def _healthy(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/health/ready", timeout=5.0, trust_env=False).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def _hint(self, name: str) -> str:
+        path = self.data / "logs" / f"{name}.log"
+        if not path.exists():
+            return "see its log above"
+        lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
+        return f"{path} ends with: {lines[-1] if lines else '(nothing)'}"
+
+    def ended(self) -> str | None:
+        """Name of a service that has ended by itself."""
+        return next((name for name, process in self.running.items() if process.poll() is not None), None)
+
+    def stop(self) -> None:
+        """Stops every service, the gateway first, each with time to drain."""
+        for name in reversed(SERVICES):
+            self.stop_one(name)
+
+    def stop_one(self, name: str, how: signal.Signals = signal.SIGTERM) -> None:
+        """Stops one service; it is killed when it does not end in time."""
+        process = self.running.pop(name, None)
+        if process is None:
+            return
+        if process.poll() is None:
+            process.send_signal(how)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

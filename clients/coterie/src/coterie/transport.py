@@ -1,0 +1,218 @@
+"""One HTTP request, made until it is answered: back-off with jitter, Retry-After, request ids, problems as errors.
+
+A request is repeated when that is safe: always when no connection came about, and otherwise when it is idempotent and
+was answered 503 or not at all. Everything else is raised at once.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from coterie.errors import Refused, Unreachable, refusal
+
+IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
+CONNECT_SECONDS = 5.0
+ANSWER_SECONDS = 30.0
+MOST_RETRY_AFTER_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long to wait between attempts, and when to give up.
+
+    Attributes:
+        first_seconds: upper end of the first pause; each later one doubles, up to `most_seconds`.
+        patience_seconds: give up when this long has passed since the first attempt; infinite for agents.
+        jitter: a draw from [0, 1); pauses are spread over the upper half so that devices do not return in step.
+    """
+
+    first_seconds: float = 0.1
+    most_seconds: float = 5.0
+    patience_seconds: float = 30.0
+    jitter: Callable[[], float] = field(default=random.random)
+
+    def pauses(self) -> Iterator[float]:
+        """Pauses in seconds, without end."""
+        longest = self.first_seconds
+        while True:
+            yield longest * (0.5 + 0.5 * self.jitter())
+            longest = min(self.most_seconds, longest * 2.0)
+
+
+class Interrupted(Exception):
+    """The caller was told to stop while it waited."""
+
+
+class Stop:
+    """A switch that ends every wait: `set` it and sleepers raise `Interrupted`."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def set(self) -> None:
+        """Stop; cannot be undone."""
+        self._event.set()
+
+    @property
+    def is_set(self) -> bool:
+        """Whether to stop."""
+        return self._event.is_set()
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep, or raise `Interrupted` as soon as the switch is set."""
+        if self._event.wait(max(0.0, seconds)):
+            raise Interrupted
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep; True when the switch was set meanwhile."""
+        return self._event.wait(max(0.0, seconds))
+
+
+def timeout_for(wait_seconds: float = 0.0) -> httpx.Timeout:
+    """Limits of one request that may be answered after `wait_seconds`."""
+    return httpx.Timeout(ANSWER_SECONDS + wait_seconds, connect=CONNECT_SECONDS)
+
+
+def headers_for(api_key: str) -> dict[str, str]:
+    """Headers every request carries."""
+    return {"Authorization": f"Bearer {api_key}"} if api_key else {}
+
+
+def problem_of(response: httpx.Response) -> Refused:
+    """The error a refusal stands for; the body must have been read."""
+    try:
+        problem = json.loads(response.content)
+    except ValueError:
+        problem = {}
+    if not isinstance(problem, dict):
+        problem = {}
+    problem.setdefault("request_id", response.headers.get("x-request-id", ""))
+    return refusal(response.status_code, problem)
+
+
+def retry_after(response: httpx.Response) -> float:
+    """Seconds the server asks to wait; 0 when it does not say."""
+    try:
+        return min(MOST_RETRY_AFTER_SECONDS, max(0.0, float(response.headers.get("retry-after", "0"))))
+    except ValueError:
+        return 0.0
+
+
+class Transport:
+    """Sends requests of one caller; safe to use from several threads."""
+
+    def __init__(
+        self,
+        url: str,
+        api_key: str = "",
+        *,
+        backoff: Backoff | None = None,
+        stop: Stop | None = None,
+        verify: bool | str = True,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.url, self.stop = url.rstrip("/"), stop or Stop()
+        self._backoff, self._monotonic = backoff or Backoff(), monotonic
+        context = httpx.create_ssl_context(verify=verify) if url.startswith("https") else False
+        self._client = httpx.Client(
+            base_url=self.url, headers=headers_for(api_key), verify=context, timeout=timeout_for(), trust_env=False
+        )
+
+    def close(self) -> None:
+        """Gives connections back."""
+        self._client.close()
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        idempotent: bool | None = None,
+        wait_seconds: float = 0.0,
+        consume: Callable[[httpx.Response], Any] | None = None,
+        content: Callable[[], Any] | None = None,
+        **options: Any,
+    ) -> Any:
+        """The answer's JSON (None when empty), or what `consume` makes of the streamed answer.
+
+        Args:
+            idempotent: whether it may be repeated after it perhaps arrived; by default, by method.
+            wait_seconds: how long the server may hold its answer back (long polls).
+            consume: reads a successful answer piece by piece.
+            content: makes the body anew for each attempt, so that files can be sent again.
+            options: `params`, `json` and `headers`, as httpx takes them.
+        """
+        safe = method in IDEMPOTENT if idempotent is None else idempotent
+        options["headers"] = {"X-Request-Id": secrets.token_hex(8), **(options.get("headers") or {})}
+        began = self._monotonic()
+        for pause in self._backoff.pauses():
+            if self.stop.is_set:
+                raise Interrupted
+            failure: Exception
+            try:
+                with _opened(content) as body:
+                    request = self._client.build_request(
+                        method, path, timeout=timeout_for(wait_seconds), content=body, **options
+                    )
+                    return self._answer(request, consume)
+            except _TryLater as later:
+                if not safe:
+                    raise later.refusal from None
+                pause, failure = max(pause, later.seconds), later.refusal
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                failure = error
+            except httpx.TransportError as error:
+                if not safe:
+                    raise Unreachable(f"{self.url} did not answer {method} {path} ({_text(error)})") from error
+                failure = error
+            if self._monotonic() - began + pause > self._backoff.patience_seconds:
+                raise Unreachable(
+                    f"{self.url} cannot be reached ({_text(failure)}); check the address and that the platform runs"
+                ) from failure
+            self.stop.sleep(pause)
+        raise AssertionError("pauses never end")
+
+    def _answer(self, request: httpx.Request, consume: Callable[[httpx.Response], Any] | None) -> Any:
+        response = self._client.send(request, stream=True)
+        try:
+            if response.is_success and consume is not None:
+                return consume(response)
+            response.read()
+        finally:
+            response.close()
+        if response.status_code == 503:
+            raise _TryLater(retry_after(response), problem_of(response))
+        if not response.is_success:
+            raise problem_of(response)
+        return json.loads(response.content) if response.content else None
+
+
+class _TryLater(Exception):
+    def __init__(self, seconds: float, refusal: Refused) -> None:
+        self.seconds, self.refusal = seconds, refusal
+
+
+@contextmanager
+def _opened(content: Callable[[], Any] | None) -> Iterator[Any]:
+    """A fresh body; a file is closed afterwards."""
+    body: Any = None if content is None else content()
+    try:
+        yield body
+    finally:
+        close = getattr(body, "close", None)
+        if close is not None:
+            close()
+
+
+def _text(error: Exception) -> str:
+    return str(error) or type(error).__name__
