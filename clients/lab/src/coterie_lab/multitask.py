@@ -118,24 +118,19 @@ def references(cells: Cells, states: Floats, seed: int) -> dict[str, Score]:
     }
 
 
-def compare(effort: Effort) -> dict[str, Any]:
-    """Every reference and learner on `effort.seeds` networks: scores, and each learner's curve."""
-    scores: dict[str, list[dict[str, float]]] = {}
-    curves: dict[str, list[list[tuple[int, float, float]]]] = {}
-    for seed in range(FIRST_SEED, FIRST_SEED + effort.seeds):
-        layout = random_layout(np.random.default_rng(seed))
-        judge = Cells.of(layout)  # everyone is scored with the growing penalty
-        states = draw_delays(layout, np.random.default_rng([seed, 2]), effort.states)
-        for name, score in references(judge, states, seed).items():
-            scores.setdefault(name, []).append(asdict(score))
-        for name, (config, reward) in learners(effort.steps).items():
-            history: list[Progress] = []
-            policy = train(Cells.of(layout, reward), config, seed, on_progress=history.append)
-            score = measure(judge, states, chooser(policy, judge))
-            scores.setdefault(name, []).append(asdict(score))
-            curves.setdefault(name, []).append([(p.step, p.reward, p.valid) for p in history])
-        print(f"network {seed}: {scores['matching (sees all)'][-1]['reward']:.0f} oracle", flush=True)
-    return {"scores": scores, "curves": curves}
+def compare(effort: Effort, seed: int, result: dict[str, Any]) -> None:
+    """Adds every reference's and learner's score on one network, and each learner's curve, to `result`."""
+    scores, curves = result.setdefault("scores", {}), result.setdefault("curves", {})
+    layout = random_layout(np.random.default_rng(seed))
+    judge = Cells.of(layout)  # everyone is scored with the growing penalty
+    states = draw_delays(layout, np.random.default_rng([seed, 2]), effort.states)
+    for name, score in references(judge, states, seed).items():
+        scores.setdefault(name, []).append(asdict(score))
+    for name, (config, reward) in learners(effort.steps).items():
+        history: list[Progress] = []
+        policy = train(Cells.of(layout, reward), config, seed, on_progress=history.append)
+        scores.setdefault(name, []).append(asdict(measure(judge, states, chooser(policy, judge))))
+        curves.setdefault(name, []).append([(p.step, p.reward, p.valid) for p in history])
 
 
 def crowds(effort: Effort) -> dict[str, Any]:
@@ -147,7 +142,7 @@ def crowds(effort: Effort) -> dict[str, Any]:
             layout = random_layout(np.random.default_rng(seed), users=users)
             cells = Cells.of(layout)
             states = draw_delays(layout, np.random.default_rng([seed, 2]), effort.states)
-            policy = train(cells, LearningConfig(steps=max(100, effort.steps // 5)), seed)
+            policy = train(cells, LearningConfig(steps=max(40, effort.steps // 5)), seed)
             scores = references(cells, states, seed)
             scores["pointer VDN, plan"] = measure(cells, states, chooser(policy, cells))
             for name, score in scores.items():
@@ -248,6 +243,12 @@ def tables(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def write(result: dict[str, Any], folder: Path) -> None:
+    """The raw figures and their tables."""
+    (folder / "multitask.json").write_text(json.dumps(result))
+    (folder / "multitask-tables.md").write_text(tables(result))
+
+
 def plot(result: dict[str, Any], folder: Path) -> None:
     """Three pictures: learning curves, clustering accuracy, crowds."""
     figure, axes = plt.subplots(figsize=(9, 5))
@@ -301,9 +302,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.steps:
         effort = replace(effort, steps=options.steps)
     options.out.mkdir(parents=True, exist_ok=True)
-    result = {"identities": identities(effort), "compare": compare(effort), "crowds": crowds(effort)}
-    (options.out / "multitask.json").write_text(json.dumps({"effort": asdict(effort), **result}))
-    (options.out / "multitask-tables.md").write_text(tables(result))
+    result: dict[str, Any] = {"effort": asdict(effort), "identities": identities(effort), "compare": {}, "crowds": {}}
+    for seed in range(FIRST_SEED, FIRST_SEED + effort.seeds):
+        compare(effort, seed, result["compare"])
+        write(result, options.out)  # an interrupted run keeps the networks it finished
+        print(f"network {seed} done", flush=True)
+    result["crowds"] = crowds(effort)
+    write(result, options.out)
     plot(result, options.out)
     return 0
 
