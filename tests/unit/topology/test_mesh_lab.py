@@ -1,0 +1,79 @@
+"""The mesh experiments' own arithmetic: the simulated clock, the contenders and the savings."""
+
+import numpy as np
+import pytest
+
+from coterie_lab.mesh import GRAPHS, Results, contenders, radio_network, round_seconds, rounds_to_targets
+from coterie_lab.mesh_data import Images
+from coterie_lab.mesh_report import saving, savings, worked_example
+from services.topology.domain.mesh_network import MeshNetwork, MeshRules, Transfers, pairs_to_adjacency
+from services.topology.domain.mixing import components
+
+
+@pytest.mark.parametrize("kind", GRAPHS)
+def test_networks_are_connected_seeded_and_made_of_two_radios(kind: str) -> None:
+    network, again = radio_network(kind, 16, 3), radio_network(kind, 16, 3)
+    assert len(components(network.trusted)) == 1
+    assert np.array_equal(network.trusted, again.trusted)
+    assert set(np.unique(network.link_seconds[~np.eye(16, dtype=bool)])) <= {0.004654, 8.96}
+
+
+def test_the_clock_adds_compute_and_transfers_by_hand() -> None:
+    """0–1 (3 s), 1–2 (4 s), batches 64, 32, 32 of 32 at 5, 1, 1 s. Parallel: 3 + 10. Shared: device 0, 10 + 3."""
+    seconds = [[0, 3, 9], [3, 0, 4], [9, 4, 0]]
+    network = MeshNetwork.build(3, [(0, 1), (1, 2)], seconds, [5, 1, 1])
+    adjacency = pairs_to_adjacency(3, [(0, 1), (1, 2)])
+    assert round_seconds(network, adjacency, np.array([64, 32, 32]), MeshRules()) == 13.0
+    assert round_seconds(network, adjacency, np.array([32, 32, 32]), MeshRules(transfers="shared")) == 8.0
+    assert round_seconds(network, adjacency, np.array([64, 32, 32]), MeshRules(transfers="shared")) == 13.0
+
+
+@pytest.mark.parametrize("clock", ["parallel", "shared"])
+def test_contenders_keep_their_promises(clock: Transfers) -> None:
+    """Plans finish within their round time; DABMD-like has no noise, PDOO-like everybody's."""
+    network = radio_network("hubs", 16, 0)
+    by_name = {contender.name: contender for contender in contenders(network, clock)}
+    for name in ("BeTTa", "BeTTa capped"):
+        contender = by_name[name]
+        adjacency = contender.mixing > 0
+        np.fill_diagonal(adjacency, False)
+        clocked = round_seconds(network, adjacency, contender.batches, MeshRules(transfers=clock))
+        assert clocked == pytest.approx(contender.round_seconds)
+    assert (by_name["DABMD-like"].noisy, len(by_name["PDOO-like"].noisy)) == (frozenset(), 16)
+    assert by_name["DABMD-like"].batches.max() > 32
+    assert (by_name["PDOO-like"].batches == 32).all()
+
+
+def test_training_on_easy_images_reaches_every_target_in_order() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 10, 6000)
+    pixels = np.eye(10)[labels] * 10 + rng.normal(size=(6000, 10)) * 0.1
+    images = Images("synthetic", pixels[:5000], labels[:5000], pixels[5000:], labels[5000:])
+    contender = contenders(radio_network("hubs", 16, 0), "parallel")[0]
+    reached = rounds_to_targets(contender, images, 0)
+    assert sorted(reached) == [0.65, 0.70, 0.75, 0.80]
+    assert list(reached.values()) == sorted(reached.values())
+    assert reached == rounds_to_targets(contender, images, 0)
+
+
+def test_savings_compare_with_the_better_baseline_and_admit_defeat() -> None:
+    full = {0.65: 50.0, 0.70: 60.0, 0.75: 70.0, 0.80: 80.0}
+    twice = {target: 2 * value for target, value in full.items()}
+    results: Results = {}
+    runs = {
+        "BeTTa": full,
+        "BeTTa capped": {},
+        "DABMD-like": {0.65: 100.0} | twice,
+        "PDOO-like": {},
+        "social + MEP": full,
+    }
+    for name, run in runs.items():
+        results["hubs", 16, "shared", name] = [run]
+    assert saving(results, "hubs", 16, "shared", "BeTTa", 0.80) == pytest.approx(0.5)
+    assert saving(results, "hubs", 16, "shared", "BeTTa capped", 0.80) == -np.inf
+    assert "in 1 of 1 settings" in savings(results)
+    assert "did not arrive" in savings(results)
+
+
+def test_the_worked_example_is_reported_with_its_winner() -> None:
+    assert "P = 1428.20, batches [32, 208, 109, 384, 32, 1632]; fast and reference planner agree" in worked_example()
