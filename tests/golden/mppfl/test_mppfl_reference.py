@@ -95,6 +95,18 @@ def test_the_price_of_anarchy_tends_to_no_one() -> None:
     assert (found[1] - 1) / (found[0] - 1) == pytest.approx(4, rel=0.03)
 
 
+def test_theorem_7_holds_and_is_weak() -> None:
+    """PoA(SA) > 1/(1 − ε²), ε = αS·w_min/(1 − α²S²)·(αS − m_l/m_h): true on every draw, and far below the real one."""
+    for seed in range(20):
+        market = draw_market(15, np.random.default_rng(seed), Settings(risk_weight=0.1, discount=0.6))
+        price, spread = 0.8, market.contraction
+        m = market.target(price)
+        shift = spread * market.leakage.forward.data.min() / (1 - spread**2) * (spread - m.min() / m.max())
+        real = price_of_anarchy(optimum(market, price).welfare, welfare(market, price, agnostic_budgets(market, price)))
+        assert real > 1 / (1 - shift**2) > 1
+        assert real - 1 > 10 * (1 / (1 - shift**2) - 1)
+
+
 def test_dear_linear_costs_make_the_price_of_anarchy_infinite() -> None:
     """b = 1, late round (b/r about 0.75): Wf(NE) < 0 < max (spec 1.7)."""
     market = draw_market(20, np.random.default_rng(3), Settings(risk_weight=0.1, linear=(1.0, 1.0)))
