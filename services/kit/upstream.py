@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import grpc
@@ -41,11 +41,24 @@ class _StreamCourier(grpc.aio.StreamUnaryClientInterceptor):
         client_call_details: grpc.aio.ClientCallDetails,
         request_iterator: Any,
     ) -> Any:
-        call = await continuation(_completed(client_call_details), request_iterator)
+        # gRPC takes a plain answer from a unary interceptor, but from this sort only a call.
+        return _DecodedCall(await continuation(_completed(client_call_details), request_iterator))
+
+
+class _DecodedCall:
+    """A call whose failure is the platform's error; in all else the call itself."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    def __await__(self) -> Generator[Any, None, Any]:
         try:
-            return await call
+            return (yield from self._call.__await__())
         except grpc.aio.AioRpcError as error:
             raise wire.decode(error) from None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._call, name)
 
 
 def _completed(details: grpc.aio.ClientCallDetails) -> grpc.aio.ClientCallDetails:
