@@ -30,12 +30,21 @@ TABLE_III = """| seconds | 65 % | 70 % | 75 % | 80 % |
 | saved against DAMBD | −7.7 % | −0.7 % | 5.6 % | 22.3 % |"""
 
 
+READING = """Reading. With `parallel` transfers one slow board on LoRa sets everybody's round time whatever the plan, so
+only the number of rounds can differ, and with evenly spread data faster mixing saves few of them: the aim is not met.
+With `shared` transfers the social graph's hubs pay for every neighbour; a plan with fewer links has shorter rounds,
+which is where the savings come from. `social + MEP` shows how much of it is batch sizes alone. Plans and baselines in
+which everybody is noisy do not arrive: at ε = 1 per round, provable Laplace noise on every one of the model's
+parameters drowns the step. Hence the degree cap is the setting to use on graphs where the uncapped objective (13)
+prefers the complete graph."""
+
+
 def write_report(out: Path, data: str, seeds: int, results: Results, instances: int) -> None:
     """Writes mesh.md and mesh.png into `out`."""
     out.mkdir(parents=True, exist_ok=True)
     parts = [
         "# Meshes planned by BeTTa",
-        "Made by `python -m coterie_lab.mesh --data DIR` ([BETTA] §IV; deviations in [the paper's page](../papers/betta.md)). "
+        "Made by `python -m coterie_lab.mesh --data DIR` ([BETTA] §IV; deviations: [paper page](../papers/betta.md)). "
         "Seconds are a simulated clock: the round time of the transfer model, not of this machine.",
         "## The worked example (Fig. 3)",
         worked_example(),
@@ -51,13 +60,7 @@ def write_report(out: Path, data: str, seeds: int, results: Results, instances: 
         *(_accuracy_table(results, kind, count, clock) for kind, count, clock in _settings(results)),
         "## Savings against the better baseline",
         savings(results),
-        "Reading. With `parallel` transfers one slow board on LoRa sets everybody's round time whatever the topology, so "
-        "only the number of rounds can differ, and with evenly spread data faster mixing saves few of them: the aim is "
-        "not met. With `shared` transfers the social graph's hubs pay for every neighbour; a plan with fewer links has "
-        "shorter rounds, which is where the savings come from. `social + MEP` shows how much of it is batch sizes alone. "
-        "Plans and baselines in which everybody is noisy do not arrive: at ε = 1 per round, provable Laplace noise on "
-        "every one of the model's parameters drowns the step. Hence the degree cap is the setting to use on graphs "
-        "where the uncapped objective (13) prefers the complete graph.",
+        READING,
         "## The paper's Table III",
         TABLE_III,
     ]
