@@ -1,0 +1,75 @@
+"""Who may import whom: lab → services → coterie, services apart from each other, domain code pure."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SERVICES = ("trust", "topology", "pricing", "aggregation", "gateway")
+IMPURE = ("asyncio", "grpc", "sqlalchemy", "httpx", "fastapi", "time", "requests", "socket", "subprocess", "os")
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def files(folder: str) -> list[Path]:
+    found = sorted((ROOT / folder).rglob("*.py"))
+    assert found, f"{folder} has no Python files"
+    return found
+
+
+def test_the_sdk_knows_neither_services_nor_lab_nor_grpc() -> None:
+    for path in files("clients/coterie/src"):
+        for name in imports_of(path):
+            assert not name.startswith(("services", "coterie_lab", "coterie_api", "grpc")), f"{path} imports {name}"
+
+
+def test_no_service_knows_the_lab() -> None:
+    for path in files("services"):
+        assert not [name for name in imports_of(path) if name.startswith("coterie_lab")], path
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_services_share_only_the_kit_and_pure_domains(service: str) -> None:
+    """A service may use another's pure formulas (`services.<other>.domain`), never its rooms."""
+    for path in files(f"services/{service}"):
+        for name in imports_of(path):
+            for other in set(SERVICES) - {service}:
+                if name.startswith(f"services.{other}") and not name.startswith(f"services.{other}.domain"):
+                    raise AssertionError(f"{path} imports {name}")
+
+
+def test_the_kit_knows_no_service() -> None:
+    for path in files("services/kit"):
+        assert not [n for n in imports_of(path) if n.startswith("services.") and not n.startswith("services.kit")], path
+
+
+@pytest.mark.parametrize("service", ["trust", "topology", "pricing", "aggregation"])
+def test_domain_code_does_no_input_or_output(service: str) -> None:
+    for path in files(f"services/{service}/domain"):
+        for name in imports_of(path):
+            assert name.split(".")[0] not in IMPURE, f"{path} imports {name}"
+
+
+def test_nothing_is_ever_unpickled() -> None:
+    for folder in ("services", "clients"):
+        for path in files(folder):
+            names = list(imports_of(path))
+            assert not [n for n in names if n.split(".")[0] in ("pickle", "dill", "cloudpickle", "joblib")], path
+            assert "torch.load" not in path.read_text(), path
+
+
+def test_every_migration_matches_its_tables() -> None:
+    """Each service that owns tables has migrations beside them."""
+    for service in ("trust", "topology", "pricing", "aggregation"):
+        assert (ROOT / f"services/{service}/tables.py").exists()
+        assert list((ROOT / f"services/{service}/migrations/versions").glob("*.py"))
