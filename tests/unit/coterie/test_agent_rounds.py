@@ -20,11 +20,12 @@ from coterie.errors import BadHome, CoterieError, Unauthenticated
 from coterie.privacy.ledger import Limit
 from coterie.procedures.context import RoundContext, round_seed
 from coterie.procedures.star import Star
-from coterie.training import model_bytes
+from coterie.training import model_bytes, single_threaded
 from coterie.work import Delivery, WorkItem
 from tests.e2e.stand_in import StandIn, problem
 
 UPDATE = "PUT /v1/tasks/{task}/rounds/{round:int}/updates/{device}"
+single_threaded()
 
 
 def module() -> torch.nn.Module:
