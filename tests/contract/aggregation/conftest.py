@@ -132,7 +132,7 @@ class Client:
             "rounds": 2,
             "min_devices": 1,
             "quorum": 1.0,
-            "round_seconds": 30.0,
+            "round_seconds": 120.0,
         } | changes
         task = await self.tasks.CreateTask(pb.CreateTaskRequest(specification=pb.TaskSpecification(**values)))
         for device in devices:

@@ -177,7 +177,8 @@ async def test_declined_work_is_not_waited_for_and_not_held_against_the_device(h
     await client.work.DeclineWork(pb.DeclineWorkRequest(task_id=task.id, round=1, device_id="dev_c", why="low battery"))
     for device in ("dev_a", "dev_b"):
         await client.deliver(await client.get_work(device), device, [2.0, 2.0, 2.0])
-    assert (await client.finished(task.id)).state == "finished"
+    ended = await client.finished(task.id)
+    assert (ended.state, ended.reason[:3]) == ("finished", "all")
     assert not any("dev_c" in (i.device_a, i.device_b) for i in house.fakes.interactions.values())
 
 
@@ -217,7 +218,8 @@ async def test_a_revoked_device_is_left_out_of_the_next_round(house: House) -> N
     house.fakes.revoked.add("dev_c")
     await play(client, task.id, 1)
     await play(client, task.id, 1, ["dev_a", "dev_b"])
-    assert (await client.finished(task.id)).state == "finished"
+    ended = await client.finished(task.id)
+    assert (ended.state, ended.reason[:3]) == ("finished", "all")
 
 
 @pytest.mark.parametrize(
