@@ -1,4 +1,4 @@
-"""`python -m services.pricing what-if SOLVER`."""
+"""`python -m services.pricing` serves; `python -m services.pricing what-if SOLVER` answers one question."""
 
 import sys
 
@@ -6,5 +6,31 @@ from services.kit import whatif
 
 SOLVERS = {"market": "services.pricing.whatif.market", "survey": "services.pricing.whatif.survey"}
 
+
+async def serve() -> None:
+    """Serves until SIGTERM or SIGINT."""
+    # Imported here so that a what-if question does not wait for the server's libraries.
+    from services.kit import process
+    from services.pricing.app import App
+    from services.pricing.settings import PricingSettings
+
+    settings = PricingSettings()
+    app = App(settings, settings.port_of(settings.pricing_address), SOLVERS)
+    await process.serve("pricing", settings, app)
+
+
+def main(argv: list[str]) -> int:
+    """Serves with no arguments, or answers a what-if question."""
+    if argv[:1] == ["what-if"]:
+        return whatif.main(SOLVERS, argv[1:])
+    if argv:
+        sys.stderr.write("usage: python -m services.pricing [what-if SOLVER]\n")
+        return 2
+    from services.kit import process
+
+    process.run(serve())
+    return 0
+
+
 if __name__ == "__main__":
-    sys.exit(whatif.main(SOLVERS, sys.argv[2:]))
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,33 @@
+"""Who may see and move which money: admins and the platform all, publishers and devices their own."""
+
+from __future__ import annotations
+
+from services.kit.caller import SERVICE, Caller, NotAllowed, current_caller, require_role
+
+
+def require_platform() -> Caller:
+    """The caller, if it is the platform itself or an admin."""
+    return require_role("admin")
+
+
+def require_publisher(publisher: str) -> Caller:
+    """The caller, if it is that publisher, an admin or the platform."""
+    caller = require_role("publisher", "admin")
+    if caller.role == "publisher" and caller.subject != publisher:
+        raise NotAllowed(f"publisher {caller.subject} may not act for {publisher[:40]}; use that publisher's own key")
+    return caller
+
+
+def sees_all() -> bool:
+    """Whether the caller sees everybody's."""
+    return current_caller().role in ("admin", SERVICE.role)
+
+
+def is_own(account_id: str) -> bool:
+    """Whether the account is named after the caller: its own, or its owner's."""
+    caller = current_caller()
+    if caller.role == "publisher":
+        return account_id == f"publisher:{caller.subject}"
+    if caller.role == "device":
+        return account_id in (f"device:{caller.subject}", f"owner:{caller.owner_id}")
+    return False

@@ -1,0 +1,60 @@
+"""The pricing engine put together: the only file that knows all the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from coterie_api.pricing.v1 import pricing_pb2, pricing_pb2_grpc
+from coterie_api.trust.v1.trust_pb2_grpc import TrustStub
+from services.kit.clock import Clock, SystemClock
+from services.kit.database import Database
+from services.kit.server import Server
+from services.kit.upstream import open_channel
+from services.pricing.servicer.ledger import LedgerServicer
+from services.pricing.servicer.pricing import PricingServicer
+from services.pricing.settings import PricingSettings
+from services.pricing.ties import RegistryTies
+from services.pricing.usecases.accounts import Accounts
+from services.pricing.usecases.quoting import Quoting
+from services.pricing.usecases.reports import Reports
+from services.pricing.usecases.settling import Settling
+
+_SERVICES = pricing_pb2.DESCRIPTOR.services_by_name
+
+
+class App:
+    """A running pricing engine: `start`, then `stop`. `address` with port 0 takes a free port (see `port`)."""
+
+    def __init__(
+        self, settings: PricingSettings, address: str, solvers: Mapping[str, str], clock: Clock | None = None
+    ) -> None:
+        clock = clock or SystemClock()
+        self._database = Database(settings.database_for("pricing"), "pricing")
+        self._trust = open_channel(settings, settings.trust_address)
+        quoting = Quoting(self._database, clock, RegistryTies(TrustStub(self._trust)), solvers)
+        ledger = LedgerServicer(
+            Accounts(self._database, clock),
+            Settling(self._database, clock, settings.fee_parts_per_million),
+            Reports(self._database, clock),
+        )
+        self._server = Server(settings, address)
+        self._server.add(
+            pricing_pb2_grpc.add_PricingServicer_to_server, PricingServicer(quoting), _SERVICES["Pricing"].full_name
+        )
+        self._server.add(pricing_pb2_grpc.add_LedgerServicer_to_server, ledger, _SERVICES["Ledger"].full_name)
+
+    @property
+    def port(self) -> int:
+        """The port it answers on."""
+        return self._server.port
+
+    async def start(self) -> None:
+        """Brings the tables up to date and begins to answer."""
+        await self._database.migrate("services.pricing")
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """Lets open calls end and closes everything."""
+        await self._server.stop()
+        await self._trust.close()
+        await self._database.close()

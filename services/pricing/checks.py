@@ -1,0 +1,79 @@
+"""Preconditions on what comes over the wire, each refused with the value received and what to do."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from services.pricing.domain.ledger import MOST_MICROCREDITS
+from services.pricing.errors import BadAmount, BadCursor, BadName, BadPeriod, BadRound
+
+_NAME = re.compile(r"^[\x21-\x39\x3b-\x7e]{1,100}$")  # printable ASCII without space and colon
+_KEY = re.compile(r"^[^\x00-\x1f\x7f]{1,200}$")
+DEFAULT_DELTA = 1e-6
+
+
+def name(what: str, value: str) -> str:
+    """`value`, if it can stand behind the colon of an account's id."""
+    if not _NAME.match(value):
+        raise BadName(f"{what} {value[:40]!r} must be 1 to 100 printable characters without spaces or colons")
+    return value
+
+
+def optional_name(what: str, value: str) -> str:
+    """`value`, if it is empty or a name."""
+    return name(what, value) if value else value
+
+
+def key(value: str) -> str:
+    """`value`, if it can make a request repeatable."""
+    if not _KEY.match(value):
+        raise BadName(f"key {value[:40]!r} must be 1 to 200 characters, none of them a control character")
+    return value
+
+
+def amount(value: int, least: int) -> int:
+    """`value`, if so many micro-credits can be moved."""
+    if not least <= value <= MOST_MICROCREDITS:
+        raise BadAmount(f"amount_microcredits must be from {least} to {MOST_MICROCREDITS}, not {value}")
+    return value
+
+
+def round_number(value: int) -> int:
+    """`value`, if it is a round."""
+    if value < 1:
+        raise BadRound(f"rounds count from 1, not {value}")
+    return value
+
+
+def period(since: float, until: float, now: float) -> tuple[float, float]:
+    """The period [since, until); an end of 0 means now, which is included."""
+    if not (math.isfinite(since) and math.isfinite(until)) or since < 0 or until < 0:
+        raise BadPeriod(f"since and until must be Unix seconds, not {since} and {until}")
+    if until and until < since:
+        raise BadPeriod(f"the period ends at {until}, before it begins at {since}; swap them")
+    return since, until or math.nextafter(now, math.inf)
+
+
+def number_cursor(value: str) -> int | None:
+    """The number in a cursor; None when it is empty."""
+    if not re.fullmatch(r"[0-9]{0,18}", value):
+        raise BadCursor(f"{value[:40]!r} is not a cursor of this list; use next_cursor of the page before")
+    return int(value) if value else None
+
+
+def place_cursor(value: str) -> tuple[int, int]:
+    """Entry and position in a cursor; the place before everything when it is empty."""
+    if not value:
+        return 0, 0
+    if not re.fullmatch(r"[0-9]{1,18}\.[0-9]{1,9}", value):
+        raise BadCursor(f"{value[:40]!r} is not a cursor of this list; use next_cursor of the page before")
+    entry, _, position = value.partition(".")
+    return int(entry), int(position)
+
+
+def delta(value: float) -> float:
+    """`value` as a δ; 0 means the default."""
+    if not 0.0 <= value < 1.0:
+        raise BadPeriod(f"delta must lie in (0, 1), 0 meaning {DEFAULT_DELTA}, not {value}")
+    return value or DEFAULT_DELTA

@@ -1,0 +1,124 @@
+"""The book: entries whose postings sum to zero, each sealed by a hash that covers the one before it.
+
+An entry is a moment, a kind, a key that can be used once, a note, a digest of what it documents, and its postings in
+order. Its hash is
+
+    SHA-256( previous hash ‖ header ‖ postings )
+
+over a canonical text, so that nobody can change, drop, insert or reorder anything without changing every later hash.
+Money is whole micro-credits; nothing here rounds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from services.kit.errors import InvalidInput
+
+GENESIS = hashlib.sha256(b"coterie book 1").hexdigest()
+"""What the first entry's hash covers in the place of a previous one."""
+
+MINT = "platform:mint"
+FEES = "platform:fees"
+MOST_MICROCREDITS = 2**62
+"""No balance gets near the limit of a database's whole numbers."""
+
+
+class Unbalanced(InvalidInput):
+    """An entry's postings do not sum to zero, or one of them moves nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Posting:
+    """One side of an entry: positive into the account, negative out of it."""
+
+    account_id: str
+    amount_microcredits: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One movement of money; `attachment` is the hexadecimal SHA-256 of what it documents, or empty."""
+
+    number: int
+    at: float
+    kind: str
+    key: str
+    note: str
+    attachment: str
+    postings: tuple[Posting, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The end of the chain: how much was written, the last hash, and when."""
+
+    entries: int
+    postings: int
+    payments: int
+    hash: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Payment:
+    """Money for a device's work in a round, and why."""
+
+    number: int
+    at: float
+    task_id: str
+    round: int
+    device_id: str
+    owner_id: str
+    amount_microcredits: int
+    price_microcredits: int
+    budget: float
+    quality: float
+    because: str
+
+
+def check_balanced(postings: Sequence[Posting]) -> None:
+    """Raises unless the postings sum to zero and each moves something."""
+    total = sum(posting.amount_microcredits for posting in postings)
+    if total or any(posting.amount_microcredits == 0 for posting in postings):
+        raise Unbalanced(f"{len(postings)} postings sum to {total} or hold a zero; every entry must sum to zero")
+
+
+def hash_entry(previous: str, entry: Entry) -> str:
+    """The entry's hash, hexadecimal. JSON keeps text apart from its surroundings; account ids hold no tab."""
+    header = [entry.number, entry.at, entry.kind, entry.key, entry.note, entry.attachment, len(entry.postings)]
+    lines = [f"{posting.account_id}\t{posting.amount_microcredits}" for posting in entry.postings]
+    text = "\n".join([previous, json.dumps(header), *lines])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def attach(payments: Iterable[Payment]) -> str:
+    """SHA-256 over payments in order: what a settlement's entry documents."""
+    digest = hashlib.sha256()
+    for p in payments:
+        row = [p.number, p.at, p.task_id, p.round, p.device_id, p.owner_id, p.amount_microcredits]
+        digest.update((json.dumps([*row, p.price_microcredits, p.budget, p.quality, p.because]) + "\n").encode())
+    return digest.hexdigest()
+
+
+def apportion(total: int, weights: Sequence[int], names: Sequence[str]) -> list[int]:
+    """Shares of `total` in proportion to `weights`: rounded down, what is left to the largest fractions, then by name.
+
+    The shares sum to `total` (to 0 when all weights are 0). With total ≤ Σ weights no share exceeds its weight.
+    """
+    whole = sum(weights)
+    if whole == 0:
+        return [0] * len(weights)
+    shares, fractions = [], []
+    for weight in weights:
+        share, fraction = divmod(total * weight, whole)
+        shares.append(share)
+        fractions.append(fraction)
+    left = total - sum(shares)
+    order = sorted(range(len(weights)), key=lambda i: (-fractions[i], names[i]))
+    for i in order[:left]:
+        shares[i] += 1
+    return shares

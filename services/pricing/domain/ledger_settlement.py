@@ -1,0 +1,144 @@
+"""What a round's work is owed under its quote, and what the escrow can pay of it.
+
+Only delivered work is paid. Under "stackelberg" that is price × budget ([MPPFL] section 2.4), under "correlated"
+r − θσ² ([CAPP] eq. 3), never below nothing and never above what the quote promised at most; under "payoff" what the
+caller computed, or a share of the round's pot by quality. When the escrow does not cover all, everybody is paid the
+same fraction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from services.pricing.domain.ledger import apportion
+from services.pricing.domain.ledger_privacy import Charge
+from services.pricing.domain.quoting import Offer, Quote
+
+DELIVERED = "delivered"
+NOT_COMPUTED = -1
+_QUALITY_UNIT = 2**60
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a device did in a round; a budget or quality that cannot be makes it "rejected".
+
+    Attributes
+    ----------
+    outcome : "delivered" or how it failed.
+    budget : zCDP budget it claims to have spent (stackelberg), or its noise variance (correlated).
+    quality : weight of its update, for shares of a pot.
+    owed_microcredits : what the caller computed, or -1.
+    charges : privacy it spent.
+    """
+
+    device_id: str
+    owner_id: str
+    outcome: str
+    budget: float = 0.0
+    quality: float = 0.0
+    owed_microcredits: int = NOT_COMPUTED
+    charges: tuple[Charge, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not (0.0 <= self.budget < math.inf and 0.0 <= self.quality < math.inf):
+            object.__setattr__(self, "outcome", "rejected")
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What one device is to be paid, at which price, and why."""
+
+    work: Work
+    amount_microcredits: int
+    price_microcredits: int
+    because: str
+
+
+def digest_work(work: Sequence[Work]) -> str:
+    """SHA-256 of the delivered work, whatever its order: what makes two settlements of a round the same.
+
+    Work that failed is left out: a device that was absent at first may be late by the time of a repeat.
+    """
+    rows = sorted(
+        [w.device_id, w.owner_id, w.budget, w.quality, w.owed_microcredits, [c.key for c in w.charges]]
+        for w in work
+        if w.outcome == DELIVERED
+    )
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+
+
+def compute_dues(quote: Quote, work: Sequence[Work]) -> list[Due]:
+    """What each delivered device is owed, in order of device id; those owed nothing are left out."""
+    delivered = sorted((w for w in work if w.outcome == DELIVERED), key=lambda w: w.device_id)
+    shares = share_pot(quote.pot_microcredits, delivered)
+    offers = {offer.device_id: offer for offer in quote.offers}
+    dues = []
+    for w, share in zip(delivered, shares, strict=True):
+        offer = offers.get(w.device_id, Offer(w.device_id))
+        priced, because = _RULES[quote.incentive](offer, w)
+        amount = priced + share
+        if share:
+            because = "; ".join(filter(None, [because, f"{share} µcr of the pot of {quote.pot_microcredits}"]))
+        if amount > 0:
+            dues.append(Due(w, amount, offer.price_microcredits if priced else 0, because))
+    return dues
+
+
+def share_pot(pot: int, delivered: Sequence[Work]) -> list[int]:
+    """Shares of the round's pot by quality among those whose due the caller has not computed."""
+    qualities = [w.quality if w.owed_microcredits < 0 else 0.0 for w in delivered]
+    total = math.fsum(qualities)
+    if pot == 0 or total == 0.0:
+        return [0] * len(delivered)
+    weights = [int(quality / total * _QUALITY_UNIT) for quality in qualities]
+    return apportion(pot, weights, [w.device_id for w in delivered])
+
+
+def fit_escrow(dues: Sequence[Due], escrow: int) -> list[Due]:
+    """The dues, all scaled down alike when `escrow` does not cover them; those left with nothing fall out."""
+    owed = sum(due.amount_microcredits for due in dues)
+    if owed <= escrow:
+        return list(dues)
+    amounts = apportion(escrow, [due.amount_microcredits for due in dues], [due.work.device_id for due in dues])
+    return [
+        Due(due.work, paid, due.price_microcredits, f"{due.because}; {due.amount_microcredits} µcr were owed")
+        for due, paid in zip(dues, amounts, strict=True)
+        if paid
+    ]
+
+
+def _pay_nothing(offer: Offer, work: Work) -> tuple[int, str]:
+    return 0, ""
+
+
+def _pay_computed(offer: Offer, work: Work) -> tuple[int, str]:
+    owed = max(0, work.owed_microcredits)
+    return owed, f"payoff at quality {work.quality:.6g}" if owed else ""
+
+
+def _pay_budget(offer: Offer, work: Work) -> tuple[int, str]:
+    """⌊price × budget⌋ within the offer, and the cluster's payoff if the caller computed one."""
+    payoff, because = _pay_computed(offer, work)
+    worth = math.floor(offer.price_microcredits * Fraction(work.budget))
+    paid = min(worth, offer.most_microcredits)
+    reasons = [because] if payoff else []
+    if paid:
+        capped = f", of which {worth} µcr were claimed" if worth > paid else ""
+        reasons.append(f"{offer.price_microcredits} µcr × zCDP budget {work.budget:.6g}{capped}")
+    return payoff + paid, "; ".join(reasons)
+
+
+def _pay_variance(offer: Offer, work: Work) -> tuple[int, str]:
+    """⌊r − θσ²⌋ between nothing and the most offered; an answer without a stated variance is taken as exact."""
+    worth = math.floor(offer.base_microcredits - offer.slope_microcredits * Fraction(work.budget))
+    paid = max(0, min(worth, offer.most_microcredits))
+    return paid, f"{offer.base_microcredits} µcr − {offer.slope_microcredits} µcr × variance {work.budget:.6g}"
+
+
+_RULES = {"none": _pay_nothing, "payoff": _pay_computed, "stackelberg": _pay_budget, "correlated": _pay_variance}

@@ -1,0 +1,145 @@
+"""Offers of the market: the unit price of a round, within what its escrow can pay, and every device's risk term.
+
+[MPPFL] Multi-Hop Privacy Propagation for Differentially Private Federated Learning in Social Networks.
+
+True costs never leave the devices, so the leader plays against the task's public estimate of them; each device then
+answers with its own. Unlike [MPPFL], the platform has a budget: when the leader's price r would cost more than the
+round's share of the escrow, the price falls until r·Σρ(r) fits, and devices that would lose by it withdraw. A device
+may sell up to `headroom` times what is expected of it, less when the escrow could not pay that to everybody: an offer
+is a promise.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from services.kit.whatif import plain
+from services.pricing.domain.followers import equilibrium, feasible_interval, linear_response
+from services.pricing.domain.game import Outcome, play
+from services.pricing.domain.influence import Vector, leakage
+from services.pricing.domain.ledger import apportion
+from services.pricing.domain.market import Market, external_risk
+from services.pricing.domain.quoting import MICRO, MarketParameters, Offer, Purse, Quote
+
+_HALVINGS = 60
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Posted:
+    """A price that fits the purse and the budgets that answer it; `status` is "ok", "limited" or why there is none."""
+
+    status: str
+    price: float
+    budgets: Vector
+
+
+def quote_market(
+    task_id: str,
+    round_number: int,
+    device_ids: list[str],
+    ties: sparse.csr_array,
+    parameters: MarketParameters,
+    purse: Purse,
+) -> Quote:
+    """One offer per device. `ties` is the trust among them: who trusts a device leaks its secrets."""
+    market = _market(ties, parameters)
+    share = max(0, purse.share_microcredits - parameters.round_microcredits) / MICRO
+    outcome = play(market, parameters.solver, round_number)
+    posted = fit_purse(market, outcome, share)
+    price = math.floor(posted.price * MICRO)
+    most = _most(posted.budgets, price, parameters.headroom, purse.escrow_microcredits - parameters.round_microcredits)
+    risk = market.risk_weight * external_risk(market, posted.budgets)
+    offers = tuple(
+        Offer(device_id, price, float(risk[i]), expected=float(posted.budgets[i]), most_microcredits=most[i])
+        for i, device_id in enumerate(device_ids)
+    )
+    details = _details(market, outcome, posted, parameters)
+    pot = min(parameters.round_microcredits, purse.escrow_microcredits)
+    return Quote(task_id, round_number, "stackelberg", posted.status, offers, pot, details)
+
+
+def fit_purse(market: Market, outcome: Outcome, share: float) -> Posted:
+    """The leader's price, or the highest below it whose cost r·Σρ(r) is at most `share` credits."""
+    nothing = np.zeros(market.devices)
+    if math.isnan(outcome.price):
+        return Posted(outcome.status, 0.0, nothing)
+    if outcome.price * float(outcome.budgets.sum()) <= share:
+        return Posted(outcome.status, outcome.price, outcome.budgets)
+    low, high, kept = 0.0, outcome.price, nothing
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        budgets = equilibrium(market, middle).budgets
+        if middle * float(budgets.sum()) <= share:
+            low, kept = middle, budgets
+        else:
+            high = middle
+    return Posted("limited" if kept.any() else "infeasible", low if kept.any() else 0.0, kept)
+
+
+def least_credits(market: Market) -> float:
+    """What the lowest price that keeps everybody in would cost; infinite when there is none."""
+    response = linear_response(market)
+    interval = feasible_interval(response)
+    if interval.empty:
+        return math.inf
+    return interval.low * float(np.maximum(response.budgets(interval.low), 0.0).sum())
+
+
+def _market(ties: sparse.csr_array, parameters: MarketParameters) -> Market:
+    n = ties.shape[0]
+    everybody = np.ones(n)
+    return Market(
+        leakage(
+            ties,
+            hops=parameters.hops,
+            discount=parameters.discount,
+            floor=_floor(ties, parameters.floor),
+            isolated="keep",
+        ),
+        cost_quadratic=parameters.cost_quadratic * everybody,
+        cost_linear=parameters.cost_linear * everybody,
+        cost_fixed=np.zeros(n),
+        accuracy_weight=parameters.accuracy_weight * everybody,
+        risk_weight=parameters.risk_weight,
+        balance=parameters.balance,
+    )
+
+
+def _floor(ties: sparse.csr_array, floor: float) -> float:
+    """The floor asked for, or the highest that a device with so many ties can have."""
+    degree = int(np.diff(ties.indptr).max(initial=0))
+    return min(floor, 1.0 / degree) if degree else floor
+
+
+def _most(budgets: Vector, price: int, headroom: float, escrow: int) -> list[int]:
+    """Most each device can be paid: headroom × what it, or the average device, is expected to sell."""
+    caps = headroom * np.maximum(budgets, float(budgets.mean()))
+    most = [math.floor(price * float(cap)) for cap in caps]
+    return most if sum(most) <= escrow else apportion(max(0, escrow), most, [str(i) for i in range(len(most))])
+
+
+def _details(market: Market, outcome: Outcome, posted: Posted, parameters: MarketParameters) -> dict[str, Any]:
+    least = least_credits(market)
+    details: dict[str, Any] = {
+        "price": posted.price,
+        "leader_price": outcome.price,
+        "leader_status": outcome.status,
+        "risk_weight": market.risk_weight,
+        "expected_microcredits": math.ceil(posted.price * float(posted.budgets.sum()) * MICRO),
+        "staying": int((posted.budgets > 0).sum()),
+        "least_microcredits": math.ceil(least * MICRO) if math.isfinite(least) else math.inf,
+        "server_cost": outcome.server_cost,
+        "welfare": outcome.welfare,
+        "welfare_optimum": outcome.welfare_optimum,
+        "price_of_anarchy": outcome.price_of_anarchy,
+        "residual": outcome.residual,
+        "largest_gain": outcome.largest_gain,
+        "headroom": parameters.headroom,
+    }
+    found: dict[str, Any] = plain(details)
+    return found

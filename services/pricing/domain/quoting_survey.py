@@ -1,0 +1,100 @@
+"""Offers of a survey: what each user is paid for an answer with how little noise, out of the round's share of escrow.
+
+[CAPP] Correlation-Aware and Personalized Privacy-Preserving Data Collection.
+
+Trust between devices stands for both the correlation of their data and the care for each other's privacy. Slopes are
+rounded up to whole micro-credits and each base follows, so that at the variance expected of a device the payment is
+the planned one; nobody is promised more than that, so that the sum of all promises is within the budget. More noise
+than expected costs, less gains nothing, and the equilibrium stays where it was.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from services.kit.whatif import plain
+from services.pricing.domain.collection import Plan, collect, required
+from services.pricing.domain.ledger import apportion
+from services.pricing.domain.quoting import MICRO, Offer, Purse, Quote, SurveyParameters
+from services.pricing.domain.survey import Survey, accuracy, hidden_variances
+
+
+def quote_survey(
+    task_id: str,
+    round_number: int,
+    device_ids: list[str],
+    ties: sparse.csr_array,
+    parameters: SurveyParameters,
+    purse: Purse,
+) -> Quote:
+    """One offer per user; without a feasible plan all offers are zero and the details say the least budget."""
+    survey = _survey(ties, parameters)
+    plan = collect(survey, purse.share_microcredits / MICRO, parameters.prices)
+    offers = _offers(device_ids, plan, purse.share_microcredits)
+    status = "ok" if plan.offer is not None else plan.status
+    details = _details(survey, plan, parameters)
+    return Quote(task_id, round_number, "correlated", status, offers, 0, details)
+
+
+def _survey(ties: sparse.csr_array, parameters: SurveyParameters) -> Survey:
+    correlation = ties.toarray()
+    care = parameters.social_care * correlation
+    np.fill_diagonal(care, parameters.own_care)
+    high = math.exp(parameters.constant) if parameters.variance_high is None else parameters.variance_high
+    return Survey(
+        hidden_variances(correlation, parameters.variance_model),
+        care,
+        constant=parameters.constant,
+        variance_low=parameters.variance_low,
+        variance_high=high,
+    )
+
+
+def _offers(device_ids: list[str], plan: Plan, share: int) -> tuple[Offer, ...]:
+    if plan.offer is None:
+        return tuple(Offer(device_id) for device_id in device_ids)
+    # Whoever profits from the noise of others would have to pay (c_i < 0): it is paid nothing, and the rest fits.
+    most = [max(0, math.floor(payment * MICRO)) for payment in plan.offer.payments.tolist()]
+    if sum(most) > share:
+        most = apportion(share, most, device_ids)
+    return tuple(
+        _offer(device_id, paid, slope, variance)
+        for device_id, paid, slope, variance in zip(
+            device_ids, most, plan.offer.slopes.tolist(), plan.offer.variances.tolist(), strict=True
+        )
+    )
+
+
+def _offer(device_id: str, paid: int, slope: float, variance: float) -> Offer:
+    """θ rounded up, and r such that r − θq is the planned payment."""
+    steps = max(0, math.ceil(slope * MICRO))
+    base = math.ceil(paid + steps * variance)
+    return Offer(device_id, base_microcredits=base, slope_microcredits=steps, expected=variance, most_microcredits=paid)
+
+
+def least_credits(survey: Survey, plan: Plan) -> float:
+    """The least budget that surely brings prices: with them one user can carry all the noise."""
+    if plan.status != "no positive prices":
+        return max(0.0, plan.least_budget)
+    reach = survey.variance_high + (survey.users - 1) * survey.variance_low
+    return max(0.0, float(required(survey, reach).sum()))
+
+
+def _details(survey: Survey, plan: Plan, parameters: SurveyParameters) -> dict[str, Any]:
+    known = not math.isnan(plan.total)
+    details: dict[str, Any] = {
+        "plan": plan.status,
+        "total_variance": plan.total if known else None,
+        "error": parameters.error,
+        "accuracy": accuracy(plan.total, parameters.error) if known else None,
+        "least_microcredits": math.ceil(least_credits(survey, plan) * MICRO),
+        "hidden_variances": survey.hidden,
+        "variance_low": survey.variance_low,
+        "variance_high": survey.variance_high,
+    }
+    found: dict[str, Any] = plain(details)
+    return found

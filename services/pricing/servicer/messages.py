@@ -1,0 +1,94 @@
+"""From records to messages and back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from coterie_api.pricing.v1 import pricing_pb2 as pb
+from services.pricing import records
+from services.pricing.domain import ledger, quoting
+from services.pricing.domain.ledger_privacy import read_charge
+from services.pricing.domain.ledger_settlement import Work
+
+
+def to_quote(quote: quoting.Quote) -> pb.Quote:
+    return pb.Quote(
+        task_id=quote.task_id,
+        round=quote.round,
+        offers=[pb.Offer(**asdict(offer)) for offer in quote.offers],
+        status=quote.status,
+        details_json=json.dumps(quote.details),
+    )
+
+
+def to_account(account: records.Account) -> pb.Account:
+    return pb.Account(id=account.id, balance_microcredits=account.balance_microcredits, opened_at=account.opened_at)
+
+
+def to_payment(payment: ledger.Payment) -> pb.Payment:
+    return pb.Payment(**asdict(payment))
+
+
+def to_settlement(settled: records.Settled) -> pb.Settlement:
+    found = settled.settlement
+    return pb.Settlement(
+        task_id=found.task_id,
+        round=found.round,
+        paid_microcredits=found.paid_microcredits,
+        escrow_microcredits=found.escrow_microcredits,
+        payments=[to_payment(payment) for payment in settled.payments],
+        exhausted=found.exhausted,
+        fresh=settled.fresh,
+    )
+
+
+def to_statement(statement: records.Statement) -> pb.Statement:
+    return pb.Statement(
+        account=to_account(statement.account),
+        opening_microcredits=statement.opening_microcredits,
+        closing_microcredits=statement.closing_microcredits,
+        postings=[
+            pb.Posting(
+                entry=line.entry,
+                at=line.at,
+                account_id=line.account_id,
+                amount_microcredits=line.amount_microcredits,
+                kind=line.kind,
+                note=line.note,
+            )
+            for line in statement.lines
+        ],
+        next_cursor=statement.next_cursor,
+    )
+
+
+def to_summary(summary: records.Summary) -> pb.Summary:
+    return pb.Summary(
+        outstanding_microcredits=summary.outstanding_microcredits,
+        paid_microcredits=summary.paid_microcredits,
+        earners=[pb.Earner(**asdict(earner)) for earner in summary.earners],
+        tasks=[pb.TaskCost(**asdict(task)) for task in summary.tasks],
+        anomalies=summary.anomalies,
+    )
+
+
+def to_privacy(report: records.PrivacyReport) -> pb.PrivacyReport:
+    return pb.PrivacyReport(
+        device_id=report.device_id,
+        delta=report.delta,
+        epsilon=report.epsilon,
+        tasks=[pb.TaskPrivacy(**asdict(task)) for task in report.tasks],
+    )
+
+
+def from_work(work: pb.Work) -> Work:
+    return Work(
+        device_id=work.device_id,
+        owner_id=work.owner_id,
+        outcome=work.outcome,
+        budget=work.budget,
+        quality=work.quality,
+        owed_microcredits=work.owed_microcredits,
+        charges=tuple(read_charge(c.mechanism, c.parameter, c.unit, c.sampling_rate, c.steps) for c in work.privacy),
+    )

@@ -1,0 +1,15 @@
+"""Settings of the pricing engine; `COTERIE_…` variables change them."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from services.kit.settings import ServiceSettings
+
+
+class PricingSettings(ServiceSettings):
+    """What every service knows, and what the platform takes for itself."""
+
+    fee_parts_per_million: int = Field(
+        default=0, ge=0, le=1_000_000, description="Fee on what a round pays, from the escrow, after the devices."
+    )

@@ -1,0 +1,205 @@
+"""The book in the database: the chain's head, entries, postings, and the balances that follow them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.pricing.domain.ledger import Entry, Head, Posting, check_balanced, hash_entry
+from services.pricing.records import Account, Line
+from services.pricing.store import inserting
+from services.pricing.tables import accounts, book, entries, postings
+
+_BATCH = 500
+_STREAM_ROWS = 10_000
+_HEAD = sa.select(book.c.entries, book.c.postings, book.c.payments, book.c.head, book.c.at)
+_held = accounts.alias("held")
+# Nothing is posted to an owner's account: it shows what its devices hold together.
+_BALANCE = sa.case(
+    (
+        accounts.c.kind == "owner",
+        sa.select(sa.cast(sa.func.coalesce(sa.func.sum(_held.c.balance), 0), sa.BigInteger))
+        .where(_held.c.owner_id == sa.func.substr(accounts.c.id, len("owner:") + 1), _held.c.kind == "device")
+        .scalar_subquery(),
+    ),
+    else_=accounts.c.balance,
+)
+_ACCOUNT = (accounts.c.id, _BALANCE, accounts.c.opened_at)
+
+
+async def lock_head(connection: AsyncConnection) -> Head:
+    """The end of the chain, locked until the transaction ends: one writer at a time on either database."""
+    return Head(*(await connection.execute(_HEAD.with_for_update())).one())
+
+
+async def read_head(connection: AsyncConnection) -> Head:
+    """The end of the chain."""
+    return Head(*(await connection.execute(_HEAD)).one())
+
+
+async def append(connection: AsyncConnection, head: Head, entry: Entry, payments: int = 0) -> None:
+    """Writes the entry that follows the locked `head` and makes so many `payments`, and moves every balance."""
+    check_balanced(entry.postings)
+    rows = [
+        {"entry": entry.number, "position": i, "account_id": p.account_id, "amount": p.amount_microcredits}
+        for i, p in enumerate(entry.postings)
+    ]
+    await connection.execute(sa.insert(postings), rows)
+    sealed = hash_entry(head.hash, entry)
+    header = {
+        "number": entry.number,
+        "at": entry.at,
+        "kind": entry.kind,
+        "key": entry.key,
+        "note": entry.note,
+        "attachment": entry.attachment,
+        "postings": len(rows),
+        "hash": sealed,
+    }
+    await connection.execute(sa.insert(entries), header)
+    await _move_balances(connection, entry)
+    changed = {
+        "entries": entry.number,
+        "postings": head.postings + len(rows),
+        "payments": head.payments + payments,
+        "head": sealed,
+        "at": entry.at,
+    }
+    await connection.execute(sa.update(book).values(**changed))
+
+
+async def _move_balances(connection: AsyncConnection, entry: Entry) -> None:
+    moved: dict[str, int] = defaultdict(int)
+    for posting in entry.postings:
+        moved[posting.account_id] += posting.amount_microcredits
+    # Accounts are opened first and moved after: an account that is moved down exists, and its check sees the result.
+    await open_accounts(connection, moved, entry.at, {})
+    await connection.execute(
+        sa.update(accounts)
+        .where(accounts.c.id == sa.bindparam("moved_id"))
+        .values(balance=accounts.c.balance + sa.bindparam("moved_by")),
+        [{"moved_id": account_id, "moved_by": by} for account_id, by in sorted(moved.items()) if by],
+    )
+
+
+async def open_accounts(
+    connection: AsyncConnection, account_ids: Iterable[str], at: float, owners: Mapping[str, str]
+) -> None:
+    """Opens the accounts that do not exist yet, with nothing in them; `owners` maps device accounts to owners' ids."""
+    rows = [
+        {
+            "id": account_id,
+            "kind": account_id.partition(":")[0],
+            "owner_id": owners.get(account_id, ""),
+            "balance": 0,
+            "opened_at": at,
+        }
+        for account_id in sorted(set(account_ids))
+    ]
+    if rows:
+        await connection.execute(inserting(connection, accounts).on_conflict_do_nothing(index_elements=["id"]), rows)
+
+
+async def find_entry(connection: AsyncConnection, key: str) -> tuple[int, list[Posting]] | None:
+    """Number and postings of the entry with that key."""
+    number = (await connection.execute(sa.select(entries.c.number).where(entries.c.key == key))).scalar_one_or_none()
+    if number is None:
+        return None
+    query = sa.select(postings.c.account_id, postings.c.amount).where(postings.c.entry == number)
+    return number, [Posting(*row) for row in await connection.execute(query.order_by(postings.c.position))]
+
+
+async def find_account(connection: AsyncConnection, account_id: str) -> Account | None:
+    """One account."""
+    row = (await connection.execute(sa.select(*_ACCOUNT).where(accounts.c.id == account_id))).one_or_none()
+    return Account(*row) if row else None
+
+
+async def list_accounts(connection: AsyncConnection, prefix: str, after: str, limit: int) -> list[Account]:
+    """Accounts in order of id."""
+    query = sa.select(*_ACCOUNT).where(accounts.c.id > after).order_by(accounts.c.id).limit(limit)
+    if prefix:
+        query = query.where(accounts.c.id >= prefix, accounts.c.id < prefix + "\U0010ffff")
+    return [Account(*row) for row in await connection.execute(query)]
+
+
+async def sum_balances(connection: AsyncConnection, kind: str) -> int:
+    """What all accounts of a kind hold."""
+    query = sa.select(sa.func.coalesce(sa.func.sum(accounts.c.balance), 0)).where(accounts.c.kind == kind)
+    return int((await connection.execute(query)).scalar_one())
+
+
+def _of_account(account_id: str) -> sa.ColumnElement[bool]:
+    """Postings of an account; an owner's are those of its devices."""
+    kind, _, name = account_id.partition(":")
+    if kind != "owner":
+        return postings.c.account_id == account_id
+    return postings.c.account_id.in_(sa.select(accounts.c.id).where(accounts.c.owner_id == name))
+
+
+async def sum_before(connection: AsyncConnection, account_id: str, at: float) -> int:
+    """Balance of an account just before `at`."""
+    query = (
+        sa.select(sa.func.coalesce(sa.func.sum(postings.c.amount), 0))
+        .join(entries, entries.c.number == postings.c.entry)
+        .where(_of_account(account_id), entries.c.at < at)
+    )
+    return int((await connection.execute(query)).scalar_one())
+
+
+async def list_lines(
+    connection: AsyncConnection, account_id: str, since: float, until: float, after: tuple[int, int], limit: int
+) -> list[Line]:
+    """Postings of an account in [since, until), oldest first, after the place `after`."""
+    place = (postings.c.entry, postings.c.position)
+    query = (
+        sa.select(*place, entries.c.at, postings.c.account_id, postings.c.amount, entries.c.kind, entries.c.note)
+        .join(entries, entries.c.number == postings.c.entry)
+        .where(_of_account(account_id), entries.c.at >= since, entries.c.at < until)
+        .where(sa.tuple_(*place) > sa.tuple_(*map(sa.literal, after)))
+        .order_by(*place)
+        .limit(limit)
+    )
+    return [Line(*row) for row in await connection.execute(query)]
+
+
+async def stream_entries(connection: AsyncConnection, last: int) -> AsyncIterator[list[tuple[Entry, str]]]:
+    """Entries 1 to `last` in order with their stored hashes, some at a time; memory holds a batch of them."""
+    number = 0
+    while number < last:
+        query = sa.select(entries).where(entries.c.number > number, entries.c.number <= last)
+        headers = (await connection.execute(query.order_by(entries.c.number).limit(_BATCH))).all()
+        if not headers:
+            return
+        found = await _read_postings(connection, [row.number for row in headers])
+        yield [
+            (Entry(h.number, h.at, h.kind, h.key, h.note, h.attachment, tuple(found.get(h.number, ()))), h.hash)
+            for h in headers
+        ]
+        number = headers[-1].number
+
+
+async def _read_postings(connection: AsyncConnection, numbers: Sequence[int]) -> dict[int, list[Posting]]:
+    found: dict[int, list[Posting]] = defaultdict(list)
+    query = sa.select(postings.c.entry, postings.c.account_id, postings.c.amount)
+    query = query.where(postings.c.entry.between(numbers[0], numbers[-1]))
+    result = await connection.stream(query.order_by(postings.c.entry, postings.c.position))
+    async for rows in result.partitions(_STREAM_ROWS):
+        for entry, account_id, amount in rows:
+            found[entry].append(Posting(account_id, amount))
+    return found
+
+
+async def stream_balances(connection: AsyncConnection) -> AsyncIterator[list[tuple[str, int]]]:
+    """Every account's id and stored balance, some at a time."""
+    result = await connection.stream(sa.select(accounts.c.id, accounts.c.balance))
+    async for rows in result.partitions(_STREAM_ROWS):
+        yield [(account_id, balance) for account_id, balance in rows]
+
+
+async def count_postings(connection: AsyncConnection) -> int:
+    """All postings there are."""
+    return int((await connection.execute(sa.select(sa.func.count()).select_from(postings))).scalar_one())

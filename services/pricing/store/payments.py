@@ -1,0 +1,179 @@
+"""Escrows, settlements and payments in the database."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.pricing.domain.ledger import Payment
+from services.pricing.records import Earner, Escrow, PaymentFilter, Settlement, TaskCost
+from services.pricing.tables import accounts, escrows, payments, settlements
+
+_STREAM_ROWS = 10_000
+_PAYMENT = (
+    payments.c.number,
+    payments.c.at,
+    payments.c.task_id,
+    payments.c.round,
+    payments.c.device_id,
+    payments.c.owner_id,
+    payments.c.amount,
+    payments.c.price,
+    payments.c.budget,
+    payments.c.quality,
+    payments.c.because,
+)
+
+
+async def find_escrow(connection: AsyncConnection, task_id: str) -> Escrow | None:
+    """A task's escrow."""
+    row = (await connection.execute(sa.select(escrows).where(escrows.c.task_id == task_id))).one_or_none()
+    return Escrow(*row) if row else None
+
+
+async def add_escrow(connection: AsyncConnection, escrow: Escrow) -> None:
+    """Notes that an escrow was opened."""
+    row = {
+        "task_id": escrow.task_id,
+        "publisher": escrow.publisher,
+        "amount": escrow.amount_microcredits,
+        "opened_at": escrow.opened_at,
+        "released_at": escrow.released_at,
+    }
+    await connection.execute(sa.insert(escrows), row)
+
+
+async def mark_released(connection: AsyncConnection, task_id: str, at: float) -> None:
+    """Notes that an escrow was given back."""
+    await connection.execute(sa.update(escrows).where(escrows.c.task_id == task_id).values(released_at=at))
+
+
+async def find_settlement(connection: AsyncConnection, task_id: str, round_number: int) -> Settlement | None:
+    """A round's settlement."""
+    query = sa.select(settlements).where(settlements.c.task_id == task_id, settlements.c.round == round_number)
+    row = (await connection.execute(query)).one_or_none()
+    return Settlement(*row) if row else None
+
+
+async def add_settlement(connection: AsyncConnection, settlement: Settlement) -> None:
+    """Notes that a round was settled."""
+    row = {
+        "task_id": settlement.task_id,
+        "round": settlement.round,
+        "at": settlement.at,
+        "owed": settlement.owed_microcredits,
+        "paid": settlement.paid_microcredits,
+        "escrow": settlement.escrow_microcredits,
+        "digest": settlement.digest,
+    }
+    await connection.execute(sa.insert(settlements), row)
+
+
+async def add_payments(connection: AsyncConnection, made: Sequence[Payment], entry: int) -> None:
+    """Writes the payments that an entry makes."""
+    rows = [
+        {
+            "number": p.number,
+            "at": p.at,
+            "task_id": p.task_id,
+            "round": p.round,
+            "device_id": p.device_id,
+            "owner_id": p.owner_id,
+            "amount": p.amount_microcredits,
+            "price": p.price_microcredits,
+            "budget": p.budget,
+            "quality": p.quality,
+            "because": p.because,
+            "entry": entry,
+        }
+        for p in made
+    ]
+    await connection.execute(sa.insert(payments), rows)
+
+
+async def list_of_round(connection: AsyncConnection, task_id: str, round_number: int) -> list[Payment]:
+    """Payments of a round, in order of number."""
+    query = sa.select(*_PAYMENT).where(payments.c.task_id == task_id, payments.c.round == round_number)
+    return [Payment(*row) for row in await connection.execute(query.order_by(payments.c.number))]
+
+
+async def list_page(
+    connection: AsyncConnection, wanted: PaymentFilter, before: int | None, limit: int
+) -> list[Payment]:
+    """Payments, newest first, with numbers below `before`."""
+    query = sa.select(*_PAYMENT).order_by(payments.c.number.desc()).limit(limit)
+    for column, value in (
+        (payments.c.task_id, wanted.task_id),
+        (payments.c.device_id, wanted.device_id),
+        (payments.c.owner_id, wanted.owner_id),
+    ):
+        if value:
+            query = query.where(column == value)
+    if wanted.since:
+        query = query.where(payments.c.at >= wanted.since)
+    if wanted.until:
+        query = query.where(payments.c.at < wanted.until)
+    if before is not None:
+        query = query.where(payments.c.number < before)
+    return [Payment(*row) for row in await connection.execute(query)]
+
+
+async def stream_of_entries(connection: AsyncConnection, first: int, last: int) -> AsyncIterator[tuple[int, Payment]]:
+    """Payments that entries `first` to `last` made, in order, each with its entry."""
+    query = sa.select(payments.c.entry, *_PAYMENT).where(payments.c.entry.between(first, last))
+    result = await connection.stream(query.order_by(payments.c.entry, payments.c.number))
+    async for rows in result.partitions(_STREAM_ROWS):
+        for entry, *row in rows:
+            yield entry, Payment(*row)
+
+
+async def count_payments(connection: AsyncConnection) -> int:
+    """All payments there are."""
+    return int((await connection.execute(sa.select(sa.func.count()).select_from(payments))).scalar_one())
+
+
+async def top_earners(connection: AsyncConnection, task_id: str, limit: int) -> list[Earner]:
+    """Devices that earned most, over all tasks or in one."""
+    paid = sa.func.sum(payments.c.amount)
+    query = sa.select(payments.c.device_id, payments.c.owner_id, paid, sa.func.count())
+    if task_id:
+        query = query.where(payments.c.task_id == task_id)
+    query = query.group_by(payments.c.device_id, payments.c.owner_id)
+    rows = await connection.execute(query.order_by(paid.desc(), payments.c.device_id).limit(limit))
+    return [Earner(device, owner, int(total), int(times)) for device, owner, total, times in rows]
+
+
+async def task_costs(connection: AsyncConnection, task_id: str, limit: int) -> list[TaskCost]:
+    """What tasks cost, dearest first."""
+    paid = sa.func.coalesce(sa.func.sum(settlements.c.paid), 0)
+    query = (
+        sa.select(escrows.c.task_id, accounts.c.balance, paid, sa.func.count(settlements.c.round))
+        .join(accounts, accounts.c.id == sa.literal("escrow:").concat(escrows.c.task_id))
+        .outerjoin(settlements, settlements.c.task_id == escrows.c.task_id)
+        .group_by(escrows.c.task_id, accounts.c.balance)
+        .order_by(paid.desc(), escrows.c.task_id)
+        .limit(limit)
+    )
+    if task_id:
+        query = query.where(escrows.c.task_id == task_id)
+    rows = await connection.execute(query)
+    return [TaskCost(task, int(left), int(total), int(rounds)) for task, left, total, rounds in rows]
+
+
+async def sum_paid(connection: AsyncConnection, task_id: str) -> int:
+    """All that was paid, over all tasks or in one."""
+    query = sa.select(sa.func.coalesce(sa.func.sum(settlements.c.paid), 0))
+    if task_id:
+        query = query.where(settlements.c.task_id == task_id)
+    return int((await connection.execute(query)).scalar_one())
+
+
+async def latest_settlements(connection: AsyncConnection, task_id: str, limit: int) -> list[Settlement]:
+    """Settlements that owed something, newest first."""
+    query = sa.select(settlements).where(settlements.c.owed > 0)
+    if task_id:
+        query = query.where(settlements.c.task_id == task_id)
+    query = query.order_by(settlements.c.at.desc(), settlements.c.task_id, settlements.c.round.desc()).limit(limit)
+    return [Settlement(*row) for row in await connection.execute(query)]

@@ -1,0 +1,63 @@
+"""Privacy charges in the database: every one of them, and their running totals."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.pricing.domain.ledger_privacy import TaskTotals, Total, total_of
+from services.pricing.domain.ledger_settlement import Work
+from services.pricing.store import inserting
+from services.pricing.tables import privacy_charges, privacy_totals
+
+_KEY = ("device_id", "task_id", "unit", "mechanism", "parameter", "sampling_rate")
+
+
+async def add_charges(connection: AsyncConnection, task_id: str, round_number: int, work: Sequence[Work]) -> None:
+    """Writes the charges of a round's work and adds them to the totals."""
+    history: list[dict[str, object]] = []
+    sums: dict[tuple[object, ...], float] = defaultdict(float)
+    for w in work:
+        for position, charge in enumerate(w.charges):
+            mechanism, parameter, unit, rate, steps = charge.key
+            history.append(
+                {
+                    "device_id": w.device_id,
+                    "task_id": task_id,
+                    "round": round_number,
+                    "position": position,
+                    "mechanism": mechanism,
+                    "parameter": parameter,
+                    "unit": unit,
+                    "sampling_rate": rate,
+                    "steps": steps,
+                }
+            )
+            total = total_of(charge)
+            key = (w.device_id, task_id, total.unit, total.mechanism, total.parameter, total.sampling_rate)
+            sums[key] += total.amount
+    if not history:
+        return
+    await connection.execute(sa.insert(privacy_charges), history)
+    statement = inserting(connection, privacy_totals)
+    statement = statement.on_conflict_do_update(
+        index_elements=list(_KEY), set_={"amount": privacy_totals.c.amount + statement.excluded.amount}
+    )
+    rows = [{**dict(zip(_KEY, key, strict=True)), "amount": amount} for key, amount in sorted(sums.items())]
+    await connection.execute(statement, rows)
+
+
+async def totals_of(connection: AsyncConnection, device_id: str) -> list[TaskTotals]:
+    """What a device spent, by task, in order of task id."""
+    counting = sa.select(privacy_charges.c.task_id, sa.func.count(sa.distinct(privacy_charges.c.round)))
+    counting = counting.where(privacy_charges.c.device_id == device_id).group_by(privacy_charges.c.task_id)
+    rounds = {task: int(count) for task, count in await connection.execute(counting)}
+    query = sa.select(privacy_totals).where(privacy_totals.c.device_id == device_id)
+    found: dict[str, list[Total]] = defaultdict(list)
+    for row in await connection.execute(query):
+        total = Total(row.mechanism, row.unit, row.parameter, row.sampling_rate, row.amount)
+        found[row.task_id].append(total)
+    return [TaskTotals(task, rounds.get(task, 0), tuple(totals)) for task, totals in sorted(found.items())]

@@ -1,0 +1,51 @@
+"""Who trusts whom among a round's participants, asked of the trust registry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from scipy import sparse
+
+from coterie_api.trust.v1 import trust_pb2
+from services.kit.errors import TooLarge
+
+if TYPE_CHECKING:
+    from coterie_api.trust.v1.trust_pb2_grpc import TrustAsyncStub
+
+MOST_DEVICES = 10_000
+DEADLINE_SECONDS = 60.0
+
+
+class RoundTooLarge(TooLarge):
+    """More participants than ties can be asked for at once."""
+
+
+class Ties(Protocol):
+    """Somebody who knows the ties among devices."""
+
+    async def among(self, device_ids: Sequence[str]) -> sparse.csr_array:
+        """Combined trust in [0, 1] between devices, symmetric with a zero diagonal, in the order given."""
+        ...
+
+
+class RegistryTies:
+    """Ties from the trust registry."""
+
+    def __init__(self, stub: TrustAsyncStub) -> None:
+        self._stub = stub
+
+    async def among(self, device_ids: Sequence[str]) -> sparse.csr_array:
+        """One matrix; the registry takes so many devices at once."""
+        if len(device_ids) > MOST_DEVICES:
+            raise RoundTooLarge(
+                f"{len(device_ids)} participants are more than the {MOST_DEVICES} whose ties can be priced in one "
+                "round; lower the task's max_devices"
+            )
+        request = trust_pb2.GetMatrixRequest(device_ids=device_ids)
+        reply = await self._stub.GetMatrix(request, timeout=DEADLINE_SECONDS)
+        rows, columns = np.array(reply.rows, dtype=np.int64), np.array(reply.columns, dtype=np.int64)
+        values, n = np.array(reply.trust, dtype=np.float64), len(device_ids)
+        upper = sparse.csr_array((values, (rows, columns)), shape=(n, n))
+        return sparse.csr_array(upper + upper.T)

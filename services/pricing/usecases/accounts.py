@@ -1,0 +1,174 @@
+"""Accounts: deposits, escrows, balances, statements."""
+
+from __future__ import annotations
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.kit.caller import NotAllowed, require_role
+from services.kit.clock import Clock
+from services.kit.database import Database
+from services.kit.paging import next_cursor, page_size
+from services.pricing import checks
+from services.pricing.access import is_own, require_platform, require_publisher, sees_all
+from services.pricing.domain.ledger import MINT, MOST_MICROCREDITS, Entry, Head, Posting
+from services.pricing.errors import (
+    BadAmount,
+    DepositDiffers,
+    EscrowDiffers,
+    EscrowReleased,
+    InsufficientFunds,
+    UnknownAccount,
+    UnknownEscrow,
+)
+from services.pricing.records import Account, Escrow, Statement
+from services.pricing.store import book, payments
+
+MOST_ACCOUNTS = 500
+MOST_LINES = 1000
+
+
+class Accounts:
+    """Money that is put in, set aside, given back and looked at."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def deposit(self, publisher: str, amount: int, key: str) -> Account:
+        """Credits for a publisher; the same key again changes nothing."""
+        require_platform()
+        checks.name("publisher", publisher)
+        checks.amount(amount, 1)
+        account_id, key = f"publisher:{publisher}", f"deposit:{publisher}:{checks.key(key)}"
+        async with self._database.writing() as tx:
+            head = await book.lock_head(tx)
+            existing = await book.find_entry(tx, key)
+            if existing is None:
+                await self._check_room(tx, amount)
+                await self._move(tx, head, "deposit", key, "credits put in", MINT, account_id, amount)
+            elif Posting(account_id, amount) not in existing[1]:
+                raise DepositDiffers(f"{key.removeprefix('deposit:')!r} was another amount; use a fresh key")
+            return await _known(tx, account_id)
+
+    async def open_escrow(self, task_id: str, publisher: str, amount: int) -> Account:
+        """Sets credits aside for a task; asking again changes nothing."""
+        checks.name("task_id", task_id)
+        require_publisher(checks.name("publisher", publisher))
+        checks.amount(amount, 0)
+        account_id = f"escrow:{task_id}"
+        async with self._database.writing() as tx:
+            head = await book.lock_head(tx)
+            existing = await payments.find_escrow(tx, task_id)
+            if existing is None:
+                now = max(self._clock.now(), head.at)
+                await payments.add_escrow(tx, Escrow(task_id, publisher, amount, now, None))
+                await book.open_accounts(tx, [account_id], now, {})
+                if amount:
+                    await _check_funds(tx, publisher, amount)
+                    note = f"for task {task_id}"
+                    await self._move(tx, head, "escrow", account_id, note, f"publisher:{publisher}", account_id, amount)
+            elif (existing.publisher, existing.amount_microcredits) != (publisher, amount):
+                raise EscrowDiffers(
+                    f"task {task_id} has an escrow of {existing.amount_microcredits} micro-credits from "
+                    f"{existing.publisher}; it cannot be changed"
+                )
+            elif existing.released_at is not None:
+                raise EscrowReleased(f"the escrow of task {task_id} was given back; create another task")
+            return await _known(tx, account_id)
+
+    async def release_escrow(self, task_id: str) -> Account:
+        """Gives what is left of an escrow back to its publisher; returns the publisher's account."""
+        require_platform()
+        account_id = f"escrow:{checks.name('task_id', task_id)}"
+        async with self._database.writing() as tx:
+            head = await book.lock_head(tx)
+            escrow = await payments.find_escrow(tx, task_id)
+            if escrow is None:
+                raise UnknownEscrow(f"task {task_id} has no escrow; open one first")
+            publisher_id = f"publisher:{escrow.publisher}"
+            if escrow.released_at is None:
+                now = max(self._clock.now(), head.at)
+                await payments.mark_released(tx, task_id, now)
+                await book.open_accounts(tx, [publisher_id], now, {})
+                left = (await _known(tx, account_id)).balance_microcredits
+                if left:
+                    note = f"left of task {task_id}"
+                    await self._move(tx, head, "release", f"release:{task_id}", note, account_id, publisher_id, left)
+            return await _known(tx, publisher_id)
+
+    async def get(self, account_id: str) -> Account:
+        """One account; the caller's own exists from the start, with nothing in it."""
+        async with self._database.reading() as tx:
+            return await self._visible(tx, account_id)
+
+    async def page(self, prefix: str, limit: int, cursor: str) -> tuple[list[Account], str]:
+        """Accounts in order of id, and the cursor of the next page."""
+        require_role("admin")
+        size = page_size(limit, most=MOST_ACCOUNTS)
+        async with self._database.reading() as tx:
+            found = await book.list_accounts(tx, _sound(prefix), _sound(cursor), size)
+        return found, next_cursor(found, size, lambda account: account.id)
+
+    async def statement(self, account_id: str, since: float, until: float, limit: int, cursor: str) -> Statement:
+        """An account's postings over a period, oldest first, with the balances before and after it."""
+        size, after = page_size(limit, most=MOST_LINES), checks.place_cursor(cursor)
+        async with self._database.reading() as tx:
+            head = await book.read_head(tx)
+            start, end = checks.period(since, until, max(self._clock.now(), head.at))
+            account = await self._visible(tx, account_id)
+            opening = await book.sum_before(tx, account_id, start)
+            closing = await book.sum_before(tx, account_id, end)
+            lines = await book.list_lines(tx, account_id, start, end, after, size)
+        following = next_cursor(lines, size, lambda line: f"{line.entry}.{line.position}")
+        return Statement(account, opening, closing, lines, following)
+
+    async def _visible(self, tx: AsyncConnection, account_id: str) -> Account:
+        found = await book.find_account(tx, _sound(account_id))
+        if is_own(account_id):
+            return found or Account(account_id, 0, 0.0)
+        if not sees_all():
+            await self._check_escrow_is_own(tx, account_id)
+        if found is None:
+            raise UnknownAccount(f"no account {account_id[:80]!r}; it opens with the first credits or the first round")
+        return found
+
+    async def _check_escrow_is_own(self, tx: AsyncConnection, account_id: str) -> None:
+        caller = require_role("publisher")
+        kind, _, task_id = account_id.partition(":")
+        escrow = await payments.find_escrow(tx, task_id) if kind == "escrow" else None
+        if escrow is None or escrow.publisher != caller.subject:
+            raise NotAllowed(f"account {account_id[:80]} is somebody else's; yours is publisher:{caller.subject}")
+
+    async def _check_room(self, tx: AsyncConnection, amount: int) -> None:
+        mint = await book.find_account(tx, MINT)
+        if mint is not None and amount - mint.balance_microcredits > MOST_MICROCREDITS:
+            raise BadAmount(f"{amount} micro-credits are more than the book can still take")
+
+    async def _move(
+        self, tx: AsyncConnection, head: Head, kind: str, key: str, note: str, source: str, target: str, amount: int
+    ) -> None:
+        at = max(self._clock.now(), head.at)
+        sides = (Posting(source, -amount), Posting(target, amount))
+        await book.append(tx, head, Entry(head.entries + 1, at, kind, key, note, "", sides))
+
+
+async def _check_funds(tx: AsyncConnection, publisher: str, amount: int) -> None:
+    account = await book.find_account(tx, f"publisher:{publisher}")
+    held = account.balance_microcredits if account else 0
+    if held < amount:
+        raise InsufficientFunds(
+            f"publisher {publisher} holds {held} micro-credits and the escrow needs {amount}: {amount - held} are "
+            "missing; deposit them, or lower the task's escrow",
+            details={"missing_microcredits": str(amount - held)},
+        )
+
+
+async def _known(tx: AsyncConnection, account_id: str) -> Account:
+    found = await book.find_account(tx, account_id)
+    assert found is not None  # opened in this transaction, or in the one it repeats
+    return found
+
+
+def _sound(text: str) -> str:
+    """`text` without what no id holds and PostgreSQL refuses to compare."""
+    return text.replace("\x00", "")

@@ -1,0 +1,121 @@
+"""Pricing a round: asks for the ties an incentive needs, solves, and keeps the answer for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from services.kit import whatif
+from services.kit.caller import current_caller
+from services.kit.clock import Clock
+from services.kit.database import Database
+from services.pricing import checks
+from services.pricing.access import require_platform
+from services.pricing.domain.quoting import (
+    MarketParameters,
+    Parameters,
+    PayoffParameters,
+    Purse,
+    Quote,
+    SurveyParameters,
+    complete_parameters,
+    quote_nothing,
+    quote_pot,
+    read_parameters,
+)
+from services.pricing.domain.quoting_market import quote_market
+from services.pricing.domain.quoting_survey import quote_survey
+from services.pricing.errors import BadRound, QuoteDiffers, UnknownEscrow, UnknownQuote
+from services.pricing.store import book, quotes
+from services.pricing.ties import Ties
+
+
+class Quoting:
+    """Prices of rounds, and questions about prices."""
+
+    def __init__(self, database: Database, clock: Clock, ties: Ties, solvers: Mapping[str, str]) -> None:
+        self._database = database
+        self._clock = clock
+        self._ties = ties
+        self._solvers = solvers
+
+    async def quote(
+        self, task_id: str, round_number: int, incentive: str, parameters_json: str, devices: Sequence[str], rounds: int
+    ) -> Quote:
+        """The round's quote, made once. An offer stands; participants who have none yet are offered theirs."""
+        require_platform()
+        checks.name("task_id", task_id)
+        checks.round_number(round_number)
+        parameters = read_parameters(incentive, parameters_json)
+        _check_devices(devices)
+        async with self._database.reading() as tx:
+            existing = await quotes.find(tx, task_id, round_number)
+        if existing is not None and existing.incentive != incentive:
+            raise QuoteDiffers(f"round {round_number} of task {task_id} was priced as {existing.incentive!r}")
+        if existing is not None and not set(devices) - {offer.device_id for offer in existing.offers}:
+            return existing
+        made = await self._make(task_id, round_number, incentive, parameters, list(devices), rounds)
+        return await self._keep(made)
+
+    async def _make(
+        self, task_id: str, round_number: int, incentive: str, parameters: Parameters, devices: list[str], rounds: int
+    ) -> Quote:
+        if incentive == "none" or not devices:
+            return replace(quote_nothing(task_id, round_number, devices), incentive=incentive)
+        purse = await self._purse(task_id, round_number, rounds)
+        if isinstance(parameters, PayoffParameters):
+            return quote_pot(task_id, round_number, devices, parameters, purse)
+        ties = await self._ties.among(devices)
+        if isinstance(parameters, MarketParameters):
+            return await asyncio.to_thread(quote_market, task_id, round_number, devices, ties, parameters, purse)
+        assert isinstance(parameters, SurveyParameters)  # the last of the incentives
+        return await asyncio.to_thread(quote_survey, task_id, round_number, devices, ties, parameters, purse)
+
+    async def _purse(self, task_id: str, round_number: int, rounds: int) -> Purse:
+        async with self._database.reading() as tx:
+            account = await book.find_account(tx, f"escrow:{task_id}")
+        if account is None:
+            raise UnknownEscrow(f"task {task_id} has no escrow to price its rounds from; open one first")
+        return Purse(account.balance_microcredits, max(1, rounds - round_number + 1))
+
+    async def _keep(self, made: Quote) -> Quote:
+        """Stores the quote, or adds to the one that is there the offers it lacks."""
+        async with self._database.writing() as tx:
+            if await quotes.add(tx, made, self._clock.now()):
+                return made
+            existing = await quotes.find(tx, made.task_id, made.round, lock=True)
+            assert existing is not None  # the reason why it was not added
+            known = {offer.device_id for offer in existing.offers}
+            fresh = tuple(offer for offer in made.offers if offer.device_id not in known)
+            whole = replace(existing, offers=existing.offers + fresh)
+            if fresh:
+                await quotes.replace(tx, whole)
+            return whole
+
+    async def get(self, task_id: str, round_number: int) -> Quote:
+        """A round's quote; a device sees its own offer alone."""
+        checks.name("task_id", task_id)
+        async with self._database.reading() as tx:
+            found = await quotes.find(tx, task_id, checks.round_number(round_number))
+        if found is None:
+            raise UnknownQuote(f"round {round_number} of task {task_id} was not priced yet; wait until it opens")
+        caller = current_caller()
+        if caller.role != "device":
+            return found
+        return replace(found, offers=tuple(offer for offer in found.offers if offer.device_id == caller.subject))
+
+    def check_parameters(self, incentive: str, parameters_json: str, escrow: int, rounds: int) -> str:
+        """The parameters with every default filled in."""
+        return complete_parameters(incentive, parameters_json, escrow, rounds)
+
+    async def what_if(self, solver: str, text: str) -> str:
+        """A what-if solver's answer."""
+        return await asyncio.to_thread(whatif.answer, self._solvers, solver, text)
+
+
+def _check_devices(devices: Sequence[str]) -> None:
+    for device_id in devices:
+        checks.name("device_id", device_id)
+    if len(set(devices)) != len(devices):
+        raise BadRound("a device is named twice among the participants; send each once")

@@ -1,0 +1,126 @@
+"""Looking at the book: payments, totals, soundness, privacy spent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.kit.caller import NotAllowed, current_caller, require_device, require_role
+from services.kit.clock import Clock
+from services.kit.database import Database
+from services.kit.paging import next_cursor, page_size
+from services.pricing import checks
+from services.pricing.access import sees_all
+from services.pricing.domain.ledger import Payment
+from services.pricing.domain.ledger_anomalies import describe_outliers
+from services.pricing.domain.ledger_check import BookCheck, Verdict
+from services.pricing.domain.ledger_privacy import report
+from services.pricing.records import PaymentFilter, PrivacyReport, Summary, TaskPrivacy
+from services.pricing.store import book, payments, privacy
+
+MOST_PAYMENTS = 1000
+MOST_EARNERS = 20
+MOST_TASKS = 100
+MOST_ANOMALIES = 100
+ROUNDS_WATCHED = 50
+
+
+class Reports:
+    """Questions about money that was paid and privacy that was spent."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def payments(self, wanted: PaymentFilter, limit: int, cursor: str) -> tuple[list[Payment], str]:
+        """Payments, newest first, and the cursor of the next page. Devices see their own, publishers their tasks'."""
+        size, before = page_size(limit, most=MOST_PAYMENTS), checks.number_cursor(cursor)
+        checks.period(wanted.since, wanted.until, self._clock.now())
+        for what in ("task_id", "device_id", "owner_id"):
+            checks.optional_name(what, getattr(wanted, what))
+        async with self._database.reading() as tx:
+            await _check_visible(tx, wanted.task_id, wanted.device_id)
+            found = await payments.list_page(tx, wanted, before, size)
+        return found, next_cursor(found, size, lambda payment: str(payment.number))
+
+    async def summarise(self, task_id: str) -> Summary:
+        """Totals over all tasks, or of one."""
+        require_role("admin", "publisher")
+        checks.optional_name("task_id", task_id)
+        async with self._database.reading() as tx:
+            await _check_visible(tx, task_id, "")
+            tasks = await payments.task_costs(tx, task_id, MOST_TASKS)
+            outstanding = await book.sum_balances(tx, "escrow")
+            if task_id:
+                outstanding = sum(task.escrow_microcredits for task in tasks)
+            return Summary(
+                outstanding,
+                await payments.sum_paid(tx, task_id),
+                await payments.top_earners(tx, task_id, MOST_EARNERS),
+                tasks,
+                await _anomalies(tx, task_id),
+            )
+
+    async def verify(self) -> Verdict:
+        """Adds the whole book up again and follows its hashes, in one consistent view of it."""
+        require_role("admin")
+        check = BookCheck()
+        async with self._database.reading() as tx:
+            if tx.dialect.name != "sqlite":
+                await tx.execution_options(isolation_level="REPEATABLE READ")
+            head = await book.read_head(tx)
+            async for batch in book.stream_entries(tx, head.entries):
+                made: dict[int, list[Payment]] = defaultdict(list)
+                async for number, payment in payments.stream_of_entries(tx, batch[0][0].number, batch[-1][0].number):
+                    made[number].append(payment)
+                await asyncio.to_thread(check.take, [(entry, stored, made[entry.number]) for entry, stored in batch])
+            async for rows in book.stream_balances(tx):
+                check.compare(rows)
+            check.expect("entries", head.entries, check.entries)
+            check.expect("head", head.hash, check.head)
+            check.expect("postings", head.postings, await book.count_postings(tx))
+            check.expect("payments", head.payments, await payments.count_payments(tx))
+        return check.verdict()
+
+    async def privacy(self, device_id: str, delta: float) -> PrivacyReport:
+        """Privacy a device spent, by task and composed over all of them."""
+        require_device(checks.name("device_id", device_id))
+        chosen = checks.delta(delta)
+        async with self._database.reading() as tx:
+            spent = await privacy.totals_of(tx, device_id)
+        epsilon, epsilons = await asyncio.to_thread(report, spent, chosen)
+        tasks = [
+            TaskPrivacy(task.task_id, task.rounds, each, task.unit) for task, each in zip(spent, epsilons, strict=True)
+        ]
+        return PrivacyReport(device_id, chosen, epsilon, tasks)
+
+
+async def _check_visible(tx: AsyncConnection, task_id: str, device_id: str) -> None:
+    """Refuses a caller who asks for others' payments."""
+    if sees_all():
+        return
+    caller = current_caller()
+    if caller.role == "device":
+        if device_id != caller.subject:
+            raise NotAllowed(f"a device sees its own payments; ask for device_id {caller.subject}")
+        return
+    escrow = await payments.find_escrow(tx, task_id) if task_id else None
+    if caller.role != "publisher" or escrow is None or escrow.publisher != caller.subject:
+        raise NotAllowed("publishers see the payments of their own tasks; give the task_id of one")
+
+
+async def _anomalies(tx: AsyncConnection, task_id: str) -> list[str]:
+    found: list[str] = []
+    for settled in await payments.latest_settlements(tx, task_id, ROUNDS_WATCHED):
+        if settled.exhausted:
+            found.append(
+                f"round {settled.round} of {settled.task_id}: the escrow covered {settled.paid_microcredits} of "
+                f"{settled.owed_microcredits} µcr owed"
+            )
+        made = await payments.list_of_round(tx, settled.task_id, settled.round)
+        found += describe_outliers(made)
+        if len(found) >= MOST_ANOMALIES:
+            break
+    return found[:MOST_ANOMALIES]

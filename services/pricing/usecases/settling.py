@@ -1,0 +1,136 @@
+"""Settling a round: everything it pays and charges, in one transaction that happens once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.kit.clock import Clock
+from services.kit.database import Database
+from services.pricing import checks
+from services.pricing.access import require_platform
+from services.pricing.domain.ledger import FEES, Entry, Head, Payment, Posting, attach
+from services.pricing.domain.ledger_settlement import (
+    DELIVERED,
+    Due,
+    Work,
+    compute_dues,
+    digest_work,
+    fit_escrow,
+)
+from services.pricing.errors import BadRound, EscrowReleased, SettlementDiffers, UnknownEscrow, UnknownQuote
+from services.pricing.records import Settled, Settlement
+from services.pricing.store import book, payments, privacy, quotes
+
+_MILLION = 1_000_000
+
+
+class Settling:
+    """Pays rounds."""
+
+    def __init__(self, database: Database, clock: Clock, fee_parts_per_million: int = 0) -> None:
+        self._database = database
+        self._clock = clock
+        self._fee = fee_parts_per_million
+
+    async def settle(self, task_id: str, round_number: int, work: Sequence[Work]) -> Settled:
+        """Pays a round's delivered work from the task's escrow and charges its privacy.
+
+        A repeat returns what exists; a repeat with other delivered work is refused.
+        """
+        require_platform()
+        checks.name("task_id", task_id)
+        checks.round_number(round_number)
+        _check_work(work)
+        digest = await asyncio.to_thread(digest_work, work)
+        async with self._database.writing() as tx:
+            head = await book.lock_head(tx)
+            existing = await payments.find_settlement(tx, task_id, round_number)
+            if existing is None:
+                return await self._settle(tx, head, task_id, round_number, work, digest)
+            if existing.digest != digest:
+                raise SettlementDiffers(
+                    f"round {round_number} of task {task_id} was settled for other work; a settled round stays as it is"
+                )
+            return Settled(existing, await payments.list_of_round(tx, task_id, round_number), fresh=False)
+
+    async def _settle(
+        self, tx: AsyncConnection, head: Head, task_id: str, round_number: int, work: Sequence[Work], digest: str
+    ) -> Settled:
+        balance = await self._check_escrow(tx, task_id)
+        quote = await quotes.find(tx, task_id, round_number)
+        if quote is None:
+            raise UnknownQuote(f"round {round_number} of task {task_id} was never priced; quote it first")
+        dues = await asyncio.to_thread(compute_dues, quote, work)
+        owed = sum(due.amount_microcredits for due in dues)
+        paid = await asyncio.to_thread(fit_escrow, dues, balance)
+        now = max(self._clock.now(), head.at)
+        made = _payments(paid, head.payments, now, task_id, round_number)
+        total = sum(p.amount_microcredits for p in made)
+        fee = min(total * self._fee // _MILLION, balance - total)
+        settlement = Settlement(task_id, round_number, now, owed, total, balance - total - fee, digest)
+        delivered = [w for w in work if w.outcome == DELIVERED]
+        await _open_accounts(tx, delivered, now)
+        if made:
+            await _write(tx, head, settlement, made, fee)
+        await payments.add_settlement(tx, settlement)
+        await privacy.add_charges(tx, task_id, round_number, delivered)
+        return Settled(settlement, made, fresh=True)
+
+    async def _check_escrow(self, tx: AsyncConnection, task_id: str) -> int:
+        escrow = await payments.find_escrow(tx, task_id)
+        account = await book.find_account(tx, f"escrow:{task_id}")
+        if escrow is None or account is None:
+            raise UnknownEscrow(f"task {task_id} has no escrow to pay from; open one first, an empty one if need be")
+        if escrow.released_at is not None:
+            raise EscrowReleased(f"the escrow of task {task_id} was given back; its rounds are no longer paid")
+        return account.balance_microcredits
+
+
+def _check_work(work: Sequence[Work]) -> None:
+    seen: set[str] = set()
+    for w in work:
+        checks.name("device_id", w.device_id)
+        checks.optional_name("owner_id", w.owner_id)
+        if w.device_id in seen:
+            raise BadRound(f"device {w.device_id} is named twice in the round's work; send each device once")
+        seen.add(w.device_id)
+
+
+def _payments(dues: Sequence[Due], last: int, now: float, task_id: str, round_number: int) -> list[Payment]:
+    return [
+        Payment(
+            number,
+            now,
+            task_id,
+            round_number,
+            due.work.device_id,
+            due.work.owner_id,
+            due.amount_microcredits,
+            due.price_microcredits,
+            due.work.budget,
+            due.work.quality,
+            due.because,
+        )
+        for number, due in enumerate(dues, start=last + 1)
+    ]
+
+
+async def _open_accounts(tx: AsyncConnection, delivered: Sequence[Work], now: float) -> None:
+    owners = {f"device:{w.device_id}": w.owner_id for w in delivered}
+    names = {f"owner:{owner}" for owner in owners.values() if owner}
+    await book.open_accounts(tx, [*owners, *names], now, owners)
+
+
+async def _write(tx: AsyncConnection, head: Head, settled: Settlement, made: Sequence[Payment], fee: int) -> None:
+    """The settlement's entry: out of the escrow, into every device's account and the platform's fees."""
+    sides = [Posting(f"escrow:{settled.task_id}", -settled.paid_microcredits - fee)]
+    sides += [Posting(f"device:{p.device_id}", p.amount_microcredits) for p in made]
+    sides += [Posting(FEES, fee)] if fee else []
+    number, attachment = head.entries + 1, await asyncio.to_thread(attach, made)
+    key, note = f"payment:{settled.task_id}:{settled.round}", f"round {settled.round} of task {settled.task_id}"
+    entry = Entry(number, settled.at, "payment", key, note, attachment, tuple(sides))
+    await payments.add_payments(tx, made, number)
+    await book.append(tx, head, entry, len(made))

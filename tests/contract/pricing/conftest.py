@@ -1,0 +1,149 @@
+"""A real pricing engine on each database, reached over real gRPC, beside a trust registry that tests fill."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from coterie_api.pricing.v1 import pricing_pb2 as pb
+from coterie_api.pricing.v1.pricing_pb2_grpc import LedgerStub, PricingStub
+from coterie_api.trust.v1 import trust_pb2
+from services.kit.caller import SERVICE, Caller, set_caller
+from services.kit.server import Server
+from services.kit.settings import ServiceSettings
+from services.kit.upstream import open_channel
+from services.pricing.__main__ import SOLVERS
+from services.pricing.app import App
+from services.pricing.settings import PricingSettings
+
+if TYPE_CHECKING:
+    from coterie_api.pricing.v1.pricing_pb2_grpc import LedgerAsyncStub, PricingAsyncStub
+
+START = 1_700_000_000.0
+
+
+class Hand:
+    """A clock that tests move."""
+
+    def __init__(self) -> None:
+        self.time = START
+
+    def now(self) -> float:
+        return self.time
+
+
+class FakeTrust:
+    """A registry that knows the ties it is given."""
+
+    def __init__(self) -> None:
+        self.ties: dict[frozenset[str], float] = {}
+        self.asked = 0
+
+    def join(self, _: object, server: grpc.aio.Server) -> None:
+        """Adds the one RPC that pricing calls."""
+        handler = grpc.unary_unary_rpc_method_handler(
+            self.get_matrix,
+            request_deserializer=trust_pb2.GetMatrixRequest.FromString,
+            response_serializer=trust_pb2.TrustMatrix.SerializeToString,
+        )
+        generic = grpc.method_handlers_generic_handler("coterie_api.trust.v1.Trust", {"GetMatrix": handler})
+        server.add_generic_rpc_handlers((generic,))
+
+    async def get_matrix(self, request: trust_pb2.GetMatrixRequest, context: Any) -> trust_pb2.TrustMatrix:
+        self.asked += 1
+        reply = trust_pb2.TrustMatrix(device_ids=request.device_ids)
+        for i, a in enumerate(request.device_ids):
+            for j, b in enumerate(request.device_ids[i + 1 :], start=i + 1):
+                trust = self.ties.get(frozenset((a, b)), 0.0)
+                if trust:
+                    reply.rows.append(i)
+                    reply.columns.append(j)
+                    reply.trust.append(trust)
+                    reply.direct.append(trust)
+        return reply
+
+
+@dataclass
+class World:
+    """A running pricing engine and how tests talk to it."""
+
+    app: App
+    settings: PricingSettings
+    clock: Hand
+    registry: FakeTrust
+    pricing: PricingAsyncStub
+    ledger: LedgerAsyncStub
+    rounds: dict[str, int] = field(default_factory=dict)
+
+    async def fund(self, task: str, amount: int, publisher: str = "pub_1") -> None:
+        """A task with an escrow."""
+        if amount:
+            await self.ledger.Deposit(pb.DepositRequest(publisher=publisher, amount_microcredits=amount, key=task))
+        request = pb.OpenEscrowRequest(task_id=task, publisher=publisher, amount_microcredits=amount)
+        await self.ledger.OpenEscrow(request)
+
+    async def quote(
+        self, task: str, number: int, incentive: str, devices: list[str], parameters: str = "{}", rounds: int = 1
+    ) -> pb.Quote:
+        """Prices a round."""
+        request = pb.QuoteRoundRequest(
+            task_id=task,
+            round=number,
+            incentive=incentive,
+            parameters_json=parameters,
+            participants=[pb.Participant(device_id=device, samples=10, owner_id="own_1") for device in devices],
+            rounds=rounds,
+        )
+        return await self.pricing.QuoteRound(request)
+
+    async def settle(self, task: str, number: int, work: list[pb.Work]) -> pb.Settlement:
+        """Settles a round."""
+        return await self.ledger.SettleRound(pb.SettleRoundRequest(task_id=task, round=number, work=work))
+
+    async def pay(self, task: str, number: int, owed: dict[str, int], owner: str = "own_1") -> pb.Settlement:
+        """Quotes and settles a round of computed payoffs."""
+        await self.quote(task, number, "payoff", list(owed))
+        work = [
+            pb.Work(device_id=device, owner_id=owner, outcome="delivered", owed_microcredits=amount)
+            for device, amount in owed.items()
+        ]
+        return await self.settle(task, number, work)
+
+    async def balance(self, account: str) -> int:
+        """What an account holds."""
+        return (await self.ledger.GetAccount(pb.GetAccountRequest(account_id=account))).balance_microcredits
+
+
+def speak_as(role: str, subject: str, owner_id: str = "") -> None:
+    """From here on the test's calls come from that caller."""
+    set_caller(Caller(role, subject, owner_id))
+
+
+@pytest.fixture
+async def world(settings: ServiceSettings) -> AsyncIterator[World]:
+    """A pricing engine on a fresh database, its clock in the test's hand."""
+    set_caller(SERVICE)
+    registry = FakeTrust()
+    trust = Server(settings, "127.0.0.1:0")
+    trust.add(registry.join, registry, "coterie_api.trust.v1.Trust")
+    await trust.start()
+    own = PricingSettings(
+        data_dir=settings.data_dir,
+        database_url=settings.database_url,
+        trust_address=f"127.0.0.1:{trust.port}",
+        drain_seconds=1,
+    )
+    clock = Hand()
+    app = App(own, "127.0.0.1:0", SOLVERS, clock)
+    await app.start()
+    channel = open_channel(own, f"127.0.0.1:{app.port}")
+    yield World(app, own, clock, registry, PricingStub(channel), LedgerStub(channel))
+    set_caller(SERVICE)
+    await channel.close()
+    await app.stop()
+    await trust.stop()
