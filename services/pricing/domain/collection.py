@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -26,6 +26,7 @@ from services.pricing.domain.survey import Survey, marginal, privacy_cost
 Prices: TypeAlias = Literal["pivot", "even", "personal"]
 
 _HAIR = 1e-9
+_LARGEST = 1e300  # stands for infinity where an unbounded variance must be a number
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,22 +82,17 @@ def collect(survey: Survey, budget: float, prices: Prices = "pivot", *, positive
         return budget - float(required(survey, total).sum())
 
     n = survey.users
-    lowest, highest = n * survey.variance_low, n * survey.variance_high
-    least = _least_budget(survey, highest)
+    lowest, highest = n * survey.variance_low, min(n * survey.variance_high, _LARGEST)
+    least = float(required(survey, highest).sum())
     if surplus(lowest) >= 0:
         return Plan("saturated", lowest, _saturated(survey, prices), least)
-    # least_budget is −inf when q_hi is, so every budget is enough for some variance.
     if budget < least:
         return Plan("infeasible", math.nan, None, least)
     total = _root(surplus, lowest, highest)
+    if math.isinf(survey.variance_high):  # nobody's variance exceeds the total, so that bound changes nothing
+        survey = replace(survey, variance_high=total)
     offer = _OFFERS[prices](survey, total, positive)
     return Plan("tight" if offer is not None else "no positive prices", total, offer, least)
-
-
-def _least_budget(survey: Survey, highest: float) -> float:
-    if math.isfinite(highest):
-        return float(required(survey, highest).sum())
-    return -math.inf if survey.care[:, np.isfinite(survey.hidden)].any() else 0.0
 
 
 def _root(surplus: Callable[[float], float], lowest: float, highest: float) -> float:

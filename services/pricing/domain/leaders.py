@@ -34,6 +34,7 @@ from services.pricing.domain.market import Market, check_round, external_risk
 _HALVINGS = 200
 _ITERATIONS = 1_000
 _SCAN = 2_001
+_RUNAWAY = 1e60  # a risk beyond this only grows; stop before it overflows
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ def iterate(market: Market, response: LinearResponse, round_number: int, *, tole
     risk, quote = nothing, frozen_price(market, nothing, round_number)
     for iteration in range(1, _ITERATIONS + 1):
         previous, risk = risk, external_risk(market, best_response(market, quote.price, risk))
-        if not np.isfinite(risk).all():
+        if not float(risk.max()) < _RUNAWAY:
             break
         quote = frozen_price(market, risk, round_number)
         if quote.status != "ok":
@@ -162,7 +163,7 @@ def iterate(market: Market, response: LinearResponse, round_number: int, *, tole
 def _weighed(weight: Vector, rho: Vector) -> Vector:
     """weight/ρ², nought where the weight is, so that a device that does not count may sell nothing."""
     out = np.zeros(rho.size)
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         np.divide(weight, np.square(rho), out=out, where=weight != 0)
     return out
 

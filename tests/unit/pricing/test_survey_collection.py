@@ -202,8 +202,26 @@ def test_without_an_upper_bound_any_budget_will_do() -> None:
     survey = Survey(np.ones(2), np.eye(2), 1.0, 0.1, math.inf)
     plan = collect(survey, -5.0)
     assert plan.status == "tight"
-    assert plan.least_budget == -math.inf
+    assert plan.least_budget == pytest.approx(2 * (1 - 300 * math.log(10)))  # the largest number stands for infinity
     assert plan.total == pytest.approx(math.exp(3.5) - 1)  # 2(1 − ln(Λ + 1)) = −5
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_infinite_bound_prices_like_a_very_large_one(mode: Prices) -> None:
+    rng = np.random.default_rng(0)
+    care = rng.uniform(0, 1, (5, 5))
+    unbounded = collect(Survey(np.ones(5), care, 10.0, 0.01, math.inf), 20.0, mode)
+    bounded = collect(Survey(np.ones(5), care, 10.0, 0.01, 1e9), 20.0, mode)
+    assert unbounded.status == "tight"
+    assert unbounded.total == pytest.approx(bounded.total)
+    assert unbounded.offer is not None
+    assert bounded.offer is not None
+    assert unbounded.offer.payments == pytest.approx(bounded.offer.payments)
+
+
+def test_a_budget_only_an_unimaginable_noise_would_meet_is_infeasible() -> None:
+    survey = Survey(np.ones(1), np.full((1, 1), 1e-7), 1.0, 0.1, math.inf)
+    assert collect(survey, -5.0).status == "infeasible"
 
 
 def test_users_who_care_for_nobody_are_paid_nothing_and_add_least_noise() -> None:
