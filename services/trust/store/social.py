@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.trust.domain.graph import Floats, Integers
 from services.trust.records import Page, RecordedInteraction
-from services.trust.store import serialise
+from services.trust.store import execute_many, serialise
 from services.trust.tables import interactions, pairs, social_version
 
 _SOCIAL_LOCK = 0x736F6369616C  # "social"
@@ -87,22 +87,28 @@ async def known_ids(connection: AsyncConnection, reporter: int, ids: Sequence[st
     return set((await connection.execute(query)).scalars())
 
 
+PAIR = ("number", "low", "high", "count", "positive_count", "positive_sum", "negative_sum", "reference_at", "version")
+CHANGE = ("new_count", "new_positive_count", "new_positive_sum", "new_negative_sum", "new_reference_at", "new_version")
+REPORT = ("reporter", "id", "pair", "positive", "duration_seconds", "at", "kind", "note")
+"""Columns of the rows that `save_pairs` and `add` take, in order."""
+
+
 async def save_pairs(
-    connection: AsyncConnection, added: list[dict[str, Any]], changed: list[dict[str, Any]], at_version: int
+    connection: AsyncConnection, added: list[tuple[Any, ...]], changed: list[tuple[Any, ...]], at_version: int
 ) -> None:
-    """Writes new pairs, changed ones (keys prefixed `new_`), and the version they belong to."""
+    """Writes new pairs (rows of `PAIR`), changed ones (rows of `CHANGE`, then the number) and their version."""
     if added:
-        await connection.execute(sa.insert(pairs), added)
+        await execute_many(connection, sa.insert(pairs), PAIR, added)
     if changed:
-        names = ("count", "positive_count", "positive_sum", "negative_sum", "reference_at", "version")
-        statement = sa.update(pairs).where(pairs.c.number == sa.bindparam("pair"))
-        await connection.execute(statement.values({name: sa.bindparam(f"new_{name}") for name in names}), changed)
+        values: dict[str, Any] = {name.removeprefix("new_"): sa.bindparam(name) for name in CHANGE}
+        statement = sa.update(pairs).where(pairs.c.number == sa.bindparam("pair")).values(values)
+        await execute_many(connection, statement, (*CHANGE, "pair"), changed)
     await connection.execute(sa.update(social_version).values(version=at_version))
 
 
-async def add(connection: AsyncConnection, rows: list[dict[str, Any]]) -> None:
-    """Appends interactions."""
-    await connection.execute(sa.insert(interactions), rows)
+async def add(connection: AsyncConnection, rows: list[tuple[Any, ...]]) -> None:
+    """Appends interactions (rows of `REPORT`)."""
+    await execute_many(connection, sa.insert(interactions), REPORT, rows)
 
 
 async def page(connection: AsyncConnection, wanted: Page, a: int, b: int | None) -> list[RecordedInteraction]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.kit.caller import require_role
@@ -63,49 +66,61 @@ class Recording:
         fresh = [k for k, item in enumerate(batch.ids) if item not in known] if known else list(range(len(batch)))
         if not fresh:
             return 0
-        rows, added, changed = await asyncio.to_thread(self._fold, batch, ends, np.array(fresh), reporter, now)
-        await social.save_pairs(connection, added, changed, self._memory.book.version + 1)
-        await social.add(connection, rows)
+        rows = await asyncio.to_thread(self._fold, batch, ends, np.array(fresh), reporter, now)
+        await social.save_pairs(connection, rows.added, rows.changed, self._memory.book.version + 1)
+        await social.add(connection, rows.interactions)
         return len(fresh)
 
-    def _fold(
-        self, batch: Reports, ends: Numbered, fresh: Integers, reporter: int, now: float
-    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
-        """Rows of the interactions, of new pairs and of changed ones."""
-        book, version = self._memory.book, self._memory.book.version + 1
-        keys, where = np.unique(np.stack((ends.low[fresh], ends.high[fresh])), axis=1, return_inverse=True)
-        couples = list(zip(*keys.tolist(), strict=True))
-        places = [book.row(low, high) for low, high in couples]
-        old = np.array([row for row in places if row is not None], dtype=np.int64)
+    def _fold(self, batch: Reports, ends: Numbered, fresh: Integers, reporter: int, now: float) -> _Rows:
+        """What to write: rows of the interactions, of new pairs and of changed ones."""
+        book = self._memory.book
+        keys, local = np.unique((ends.low[fresh] << 32) | ends.high[fresh], return_inverse=True)
+        low, high = keys >> 32, keys & 0xFFFFFFFF
+        places = [book.row(*couple) for couple in zip(low.tolist(), high.tolist(), strict=True)]
         is_old = np.array([row is not None for row in places])
-        table, good = _widened(*book.evidence(old), is_old)
+        table, good = _widened(*book.evidence(np.array([row for row in places if row is not None], np.int64)), is_old)
         positive = np.array(batch.positive)[fresh]
-        times = np.minimum(np.array(batch.at)[fresh], now)
-        local = where.reshape(-1)
-        durations = np.array(batch.durations_seconds)[fresh]
+        durations, times = np.array(batch.durations_seconds)[fresh], np.minimum(np.array(batch.at)[fresh], now)
         after = fold(table, local, positive, durations, times, self._memory.parameters)
-        good = good + np.bincount(local[positive], minlength=len(couples))
-        next_number = iter(range(len(book) + 1, len(book) + 1 + len(couples)))
-        numbers = [next(next_number) if row is None else row + 1 for row in places]
-        added, changed = _pair_rows(couples, numbers, is_old, after, good, version)
-        pair_numbers = np.array(numbers)[local].tolist()
-        rows = [
-            {
-                "reporter": reporter,
-                "id": batch.ids[k],
-                "pair": pair,
-                "positive": batch.positive[k],
-                "duration_seconds": batch.durations_seconds[k],
-                "at": at,
-                "kind": batch.kinds[k],
-                "note": batch.notes[k],
-            }
-            for k, pair, at in zip(fresh.tolist(), pair_numbers, times.tolist(), strict=True)
-        ]
-        return rows, added, changed
+        good = good + np.bincount(local[positive], minlength=len(keys))
+        numbers = np.array([0 if row is None else row + 1 for row in places])
+        numbers[~is_old] = len(book) + 1 + np.arange(np.count_nonzero(~is_old))
+        version = np.full(len(keys), book.version + 1)
+        state = (after.counts, good, after.positive, after.negative, after.reference_times, version)
+        kept = fresh.tolist()
+        return _Rows(
+            interactions=list(
+                zip(
+                    repeat(reporter, len(kept)),
+                    [batch.ids[k] for k in kept],
+                    numbers[local].tolist(),
+                    positive.tolist(),
+                    durations.tolist(),
+                    times.tolist(),
+                    [batch.kinds[k] for k in kept],
+                    [batch.notes[k] for k in kept],
+                    strict=True,
+                )
+            ),
+            added=_tuples(~is_old, numbers, low, high, *state),
+            changed=_tuples(is_old, *state, numbers),
+        )
 
 
-def _widened(table: EvidenceTable, good: Integers, is_old: Any) -> tuple[EvidenceTable, Integers]:
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows for the store, in the order of its columns."""
+
+    interactions: list[tuple[Any, ...]]
+    added: list[tuple[Any, ...]]
+    changed: list[tuple[Any, ...]]
+
+
+def _tuples(chosen: npt.NDArray[np.bool_], *columns: npt.NDArray[Any]) -> list[tuple[Any, ...]]:
+    return list(zip(*(column[chosen].tolist() for column in columns), strict=True))
+
+
+def _widened(table: EvidenceTable, good: Integers, is_old: npt.NDArray[np.bool_]) -> tuple[EvidenceTable, Integers]:
     """Evidence of known pairs at their places among all pairs of a batch; nothing at the places of new ones."""
     wide = EvidenceTable.empty(len(is_old))
     counts = np.zeros(len(is_old), dtype=np.int64)
@@ -113,25 +128,3 @@ def _widened(table: EvidenceTable, good: Integers, is_old: Any) -> tuple[Evidenc
     wide.negative[is_old], wide.reference_times[is_old] = table.negative, table.reference_times
     counts[is_old] = good
     return wide, counts
-
-
-def _pair_rows(
-    couples: list[tuple[int, int]],
-    numbers: list[int],
-    is_old: Any,
-    after: EvidenceTable,
-    good: Integers,
-    version: int,
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    added, changed = [], []
-    columns = (after.counts, good, after.positive, after.negative, after.reference_times)
-    names = ("count", "positive_count", "positive_sum", "negative_sum", "reference_at", "version")
-    lists = [column.tolist() for column in columns]
-    for k, (couple, number, old) in enumerate(zip(couples, numbers, is_old.tolist(), strict=True)):
-        values = (*(column[k] for column in lists), version)
-        if old:
-            changed.append({"pair": number, **{f"new_{n}": v for n, v in zip(names, values, strict=True)}})
-        else:
-            low, high = couple
-            added.append({"number": number, "low": low, "high": high, **dict(zip(names, values, strict=True))})
-    return added, changed

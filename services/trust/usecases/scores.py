@@ -34,6 +34,9 @@ from services.trust.usecases.directory import Directory, Entry
 from services.trust.usecases.memory import SocialMemory
 from services.trust.usecases.sight import Sight, View
 
+MOST_PARTICIPANTS = 2_500
+"""A full matrix of this size fills most of the largest message gRPC takes here."""
+
 
 @dataclass(frozen=True, slots=True)
 class Hop:
@@ -190,7 +193,7 @@ class Scores:
         return influence, device_ids[choose_head(matrices.direct, matrices.trust, members)]
 
     async def _participants(self, connection: AsyncConnection, device_ids: Sequence[str]) -> list[Entry]:
-        checks.at_most("device_ids", len(device_ids), checks.MOST_IDS)
+        checks.at_most("device_ids", len(device_ids), MOST_PARTICIPANTS)
         if len(set(device_ids)) < len(device_ids):
             raise InvalidField("device_ids must be distinct; remove the repetitions")
         return await self._directory.require(connection, *device_ids)

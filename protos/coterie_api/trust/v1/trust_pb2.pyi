@@ -38,7 +38,7 @@ class Owner(_message.Message):
     """When it was created."""
     sharing: _builtins.str
     """What others may see of its devices' ties: "own" (only devices in the tie) or "owners" (every device of the two
-    owners in the tie) or "all" (every device).
+    owners in the tie) or "all" (every device). Where the two owners of a tie differ, the stricter counts.
     """
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Device(_message.Message):
     last_seen_at: _builtins.float
     """When it was last heard of; 0 = never."""
     key_version: _builtins.int
-    """Counts key rotations, from 1."""
+    """Counts key rotations, from 1; 0 for an imported device that has not registered."""
     @_builtins.property
     def location(self) -> Global___Location:
         """Where it stands, if known."""
@@ -1004,7 +1004,7 @@ class Interaction(_message.Message):
     duration_seconds: _builtins.float
     """How long it took, seconds, at least 0."""
     at: _builtins.float
-    """When it happened."""
+    """When it happened; up to 300 s ahead of the registry's clock is taken as now."""
     reporter: _builtins.str
     """Who reports: a device id, or "platform". Ignored on input from devices: the caller is the reporter."""
     kind: _builtins.str
@@ -1128,7 +1128,7 @@ class ListInteractionsReply(_message.Message):
     """Cursor of the next page; empty at the end."""
     @_builtins.property
     def interactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Interaction]:
-        """The page, newest first."""
+        """The page, latest recorded first."""
 
     def __init__(
         self,
@@ -1157,7 +1157,7 @@ class Relation(_message.Message):
     BECAUSE_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """"ownership", "parental", "co-location", "co-work", "social", "friendship"."""
+    """"ownership", "parental", "co_location", "co_work", "social", "social_public" or "friendship"."""
     a: _builtins.str
     """One device (or owner, for friendship)."""
     b: _builtins.str
@@ -1448,7 +1448,7 @@ class TrustExplanation(_message.Message):
     """In one paragraph, for people."""
     @_builtins.property
     def path(self) -> _containers.RepeatedCompositeFieldContainer[Global___Hop]:
-        """The path of the indirect trust."""
+        """The hops of the indirect trust's path, less those the caller may not see."""
 
     @_builtins.property
     def relations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Relation]:
@@ -1580,7 +1580,7 @@ class GetMatrixRequest(_message.Message):
     """At this time; 0 means now."""
     @_builtins.property
     def device_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Devices, at most 10,000; their order is the order of rows and columns."""
+        """Devices, at most 2,500; their order is the order of rows and columns."""
 
     def __init__(
         self,
@@ -1858,7 +1858,7 @@ class ListLossesRequest(_message.Message):
     device_id: _builtins.str
     """Only ties of this device; empty means all."""
     since: _builtins.float
-    """Since this time."""
+    """Since this time; 0 means the last 30 days."""
     limit: _builtins.int
     """At most this many, 1 to 500; 0 means 20."""
     def __init__(
@@ -1892,7 +1892,7 @@ class Loss(_message.Message):
     device_b: _builtins.str
     """The other."""
     before: _builtins.float
-    """Direct trust at the start of the span."""
+    """Highest direct trust in the span, its start included."""
     after: _builtins.float
     """Direct trust now."""
     @_builtins.property
@@ -2077,11 +2077,13 @@ class ImportRow(_message.Message):
 
     @_builtins.property
     def interaction(self) -> Global___Interaction:
-        """An interaction between devices, named by device name."""
+        """An interaction between devices, named by device name; names not known become devices of the header's owner. An
+        empty id becomes the import's name and the line.
+        """
 
     @_builtins.property
     def relation(self) -> Global___Relation:
-        """A relation between devices, named by device name."""
+        """A relation between devices, named by device name; strength 0 means 1."""
 
     def __init__(
         self,

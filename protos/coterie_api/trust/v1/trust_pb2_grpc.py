@@ -906,7 +906,7 @@ class TrustServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListInteractions(self, request, context):
-        """Interactions of a pair or a device, newest first, a page at a time.
+        """Interactions of a pair or a device, latest recorded first, a page at a time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -983,7 +983,8 @@ class TrustServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Import(self, request_iterator, context):
-        """Bulk import of a social graph or of meetings, streamed; resumable by source and line.
+        """Bulk import of a social graph or of meetings, streamed; resumable by name and line. Each chunk (at most 10,000
+        rows) is stored whole or not at all; an error names the line, GetImport the last line stored.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

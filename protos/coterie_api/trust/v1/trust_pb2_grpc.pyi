@@ -269,7 +269,7 @@ class TrustStub:
     of each bad item. A device may only report interactions it is part of.
     """
     ListInteractions: _grpc.UnaryUnaryMultiCallable[_trust_pb2.ListInteractionsRequest, _trust_pb2.ListInteractionsReply]
-    """Interactions of a pair or a device, newest first, a page at a time."""
+    """Interactions of a pair or a device, latest recorded first, a page at a time."""
     DeclareFriendship: _grpc.UnaryUnaryMultiCallable[_trust_pb2.DeclareFriendshipRequest, _trust_pb2.Relation]
     """Declares or withdraws friendship between two owners."""
     DeriveRelations: _grpc.UnaryUnaryMultiCallable[_trust_pb2.DeriveRelationsRequest, _trust_pb2.DeriveRelationsReply]
@@ -291,7 +291,9 @@ class TrustStub:
     GetCentrality: _grpc.UnaryUnaryMultiCallable[_trust_pb2.GetCentralityRequest, _trust_pb2.GetCentralityReply]
     """Centrality in the social graph of a set of devices, and the head it elects."""
     Import: _grpc.StreamUnaryMultiCallable[_trust_pb2.ImportChunk, _trust_pb2.ImportReply]
-    """Bulk import of a social graph or of meetings, streamed; resumable by source and line."""
+    """Bulk import of a social graph or of meetings, streamed; resumable by name and line. Each chunk (at most 10,000
+    rows) is stored whole or not at all; an error names the line, GetImport the last line stored.
+    """
     GetImport: _grpc.UnaryUnaryMultiCallable[_trust_pb2.GetImportRequest, _trust_pb2.ImportReply]
     """How far an import got."""
     WhatIf: _grpc.UnaryUnaryMultiCallable[_trust_pb2.WhatIfRequest, _trust_pb2.WhatIfReply]
@@ -307,7 +309,7 @@ class TrustAsyncStub(TrustStub):
     of each bad item. A device may only report interactions it is part of.
     """
     ListInteractions: _aio.UnaryUnaryMultiCallable[_trust_pb2.ListInteractionsRequest, _trust_pb2.ListInteractionsReply]  # type: ignore[assignment]
-    """Interactions of a pair or a device, newest first, a page at a time."""
+    """Interactions of a pair or a device, latest recorded first, a page at a time."""
     DeclareFriendship: _aio.UnaryUnaryMultiCallable[_trust_pb2.DeclareFriendshipRequest, _trust_pb2.Relation]  # type: ignore[assignment]
     """Declares or withdraws friendship between two owners."""
     DeriveRelations: _aio.UnaryUnaryMultiCallable[_trust_pb2.DeriveRelationsRequest, _trust_pb2.DeriveRelationsReply]  # type: ignore[assignment]
@@ -329,7 +331,9 @@ class TrustAsyncStub(TrustStub):
     GetCentrality: _aio.UnaryUnaryMultiCallable[_trust_pb2.GetCentralityRequest, _trust_pb2.GetCentralityReply]  # type: ignore[assignment]
     """Centrality in the social graph of a set of devices, and the head it elects."""
     Import: _aio.StreamUnaryMultiCallable[_trust_pb2.ImportChunk, _trust_pb2.ImportReply]  # type: ignore[assignment]
-    """Bulk import of a social graph or of meetings, streamed; resumable by source and line."""
+    """Bulk import of a social graph or of meetings, streamed; resumable by name and line. Each chunk (at most 10,000
+    rows) is stored whole or not at all; an error names the line, GetImport the last line stored.
+    """
     GetImport: _aio.UnaryUnaryMultiCallable[_trust_pb2.GetImportRequest, _trust_pb2.ImportReply]  # type: ignore[assignment]
     """How far an import got."""
     WhatIf: _aio.UnaryUnaryMultiCallable[_trust_pb2.WhatIfRequest, _trust_pb2.WhatIfReply]  # type: ignore[assignment]
@@ -354,7 +358,7 @@ class TrustServicer(metaclass=_abc_1.ABCMeta):
         request: _trust_pb2.ListInteractionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trust_pb2.ListInteractionsReply, _abc.Awaitable[_trust_pb2.ListInteractionsReply]]:
-        """Interactions of a pair or a device, newest first, a page at a time."""
+        """Interactions of a pair or a device, latest recorded first, a page at a time."""
 
     @_abc_1.abstractmethod
     def DeclareFriendship(
@@ -442,7 +446,9 @@ class TrustServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_trust_pb2.ImportChunk],
         context: _ServicerContext,
     ) -> _typing.Union[_trust_pb2.ImportReply, _abc.Awaitable[_trust_pb2.ImportReply]]:
-        """Bulk import of a social graph or of meetings, streamed; resumable by source and line."""
+        """Bulk import of a social graph or of meetings, streamed; resumable by name and line. Each chunk (at most 10,000
+        rows) is stored whole or not at all; an error names the line, GetImport the last line stored.
+        """
 
     @_abc_1.abstractmethod
     def GetImport(

@@ -1,0 +1,202 @@
+"""Relations and imports over gRPC, on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from coterie_api.trust.v1 import trust_pb2 as pb
+from services.kit.errors import CoterieError, InvalidInput, NotFound, TooLarge
+from tests.contract.trust.conftest import START, Keypair, World
+
+HOUR = 3_600.0
+
+
+async def refused(kind: type[CoterieError], reason: str, call: Any) -> CoterieError:
+    with pytest.raises(kind) as caught:
+        await call
+    assert caught.value.reason == reason
+    return caught.value
+
+
+async def related(world: World, device: str) -> list[tuple[str, str]]:
+    reply = await world.trust.ListRelations(pb.ListRelationsRequest(device_id=device))
+    assert {item.a for item in reply.relations} <= {device}
+    return [(item.kind, item.b) for item in reply.relations]
+
+
+async def derived(world: World, *kinds: str) -> dict[str, int]:
+    reply = await world.trust.DeriveRelations(pb.DeriveRelationsRequest(kinds=kinds))
+    return {kind: number for kind, number in reply.counts.items() if number}
+
+
+async def meet(world: World, a: str, b: str, times: int, *, seconds: float, every: float) -> None:
+    items = [
+        pb.Interaction(
+            id=f"{a[-8:]}{b[-8:]}{k}",
+            device_a=a,
+            device_b=b,
+            positive=True,
+            duration_seconds=seconds,
+            at=START - 1e6 + k * every,
+            kind="meeting",
+        )
+        for k in range(times)
+    ]
+    await world.trust.RecordInteractions(pb.RecordInteractionsRequest(interactions=items))
+
+
+async def make(world: World, token: str, name: str, **profile: str) -> str:
+    pair = Keypair()
+    device = pair.profile(name)
+    for field, value in profile.items():
+        setattr(device, field, value)
+    request = pb.RegisterDeviceRequest(token=token, device=device, proof=pair.proof())
+    return (await world.registry.RegisterDevice(request)).device.id
+
+
+async def test_ownership_parenthood_and_friendship_hold_as_soon_as_their_facts_do(world: World) -> None:
+    ada, bob = await world.owner("Ada"), await world.owner("Bob")
+    hers, his = await world.token(ada), await world.token(bob)
+    a = await make(world, hers, "a", brand="Acme", model="X1")
+    b = await make(world, hers, "b")
+    c = await make(world, his, "c", brand="Acme", model="X1")
+    assert await related(world, a) == [("ownership", b), ("parental", c)]
+    request = pb.DeclareFriendshipRequest(owner_a=bob, owner_b=ada, strength=0.7)
+    declared = await world.trust.DeclareFriendship(request)
+    assert (declared.kind, declared.a, declared.b, declared.strength) == ("friendship", bob, ada, 0.7)
+    assert await related(world, c) == [("parental", a), ("friendship", a), ("friendship", b)]
+    explained = await world.trust.ExplainTrust(pb.ExplainTrustRequest(device_a=c, device_b=a))
+    assert [item.because for item in explained.relations] == ["both are a Acme X1 (camera)", "their owners are friends"]
+    assert explained.trust == 0.0  # a relation alone is no evidence
+    assert await derived(world) == {"ownership": 1, "parental": 1, "friendship": 2}
+    await world.trust.DeclareFriendship(pb.DeclareFriendshipRequest(owner_a=ada, owner_b=bob, strength=0))
+    assert await related(world, b) == [("ownership", a)]
+
+
+async def test_friendship_needs_two_known_owners_and_a_strength(world: World) -> None:
+    ada, bob = await world.owner("Ada"), await world.owner("Bob")
+    for owner_a, owner_b, strength, kind, reason in (
+        (ada, ada, 0.5, InvalidInput, "invalid_field"),
+        (ada, bob, 1.5, InvalidInput, "invalid_field"),
+        (ada, "own_" + "0" * 26, 0.5, NotFound, "unknown_owner"),
+    ):
+        request = pb.DeclareFriendshipRequest(owner_a=owner_a, owner_b=owner_b, strength=strength)
+        await refused(kind, reason, world.trust.DeclareFriendship(request))
+
+
+async def test_meetings_make_social_and_co_located_relations(world: World) -> None:
+    walker, friend, hurried = [(await world.devices(1, owner=f"P{k}"))[0] for k in range(3)]
+    (fixed,) = await world.devices(1, owner="City")
+    await world.registry.UpdateDevice(pb.UpdateDeviceRequest(device_id=fixed, location=pb.Location(x_metres=5)))
+    await meet(world, walker, friend, 3, seconds=1_800, every=7 * HOUR)
+    await meet(world, walker, hurried, 3, seconds=1_799, every=7 * HOUR)
+    await meet(world, walker, fixed, 14, seconds=10, every=HOUR)
+    await meet(world, friend, fixed, 13, seconds=10, every=HOUR)
+    assert await derived(world, "social") == {"social": 1}
+    assert await derived(world) == {"social": 1, "co_location": 1}
+    assert await related(world, walker) == [("social", friend), ("co_location", fixed)]
+    assert await derived(world) == {"social": 1, "co_location": 1}  # deriving again changes nothing
+    await refused(InvalidInput, "invalid_field", world.trust.DeriveRelations(pb.DeriveRelationsRequest(kinds=["love"])))
+
+
+async def test_common_tasks_make_colleagues(world: World) -> None:
+    a, b, c = [(await world.devices(1, owner=f"P{k}"))[0] for k in range(3)]
+    items = []
+    for task in range(3):
+        pairs = [(a, b), (b, c)] if task else [(a, b)]
+        items += [
+            pb.Interaction(
+                id=f"tsk_{task}.1.{x[-6:]}.{y[-6:]}",
+                device_a=x,
+                device_b=y,
+                positive=True,
+                duration_seconds=1,
+                at=START,
+                kind="delivered",
+            )
+            for x, y in pairs
+        ]
+    await world.trust.RecordInteractions(pb.RecordInteractionsRequest(interactions=items))
+    assert await derived(world) == {"co_work": 1}
+    assert await related(world, a) == [("co_work", b)]
+
+
+async def test_relations_page_by_cursor(world: World) -> None:
+    first, *others = await world.devices(5)
+    seen: list[str] = []
+    cursor = ""
+    while len(seen) < len(others):
+        request = pb.ListRelationsRequest(device_id=first, limit=3, cursor=cursor)
+        reply = await world.trust.ListRelations(request)
+        seen += [item.b for item in reply.relations]
+        cursor = reply.next_cursor
+    assert seen == others
+
+
+async def run_import(world: World, name: str, chunks: Sequence[Sequence[pb.ImportRow]]) -> pb.ImportReply:
+    async def stream() -> AsyncIterator[pb.ImportChunk]:
+        yield pb.ImportChunk(header=pb.ImportHeader(name=name, owner_name="Town", synthetic=True))
+        for rows in chunks:
+            yield pb.ImportChunk(rows=rows)
+
+    return await world.trust.Import(stream())
+
+
+def meeting(line: int, a: str, b: str, duration: float = 60.0) -> pb.ImportRow:
+    act = pb.Interaction(device_a=a, device_b=b, positive=True, duration_seconds=duration, at=START)
+    return pb.ImportRow(line=line, interaction=act)
+
+
+async def test_an_import_makes_devices_interactions_and_relations(world: World) -> None:
+    rows = [
+        pb.ImportRow(line=1, device=pb.Device(name="lamp", kind="street light"), owner_name="City"),
+        pb.ImportRow(line=2, device=pb.Device(name="phone", kind="smartphone")),
+        meeting(3, "lamp", "phone"),
+        meeting(4, "phone", "watch"),
+        pb.ImportRow(line=5, relation=pb.Relation(kind="social", a="watch", b="lamp", strength=0.4)),
+    ]
+    reply = await run_import(world, "city", [rows[:2], rows[2:]])
+    assert (reply.last_line, reply.devices, reply.interactions, reply.relations) == (5, 3, 2, 1)
+    listed = (await world.registry.ListDevices(pb.ListDevicesRequest())).devices
+    ids = {device.name: device.id for device in listed}
+    assert sorted(ids) == ["lamp", "phone", "watch"]
+    assert {device.key_version for device in listed} == {0}
+    explained = await world.trust.ExplainTrust(pb.ExplainTrustRequest(device_a=ids["lamp"], device_b=ids["watch"]))
+    assert (explained.indirect, [item.kind for item in explained.relations]) == (1.0, ["social"])
+    again = await run_import(world, "city", [rows])
+    assert again == reply  # lines stored before are skipped
+    more = await run_import(world, "city", [[*rows, meeting(6, "lamp", "watch")]])
+    assert (more.last_line, more.devices, more.interactions) == (6, 3, 3)
+    assert await world.trust.GetImport(pb.GetImportRequest(name="city")) == more
+
+
+async def test_a_bad_line_is_named_and_its_chunk_left_out(world: World) -> None:
+    good = [meeting(1, "a", "b"), meeting(2, "b", "c")]
+    for bad, reason, where in (
+        ([meeting(3, "c", "d"), meeting(4, "a", "b", -1.0)], "invalid_interactions", "line 4"),
+        ([meeting(3, "c", "c")], "invalid_interactions", "line 3"),
+        ([pb.ImportRow(line=7, device=pb.Device(name=""))], "bad_import", "line 7"),
+        ([pb.ImportRow(line=8, relation=pb.Relation(kind="love", a="a", b="b"))], "bad_import", "line 8"),
+        ([meeting(5, "a", "b"), meeting(4, "b", "c")], "bad_import", "lines must count up"),
+    ):
+        error = await refused(InvalidInput, reason, run_import(world, "town", [good, bad]))
+        assert where in error.message
+        state = await world.trust.GetImport(pb.GetImportRequest(name="town"))
+        assert (state.last_line, state.devices, state.interactions) == (2, 3, 2)
+    await refused(InvalidInput, "invalid_field", run_import(world, "", []))
+    await refused(NotFound, "unknown_import", world.trust.GetImport(pb.GetImportRequest(name="nowhere")))
+    many = [[pb.ImportRow(line=k + 1) for k in range(10_001)]]
+    await refused(TooLarge, "too_many", run_import(world, "big", many))
+
+
+async def test_an_imported_device_is_claimed_by_registering_under_its_name(world: World) -> None:
+    await run_import(world, "town", [[meeting(1, "phone", "watch")]])
+    owners = (await world.registry.ListOwners(pb.ListOwnersRequest())).owners
+    listed = (await world.registry.ListDevices(pb.ListDevicesRequest())).devices
+    phone = next(device for device in listed if device.name == "phone")
+    claimed = (await world.register(await world.token(owners[0].id), "phone")).device
+    assert (claimed.id, claimed.key_version, claimed.kind) == (phone.id, 1, "camera")
+    assert len(claimed.signing_key) == 32
