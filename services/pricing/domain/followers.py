@@ -112,7 +112,8 @@ def equilibrium(market: Market, price: float) -> Equilibrium:
     target = market.target(price)
     if market.contraction >= 1.0 and market.leakage.matrix is not None:
         solved = lemke(np.eye(market.devices) + market.risk_weight * market.leakage.matrix, -target)
-        return _judged(market, price, solved)
+        refined = _polished(market, price, solved.values, solved.iterations, pivots=1)
+        return refined if refined.converged else _judged(market, price, solved)
     damping = 1.0 if market.contraction < 1.0 else 1.0 / (1.0 + market.contraction)
     budgets = np.maximum(0.0, target)
     tolerance = 1e-15 * max(float(np.abs(target).max()), np.finfo(float).tiny)
@@ -127,7 +128,7 @@ def equilibrium(market: Market, price: float) -> Equilibrium:
     return _judged(market, price, Complementary(budgets, iteration, True))
 
 
-def _polished(market: Market, price: float, budgets: Vector, iterations: int) -> Equilibrium:
+def _polished(market: Market, price: float, budgets: Vector, iterations: int, *, pivots: int = 10_000) -> Equilibrium:
     """Pivot to the exact solution from the support that the iteration has found."""
     assert market.leakage.matrix is not None
     matrix = np.eye(market.devices) + market.risk_weight * market.leakage.matrix
@@ -139,7 +140,7 @@ def _polished(market: Market, price: float, budgets: Vector, iterations: int) ->
         return x
 
     scale = float(np.abs(target).max())
-    solved = block_pivot(solve_on, lambda x: matrix @ x - target, budgets > 0, scale=scale)
+    solved = block_pivot(solve_on, lambda x: matrix @ x - target, budgets > 0, scale=scale, limit=pivots)
     return _judged(market, price, Complementary(solved.values, iterations + solved.iterations, solved.converged))
 
 
