@@ -33,11 +33,14 @@ class Board:
         self._game, self._pruned = game, pruned
         self.members: list[set[int]] = [set() for _ in range(size + 1)]
         self._state = _blank(size)
+        self._moves = 0
+        self._content = np.full(size, -1, dtype=np.int64)  # move after which the device was last seen to want nothing
         self._scratch = (np.empty(size + 1, np.int64), np.empty(size + 1, np.int64), np.empty(size + 1))
         self.reset(partition)
 
     def reset(self, partition: Partition) -> None:
         """Puts every device where `partition` says."""
+        self.forget()
         state = self._state
         state.first[:], state.after[:], state.size[:] = -1, -1, 0
         self.members = [set(group) for group in partition_of(partition, self._game.size)]
@@ -94,7 +97,9 @@ class Board:
 
         Complete where it matters: an option may be left out only if it is worse than the best one returned by more
         than the tolerance. Clusters of neighbours are always looked at; the others only while their bound
-        (`cluster_kernel.far_bound`) reaches the best option so far.
+        (`cluster_kernel.far_bound`) reaches the best option so far. A device that wanted nothing looks again only at
+        clusters that changed since, as long as its own did not: what `allowed` refuses it must go on refusing, or
+        `forget` be called.
         """
         state, present = self._state, self.standing(device)
         alone = float(self._game.tables.solo_value[device])
@@ -104,16 +109,20 @@ class Board:
             if alone > floor:
                 worth.append((alone, SOLO))
             floor = max(floor, alone - 2.0 * TOLERANCE)
-        count = self._near(device, floor)
+        own = state.changed[state.cluster[device]]
+        since = int(self._content[device]) if own <= self._content[device] else -1
+        count = self._near(device, since, floor)
         worth += self._found(0, count, allowed)
         ceiling = max([floor, *(rho - TOLERANCE for rho, _ in worth)]) - TOLERANCE
-        total = self._far(device, count, floor, ceiling)
+        total = self._far(device, since, count, floor, ceiling)
         kernel.clear(self._game.tables, state, device)
         worth += self._found(count, total, allowed)
+        self._content[device] = -1 if worth else self._moves
         return worth
 
     def move(self, device: int, target: int) -> int:
         """Moves `device` to cluster `target` (or `SOLO`); returns the number of its new cluster."""
+        self._moves += 1
         source = self.cluster_of(device)
         number = self._free.pop() if target == SOLO else target
         self.members[source].remove(device)
@@ -125,6 +134,10 @@ class Board:
         self._settle(number)
         return number
 
+    def forget(self) -> None:
+        """Makes every device look at every cluster again."""
+        self._content[:] = -1
+
     def _found(self, start: int, end: int, allowed: Callable[[int], bool]) -> list[Option]:
         numbers, values = self._state.found[start:end].tolist(), self._state.gains[start:end].tolist()
         return [(rho, number) for rho, number in zip(values, numbers, strict=True) if allowed(number)]
@@ -132,16 +145,17 @@ class Board:
     def _settle(self, cluster: int) -> None:
         while not kernel.settle(self._game.tables, self._state, cluster, *self._scratch[:2]):
             self._game.supply_row()
+        self._state.changed[cluster] = self._moves
 
-    def _near(self, device: int, floor: float) -> int:
+    def _near(self, device: int, since: int, floor: float) -> int:
         state = self._state
-        while (count := int(kernel.near(self._game.tables, state, device, floor, *self._scratch))) < 0:
+        while (count := int(kernel.near(self._game.tables, state, device, since, floor, *self._scratch))) < 0:
             kernel.clear(self._game.tables, state, device)
             self._game.supply_row()
         return count
 
-    def _far(self, device: int, count: int, floor: float, ceiling: float) -> int:
-        limits = (count, floor, ceiling, self._pruned)
+    def _far(self, device: int, since: int, count: int, floor: float, ceiling: float) -> int:
+        limits = (since, count, floor, ceiling, self._pruned)
         while (total := int(kernel.far(self._game.tables, self._state, device, *limits, *self._scratch))) < 0:
             self._game.supply_row()
         return total
@@ -165,6 +179,7 @@ def _blank(size: int) -> kernel.State:
         stranger=np.zeros(size, dtype=np.bool_),
         value=np.zeros(slots),
         swing=np.zeros(slots),
+        changed=integers(0, slots),
         mark=np.zeros(size),
         seen=integers(-1, slots),
         found=integers(-1, slots),

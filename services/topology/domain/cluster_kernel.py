@@ -27,6 +27,10 @@ TRUST_TOLERANCE = 1e-12
 _SUMS_ROUNDED_TO = 1e9
 
 _jit = numba.njit(cache=True, nogil=True)
+# Passing the tables to a compiled function counts some forty arrays in and out, which costs more than the small
+# functions below take themselves: they are pasted into their callers instead. Loops name their arrays first for the
+# same reason.
+_paste = numba.njit(cache=True, nogil=True, inline="always")
 
 
 class Tables(NamedTuple):
@@ -79,25 +83,27 @@ class State(NamedTuple):
     stranger: npt.NDArray[np.bool_]
     value: Floats  # V of every cluster
     swing: Floats  # Δ of every cluster: see `far_bound`
+    changed: Integers  # move after which the cluster last changed
     mark: Floats  # scratch: e(n, ·) of the device under evaluation, 0 elsewhere
     seen: Integers  # scratch: stamps of clusters already looked at
     found: Integers  # out: clusters worth moving to
     gains: Floats  # out: preference ρ of each
 
 
-@_jit
+@_paste
 def closeness(t, a, b):  # type: ignore[no-untyped-def]  # numba types these; Any annotations would say nothing
     """e(a, b) by binary search in the shorter row."""
     if t.indptr[a + 1] - t.indptr[a] > t.indptr[b + 1] - t.indptr[b]:
         a, b = b, a
-    low, high = t.indptr[a], t.indptr[a + 1]
+    low, end, indices = t.indptr[a], t.indptr[a + 1], t.indices
+    high = end
     while low < high:
         middle = (low + high) // 2
-        if t.indices[middle] < b:
+        if indices[middle] < b:
             low = middle + 1
         else:
             high = middle
-    if low < t.indptr[a + 1] and t.indices[low] == b:
+    if low < end and indices[low] == b:
         return t.closeness[low]
     return 0.0
 
@@ -118,13 +124,14 @@ def trust(t, a, b):  # type: ignore[no-untyped-def]
     if e > 0.0:
         return e
     i, j, best = t.indptr[a], t.indptr[b], 0.0
-    while i < t.indptr[a + 1] and j < t.indptr[b + 1]:
-        if t.indices[i] < t.indices[j]:
+    end_i, end_j, indices, values = t.indptr[a + 1], t.indptr[b + 1], t.indices, t.closeness
+    while i < end_i and j < end_j:
+        if indices[i] < indices[j]:
             i += 1
-        elif t.indices[i] > t.indices[j]:
+        elif indices[i] > indices[j]:
             j += 1
         else:
-            best = max(best, t.closeness[i] * t.closeness[j])
+            best = max(best, values[i] * values[j])
             i += 1
             j += 1
     if best > 0.0:
@@ -133,7 +140,7 @@ def trust(t, a, b):  # type: ignore[no-untyped-def]
     return math.nan
 
 
-@_jit
+@_paste
 def noise(t, alpha):  # type: ignore[no-untyped-def]
     """σ of a member with trust `alpha` to its head. eqs (9), (11), spec A6, A18."""
     if alpha >= t.threshold - TRUST_TOLERANCE:
@@ -153,7 +160,7 @@ def noise(t, alpha):  # type: ignore[no-untyped-def]
     return min(t.noise_max, sigma)
 
 
-@_jit
+@_paste
 def quality(t, n, sigma):  # type: ignore[no-untyped-def]
     """q of device n at noise σ. eqs (13), (14)."""
     loss = t.loss_top[n] / (t.loss_shift + math.exp(-t.loss_rate * sigma)) + t.loss_floor
@@ -328,10 +335,11 @@ def move(s, n, c):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def near(t, s, n, floor, members, links, qualities):  # type: ignore[no-untyped-def]
+def near(t, s, n, since, floor, members, links, qualities):  # type: ignore[no-untyped-def]
     """Clusters that hold a neighbour of n and offer it more than `floor`: fills `found` and `gains`, returns how many.
 
-    Leaves `mark` and `seen` set for `far`; −1 when a far trust row is missing.
+    Only clusters that changed after move `since`. Leaves `mark` and `seen` set for `far`; −1 when a far trust row is
+    missing.
     """
     count = 0
     for k in range(t.indptr[n], t.indptr[n + 1]):
@@ -342,6 +350,8 @@ def near(t, s, n, floor, members, links, qualities):  # type: ignore[no-untyped-
         if s.seen[c] == n:
             continue
         s.seen[c] = n
+        if s.changed[c] <= since:
+            continue
         rho = preference(t, s, n, c, members, links, qualities)
         if math.isnan(rho):
             return -1
@@ -351,7 +361,7 @@ def near(t, s, n, floor, members, links, qualities):  # type: ignore[no-untyped-
     return count
 
 
-@_jit
+@_paste
 def far_bound(t, s, n, c):  # type: ignore[no-untyped-def]
     """No less than ψ_n(S ∪ {n}) whenever S (cluster c, without a neighbour of n) would admit n.
 
@@ -366,7 +376,8 @@ def far_bound(t, s, n, c):  # type: ignore[no-untyped-def]
     so ψ_n(T) ≤ V(T) − V(S) + |S|·TOL ≤ Δ(S) + λ_p q_far − λ_c + |S|·TOL, where the swing Δ(S) is the most V(S) gains
     by handing the head to one of the tied members.
 
-    |S| ≥ 2 without a link inside: anyone may become head, no bound is claimed.
+    |S| ≥ 2 without a link inside: the head is at σ = 0 and all others at most at q_far, whoever it is. As for S = {l},
+    the largest q_n with the largest Q (all at q_far and the best one lifted to σ = 0) bounds the share.
     """
     if s.size[c] == 1:
         other = s.first[c]
@@ -376,21 +387,33 @@ def far_bound(t, s, n, c):  # type: ignore[no-untyped-def]
         share = max(0.0, mine * (t.price - burden / (mine + theirs)))
         return t.solo_value[n] + share + (t.reward if n < other else 0.0)
     if s.links[s.head[c]] == 0:
-        return math.inf
+        total, lift = t.far_quality[n], t.full_quality[n] - t.far_quality[n]
+        burden = t.price * t.solo_quality[n] + t.cost + t.reward
+        member = s.first[c]
+        while member >= 0:
+            total += t.far_quality[member]
+            lift = max(lift, t.full_quality[member] - t.far_quality[member])
+            burden += t.price * t.solo_quality[member] + t.cost
+            member = s.after[member]
+        return t.solo_value[n] + max(0.0, t.full_quality[n] * (t.price - burden / (total + lift))) + t.reward
     return s.swing[c] + t.price * t.far_quality[n] - t.cost + s.size[c] * TOLERANCE
 
 
 @_jit
-def far(t, s, n, count, floor, ceiling, pruned, members, links, qualities):  # type: ignore[no-untyped-def]
+def far(t, s, n, since, count, floor, ceiling, pruned, members, links, qualities):  # type: ignore[no-untyped-def]
     """Adds to the `count` clusters `near` found those without a neighbour of n that offer more than `floor`.
 
     With `pruned`, clusters whose bound stays below `ceiling` are not evaluated: they can neither beat nor tie the
     choice n already has. Device n's own far row is asked for first, once, when any cluster needs it.
     """
-    for c in range(len(s.first)):
-        if s.first[c] < 0 or s.seen[c] == n:
+    first, seen, size, swing, head, inner = s.first, s.seen, s.size, s.swing, s.head, s.links
+    changed = s.changed
+    component, own, forbid = t.component, t.component[n], t.forbid
+    linked = t.price * t.far_quality[n] - t.cost
+    for c in range(len(first)):
+        if first[c] < 0 or changed[c] <= since or seen[c] == n or (forbid and component[first[c]] != own):
             continue
-        if t.forbid and t.component[s.first[c]] != t.component[n]:
+        if pruned and size[c] > 1 and inner[head[c]] > 0 and linked + swing[c] + size[c] * TOLERANCE < ceiling:
             continue
         if pruned and far_bound(t, s, n, c) < ceiling:
             continue

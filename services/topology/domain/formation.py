@@ -56,7 +56,7 @@ class Transfer:
 class Formation:
     """Where everybody ended, what they get there, and how it came about.
 
-    iterations: rounds or sweeps played, restarts included, each run's last one (without a move) too.
+    iterations: rounds or sweeps in which somebody moved, restarts included.
     converged: play ended because nobody wanted (or was allowed by history) to move, not at the iteration limit.
     stable: the independent checker's word. blocking: its most profitable move if not stable.
     searched: how the final partition was found if not by play: "" (play), "exact" or "perturbed"; transfers end where
@@ -149,6 +149,7 @@ class _Play:
 
     def forget(self) -> None:
         """Clears every H_n but for the present cluster."""
+        self.board.forget()
         self.history = [set() for _ in range(len(self.board.members) - 1)]
         for group in self.board.members:
             self._record(group)
@@ -156,11 +157,10 @@ class _Play:
     def rounds(self, *, one_transfer: bool) -> bool:
         """Batch play (spec §3.2) until nobody requests; False at the iteration limit."""
         while self.iteration < self.limit:
-            self.iteration += 1
             requests = [(n, choice) for n in range(len(self.history)) if (choice := self._best(n)) is not None]
             if not requests:
-                self.counts.append(self._clusters())
                 return True
+            self.iteration += 1
             kept = _admissions(requests)
             self._transfer_batch(kept[:1] if one_transfer else kept)
             for group in self.board.members:
@@ -171,19 +171,19 @@ class _Play:
     def sweeps(self) -> bool:
         """Devices in turn (spec §3.3) until a sweep without moves; False at the iteration limit."""
         while self.iteration < self.limit:
+            before = len(self.transfers)
             self.iteration += 1
-            moved = False
             for device in range(len(self.history)):
                 choice = self._best(device)
                 if choice is None:
                     continue
-                moved = True
                 source, number = self._transfer(device, choice[1])
                 self._record(self.board.members[source])
                 self._record(self.board.members[number])
-            self.counts.append(self._clusters())
-            if not moved:
+            if len(self.transfers) == before:
+                self.iteration -= 1
                 return True
+            self.counts.append(self._clusters())
         return False
 
     def _best(self, device: int) -> Option | None:

@@ -80,21 +80,29 @@ def _scan(t, members, starts, consent, exhaustive):  # type: ignore[no-untyped-d
             label[group[k]] = c
             stranger = t.forbid and not feasible and kernel.trust(t, group[k], head) <= 0.0
             present[group[k]] = -math.inf if stranger else payoffs[k]
-    best_ratio = 0.0
-    for n in range(size):
-        burden = t.price * t.solo_quality[n] + t.cost
-        best_ratio = max(best_ratio, t.price - burden / t.full_quality[n])
+    quality, burden, lift = _sums(t, members, starts, linked)
     mover, goal, best = -1, -1, _TOLERANCE
     near = np.full(clusters, -1, np.int64)
+    price, reward = t.price, t.reward
     for n in range(size):
         for k in range(t.indptr[n], t.indptr[n + 1]):
             near[label[t.indices[k]]] = n
+        # No less than n's payoff in a cluster without a neighbour, even if nobody had to consent: its share
+        # q_n(λ_p − (Σ(λ_p s + λ_c) + ζ)/Q) grows with every quality where it is positive.
+        low, high, own = t.far_quality[n], t.full_quality[n], t.price * t.solo_quality[n] + t.cost + t.reward
+        alone, now, mine_at = t.solo_value[n], present[n], label[n]
         for c in range(clusters):
-            if c == label[n]:
+            if c == mine_at:
                 continue
+            if not exhaustive and near[c] != n:
+                if linked[c]:
+                    ceiling = alone + max(0.0, low * (price - (burden[c] + own) / (quality[c] + low)))
+                else:
+                    total = quality[c] + low + max(lift[c], high - low)
+                    ceiling = alone + max(0.0, high * (price - (burden[c] + own) / total)) + reward
+                if ceiling <= now:
+                    continue
             group = members[starts[c] : starts[c + 1]]
-            if not exhaustive and near[c] != n and _ceiling(t, group, n, linked[c], best_ratio) <= present[n]:
-                continue
             if near[c] != n and t.component[group[0]] == t.component[n] and t.slot[n] < 0:
                 t.missing[0] = n
                 return -2, 0, 0.0
@@ -103,29 +111,26 @@ def _scan(t, members, starts, consent, exhaustive):  # type: ignore[no-untyped-d
                 return -2, 0, 0.0
             if mine > present[n] + best and (mine - present[n] > best or mover < 0):
                 mover, goal, best = n, c, mine - present[n]
-        own = label[n]
-        if starts[own + 1] - starts[own] > 1 and t.solo_value[n] - present[n] > best:
-            mover, goal, best = n, -1, t.solo_value[n] - present[n]
+        if starts[mine_at + 1] - starts[mine_at] > 1 and alone - now > best:
+            mover, goal, best = n, -1, alone - now
     return mover, goal, best
 
 
 @_jit
-def _ceiling(t, group, n, linked, best_ratio):  # type: ignore[no-untyped-def]
-    """No less than what n could get in `group`, where it has no neighbour.
+def _sums(t, members, starts, linked):  # type: ignore[no-untyped-def]
+    """Per cluster, over its members: largest total quality, Σ(λ_p s + λ_c), and the largest lift q(0) − q_far.
 
-    A cluster's surplus per quality, X/Q = λ_p − (Σ(λ_p s_l + λ_c) + ζ)/Q, is a mean of its members' own ratios less
-    something, so it never exceeds the best ratio of any device at σ = 0. If the group has a link inside, n is not head
-    and its quality is at most q_far. If it has none, at most one of them (the head) has more than q_far.
+    Joined by a device without a neighbour in it, a cluster with a link inside keeps its head there and its members have
+    at most q(0) each; in one without, all but the head have at most q_far.
     """
-    if linked:
-        return t.solo_value[n] + max(0.0, t.far_quality[n] * best_ratio)
-    quality, burden = t.far_quality[n], t.price * t.solo_quality[n] + t.cost + t.reward
-    lift = t.full_quality[n] - t.far_quality[n]
-    for m in group:
-        quality += t.far_quality[m]
-        burden += t.price * t.solo_quality[m] + t.cost
-        lift = max(lift, t.full_quality[m] - t.far_quality[m])
-    return t.solo_value[n] + max(0.0, t.full_quality[n] * (t.price - burden / (quality + lift))) + t.reward
+    clusters = len(starts) - 1
+    quality, burden, lift = np.zeros(clusters), np.zeros(clusters), np.zeros(clusters)
+    for c in range(clusters):
+        for m in members[starts[c] : starts[c + 1]]:
+            quality[c] += t.full_quality[m] if linked[c] else t.far_quality[m]
+            burden[c] += t.price * t.solo_quality[m] + t.cost
+            lift[c] = max(lift[c], t.full_quality[m] - t.far_quality[m])
+    return quality, burden, lift
 
 
 @_jit

@@ -88,7 +88,7 @@ class Plain:
                 if (best := self.request(n, groups, history[n])) is not None:
                     groups, moved = self.moved(n, best[1], groups), True
             if not moved:
-                return groups, iteration
+                return groups, iteration - 1
         raise AssertionError
 
     def rounds(self, start: Partition) -> tuple[set[Group], int]:
@@ -99,7 +99,7 @@ class Plain:
             wishes = {n: self.request(n, groups, history[n]) for n in range(len(self.gamma))}
             requests = [(n, *wish) for n, wish in wishes.items() if wish is not None]
             if not requests:
-                return groups, iteration
+                return groups, iteration - 1
             kept = [request for request in requests if not request[2]]
             for target in {request[2] for request in requests if request[2]}:
                 rivals = [request for request in requests if request[2] == target]
