@@ -11,7 +11,7 @@ from services.kit.clock import Clock, SystemClock
 from services.kit.database import Database
 from services.kit.logs import get_logger
 from services.kit.server import Server, run_until_signal
-from services.trust.domain.relations import DEFAULT_RULES
+from services.trust.domain.relations import DEFAULT_RULES, SUGGESTED
 from services.trust.servicer.registry import RegistryServicer
 from services.trust.servicer.social import TrustServicer
 from services.trust.settings import TrustSettings
@@ -43,6 +43,7 @@ class App:
         self._database = Database(settings.database_for("trust"), "trust")
         self._heartbeats = Heartbeats(self._database, settings.heartbeat_flush_seconds)
         self._keys = Keys(self._database, clock)
+        self._memory = SocialMemory(clock, settings.trust_parameters, SUGGESTED if settings.relation_priors else None)
         self._server = Server(settings, address)
         self._server.add(
             trust_pb2_grpc.add_RegistryServicer_to_server,
@@ -56,7 +57,7 @@ class App:
         )
         self._server.add(
             trust_pb2_grpc.add_TrustServicer_to_server,
-            _social(settings, self._database, clock),
+            _social(self._database, clock, self._memory),
             _SERVICES["Trust"].full_name,
         )
         self._beating: asyncio.Task[None] | None = None
@@ -70,6 +71,9 @@ class App:
         """Brings the tables up to date, makes sure there is an admin, and begins to answer."""
         await self._database.migrate("services.trust")
         await self._keys.bootstrap(self._settings.admin_key_path, required=self._settings.admin_key_file is not None)
+        async with self._database.writing() as connection:
+            await self._memory.prepare(connection)
+        await self._memory.warm_up()
         self._beating = asyncio.create_task(self._heartbeats.run())
         await self._server.start()
 
@@ -84,8 +88,8 @@ class App:
         await self._database.close()
 
 
-def _social(settings: TrustSettings, database: Database, clock: Clock) -> TrustServicer:
-    directory, memory = Directory(), SocialMemory(clock, settings.trust_parameters)
+def _social(database: Database, clock: Clock, memory: SocialMemory) -> TrustServicer:
+    directory = Directory()
     sight = Sight(database, clock, directory)
     recording = Recording(database, clock, directory, memory)
     return TrustServicer(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from services.trust.domain.evidence import Evidence, EvidenceTable, direct_trust_of, fold
+from services.trust.domain.evidence import NO_PRIOR, Evidence, EvidenceTable, Prior, direct_trust_of, fold
 from services.trust.domain.graph import Floats, Integers, TrustGraph
 from services.trust.domain.parameters import TrustParameters
 
@@ -26,13 +26,19 @@ _FIELDS: dict[str, type[np.generic]] = {
 
 @dataclass(frozen=True, slots=True)
 class PairSnapshot:
-    """All pairs at one version: row k is pair number k + 1, between devices `low[k]` < `high[k]`."""
+    """All pairs at one version: row k is pair number k + 1, between devices `low[k]` < `high[k]`.
+
+    With priors, pairs that are related but never interacted follow behind, with no evidence. `closeness` and
+    `pseudo_counts` are those of `domain.evidence.Prior`; both are 0 without one.
+    """
 
     version: int
     low: Integers
     high: Integers
     positive_counts: Integers
     evidence: EvidenceTable
+    closeness: Floats
+    pseudo_counts: Floats
 
     def __len__(self) -> int:
         return len(self.low)
@@ -42,14 +48,47 @@ class PairSnapshot:
         """Time of the latest interaction; 0 without any."""
         return float(self.evidence.reference_times.max(initial=0.0))
 
-    def rows_of(self, device: int) -> Integers:
-        """Rows of a device's pairs."""
-        return np.flatnonzero((self.low == device) | (self.high == device))
+    def direct(self, at: float, parameters: TrustParameters) -> Floats:
+        """Direct trust of every pair at `at`."""
+        return direct_trust_of(self.evidence, at, parameters, self.closeness, self.pseudo_counts)
+
+    def with_priors(self, priors: Priors) -> PairSnapshot:
+        """These pairs with what their relations are worth, and behind them the related that never interacted."""
+        mine, theirs = (self.low << 32) | self.high, (priors.low << 32) | priors.high
+        order = np.argsort(mine)
+        place = np.searchsorted(mine, theirs, sorter=order)
+        known = place < len(mine)
+        known[known] = mine[order[place[known]]] == theirs[known]
+        extra = int(np.count_nonzero(~known))
+        none, empty = np.zeros(extra), EvidenceTable.empty(extra)
+        closeness, pseudo_counts = np.zeros(len(self) + extra), np.zeros(len(self) + extra)
+        rows = np.where(known, 0, np.cumsum(~known) - 1 + len(self))
+        rows[known] = order[place[known]]
+        closeness[rows], pseudo_counts[rows] = priors.closeness, priors.pseudo_counts
+        now = self.evidence
+        return PairSnapshot(
+            self.version,
+            np.concatenate((self.low, priors.low[~known])),
+            np.concatenate((self.high, priors.high[~known])),
+            np.concatenate((self.positive_counts, empty.counts)),
+            EvidenceTable(
+                np.concatenate((now.counts, empty.counts)),
+                np.concatenate((now.positive, none)),
+                np.concatenate((now.negative, none)),
+                np.concatenate((now.reference_times, none)),
+            ),
+            closeness,
+            pseudo_counts,
+        )
 
     def row_of(self, a: int, b: int) -> int | None:
         """Row of a pair, if it ever interacted."""
         rows = np.flatnonzero((self.low == min(a, b)) & (self.high == max(a, b)))
         return int(rows[0]) if len(rows) else None
+
+    def prior_of(self, row: int | None) -> Prior:
+        """What a pair's relations are worth."""
+        return NO_PRIOR if row is None else Prior(float(self.closeness[row]), float(self.pseudo_counts[row]))
 
     def evidence_of(self, row: int | None) -> tuple[Evidence, int]:
         """A pair's evidence and how many of its interactions were good."""
@@ -69,18 +108,23 @@ class PairSnapshot:
         then = fold(EvidenceTable.empty(len(self)), rows, positive, durations, times, parameters)
         good = np.bincount(rows[positive], minlength=len(self))
         now = self.evidence
-        return PairSnapshot(
-            self.version,
-            self.low,
-            self.high,
-            np.where(late, good, self.positive_counts),
-            EvidenceTable(
-                np.where(late, then.counts, now.counts),
-                np.where(late, then.positive, now.positive),
-                np.where(late, then.negative, now.negative),
-                np.where(late, then.reference_times, now.reference_times),
-            ),
+        table = EvidenceTable(
+            np.where(late, then.counts, now.counts),
+            np.where(late, then.positive, now.positive),
+            np.where(late, then.negative, now.negative),
+            np.where(late, then.reference_times, now.reference_times),
         )
+        return replace(self, positive_counts=np.where(late, good, self.positive_counts), evidence=table)
+
+
+@dataclass(frozen=True, slots=True)
+class Priors:
+    """What relations of pairs are worth as evidence; each pair once, low < high."""
+
+    low: Integers
+    high: Integers
+    closeness: Floats
+    pseudo_counts: Floats
 
 
 class PairBook:
@@ -124,7 +168,8 @@ class PairBook:
         if self._snapshot is None:
             table, good = self.evidence(np.arange(self._size))
             low, high = (self._columns[name][: self._size].copy() for name in ("low", "high"))
-            self._snapshot = PairSnapshot(self.version, low, high, good, table)
+            none = np.zeros(self._size)
+            self._snapshot = PairSnapshot(self.version, low, high, good, table, none, none)
         return self._snapshot
 
     def _grow(self, size: int) -> None:
@@ -139,9 +184,9 @@ class PairBook:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """Where the ties of one version of the pairs go in compressed rows: everything but their values."""
+    """Where the ties of a set of pairs go in compressed rows: everything but their values."""
 
-    version: int
+    low: Integers
     kept: npt.NDArray[np.bool_]
     order: Integers
     indptr: Integers
@@ -157,10 +202,10 @@ class GraphBuilder:
 
     def build(self, pairs: PairSnapshot, at: float, size: int) -> TrustGraph:
         """The graph at `at` over devices 0..size−1 (more, if pairs reach further)."""
-        direct = direct_trust_of(pairs.evidence, at, self._parameters)
+        direct = pairs.direct(at, self._parameters)
         kept = direct > 0
         shape = self._shape
-        if shape is None or shape.version != pairs.version or not np.array_equal(shape.kept, kept):
+        if shape is None or shape.low is not pairs.low or not np.array_equal(shape.kept, kept):
             shape = self._shape = _shape(pairs, kept)
         values = direct[kept]
         missing = max(0, size + 1 - len(shape.indptr))
@@ -175,4 +220,4 @@ def _shape(pairs: PairSnapshot, kept: npt.NDArray[np.bool_]) -> _Shape:
     size = int(pairs.high.max(initial=-1)) + 1
     indptr = np.zeros(size + 1, dtype=np.int64)
     np.cumsum(np.bincount(rows, minlength=size), out=indptr[1:])
-    return _Shape(pairs.version, kept, order, indptr, columns[order])
+    return _Shape(pairs.low, kept, order, indptr, columns[order])

@@ -20,15 +20,21 @@ class TrustSettings(ServiceSettings):
     heartbeat_flush_seconds: float = Field(default=2.0, gt=0, description="How often heartbeats reach the database.")
 
     trust_halving_days: float = Field(
-        default=30.0, ge=0, description="Days in which evidence halves; 0 = never. Fixed once interactions exist."
+        default=30.0,
+        ge=0,
+        description="Days in which evidence halves; 0 = never. A change makes all sums anew at start.",
     )
     trust_penalty: float = Field(default=2.0, gt=0, description="How many good interactions a bad one outweighs.")
     trust_full_seconds: float = Field(
         default=60.0,
         gt=0,
-        description="Duration from which an interaction counts fully. Fixed once interactions exist.",
+        description="Seconds from which an interaction counts fully. A change makes all sums anew.",
     )
     trust_direct_weight: float = Field(default=0.8, ge=0, le=1, description="Share of direct trust in combined trust.")
+
+    relation_priors: bool = Field(
+        default=False, description="Let relations count as a few interactions before there are any (not in the paper)."
+    )
 
     @property
     def trust_parameters(self) -> TrustParameters:

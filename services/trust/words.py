@@ -42,6 +42,8 @@ def explain(reasons: Reasons, parameters: TrustParameters) -> str:
 
 def _direct(reasons: Reasons, parameters: TrustParameters) -> str:
     count, good = reasons.evidence.count, reasons.positive_count
+    if not count and reasons.direct:
+        return f"They have not interacted; their relations alone are worth direct trust {reasons.direct:.3f}."
     if not count:
         return "They have not interacted, so direct trust is 0."
     age = max(0.0, reasons.at - reasons.evidence.reference_time)

@@ -164,6 +164,52 @@ async def stored_ties(connection: AsyncConnection) -> list[tuple[str, int, int]]
     return [(row.kind, row.low, row.high) for row in await connection.execute(query)]
 
 
+async def stamp(connection: AsyncConnection) -> tuple[object, ...]:
+    """Changes whenever any relation may have changed."""
+    query = sa.select(
+        sa.select(sa.func.count()).select_from(devices).scalar_subquery(),
+        sa.select(sa.func.count()).select_from(relations).scalar_subquery(),
+        sa.select(sa.func.max(relations.c.number)).scalar_subquery(),
+        sa.select(sa.func.count()).select_from(friendships).scalar_subquery(),
+        sa.select(sa.func.max(friendships.c.since)).scalar_subquery(),
+    )
+    return tuple((await connection.execute(query)).one())
+
+
+async def every_pair(connection: AsyncConnection, at: float | None) -> list[tuple[int, int, str, float]]:
+    """All relations of all devices that held at `at` (None = now): low, high, kind, strength."""
+    low, high, friend = devices.alias("low"), devices.alias("high"), friendships.alias("friend")
+    begun = sa.case((low.c.registered_at > high.c.registered_at, low.c.registered_at), else_=high.c.registered_at)
+    ordered = low.c.number < high.c.number
+    same_make = sa.and_(
+        low.c.kind == high.c.kind,
+        low.c.brand == high.c.brand,
+        low.c.model == high.c.model,
+        low.c.brand != "",
+        low.c.model != "",
+    )
+    befriended = sa.or_(
+        (friend.c.low == low.c.owner_number) & (friend.c.high == high.c.owner_number),
+        (friend.c.high == low.c.owner_number) & (friend.c.low == high.c.owner_number),
+    )
+    one = sa.literal(1.0)
+
+    def row(kind: RelationKind, strength: Any, since: Any) -> sa.Select[Any]:
+        ends = (low.c.number.label("low"), high.c.number.label("high"))
+        return sa.select(*ends, sa.literal(kind.value).label("kind"), strength.label("strength"), since.label("since"))
+
+    found = sa.union_all(
+        row(RelationKind.OWNERSHIP, one, begun).join(high, (low.c.owner_number == high.c.owner_number) & ordered),
+        row(RelationKind.PARENTAL, one, begun).join(high, same_make & ordered),
+        row(RelationKind.FRIENDSHIP, friend.c.strength, friend.c.since).join(high, ordered).join(friend, befriended),
+        sa.select(relations.c.low, relations.c.high, relations.c.kind, relations.c.strength, relations.c.since),
+    ).subquery()
+    query = sa.select(found.c.low, found.c.high, found.c.kind, found.c.strength)
+    if at is not None:
+        query = query.where(found.c.since <= at)
+    return [(r.low, r.high, r.kind, r.strength) for r in await connection.execute(query)]
+
+
 async def friends(connection: AsyncConnection) -> list[tuple[str, str]]:
     """Ids of owners who are friends."""
     one, other = owners.alias("one"), owners.alias("another")

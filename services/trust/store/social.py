@@ -70,6 +70,37 @@ async def version(connection: AsyncConnection) -> int:
     return int((await connection.execute(sa.select(social_version.c.version))).scalar_one())
 
 
+async def parameters(connection: AsyncConnection) -> tuple[float | None, float | None]:
+    """Decay rate and full duration the sums of pairs were made with; None before the first start."""
+    row = (await connection.execute(sa.select(social_version))).one()
+    return row.decay_rate, row.full_duration_seconds
+
+
+async def set_parameters(connection: AsyncConnection, decay_rate: float, full_duration_seconds: float) -> None:
+    """Notes what the sums of pairs are made with."""
+    values = {"decay_rate": decay_rate, "full_duration_seconds": full_duration_seconds}
+    await connection.execute(sa.update(social_version).values(values))
+
+
+async def pair_count(connection: AsyncConnection) -> int:
+    """How many pairs there are, which is also the last one's number."""
+    return int((await connection.execute(sa.select(sa.func.count()).select_from(pairs))).scalar_one())
+
+
+async def save_sums(connection: AsyncConnection, rows: list[tuple[Any, ...]], at_version: int) -> None:
+    """Replaces the sums of pairs; rows are positive sum, negative sum, reference time and the pair's number."""
+    names = ("new_positive_sum", "new_negative_sum", "new_reference_at")
+    values: dict[str, Any] = {name.removeprefix("new_"): sa.bindparam(name) for name in names}
+    statement = sa.update(pairs).where(pairs.c.number == sa.bindparam("pair"))
+    await execute_many(
+        connection,
+        statement.values(**values, version=sa.bindparam("new_version")),
+        (*names, "pair", "new_version"),
+        [(*row, at_version) for row in rows],
+    )
+    await connection.execute(sa.update(social_version).values(version=at_version))
+
+
 async def pairs_since(connection: AsyncConnection, known: int) -> list[tuple[Any, ...]]:
     """Pairs changed after version `known`: number, low, high, count, positives, both sums, reference time."""
     query = sa.select(*_PAIR_COLUMNS).where(pairs.c.version > known)
@@ -126,6 +157,12 @@ async def page(connection: AsyncConnection, wanted: Page, a: int, b: int | None)
 async def history_of(connection: AsyncConnection, pair: int, until: float) -> History:
     """A pair's interactions up to a time, in order of time."""
     query = _history().where(interactions.c.pair == pair, interactions.c.at <= until).order_by(interactions.c.at)
+    return _columns((await connection.execute(query)).all())
+
+
+async def history_between(connection: AsyncConnection, start: int, stop: int) -> History:
+    """Every interaction of the pairs numbered from `start` to before `stop`."""
+    query = _history().where(interactions.c.pair >= start, interactions.c.pair < stop)
     return _columns((await connection.execute(query)).all())
 
 

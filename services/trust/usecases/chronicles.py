@@ -11,7 +11,7 @@ from services.kit.caller import NotAllowed, require_device, require_role
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.trust import checks
-from services.trust.domain.evidence import EvidenceTable, direct_trust_at, fold
+from services.trust.domain.evidence import EvidenceTable, Prior, direct_trust_at, fold
 from services.trust.domain.parameters import DAY_SECONDS, TrustParameters
 from services.trust.errors import InvalidField, SelfTrust
 from services.trust.records import Page, RecordedInteraction
@@ -87,16 +87,16 @@ class Chronicles:
         async with self._database.reading() as connection:
             a, b = await self._directory.require(connection, device_a, device_b)
             (await self._sight.view(connection)).require(a, b)
-            await self._memory.refresh(connection)
-            row = self._memory.book.row(min(a.number, b.number), max(a.number, b.number))
-            if row is None:
-                return []
-            past = await social.history_of(connection, row + 1, end)
-        start = since or (float(past.at[0]) if len(past) else end)
+            pairs, _ = await self._memory.pairs_at(connection, 0.0)
+            row = pairs.row_of(a.number, b.number)
+            past = await social.history_of(connection, -1 if row is None else row + 1, end)
+        if not len(past):
+            return []
+        start = since or float(past.at[0])
         if start > end:
             raise InvalidField(f"since {start} must not be later than until {end}")
         times = np.linspace(start, end, points or 50).tolist()
-        return await asyncio.to_thread(_course, past, times, self._memory.parameters)
+        return await asyncio.to_thread(_course, past, times, self._memory.parameters, pairs.prior_of(row))
 
     async def losses(self, device_id: str, since: float, limit: int) -> tuple[list[Loss], dict[int, Entry]]:
         """Pairs whose direct trust fell most after `since` (0 = the last 30 days), and the devices they name."""
@@ -112,7 +112,8 @@ class Chronicles:
             found: list[tuple[float, float, float, int]] = []
             for number in await social.pairs_with_failures(connection, start, device, _MOST_CANDIDATES):
                 past = await social.history_of(connection, number, now)
-                before, after = await asyncio.to_thread(_fall, past, start, now, self._memory.parameters)
+                prior = pairs.prior_of(number - 1)
+                before, after = await asyncio.to_thread(_fall, past, start, now, self._memory.parameters, prior)
                 if after < before:
                     found.append((after - before, before, after, number))
             worst = [
@@ -134,7 +135,7 @@ def _devices_of(found: list[RecordedInteraction]) -> set[int]:
     return {n for item in found for n in (item.low, item.high, item.reporter) if n}
 
 
-def _course(past: History, times: list[float], parameters: TrustParameters) -> list[Point]:
+def _course(past: History, times: list[float], parameters: TrustParameters, prior: Prior) -> list[Point]:
     """Direct trust at ascending times: each stretch of the history is folded in once."""
     table, done, points = EvidenceTable.empty(1), 0, []
     for at in times:
@@ -144,12 +145,12 @@ def _course(past: History, times: list[float], parameters: TrustParameters) -> l
             rows = np.zeros(reached - done, dtype=np.int64)
             table = fold(table, rows, past.positive[part], past.durations_seconds[part], past.at[part], parameters)
             done = reached
-        points.append(Point(at, direct_trust_at(table[0], at, parameters), done))
+        points.append(Point(at, direct_trust_at(table[0], at, parameters, prior), done))
     return points
 
 
-def _fall(past: History, since: float, now: float, parameters: TrustParameters) -> tuple[float, float]:
+def _fall(past: History, since: float, now: float, parameters: TrustParameters, prior: Prior) -> tuple[float, float]:
     """The highest direct trust from `since` on, which lies there or right after an interaction, and that of `now`."""
     moments = sorted({since, *past.at[past.at > since].tolist(), now})
-    course = _course(past, moments, parameters)
+    course = _course(past, moments, parameters, prior)
     return max(point.direct for point in course), course[-1].direct

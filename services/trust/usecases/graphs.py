@@ -11,7 +11,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.kit.database import Database
 from services.trust import checks
-from services.trust.domain.evidence import direct_trust_of
 from services.trust.domain.graph import Integers
 from services.trust.pairs import PairSnapshot
 from services.trust.records import Capabilities, Device, PublicKeys
@@ -79,7 +78,7 @@ class Graphs:
         self, pairs: PairSnapshot, at: float, wanted: Integers | None, with_peers: bool, least: float
     ) -> tuple[Integers, np.ndarray[tuple[int], np.dtype[np.float64]]]:
         """Rows of the ties asked for and their direct trust."""
-        direct = direct_trust_of(pairs.evidence, at, self._memory.parameters)
+        direct = pairs.direct(at, self._memory.parameters)
         kept = (direct > 0) & (direct >= least)
         if wanted is not None:
             low, high = np.isin(pairs.low, wanted), np.isin(pairs.high, wanted)

@@ -4,25 +4,75 @@ from __future__ import annotations
 
 import asyncio
 
+import numpy as np
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.kit.clock import Clock
 from services.trust import checks
+from services.trust.domain import search
+from services.trust.domain.evidence import EvidenceTable, fold
 from services.trust.domain.graph import TrustGraph
 from services.trust.domain.parameters import TrustParameters
-from services.trust.pairs import GraphBuilder, PairBook, PairSnapshot
-from services.trust.store import social
+from services.trust.domain.relations import Relation, RelationKind, RelationPriors
+from services.trust.pairs import GraphBuilder, PairBook, PairSnapshot, Priors
+from services.trust.store import relations, social
+
+MOST_RELATED = 500_000
+
+
+_LARGE = 5_000
+"""Pairs from which the compiled search pays at once."""
 
 
 class SocialMemory:
-    """Pairs and graphs. The database counts versions; whatever this process missed is read when it is next needed."""
+    """Pairs and graphs. The database counts versions; whatever this process missed is read when it is next needed.
 
-    def __init__(self, clock: Clock, parameters: TrustParameters) -> None:
+    `priors` says what each kind of relation is worth before any interaction; none by default, which is the spec.
+    """
+
+    def __init__(self, clock: Clock, parameters: TrustParameters, priors: RelationPriors | None = None) -> None:
         self.parameters = parameters
         self.book = PairBook()
         self._clock = clock
         self._builder = GraphBuilder(parameters)
         self._building = asyncio.Lock()
+        self._priors = priors
+        self._known: tuple[tuple[object, ...], PairSnapshot] | None = None
+
+    async def prepare(self, connection: AsyncConnection) -> None:
+        """Makes the sums anew if they were made with another decay or full duration, and reads them."""
+        await social.locked(connection)
+        made_with = await social.parameters(connection)
+        mine = (self.parameters.decay_rate, self.parameters.full_duration_seconds)
+        if made_with != mine:
+            await self._replay(connection)
+            await social.set_parameters(connection, *mine)
+        await self.refresh(connection)
+
+    async def warm_up(self) -> None:
+        """Compiles the search before the first question if there is much to search."""
+        if len(self.book) >= _LARGE:
+            await asyncio.to_thread(search.warm_up)
+
+    async def _replay(self, connection: AsyncConnection) -> None:
+        """Sums of every pair from its interactions, some thousand pairs at a time."""
+        version = await social.version(connection) + 1
+        last = await social.pair_count(connection)
+        for start in range(1, last + 1, _LARGE):
+            stop = min(start + _LARGE, last + 1)
+            history = await social.history_between(connection, start, stop)
+            table = fold(
+                EvidenceTable.empty(stop - start),
+                history.pairs - start,
+                history.positive,
+                history.durations_seconds,
+                history.at,
+                self.parameters,
+            )
+            sums = (table.positive, table.negative, table.reference_times)
+            columns = (column.tolist() for column in sums)
+            rows = list(zip(*columns, range(start, stop), strict=True))
+            await social.save_sums(connection, rows, version)
 
     async def refresh(self, connection: AsyncConnection) -> None:
         """Adopts what other transactions, here or in other processes, have changed."""
@@ -37,9 +87,9 @@ class SocialMemory:
         pairs = self.book.snapshot()
         if at == 0:
             # A clock that was set back must not make the latest evidence lie in the future.
-            return pairs, max(self._clock.now(), pairs.latest)
+            return await self._with_priors(connection, pairs, 0.0), max(self._clock.now(), pairs.latest)
         if at >= pairs.latest:
-            return pairs, at
+            return await self._with_priors(connection, pairs, at), at
         history = await social.history_before(connection, at)
         then = await asyncio.to_thread(
             pairs.replayed,
@@ -50,9 +100,36 @@ class SocialMemory:
             history.at,
             self.parameters,
         )
-        return then, at
+        return await self._with_priors(connection, then, at), at
+
+    async def _with_priors(self, connection: AsyncConnection, pairs: PairSnapshot, at: float) -> PairSnapshot:
+        if self._priors is None:
+            return pairs
+        stamp = (await relations.stamp(connection), pairs.version, at)
+        if self._known is None or self._known[0] != stamp:
+            related = await relations.every_pair(connection, at or None)
+            checks.at_most("related pairs; switch relation priors off", len(related), MOST_RELATED)
+            worth = await asyncio.to_thread(_worth, related, self._priors)
+            self._known = (stamp, pairs.with_priors(worth))
+        return self._known[1]
 
     async def graph(self, pairs: PairSnapshot, at: float, devices: int) -> TrustGraph:
         """The trust graph at `at`, with room for devices up to number `devices`."""
         async with self._building:
             return await asyncio.to_thread(self._builder.build, pairs, at, devices + 1)
+
+
+def _worth(related: list[tuple[int, int, str, float]], priors: RelationPriors) -> Priors:
+    """The strongest prior of every related pair."""
+    by_pair: dict[tuple[int, int], list[Relation]] = {}
+    for low, high, kind, strength in related:
+        relation = Relation(RelationKind(kind), low, high, strength, {})
+        by_pair.setdefault((low, high), []).append(relation)
+    worth = {pair: priors.of(found) for pair, found in by_pair.items()}
+    ends = np.array(list(worth), dtype=np.int64).reshape(-1, 2)
+    return Priors(
+        ends[:, 0],
+        ends[:, 1],
+        np.array([prior.closeness for prior in worth.values()], dtype=np.float64),
+        np.array([prior.pseudo_count for prior in worth.values()], dtype=np.float64),
+    )

@@ -9,7 +9,7 @@ import pytest
 
 from coterie_api.trust.v1 import trust_pb2 as pb
 from services.kit.errors import CoterieError, InvalidInput, NotFound, TooLarge
-from tests.contract.trust.conftest import START, Keypair, World
+from tests.contract.trust.conftest import START, Keypair, World, open_world
 
 HOUR = 3_600.0
 
@@ -200,3 +200,46 @@ async def test_an_imported_device_is_claimed_by_registering_under_its_name(world
     claimed = (await world.register(await world.token(owners[0].id), "phone")).device
     assert (claimed.id, claimed.key_version, claimed.kind) == (phone.id, 1, "camera")
     assert len(claimed.signing_key) == 32
+
+
+async def test_relations_count_before_evidence_only_when_told_to(world: World) -> None:
+    """(K·ē + k₀·c)/(K + k₀) with c = 0.9 and k₀ = 5 for devices of one owner; one bad minute counts −2."""
+    a, b, c = await world.devices(3)
+    bad = pb.Interaction(id="1", device_a=a, device_b=b, duration_seconds=60, at=START)
+    await world.trust.RecordInteractions(pb.RecordInteractionsRequest(interactions=[bad]))
+    plain = await world.trust.GetMatrix(pb.GetMatrixRequest(device_ids=[a, b, c]))
+    assert list(plain.direct) == []
+    await world.app.stop()
+    told = world.settings.model_copy(update={"relation_priors": True})
+    other, channel = await open_world(told, world.clock)
+    matrix = await other.trust.GetMatrix(pb.GetMatrixRequest(device_ids=[a, b, c]))
+    assert list(matrix.direct) == pytest.approx([(-2 + 5 * 0.9) / 6, 0.9, 0.9])
+    alone = await other.trust.ExplainTrust(pb.ExplainTrustRequest(device_a=b, device_b=c))
+    assert "relations alone are worth direct trust 0.900" in alone.text
+    before = await other.trust.ExplainTrust(pb.ExplainTrustRequest(device_a=b, device_b=c, at=START - 1))
+    assert before.direct == 0.0  # they were not registered yet
+    history = await other.trust.GetHistory(pb.GetHistoryRequest(device_a=a, device_b=b, points=2))
+    assert [point.direct for point in history.points] == pytest.approx([2.5 / 6, 2.5 / 6])
+    await channel.close()
+    await other.app.stop()
+
+
+async def test_other_decay_or_duration_settings_make_the_sums_anew(world: World) -> None:
+    a, b, c = await world.devices(3)
+    items = [
+        pb.Interaction(
+            id=str(k), device_a=a, device_b=(b, c)[k % 2], positive=k != 3, duration_seconds=30, at=START - k
+        )
+        for k in range(6)
+    ]
+    await world.trust.RecordInteractions(pb.RecordInteractionsRequest(interactions=items))
+    await world.app.stop()
+    changed = world.settings.model_copy(update={"trust_full_seconds": 30.0, "trust_halving_days": 0.0})
+    other, channel = await open_world(changed, world.clock)
+    matrix = await other.trust.GetMatrix(pb.GetMatrixRequest(device_ids=[a, b, c]))
+    assert list(zip(matrix.rows, matrix.columns, strict=True)) == [(0, 1)]
+    assert list(matrix.direct) == pytest.approx([1.0])
+    explained = await other.trust.ExplainTrust(pb.ExplainTrustRequest(device_a=a, device_b=c))
+    assert (explained.direct, explained.positive_count) == (0.0, 2)
+    await channel.close()
+    await other.app.stop()
