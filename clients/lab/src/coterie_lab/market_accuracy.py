@@ -12,8 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import nn
-from torch.func import functional_call, grad, vmap
 
 from coterie.privacy.zcdp import variance_of_rho
 from coterie_lab.market import NAMES, ROUNDS, draw_market, table
@@ -59,44 +57,56 @@ def split(labels: torch.Tensor, alpha: float | None, generator: np.random.Genera
     return parts
 
 
+def noisy_gradient(
+    weights: list[torch.Tensor], x: torch.Tensor, y: torch.Tensor, deviation: float, generator: torch.Generator
+) -> list[torch.Tensor]:
+    """Mean of the per-example gradients of a one-hidden-layer network, each clipped to `CLIP`, plus Gaussian noise.
+
+    An example's gradient of a layer is the outer product of what comes back and what came in, so its norm is the
+    product of theirs, and no per-example gradient needs to be formed.
+    """
+    hidden_weight, hidden_bias, out_weight, out_bias = weights
+    hidden = torch.relu(x @ hidden_weight.T + hidden_bias)
+    back_out = torch.softmax(hidden @ out_weight.T + out_bias, dim=1)
+    back_out[torch.arange(len(y)), y] -= 1.0
+    back_hidden = (back_out @ out_weight) * (hidden > 0)
+    squared = back_hidden.square().sum(1) * (x.square().sum(1) + 1) + back_out.square().sum(1) * (
+        hidden.square().sum(1) + 1
+    )
+    factor = (CLIP / squared.sqrt().clamp(min=1e-12)).clamp(max=1.0)[:, None] / len(y)
+    back_hidden, back_out = factor * back_hidden, factor * back_out
+    clipped = [back_hidden.T @ x, back_hidden.sum(0), back_out.T @ hidden, back_out.sum(0)]
+    return [g + deviation * torch.randn(g.shape, generator=generator) for g in clipped]
+
+
 def train(
     budgets: Vector, parts: list[torch.Tensor], data: tuple[torch.Tensor, ...], rounds: int, seed: int, rate: float
 ) -> float:
     """Test accuracy in percent after `rounds`, spread evenly over the mechanism's rows of budgets."""
     images, labels, test, test_labels = data
     generator = torch.Generator().manual_seed(seed)
-    torch.manual_seed(seed)
-    model = nn.Sequential(nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
-    weights = {name: value.detach().clone() for name, value in model.named_parameters()}
-    momentum = {name: torch.zeros_like(value) for name, value in weights.items()}
-
-    def loss(state: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return nn.functional.cross_entropy(functional_call(model, state, (x[None],)), y[None])
-
-    gradients = vmap(grad(loss), in_dims=(None, 0, 0))
+    weights = [
+        torch.randn(shape, generator=generator) * scale
+        for shape, scale in (((64, 784), 0.03), ((64,), 0.0), ((10, 64), 0.1), ((10,), 0.0))
+    ]
+    momentum = [torch.zeros_like(value) for value in weights]
     for t in range(rounds):
-        row = budgets[min(t * len(budgets) // rounds, len(budgets) - 1)]
-        total = {name: torch.zeros_like(value) for name, value in weights.items()}
+        row = budgets[t * len(budgets) // rounds]
+        total = [torch.zeros_like(value) for value in weights]
         for part, budget in zip(parts, row, strict=True):
-            each = gradients(weights, images[part], labels[part])
-            norms = torch.sqrt(sum(g.flatten(1).square().sum(1) for g in each.values()))
-            factor = (CLIP / norms.clamp(min=1e-12)).clamp(max=1.0)
             deviation = math.sqrt(variance_of_rho(float(budget), CLIP, len(part)))
-            for name, g in each.items():
-                clipped = torch.einsum("i,i...->...", factor, g) / len(part)
-                total[name] += clipped + deviation * torch.randn(clipped.shape, generator=generator)
-        for name, value in total.items():
-            momentum[name] = 0.9 * momentum[name] + value / len(parts)
-            weights[name] = weights[name] - rate * momentum[name]
-    with torch.no_grad():
-        guess = functional_call(model, weights, (test,)).argmax(dim=1)
-    return 100.0 * float((guess == test_labels).float().mean())
+            each = noisy_gradient(weights, images[part], labels[part], deviation, generator)
+            total = [done + more for done, more in zip(total, each, strict=True)]
+        momentum = [0.9 * old + new / len(parts) for old, new in zip(momentum, total, strict=True)]
+        weights = [value - rate * step for value, step in zip(weights, momentum, strict=True)]
+    guess = torch.relu(test @ weights[0].T + weights[1]) @ weights[2].T + weights[3]
+    return 100.0 * float((guess.argmax(dim=1) == test_labels).float().mean())
 
 
 def section(folder: Path | None, out: Path, *, full: bool) -> str:
     """The Markdown section with mean accuracies over seeds for IID and Dirichlet 0.3 splits."""
     data = load(folder or DEFAULT_DATA)
-    size, rounds, seeds = (3_000, 120, range(3)) if full else (1_000, 60, range(2))
+    size, rounds, seeds = (3_000, 120, range(3)) if full else (1_000, 60, range(1))
     names = ("agnostic", "fixed", "proxy", "market")
     found: dict[str, list[float]] = {name: [] for name in names}
     for alpha in (None, 0.3):
@@ -106,7 +116,7 @@ def section(folder: Path | None, out: Path, *, full: bool) -> str:
             runs = compare(market, ROUNDS, "common", np.random.default_rng(seed))
             parts = split(data[1], alpha, np.random.default_rng(seed), size)
             for name in names:
-                scores[name].append(train(runs[name].budgets, parts, data, rounds, seed, rate=0.2))
+                scores[name].append(train(runs[name].budgets, parts, data, rounds, seed, rate=0.5))
         for name in names:
             found[name].append(float(np.mean(scores[name])))
     rows = [
@@ -118,6 +128,6 @@ def section(folder: Path | None, out: Path, *, full: bool) -> str:
     return (
         "\n## Accuracy on Fashion-MNIST (Table 1)\n\n"
         f"{DEVICES} devices with {size} images each, one hidden layer of 64, {rounds} rounds of one clipped, noised "
-        f"full-batch gradient per device, common prices r*(t), mean of {len(seeds)} seeds. The largest gap between "
+        f"full-batch gradient per device, common prices r*(t), {len(seeds)} seed(s). The largest gap between "
         f"market and social-agnostic is {gap:.2f} points.\n\n" + table(header, rows)
     )
