@@ -50,6 +50,7 @@ class Edge:
         except Exception:
             _log.exception("request failed", method=scope["method"], path=scope["path"])
             if status:  # the answer is under way: cutting it short is the only way left to say so
+                status = 500
                 raise
             await fault()(scope, receive, send_named)
         finally:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import Query
 from starlette.requests import Request
+from starlette.responses import Response
 
 from coterie_api.aggregation.v1 import aggregation_pb2
 from coterie_api.pricing.v1 import pricing_pb2
@@ -85,11 +86,11 @@ async def get_plan(
     return answer(await platform.topology.GetPlan(request))
 
 
-@routes.post("/v1/tasks/{task_id}/links", status_code=204, response_class=Json, summary="Report measured links")
-async def report_links(task_id: TaskId, body: Links, platform: Platform) -> Json:
+@routes.post("/v1/tasks/{task_id}/links", status_code=204, response_class=Response, summary="Report measured links")
+async def report_links(task_id: TaskId, body: Links, platform: Platform) -> Response:
     """Seconds that transfers between devices really took; the next plan heeds them."""
     await platform.topology.ReportLinks(to_proto(topology_pb2.ReportLinksRequest, body, task_id=task_id))
-    return Json(None, 204)
+    return Response(status_code=204)
 
 
 @routes.get("/v1/tasks/{task_id}/rounds", response_model=Page[Round], summary="List a task's rounds")
