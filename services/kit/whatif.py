@@ -38,7 +38,7 @@ def _read_infinity(value: object) -> object:
     return math.inf if value == "inf" else value
 
 
-Number = Annotated[float, BeforeValidator(_read_infinity), AllowInfNan(True)]
+Number = Annotated[float, AllowInfNan(True), BeforeValidator(_read_infinity)]
 """A float that may be the string "inf"."""
 
 

@@ -24,7 +24,7 @@ from services.aggregation.errors import (
 from services.aggregation.live import Library
 from services.aggregation.store import models, rounds, tasks
 from services.aggregation.upstreams import Upstreams
-from services.kit.caller import current_caller, require_device, require_role
+from services.kit.caller import SERVICE, acting_as, current_caller, require_device, require_role
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.ids import new_id
@@ -151,13 +151,14 @@ class TaskUseCases:
 
     async def _begin(self, task: Task) -> None:
         """Puts the escrow aside and sets the task running; both may be repeated."""
-        await self._upstreams.ledger.OpenEscrow(
-            pricing.OpenEscrowRequest(
-                task_id=task.id,
-                publisher=task.publisher,
-                amount_microcredits=task.specification.escrow_microcredits,
+        with acting_as(SERVICE):  # the last device to enrol may be the one that starts the task
+            await self._upstreams.ledger.OpenEscrow(
+                pricing.OpenEscrowRequest(
+                    task_id=task.id,
+                    publisher=task.publisher,
+                    amount_microcredits=task.specification.escrow_microcredits,
+                )
             )
-        )
         now = self._clock.now()
         async with self._database.writing() as tx:
             fresh = await tasks.find_task(tx, task.id, lock=True)

@@ -41,3 +41,19 @@ def test_an_errors_reason_is_its_class_name_in_snake_case() -> None:
 
     assert OddThing.reason == "odd_thing"
     assert CoterieError("x").reason == "coterie_error"
+
+
+class Question(whatif.Input):
+    limit: whatif.Number
+    count: float = 0.0
+
+
+@pytest.mark.parametrize(("given", "read"), [("inf", math.inf), (2, 2.0)])
+def test_a_number_may_be_the_word_inf(given: object, read: float) -> None:
+    assert Question.model_validate({"limit": given}).limit == read
+
+
+@pytest.mark.parametrize("bad", [{"limit": "x"}, {"limit": 1, "count": "inf"}, {"limit": 1, "other": 2}])
+def test_other_words_and_unknown_keys_are_refused(bad: dict[str, object]) -> None:
+    with pytest.raises(ValueError):
+        Question.model_validate(bad)
