@@ -67,10 +67,10 @@ async def measure(address: str, total: int, folder: Path) -> None:
         generator = np.random.default_rng(1)
         ties = np.argwhere(np.triu(np.ones((DEVICES, DEVICES)), 1))
         ties = ties[generator.choice(len(ties), TIES, replace=False)]
-        await send(trust, devices, ties, np.arange(TIES), 0)
+        await send(trust, devices, ties, np.arange(TIES), "first ")
         few = await score_seconds(trust, devices, ties)
         rest = np.tile(np.arange(TIES), total // TIES)
-        seconds = await timed(lambda: send(trust, devices, ties, rest, TIES))
+        seconds = await timed(lambda: send(trust, devices, ties, rest, ""))
         many = await score_seconds(trust, devices, ties)
         print(f"interactions: {len(rest):,} recorded in {seconds:.1f} s, {len(rest) / seconds:,.0f}/s")
         print(f"score after {TIES:,}: {few * 1e3:.2f} ms, after {len(rest) + TIES:,}: {many * 1e3:.2f} ms, ", end="")
@@ -84,12 +84,16 @@ async def measure_matrix(registry: Any, trust: Any, generator: np.random.Generat
     keys = generator.choice(FACEBOOK_DEVICES**2, 3 * FACEBOOK_TIES, replace=False)
     low, high = keys // FACEBOOK_DEVICES, keys % FACEBOOK_DEVICES
     ties = np.stack((low, high), axis=1)[low < high][:FACEBOOK_TIES]
-    await send(trust, devices, ties, np.arange(len(ties)), 0)
+    await send(trust, devices, ties, np.arange(len(ties)), "town ")
     some = [devices[k] for k in generator.choice(FACEBOOK_DEVICES, 250, replace=False)]
     request = pb.GetMatrixRequest(device_ids=some)
     first = await timed(lambda: trust.GetMatrix(request, timeout=60))
     again = median([await timed(lambda: trust.GetMatrix(request, timeout=60)) for _ in range(5)])
-    print(f"matrix of 250 among {len(devices):,} devices with {len(ties):,} ties (synthetic): ", end="")
+    found = await trust.GetMatrix(request, timeout=60)
+    print(
+        f"matrix of 250 ({len(found.trust):,} pairs with trust) among {len(devices):,} devices with {len(ties):,} ties (synthetic): ",
+        end="",
+    )
     print(f"first {first:.2f} s, then {again * 1e3:.0f} ms")
 
 
@@ -114,7 +118,7 @@ async def make_devices(registry: Any, trust: Any, owner: str, count: int) -> lis
     return ids
 
 
-async def send(trust: Any, devices: list[str], ties: Any, which: Any, offset: int) -> None:
+async def send(trust: Any, devices: list[str], ties: Any, which: Any, prefix: str) -> None:
     """Records one interaction for each tie in `which`, batch by batch, two batches on the way at once."""
     now = time.time()
     gate = asyncio.Semaphore(2)
@@ -123,7 +127,7 @@ async def send(trust: Any, devices: list[str], ties: Any, which: Any, offset: in
         async with gate:
             batch = [
                 pb.Interaction(
-                    id=f"i{offset + start + k}",
+                    id=f"{prefix}{start + k}",
                     device_a=devices[ties[tie][0]],
                     device_b=devices[ties[tie][1]],
                     positive=(start + k) % 10 != 0,

@@ -1,0 +1,54 @@
+"""Explanations in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from services.trust.domain.evidence import Evidence
+from services.trust.domain.parameters import DAY_SECONDS, NEUTRAL, TrustParameters
+from services.trust.words import Reasons, explain
+
+NEIGHBOURS = Reasons(
+    name_a="cam",
+    name_b="phone",
+    evidence=Evidence(12, 9.0, 1.0, 1_000.0),
+    positive_count=10,
+    at=1_000.0 + 3 * DAY_SECONDS,
+    direct=0.58,
+    indirect=0.58,
+    trust=0.58,
+    hops=(0.58,),
+    hidden=0,
+    relations=("both belong to Ada",),
+)
+
+
+def test_neighbours_are_told_counts_decay_and_relations() -> None:
+    assert explain(NEIGHBOURS, TrustParameters()) == (
+        "cam and phone trust each other 0.580 (0 = not at all, 1 = fully). "
+        "They interacted 12 times, 10 well and 2 badly, last 3 days earlier; a bad one weighs 2 times a good one and "
+        "evidence halves every 30 days: direct trust is 0.580. "
+        "They are direct neighbours, so trust is direct trust. "
+        "Related: both belong to Ada."
+    )
+
+
+def test_a_chain_shows_each_hop_unless_some_are_hidden() -> None:
+    chain = replace(
+        NEIGHBOURS, evidence=Evidence(), direct=0.0, indirect=0.4, trust=0.08, hops=(0.8, 0.5), relations=()
+    )
+    text = explain(chain, NEUTRAL)
+    assert "They have not interacted, so direct trust is 0." in text
+    assert "chain has 0.800 × 0.500, which gives indirect trust 0.400." in text
+    secret = explain(replace(chain, hidden=1), NEUTRAL)
+    assert "0.500" not in secret
+    assert "2 ties (1 of them not shared with you)" in secret
+
+
+def test_strangers_and_lost_trust_are_said_plainly() -> None:
+    stranger = replace(NEIGHBOURS, evidence=Evidence(), direct=0.0, indirect=0.0, trust=0.0, hops=())
+    assert "No chain of trust connects them." in explain(stranger, NEUTRAL)
+    lost = replace(NEIGHBOURS, direct=0.0, indirect=0.0, trust=0.0, hops=())
+    text = explain(lost, NEUTRAL)
+    assert "the bad outweighs the good and direct trust is 0" in text
+    assert "evidence does not fade" in text
