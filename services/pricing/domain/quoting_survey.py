@@ -6,6 +6,8 @@ Trust between devices stands for both the correlation of their data and the care
 rounded up to whole micro-credits and each base follows, so that at the variance expected of a device the payment is
 the planned one; nobody is promised more than that, so that the sum of all promises is within the budget. More noise
 than expected costs, less gains nothing, and the equilibrium stays where it was.
+
+Unlike [CAPP], nobody ever pays: a user may always answer with so much noise that its payment is nothing.
 """
 
 from __future__ import annotations

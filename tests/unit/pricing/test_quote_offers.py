@@ -1,0 +1,168 @@
+"""Offers of the market and of a survey: within the purse, and what selfish devices answer them with."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from coterie import market as device_market
+from services.pricing.domain.ledger_settlement import Work, compute_dues
+from services.pricing.domain.quoting import MICRO, MarketParameters, Purse, Quote, SurveyParameters
+from services.pricing.domain.quoting_market import quote_market
+from services.pricing.domain.quoting_survey import quote_survey
+from services.pricing.domain.survey import Survey, hidden_variances
+from services.pricing.domain.survey import utilities as survey_utilities
+
+ESCROW = 1_000_000_000
+
+
+def some_ties(n: int, seed: int = 1, density: float = 0.5) -> sparse.csr_array:
+    rng = np.random.default_rng(seed)
+    upper = np.triu(rng.uniform(0.1, 1.0, (n, n)) * (rng.random((n, n)) < density), 1)
+    return sparse.csr_array(upper + upper.T)
+
+
+def names(n: int) -> list[str]:
+    return [f"dev_{k:03}" for k in range(n)]
+
+
+def market_quote(n: int, purse: Purse, seed: int = 1, number: int = 1, **keys: object) -> Quote:
+    parameters = MarketParameters.model_validate(keys)
+    return quote_market("tsk_1", number, names(n), some_ties(n, seed), parameters, purse)
+
+
+def test_strangers_pay_the_textbook_price() -> None:
+    """One device alone, a = 1, b = 0.04, ε = 1, τ = 0.5: r minimises ½/ρ + ½rρ with ρ = (r − 0.04)/2, on a grid."""
+    quote = quote_market("tsk_1", 1, ["a"], sparse.csr_array((1, 1)), MarketParameters(), Purse(ESCROW, 1))
+    grid = np.linspace(0.05, 3, 200_001)
+    rho = (grid - 0.04) / 2
+    best = grid[np.argmin(0.5 / rho + 0.5 * grid * rho)]
+    (offer,) = quote.offers
+    assert offer.price_microcredits / MICRO == pytest.approx(best, abs=1e-4)
+    assert offer.external_risk == 0.0
+    assert offer.expected == pytest.approx((best - 0.04) / 2, abs=1e-4)
+    assert offer.most_microcredits == pytest.approx(2 * offer.price_microcredits * offer.expected, abs=2)
+
+
+def test_devices_with_the_expected_costs_sell_what_is_expected() -> None:
+    """The device's own move (price, αR, its costs) lands on the budget that the platform expects of it."""
+    quote = market_quote(12, Purse(ESCROW, 1))
+    assert quote.status == "ok"
+    for offer in quote.offers:
+        costs = device_market.PrivateCosts(1.0, 0.04)
+        own = device_market.best_budget(offer.price_microcredits / MICRO, offer.external_risk, costs, 1.0)
+        assert own == pytest.approx(offer.expected, abs=1e-5)
+
+
+def test_later_rounds_pay_less() -> None:
+    """r*(t) falls with t: accuracy gains shrink."""
+    prices = [market_quote(8, Purse(ESCROW, 1), number=t).offers[0].price_microcredits for t in (1, 2, 10, 30)]
+    assert prices == sorted(prices, reverse=True)
+    assert prices[0] > prices[-1]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 12), st.integers(0, 5), st.integers(0, 30_000_000), st.integers(1, 5))
+def test_what_is_promised_fits_the_escrow(n: int, seed: int, escrow: int, rounds: int) -> None:
+    """Σ most ≤ escrow, and what is expected fits the round's share."""
+    quote = market_quote(n, Purse(escrow, rounds), seed)
+    assert sum(offer.most_microcredits for offer in quote.offers) <= escrow
+    expected = sum(offer.price_microcredits * offer.expected for offer in quote.offers)
+    assert expected <= escrow // rounds + 1
+    claimed = [Work(offer.device_id, "own_1", "delivered", budget=1e9) for offer in quote.offers]
+    assert sum(due.amount_microcredits for due in compute_dues(quote, claimed)) <= escrow
+
+
+def test_a_small_purse_limits_the_price_and_an_empty_one_says_what_would_do() -> None:
+    free = market_quote(10, Purse(ESCROW, 1))
+    limited = market_quote(10, Purse(free.details["expected_microcredits"] // 4, 1))
+    assert limited.status == "limited"
+    assert 0 < limited.offers[0].price_microcredits < free.offers[0].price_microcredits
+    assert limited.details["leader_price"] == free.details["leader_price"]
+    assert limited.details["expected_microcredits"] == pytest.approx(free.details["expected_microcredits"] / 4, abs=2)
+    empty = market_quote(10, Purse(0, 1))
+    assert (empty.status, empty.offers[0].price_microcredits) == ("infeasible", 0)
+    assert empty.details["least_microcredits"] >= 0
+
+
+def test_the_pot_is_kept_out_of_the_price() -> None:
+    quote = market_quote(6, Purse(3_000_000, 1), round_microcredits=2_000_000)
+    assert quote.pot_microcredits == 2_000_000
+    assert sum(offer.most_microcredits for offer in quote.offers) <= 1_000_000
+
+
+@pytest.mark.parametrize("solver", ["exact", "mean-field", "iterate", "agnostic"])
+def test_every_leader_quotes(solver: str) -> None:
+    quote = market_quote(8, Purse(ESCROW, 1), solver=solver)
+    assert quote.status == "ok"
+    assert 500_000 < quote.offers[0].price_microcredits < 3_000_000
+
+
+def test_a_floor_too_high_for_a_hub_is_lowered() -> None:
+    """A floor of 0.4 cannot hold on the four ties of a hub; 1/4 can."""
+    star = np.zeros((5, 5))
+    star[0, 1:] = star[1:, 0] = 1.0
+    quote = quote_market("t", 1, names(5), sparse.csr_array(star), MarketParameters(floor=0.4), Purse(ESCROW, 1))
+    assert quote.status == "ok"
+
+
+def survey_of(n: int, parameters: SurveyParameters) -> Survey:
+    correlation = some_ties(n).toarray()
+    care = parameters.social_care * correlation
+    np.fill_diagonal(care, parameters.own_care)
+    hidden = hidden_variances(correlation, parameters.variance_model)
+    return Survey(hidden, care, parameters.constant, parameters.variance_low, math.exp(parameters.constant))
+
+
+@pytest.mark.parametrize("prices", ["pivot", "even", "personal"])
+@pytest.mark.parametrize("credits", [2, 20, 60, 400])
+def test_expected_answers_fit_the_budget_and_no_other_paid_answer_is_worth_more(prices: str, credits: int) -> None:
+    """At whole micro-credits: Σ paid ≤ budget, every U_i ≈ 0, and on a grid no variance still paid for gains."""
+    n, parameters = 9, SurveyParameters.model_validate({"prices": prices})
+    quote = quote_survey("tsk_1", 1, names(n), some_ties(n), parameters, Purse(credits * MICRO, 1))
+    assert quote.status == "ok"
+    assert sum(offer.most_microcredits for offer in quote.offers) <= credits * MICRO
+    survey, expected = survey_of(n, parameters), np.array([offer.expected for offer in quote.offers])
+
+    def worth(user: int, variance: float) -> float:
+        work = Work(quote.offers[user].device_id, "own_1", "delivered", budget=variance)
+        paid = sum(due.amount_microcredits for due in compute_dues(quote, [work]))
+        chosen = np.where(np.arange(n) == user, variance, expected)
+        cost = -float(survey_utilities(survey, 0.0, np.zeros(n), chosen)[user])
+        return paid / MICRO - cost if paid else -math.inf
+
+    low, high = parameters.variance_low, math.exp(parameters.constant)
+    for user in range(n):
+        own = worth(user, float(expected[user]))
+        assert own == pytest.approx(0.0, abs=2e-6)
+        grid = [low, *np.geomspace(low, high, 60), expected[user] * 0.9, expected[user] * 1.1]
+        best = max(worth(user, min(max(float(q), low), high)) for q in grid)
+        assert best <= own + 2e-3  # whole micro-credits of slope move the optimum by less than this
+
+
+def test_a_budget_too_small_says_the_least_that_would_do() -> None:
+    """With little noise allowed the least budget is positive; one micro-credit more than it is enough."""
+    parameters = SurveyParameters(variance_high=1.0)
+    short = quote_survey("tsk_1", 1, names(6), some_ties(6), parameters, Purse(1, 1))
+    assert short.status == "infeasible"
+    assert all(offer.most_microcredits == 0 for offer in short.offers)
+    least = short.details["least_microcredits"]
+    enough = quote_survey("tsk_1", 1, names(6), some_ties(6), parameters, Purse(least + 1, 1))
+    assert enough.status in ("ok", "no positive prices")
+    if enough.status == "no positive prices":
+        more = quote_survey(
+            "t", 1, names(6), some_ties(6), parameters, Purse(enough.details["least_microcredits"] + 1, 1)
+        )
+        assert more.status == "ok"
+
+
+def test_isolated_users_have_nothing_to_sell_and_one_user_is_a_survey() -> None:
+    alone = quote_survey("t", 1, ["a", "b"], sparse.csr_array((2, 2)), SurveyParameters(), Purse(MICRO, 1))
+    assert [offer.most_microcredits for offer in alone.offers] == [0, 0]
+    single = quote_survey("t", 1, ["a"], sparse.csr_array((1, 1)), SurveyParameters(), Purse(50 * MICRO, 1))
+    assert single.status == "ok"
