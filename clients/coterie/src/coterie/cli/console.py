@@ -1,0 +1,151 @@
+"""What every command shares: where the platform is, how results are printed, how mistakes are told.
+
+Results go to stdout (tables for people, JSON with --json), everything else to stderr, so that output can be piped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from coterie.client import Platform
+from coterie.errors import (
+    BadHome,
+    Conflict,
+    CoterieError,
+    InvalidRequest,
+    NotAllowed,
+    NotFound,
+    TooLarge,
+    Unauthenticated,
+)
+from coterie.transport import Backoff
+
+OK, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
+DEFAULT_DATA = Path(".coterie")
+DEFAULT_URL = "http://127.0.0.1:8080"
+CLI_PATIENCE_SECONDS = 10.0
+_INPUT_ERRORS = (InvalidRequest, Unauthenticated, NotAllowed, NotFound, Conflict, TooLarge, BadHome)
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+Url = Annotated[
+    str, typer.Option("--url", envvar="COTERIE_URL", help="Where the platform answers.", show_default=DEFAULT_URL)
+]
+Key = Annotated[
+    str,
+    typer.Option(
+        "--key", envvar="COTERIE_API_KEY", help="API key; left out: $COTERIE_API_KEY_FILE, then .coterie/admin.key."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
+class Mistake(CoterieError):
+    """The user's input cannot be used; the message says what to do."""
+
+
+def connect(url: str, key: str) -> Platform:
+    """The platform a command talks to, from its options or what is found around."""
+    return Platform(url or found_url(), key or found_key(), backoff=Backoff(patience_seconds=CLI_PATIENCE_SECONDS))
+
+
+def found_url() -> str:
+    """The address `coterie up` left in .coterie, or the default one."""
+    note = DEFAULT_DATA / "url"
+    return note.read_text().strip() if note.exists() else DEFAULT_URL
+
+
+def found_key() -> str:
+    """The key in the file that $COTERIE_API_KEY_FILE names, or the one `coterie up` made."""
+    named = os.environ.get("COTERIE_API_KEY_FILE", "")
+    path = Path(named) if named else DEFAULT_DATA / "admin.key"
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise Mistake(
+            f"no API key: give --key, set COTERIE_API_KEY or COTERIE_API_KEY_FILE, or run where {path} is "
+            f"({error.strerror})"
+        ) from error
+
+
+def show(document: Any, as_json: bool, table: Callable[[], RenderableType]) -> None:
+    """Prints a result: as JSON, or as the table for people."""
+    if as_json:
+        out.print_json(json.dumps(document))
+    else:
+        made = table()
+        out.print(made, soft_wrap=isinstance(made, str))
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> RenderableType:
+    """A plain table under a title; texts are shown as they are, markup and all."""
+    made = Table(header_style="bold", box=None, pad_edge=False)
+    for column in columns:
+        made.add_column(column, overflow="fold")
+    for row in rows:
+        made.add_row(*(escape(str(cell)) for cell in row))
+    return Group(Text(title, style="bold"), made) if title else made
+
+
+def when(moment: float) -> str:
+    """A time for people; a dash for never."""
+    return datetime.fromtimestamp(moment).strftime("%Y-%m-%d %H:%M:%S") if moment else "–"
+
+
+def read_json(text: str, option: str) -> dict[str, Any]:
+    """An object from JSON text, or from the file `@path`."""
+    try:
+        content = Path(text[1:]).read_text() if text.startswith("@") else text
+        value = json.loads(content or "{}")
+    except (OSError, ValueError) as error:
+        raise Mistake(f"{option} is not JSON ({error}); give an object such as '{{\"epochs\": 2}}' or @file") from error
+    if not isinstance(value, dict):
+        raise Mistake(f"{option} must be a JSON object, not {type(value).__name__}")
+    return value
+
+
+@contextmanager
+def mistakes_told() -> Iterator[None]:
+    """Turns what goes wrong into one red line and an exit code: 2 for input, 1 for failures, 130 for Ctrl-C."""
+    try:
+        yield
+    except Mistake as error:
+        raise SystemExit(_tell(str(error), WRONG_INPUT)) from error
+    except _INPUT_ERRORS as error:
+        raise SystemExit(_tell(_with_advice(error), WRONG_INPUT)) from error
+    except CoterieError as error:
+        raise SystemExit(_tell(_with_advice(error), FAILED)) from error
+    except OSError as error:
+        raise SystemExit(_tell(f"{error.filename or 'the system'}: {error.strerror or error}", FAILED)) from error
+    except KeyboardInterrupt as error:
+        err.print("stopped")
+        raise SystemExit(INTERRUPTED) from error
+
+
+def _with_advice(error: CoterieError) -> str:
+    advice = "; check --key" if isinstance(error, Unauthenticated) and "key" not in str(error) else ""
+    request = getattr(error, "request_id", "") if getattr(error, "status", 0) >= 500 else ""
+    return f"{error}{advice}{f' (request {request})' if request else ''}"
+
+
+def _tell(message: str, code: int) -> int:
+    err.print(f"[bold red]error:[/] {escape(message)}", soft_wrap=True)
+    return code
+
+
+def pick(document: Mapping[str, Any], *names: str) -> list[Any]:
+    """Some fields of a document, in order."""
+    return [document[name] for name in names]

@@ -1,0 +1,64 @@
+"""Demonstrations: each starts a platform of its own, runs a task among real agents, and shows what came out.
+
+A demo is a function registered with `@demo("name", "what it shows")`; `coterie demo name` runs it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeAlias
+
+Runner: TypeAlias = Callable[["Choices"], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What a demo's caller may choose.
+
+    Attributes:
+        rounds: rounds to run; 0 = the demo's own number.
+        devices: devices; 0 = the demo's own number.
+        seed: of data, models and training.
+        garbage_device: one device delivers garbage, and is found out.
+        quiet: print nothing but the result.
+    """
+
+    rounds: int = 0
+    devices: int = 0
+    seed: int = 0
+    garbage_device: bool = False
+    quiet: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """One demonstration."""
+
+    name: str
+    about: str
+    run: Runner
+
+
+_DEMOS: dict[str, Demo] = {}
+
+
+def demo(name: str, about: str) -> Callable[[Runner], Runner]:
+    """Registers a demo under a name."""
+
+    def register(run: Runner) -> Runner:
+        _DEMOS[name] = Demo(name, about, run)
+        return run
+
+    return register
+
+
+@cache
+def demos() -> dict[str, Demo]:
+    """All demos by name: every module of this package registers its own."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+    return dict(_DEMOS)

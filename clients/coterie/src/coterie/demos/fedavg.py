@@ -1,0 +1,190 @@
+"""Federated averaging: 12 devices of 4 owners, each with a few kinds of digits, learn to read all ten."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from coterie.demos import Choices, demo
+from coterie.demos.stage import Stage, stage
+from coterie.procedures import Procedure, procedure_for
+from coterie.procedures.context import RoundContext
+from coterie.progress import Standing
+from coterie.work import Delivery, WorkItem
+
+if TYPE_CHECKING:
+    from coterie.agent import Agent
+    from coterie.samples import Split
+
+OWNERS = ("Ada", "Grace", "Hedy", "Mary")
+DEVICES, ROUNDS = 12, 10
+TRAINING = {"epochs": 5, "batch_size": 16, "learning_rate": 0.15, "momentum": 0.5}
+
+
+class Garbage:
+    """A device that delivers numbers that are none."""
+
+    def prepare(self, context: RoundContext) -> Delivery:
+        """NaN wherever the model has a number."""
+        tensors = {name: np.full_like(value, np.nan) for name, value in context.model().items()}
+        return Delivery(tensors, float(context.samples))
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What is shown at the end."""
+
+    accuracy: dict[int, float] = field(default_factory=dict)
+    seconds: dict[int, float] = field(default_factory=dict)
+
+
+@demo("fedavg", "12 devices of 4 owners learn to read digits together")
+def run(choices: Choices) -> dict[str, Any]:
+    """Runs the demo; what came out of it, as plain values."""
+    from coterie.cli.console import err
+    from coterie.samples import digits
+    from coterie.training import single_threaded
+
+    began = time.monotonic()
+    single_threaded()
+    devices, rounds = choices.devices or DEVICES, choices.rounds or ROUNDS
+    split = digits(devices, seed=choices.seed)
+    with ExitStack() as stack:
+        with err.status("starting the platform …"):
+            ground = stack.enter_context(stage())
+        agents = _devices(ground, split, devices, choices)
+        task = _task(ground, choices.seed, rounds, devices)
+        ground.run_agents(agents, task["id"])
+        outcome = _follow(ground, task["id"], split, choices)
+        ground.wait_for_agents()
+        return _result(ground, task["id"], agents, split, outcome, began, choices)
+
+
+def _devices(ground: Stage, split: Split, devices: int, choices: Choices) -> list[Agent]:
+    from coterie.samples import digits_model
+
+    tokens = {owner: ground.token_for(owner, devices) for owner in OWNERS}
+    agents = []
+    for index in range(devices):
+        owner = OWNERS[index % len(OWNERS)]
+        name = f"{owner.lower()}-{index // len(OWNERS) + 1}"
+        garbage = choices.garbage_device and index == devices - 1
+        choose: Callable[[WorkItem], Procedure] = (lambda work: Garbage()) if garbage else procedure_for
+        agents.append(
+            ground.add_agent(
+                tokens[owner],
+                name,
+                kind="simulated",
+                model=digits_model(),
+                data=split.shards[index],
+                test_data=split.test,
+                choose=choose,
+            )
+        )
+    return agents
+
+
+def _task(ground: Stage, seed: int, rounds: int, devices: int) -> dict[str, Any]:
+    from coterie.samples import digits_model
+    from coterie.training import model_bytes
+
+    digest = ground.platform.upload_model(model_bytes(digits_model(seed)))
+    return ground.platform.create_task(
+        name="digits",
+        preset="fedavg",
+        model_digests=[digest],
+        rounds=rounds,
+        min_devices=max(1, devices - 2),
+        round_seconds=60.0,
+        training=TRAINING,
+        seed=seed,
+        auto_start=False,
+        description="Recognise handwritten digits",
+    )
+
+
+def _follow(ground: Stage, task_id: str, split: Split, choices: Choices) -> Outcome:
+    """Starts the task when all have enrolled and measures each new model on digits nobody trained on."""
+    from coterie.cli.live import follow
+    from coterie.progress import watch
+
+    outcome = Outcome()
+    while ground.platform.task(task_id)["enrolled"] < len(ground.agents):
+        if ground.faults:
+            raise ground.faults[0]
+        time.sleep(0.05)
+    ground.platform.start_task(task_id)
+
+    def measure(standing: Standing) -> None:
+        for number, round in standing.rounds.items():
+            if round["state"] == "done" and number not in outcome.accuracy:
+                outcome.accuracy[number] = _accuracy(ground, round["model_digests"][0], split)
+                outcome.seconds[number] = round["done_at"] - round["opened_at"]
+
+    if choices.quiet:
+        for standing in watch(ground.platform, task_id):
+            measure(standing)
+    else:
+        follow(ground.platform, task_id, measure)
+    return outcome
+
+
+def _accuracy(ground: Stage, digest: str, split: Split) -> float:
+    from coterie.samples import digits_model
+    from coterie.training import Trainer, load_model
+
+    trainer = Trainer(digits_model(), split.test)
+    trainer.load(load_model(ground.platform.download_model(digest)))
+    return trainer.evaluate()["accuracy"]
+
+
+def _result(
+    ground: Stage,
+    task_id: str,
+    agents: list[Agent],
+    split: Split,
+    outcome: Outcome,
+    began: float,
+    choices: Choices,
+) -> dict[str, Any]:
+    task = ground.platform.task(task_id)
+    delivered = {agent.identity.id: 0 for agent in agents}
+    for number in outcome.accuracy:
+        for part in ground.platform.round(task_id, number)["participations"]:
+            delivered[part["device_id"]] += part["state"] == "delivered"
+    total = sum(len(shard[0]) * delivered[agent.identity.id] for agent, shard in zip(agents, split.shards, strict=True))
+    return {
+        "task": task_id,
+        "state": task["state"],
+        "reason": task["reason"],
+        "accuracy": outcome.accuracy[max(outcome.accuracy)] if outcome.accuracy else 0.0,
+        "rounds": [
+            {"round": number, "accuracy": outcome.accuracy[number], "seconds": outcome.seconds[number]}
+            for number in sorted(outcome.accuracy)
+        ],
+        "devices": [
+            {
+                "name": agent.identity.name,
+                "id": agent.identity.id,
+                "samples": len(shard[0]),
+                "digits": sorted({int(label) for label in shard[1]}),
+                "delivered": delivered[agent.identity.id],
+                "contribution": len(shard[0]) * delivered[agent.identity.id] / max(total, 1),
+            }
+            for agent, shard in zip(agents, split.shards, strict=True)
+        ],
+        "trust": _trust(ground, agents) if choices.garbage_device else [],
+        "seconds": time.monotonic() - began,
+    }
+
+
+def _trust(ground: Stage, agents: list[Agent]) -> list[dict[str, Any]]:
+    """How far the first device trusts the others now."""
+    names = {agent.identity.id: agent.identity.name for agent in agents}
+    peers = ground.platform.trust_peers(agents[0].identity.id)
+    return [{"name": names.get(peer["device_id"], ""), "trust": peer["trust"]} for peer in peers]

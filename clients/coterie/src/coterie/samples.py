@@ -1,0 +1,121 @@
+"""Data and models to try things with: scikit-learn's handwritten digits, dealt out unevenly. Needs scikit-learn."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.errors import CoterieError
+
+if TYPE_CHECKING:
+    import torch
+
+    from coterie.training import Samples
+
+FEWEST_SAMPLES = 10
+_MOST_DRAWS = 10_000
+
+
+class BadSource(CoterieError):
+    """A source of model and data that cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a device trains: a module, its samples, and samples to measure it on (None = the same)."""
+
+    model: torch.nn.Module
+    data: Samples
+    test_data: Samples | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Samples dealt to devices, and held-out ones nobody trains on; (inputs, targets) each."""
+
+    shards: tuple[tuple[torch.Tensor, torch.Tensor], ...]
+    test: tuple[torch.Tensor, torch.Tensor]
+
+
+def dirichlet_shares(
+    labels: NDArray[np.integer[Any]], parts: int, concentration: float, random: np.random.Generator
+) -> list[NDArray[np.int64]]:
+    """Indices of each part: every class is dealt by a Dirichlet draw, so that small `concentration` is uneven.
+
+    Draws again until every part has `FEWEST_SAMPLES`, or its even share if that is fewer.
+    """
+    fewest = min(FEWEST_SAMPLES, len(labels) // (2 * parts))
+    for _ in range(_MOST_DRAWS):
+        chosen: list[list[int]] = [[] for _ in range(parts)]
+        for label in np.unique(labels):
+            members = random.permutation(np.flatnonzero(labels == label))
+            cuts = (np.cumsum(random.dirichlet(np.full(parts, concentration)))[:-1] * len(members)).astype(int)
+            for part, piece in zip(chosen, np.split(members, cuts), strict=True):
+                part.extend(int(index) for index in piece)
+        if min(len(part) for part in chosen) >= fewest:
+            return [np.array(sorted(part), dtype=np.int64) for part in chosen]
+    raise ValueError(f"{len(labels)} samples cannot be dealt to {parts} parts with {fewest} each; use fewer parts")
+
+
+def digits(parts: int, *, seed: int = 0, concentration: float = 0.5) -> Split:
+    """The 1,797 digits of 8 × 8 pixels: a fifth held out, the rest dealt to `parts` devices."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise BadSource("the digits come with scikit-learn: pip install 'coterie[demo]'") from error
+    import torch
+
+    images, labels = load_digits(return_X_y=True)
+    random = np.random.default_rng(seed)
+    order = random.permutation(len(labels))
+    held_out, rest = order[: len(labels) // 5], order[len(labels) // 5 :]
+    inputs, targets = torch.from_numpy((images / 16.0).astype(np.float32)), torch.from_numpy(labels.astype(np.int64))
+    shares = dirichlet_shares(labels[rest], parts, concentration, random)
+    shards = tuple((inputs[rest[share]], targets[rest[share]]) for share in shares)
+    return Split(shards, (inputs[held_out], targets[held_out]))
+
+
+def digits_model(seed: int = 0) -> torch.nn.Module:
+    """A small network for the digits: 64 → 48 → 10."""
+    import torch
+
+    from coterie.training import seeded
+
+    with seeded(seed):
+        return torch.nn.Sequential(torch.nn.Linear(64, 48), torch.nn.ReLU(), torch.nn.Linear(48, 10))
+
+
+def digits_source(part: int, parts: int, *, seed: int = 0) -> Source:
+    """One device's part of the digits, counted from 1."""
+    if not 1 <= part <= parts:
+        raise BadSource(f"part {part} of {parts} does not exist; parts count from 1")
+    split = digits(parts, seed=seed)
+    return Source(digits_model(), split.shards[part - 1], split.test)
+
+
+def load_source(place: str) -> Source:
+    """What `file.py:function` returns: (model, data) or (model, data, test_data)."""
+    file, _, name = place.partition(":")
+    path = Path(file)
+    if not path.is_file() or not name:
+        raise BadSource(f"{place!r} must be file.py:function with a file that exists")
+    specification = importlib.util.spec_from_file_location(path.stem, path)
+    if specification is None or specification.loader is None:
+        raise BadSource(f"{file} is not a Python file")
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[path.stem] = module
+    specification.loader.exec_module(module)
+    function: Callable[[], Any] | None = getattr(module, name, None)
+    if function is None:
+        raise BadSource(f"{file} has no function {name}")
+    made = function()
+    if not isinstance(made, tuple) or len(made) not in (2, 3):
+        raise BadSource(f"{place} must return (model, data) or (model, data, test_data), not {type(made).__name__}")
+    return Source(*made)
