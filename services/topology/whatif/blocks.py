@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from typing import Annotated, Any
-
-from pydantic import AllowInfNan, BeforeValidator
+from typing import Any
 
 from services.kit import whatif
 from services.topology.domain.blocks import UNSERVED, InvalidBlocks, allocate_blocks
 
 
-def _read_infinity(value: object) -> object:
-    return math.inf if value == "inf" else value
-
-
-# Not `whatif.Number`: pydantic applies AllowInfNan only to a bare float, so it must come before the validator.
-MaybeInfinite = Annotated[float, AllowInfNan(True), BeforeValidator(_read_infinity)]
-"""A float that may be the string "inf"."""
-
-
 class Input(whatif.Input):
     """delay in seconds, device × block ("inf" = impossible); limit Γ in seconds."""
 
-    delay: list[list[MaybeInfinite]]
-    limit: MaybeInfinite = 0.4
+    delay: list[list[whatif.Number]]
+    limit: whatif.Number = 0.4
 
 
 def solve(input: Input) -> dict[str, Any]:

@@ -8,13 +8,12 @@ from pydantic import Field
 
 from services.kit import whatif
 from services.topology.domain.identity import InvalidIdentities, choose_models
-from services.topology.whatif.blocks import MaybeInfinite
 
 
 class Input(whatif.Input):
     """loss and similarity, device × model; weight λ in [0, 1]. Without similarity the loss alone decides."""
 
-    loss: list[list[MaybeInfinite]]
+    loss: list[list[whatif.Number]]
     similarity: list[list[float]] | None = None
     weight: float = Field(default=0.5, ge=0, le=1)
 

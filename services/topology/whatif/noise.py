@@ -8,7 +8,6 @@ from pydantic import Field
 
 from services.kit import whatif
 from services.topology.domain.cell_noise import NoiseWeights, bounded_noise
-from services.topology.whatif.blocks import MaybeInfinite
 
 
 class Input(whatif.Input):
@@ -19,8 +18,8 @@ class Input(whatif.Input):
     dimension: float = Field(default=1.0, gt=0)
     smoothness: float = Field(default=10.0, gt=0)
     privacy_weight: float = Field(default=1e-2, ge=0)
-    low: list[MaybeInfinite] | None = None
-    high: list[MaybeInfinite] | None = None
+    low: list[whatif.Number] | None = None
+    high: list[whatif.Number] | None = None
 
 
 def solve(input: Input) -> dict[str, Any]:
