@@ -131,7 +131,8 @@ def section(folder: Path | None, out: Path, *, full: bool) -> str:
         f"{DEVICES} devices with {size} images each, one hidden layer of 64, {rounds} rounds of one clipped, noised "
         f"full-batch gradient per device, common prices r*(t), {len(seeds)} seed(s). The largest gap between "
         f"market and social-agnostic is {gap:.2f} points,\n"
-        f"and between any two mechanisms {spread:.2f}. A spread below a few tenths of a point means that noise at these "
-        "budgets is too small\nto matter here: market then costs no accuracy, but neither does any other mechanism, and the "
-        "paper's order\n(DP-FedAvg and SARDA clearly worse) is not tested by this run.\n\n" + table(header, rows)
+        f"and between any two mechanisms {spread:.2f}. A spread below a few tenths of a point means that noise at "
+        "these budgets is too small\nto matter here: market then costs no accuracy, but neither does any other, "
+        "and the paper's order\n(DP-FedAvg and SARDA clearly worse) is not tested by this run.\n\n"
+        + table(header, rows)
     )
