@@ -9,6 +9,7 @@ from coterie_api.trust.v1 import trust_pb2, trust_pb2_grpc
 from services.kit import metrics
 from services.kit.clock import Clock, SystemClock
 from services.kit.database import Database
+from services.kit.errors import Unavailable
 from services.kit.logs import get_logger
 from services.kit.server import Server, run_until_signal
 from services.trust.domain.relations import DEFAULT_RULES, SUGGESTED
@@ -84,7 +85,10 @@ class App:
             self._beating.cancel()
             with suppress(asyncio.CancelledError):
                 await self._beating
-        await self._heartbeats.flush()
+        try:
+            await self._heartbeats.flush()
+        except Unavailable as error:
+            _log.warning("the last heartbeats are lost", error=error.message)
         await self._database.close()
 
 

@@ -20,7 +20,25 @@ _CHUNK = 500
 async def add(connection: AsyncConnection, device: Device, owner_number: int) -> bool:
     """Adds a device unless its id, signing key or name within its owner is taken; whether it did."""
     statement = inserting(connection, devices).on_conflict_do_nothing()
-    values = {
+    return bool((await connection.execute(statement, _columns(device, owner_number))).rowcount)
+
+
+async def add_many(connection: AsyncConnection, new: Sequence[tuple[Device, int]]) -> int:
+    """Adds devices, each with its owner's number, as far as `add` would; how many."""
+    if not new:
+        return 0
+    before = await _count(connection)
+    statement = inserting(connection, devices).on_conflict_do_nothing()
+    await connection.execute(statement, [_columns(device, owner) for device, owner in new])
+    return await _count(connection) - before
+
+
+async def _count(connection: AsyncConnection) -> int:
+    return int((await connection.execute(sa.select(sa.func.count()).select_from(devices))).scalar_one())
+
+
+def _columns(device: Device, owner_number: int) -> dict[str, Any]:
+    return {
         **_profile_columns(device.profile),
         **_key_columns(device.keys),
         "id": device.id,
@@ -31,7 +49,6 @@ async def add(connection: AsyncConnection, device: Device, owner_number: int) ->
         "registered_at": device.registered_at,
         "last_seen_at": device.last_seen_at,
     }
-    return bool((await connection.execute(statement, values)).rowcount)
 
 
 async def by_id(connection: AsyncConnection, device_id: str) -> Device | None:

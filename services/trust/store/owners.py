@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -9,6 +11,7 @@ from services.trust.records import Owner, Page
 from services.trust.store import inserting
 from services.trust.tables import owners
 
+_CHUNK = 500
 _COLUMNS = (owners.c.number, owners.c.id, owners.c.name, owners.c.sharing, owners.c.created_at)
 
 
@@ -17,6 +20,19 @@ async def add(connection: AsyncConnection, owner_id: str, name: str, sharing: st
     statement = inserting(connection, owners).on_conflict_do_nothing(index_elements=["name"])
     result = await connection.execute(statement, {"id": owner_id, "name": name, "sharing": sharing, "created_at": at})
     return bool(result.rowcount)
+
+
+async def ensure(connection: AsyncConnection, names: Mapping[str, str], at: float) -> dict[str, Owner]:
+    """The owners with these names, by name; those not there are added under the id given with the name."""
+    statement = inserting(connection, owners).on_conflict_do_nothing(index_elements=["name"])
+    rows = [{"id": owner_id, "name": name, "sharing": "own", "created_at": at} for name, owner_id in names.items()]
+    found: dict[str, Owner] = {}
+    for start in range(0, len(rows), _CHUNK):
+        part = rows[start : start + _CHUNK]
+        await connection.execute(statement, part)
+        query = sa.select(*_COLUMNS).where(owners.c.name.in_([row["name"] for row in part]))
+        found.update((row.name, Owner(*row)) for row in await connection.execute(query))
+    return found
 
 
 async def by_id(connection: AsyncConnection, owner_id: str) -> Owner | None:

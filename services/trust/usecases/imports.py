@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +18,7 @@ from services.kit.ids import new_id
 from services.trust import checks, reports
 from services.trust.domain.relations import RelationKind
 from services.trust.errors import BadImport, InvalidField, UnknownImport
-from services.trust.records import ACTIVE, Device, DeviceRow, ImportState, Profile, PublicKeys, RelationRow
+from services.trust.records import ACTIVE, Device, DeviceRow, ImportState, Owner, Profile, PublicKeys, RelationRow
 from services.trust.reports import PLATFORM, Reports
 from services.trust.store import audit, devices, imports, owners, relations
 from services.trust.usecases.recording import Recording
@@ -118,48 +118,51 @@ class _Keeper:
         self._state = state
         self._names = names
         self._now = now
-        self._owners: dict[str, tuple[int, str]] = {}
+        self._owners: dict[str, Owner] = {}
 
-    async def create(self, rows: Iterable[DeviceRow]) -> None:
+    async def create(self, rows: Sequence[DeviceRow]) -> None:
         """Makes the devices that do not exist yet."""
         for row in rows:
             with _at_line(row.line):
                 checks.profile(row.profile)
-                await self._make(row.profile, row.owner_name or self._state.owner_name)
+                checks.text("owner_name", row.owner_name)
+        await self._make([(row.profile, row.owner_name or self._state.owner_name) for row in rows])
 
     async def resolve(self, wanted: set[str]) -> None:
         """Finds devices by name, the import's own owner's first; makes those nobody has under that owner."""
         missing = sorted(wanted - self._names.keys())
-        own, _ = await self._owner(self._state.owner_name)
+        own = (await self._known([self._state.owner_name]))[self._state.owner_name].number
         found: dict[str, list[tuple[int, int]]] = {}
+        for name in missing:
+            checks.text("device name", name, least=1)
         for number, name, owner in await devices.named(self._connection, missing):
             found.setdefault(name, []).append((number, owner))
-        for name in missing:
-            holders = found.get(name, [])
+        for name, holders in found.items():
             mine = [number for number, owner in holders if owner == own]
-            if mine or len(holders) == 1:
-                self._names[name] = mine[0] if mine else holders[0][0]
-            elif holders:
+            if not mine and len(holders) > 1:
                 raise BadImport(f"{len(holders)} owners have a device named {name!r}; give each its own name")
-            else:
-                await self._make(checks.profile(Profile(name)), self._state.owner_name)
+            self._names[name] = mine[0] if mine else holders[0][0]
+        await self._make([(Profile(name), self._state.owner_name) for name in missing if name not in found])
 
-    async def _make(self, profile: Profile, owner_name: str) -> None:
-        number, owner_id = await self._owner(owner_name)
-        device = Device(0, new_id("dev"), owner_id, profile, PublicKeys(), ACTIVE, self._now, 0.0, 0, "")
-        self.created += await devices.add(self._connection, device, number)
-        stored = await devices.by_name(self._connection, number, profile.name)
-        assert stored is not None  # added, or the reason it was not
-        self._names[profile.name] = stored.number
+    async def _make(self, wanted: Sequence[tuple[Profile, str]]) -> None:
+        known = await self._known([owner for _, owner in wanted])
+        new = [(self._device(profile, known[owner]), known[owner].number) for profile, owner in wanted]
+        self.created += await devices.add_many(self._connection, new)
+        names = list(dict.fromkeys(profile.name for profile, _ in wanted))
+        stored = {(o, name): number for number, name, o in await devices.named(self._connection, names)}
+        for profile, owner in wanted:
+            number = stored[known[owner].number, profile.name]
+            if self._names.setdefault(profile.name, number) != number:
+                raise BadImport(f"two devices of this import are named {profile.name!r}; give each its own name")
 
-    async def _owner(self, name: str) -> tuple[int, str]:
-        if name not in self._owners:
-            checks.text("owner_name", name, least=1)
-            await owners.add(self._connection, new_id("own"), name, "own", self._now)
-            owner = await owners.by_name(self._connection, name)
-            assert owner is not None
-            self._owners[name] = (owner.number, owner.id)
-        return self._owners[name]
+    def _device(self, profile: Profile, owner: Owner) -> Device:
+        return Device(0, new_id("dev"), owner.id, profile, PublicKeys(), ACTIVE, self._now, 0.0, 0, "")
+
+    async def _known(self, names: Sequence[str]) -> dict[str, Owner]:
+        missing = {name: new_id("own") for name in names if name not in self._owners}
+        if missing:
+            self._owners.update(await owners.ensure(self._connection, missing, self._now))
+        return self._owners
 
 
 @contextmanager
