@@ -12,6 +12,7 @@ from services.kit.server import Server
 from services.kit.settings import ServiceSettings
 from services.kit.upstream import open_channel
 from services.topology.planners.base import Planner, Sources
+from services.topology.planners.mesh import MeshPlanner
 from services.topology.planners.star import StarPlanner
 from services.topology.servicer import TopologyServicer
 from services.topology.usecases import TopologyUseCases
@@ -29,7 +30,7 @@ class App:
             self.database,
             SystemClock(),
         )
-        planners: dict[str, Planner] = {"star": StarPlanner()}
+        planners: dict[str, Planner] = {"star": StarPlanner(), "mesh": MeshPlanner()}
         usecases = TopologyUseCases(sources, planners, solvers)
         self.server = Server(settings, address)
         self.server.add(

@@ -1,0 +1,234 @@
+"""The mesh: every device exchanges with a few neighbours, planned by BeTTa from trust and measured times.
+
+[BETTA] Efficient Online Decentralized Learning Framework for Social Internet of Things, §III.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import numpy as np
+
+from coterie_api.topology.v1 import topology_pb2 as pb
+from services.topology.domain.betta import MeshPlan, PlannedLink, evaluate_links
+from services.topology.domain.betta_fast import plan_mesh
+from services.topology.domain.mesh_baselines import complete_links, ring_links, social_links
+from services.topology.domain.mesh_network import BadMeshInput, DisconnectedSocialGraph, MeshNetwork
+from services.topology.domain.mixing import NotConnected, components
+from services.topology.planners.base import Sources
+from services.topology.planners.mesh_inputs import MeshInputs, checked_parameters, gather_inputs
+
+MOST_BASELINE_DEVICES = 128
+Pair = tuple[int, int]
+
+
+class MeshPlanner:
+    """Plans meshes."""
+
+    def check(self, privacy: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        return checked_parameters(privacy, parameters)
+
+    async def gather(self, request: pb.MakePlanRequest, sources: Sources) -> MeshInputs:
+        """Trust, owners and abilities from the registry; measured links from the store."""
+        return await gather_inputs(request, sources)
+
+    def plan(self, request: pb.MakePlanRequest, gathered: MeshInputs, previous: pb.Plan | None) -> pb.Plan:
+        """BeTTa's plan, or the previous one while that is safe and a new one would gain little.
+
+        A first plan needs a social graph that connects everybody. Later, when a device is gone and trust no longer
+        connects the rest, the parts are joined by their fastest links; both ends of such a link add noise.
+        """
+        if previous is not None and request.keep_if_stable and _basis_of(previous) == gathered.basis:
+            return previous
+        bridges = _bridges(gathered, allowed=previous is not None or gathered.settings.bridge)
+        found = plan_with_bridges(gathered, bridges)
+        if previous is not None and request.keep_if_stable and _still_good(previous, gathered, found):
+            return previous
+        return _message(gathered, found, bridges)
+
+
+def plan_with_bridges(given: MeshInputs, bridges: list[Pair]) -> MeshPlan:
+    """BeTTa on the social graph and the bridges; noise wherever a link is not really trusted.
+
+    Unlike [BETTA], which asks for a connected social graph, the bridges count as trusted while links are chosen, and
+    the plan is then evaluated with the trust there is.
+    """
+    if not bridges:
+        return plan_mesh(given.network, given.rules)
+    trusted = given.network.trusted.copy()
+    for i, j in bridges:
+        trusted[i, j] = trusted[j, i] = True
+    joined = plan_mesh(dataclasses.replace(given.network, trusted=trusted), given.rules)
+    honest = evaluate_links(given.network, given.rules, joined.pairs)
+    links = tuple(dataclasses.replace(x, trusted=bool(given.network.trusted[x.first, x.second])) for x in joined.links)
+    return dataclasses.replace(honest, links=links, snapshots=joined.snapshots)
+
+
+def _bridges(given: MeshInputs, *, allowed: bool) -> list[Pair]:
+    """The fastest possible links that join the parts of the social graph; none when it is connected."""
+    network = given.network
+    parts = components(network.trusted & np.isfinite(network.link_seconds))
+    chosen = _fastest_bridges(network, parts)
+    if len(parts) > 1 and (not allowed or len(chosen) < len(parts) - 1):
+        raise DisconnectedSocialGraph(_explain(given, parts, chosen))
+    return chosen
+
+
+def _fastest_bridges(network: MeshNetwork, parts: list[list[int]]) -> list[Pair]:
+    """A shortest spanning tree over the parts, by link time; fewer pairs than parts − 1 when some cannot be reached."""
+    part_of = np.empty(network.devices, dtype=np.int64)
+    for number, part in enumerate(parts):
+        part_of[part] = number
+    times = np.where(part_of[:, None] != part_of[None, :], network.link_times, np.inf)
+    rows, columns = np.triu_indices(network.devices, 1)
+    order = np.lexsort((columns, rows, times[rows, columns]))
+    chosen: list[Pair] = []
+    for index in order:
+        i, j = int(rows[index]), int(columns[index])
+        if not np.isfinite(times[i, j]) or len(chosen) == len(parts) - 1:
+            break
+        if part_of[i] != part_of[j]:
+            part_of[part_of == part_of[j]] = part_of[i]
+            chosen.append((i, j))
+    return chosen
+
+
+def _explain(given: MeshInputs, parts: list[list[int]], chosen: list[Pair]) -> str:
+    def named(members: list[int]) -> str:
+        shown = ", ".join(given.names[member] for member in members[:5])
+        return "{" + shown + (f", … {len(members)} in all" if len(members) > 5 else "") + "}"
+
+    shown = ", ".join(named(part) for part in parts[:6]) + (", …" if len(parts) > 6 else "")
+    ways = ", ".join(f"{given.names[i]}–{given.names[j]}" for i, j in chosen[:6])
+    advice = f"trust between {ways} would connect them" if ways else "no possible link would connect them"
+    return (
+        f"trust of at least {given.settings.trust_threshold:g} leaves {len(parts)} parts, {shown}; {advice}. "
+        'Lower the parameter "trust_threshold", or set "bridge" to join the parts by links whose ends add noise'
+    )
+
+
+# --- keeping a plan ---------------------------------------------------------------------------------------------------
+
+
+def _basis_of(plan: pb.Plan) -> str:
+    return str(json.loads(plan.details_json or "{}").get("basis", ""))
+
+
+def _still_good(previous: pb.Plan, given: MeshInputs, found: MeshPlan) -> bool:
+    """Whether the old plan has the same devices, asks noise of exactly those who need it, and is nearly as fast."""
+    rows = {device_id: row for row, device_id in enumerate(given.ids)}
+    if {seat.device_id for seat in previous.seats} != rows.keys():
+        return False
+    pairs = [(rows[s.device_id], rows[n.device_id]) for s in previous.seats for n in s.neighbours]
+    try:
+        standing = evaluate_links(given.network, given.rules, pairs)
+    except (NotConnected, BadMeshInput):
+        return False
+    noised = {rows[seat.device_id] for seat in previous.seats if seat.noised}
+    gain = 1.0 - given.settings.replan_gain
+    return (
+        noised == set(standing.dp_devices)
+        and found.figures.pseudo_training_time >= gain * standing.figures.pseudo_training_time
+    )
+
+
+# --- the plan as a message --------------------------------------------------------------------------------------------
+
+
+def _message(given: MeshInputs, found: MeshPlan, bridges: list[Pair]) -> pb.Plan:
+    seats = [_seat(given, found, device) for device in range(given.network.devices)]
+    details = _details(given, found, bridges)
+    return pb.Plan(
+        seats=seats, round_seconds=found.figures.local_iterate, details_json=json.dumps(details, sort_keys=True)
+    )
+
+
+def _seat(given: MeshInputs, found: MeshPlan, device: int) -> pb.Seat:
+    mixing = found.figures.mixing
+    mine = [link for link in found.links if device in (link.first, link.second)]
+    others = {link.second if link.first == device else link.first: link for link in mine}
+    noised = device in found.dp_devices
+    return pb.Seat(
+        device_id=given.ids[device],
+        role="peer",
+        group=-1,
+        block=-1,
+        batch_size=int(min(found.batch_sizes[device], np.iinfo(np.int32).max)),
+        neighbours=[
+            pb.Neighbour(
+                device_id=given.ids[other],
+                weight=float(mixing[device, other]),
+                trusted=others[other].trusted,
+                link_seconds=float(given.network.link_seconds[device, other]),
+            )
+            for other in sorted(others)
+        ],
+        self_weight=float(mixing[device, device]),
+        noised=noised,
+        because=_because(given, others, noised),
+    )
+
+
+def _because(given: MeshInputs, others: dict[int, PlannedLink], noised: bool) -> str:
+    if not others:
+        return "it is the only device"
+    links = ", ".join(f"{given.names[other]} ({others[other].step})" for other in sorted(others)[:8])
+    more = f" and {len(others) - 8} more" if len(others) > 8 else ""
+    why = "adds noise: not every neighbour is trusted" if noised else "all neighbours are trusted"
+    return f"exchanges with {links}{more}; {why}"
+
+
+def _details(given: MeshInputs, found: MeshPlan, bridges: list[Pair]) -> dict[str, Any]:
+    """Why this plan: each link with its step and score, the quantities of [BETTA] (13), and what else was possible."""
+    network, figures = given.network, found.figures
+    links = [
+        {
+            "between": [given.ids[link.first], given.ids[link.second]],
+            "step": link.step,
+            "score": None if link.score is None or not np.isfinite(link.score) else float(link.score),
+            "trusted": link.trusted,
+            "seconds": float(network.link_seconds[link.first, link.second]),
+        }
+        for link in found.links
+    ]
+    return {
+        "basis": given.basis,
+        "names": dict(zip(given.ids, given.names, strict=True)),
+        "links": links,
+        "trusted": [[given.ids[i], given.ids[j]] for i, j in social_links(network)],
+        "bridges": [[given.ids[i], given.ids[j]] for i, j in bridges],
+        "dp_budget": found.dp_budget,
+        "noised": [given.ids[device] for device in found.dp_devices],
+        "hitting_time": figures.hitting_time,
+        "spectral_gap": figures.spectral_gap,
+        "pseudo_training_time": figures.pseudo_training_time,
+        "transfers": given.rules.transfers,
+        "epsilon": given.rules.epsilon,
+        "baselines": baseline_figures(given),
+    }
+
+
+def baseline_figures(given: MeshInputs) -> dict[str, dict[str, float]]:
+    """Round seconds, pseudo training time and noisy devices of the plain topologies; those impossible are left out."""
+    network = given.network
+    if network.devices > MOST_BASELINE_DEVICES:
+        return {}
+    topologies = {
+        "social": social_links(network),
+        "ring": ring_links(network.devices),
+        "complete": complete_links(network.devices),
+    }
+    told = {}
+    for name, links in topologies.items():
+        try:
+            plan = evaluate_links(network, given.rules, links)
+        except (NotConnected, BadMeshInput):
+            continue
+        told[name] = {
+            "round_seconds": plan.figures.local_iterate,
+            "pseudo_training_time": plan.figures.pseudo_training_time,
+            "noised": float(len(plan.dp_devices)),
+        }
+    return told

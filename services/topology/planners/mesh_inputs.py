@@ -1,0 +1,184 @@
+"""What a mesh is planned from: the task's parameters, who trusts whom, and how long links and batches take.
+
+[BETTA] Efficient Online Decentralized Learning Framework for Social Internet of Things, §III.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from coterie_api.topology.v1 import topology_pb2 as pb
+from coterie_api.trust.v1 import trust_pb2
+from services.topology import store
+from services.topology.domain.mesh_network import MeshNetwork, MeshRules, Transfers
+from services.topology.domain.mixing import Bools, Floats
+from services.topology.errors import CannotPlan
+from services.topology.planners.base import Parameters, Sources, parameters_of, read_section
+
+MOST_DEVICES = 512
+"""A plan of this many devices is made in minutes; a round does not wait longer."""
+LINK_BITS_PER_SECOND = {
+    "wifi": 72.2e6,
+    "lora": 37.5e3,
+    "bluetooth": 2e6,
+    "cellular": 20e6,
+    "ethernet": 100e6,
+}
+"""Wi-Fi and LoRa as in [BETTA] §IV-A; the others are the usual rate of their kind."""
+TOLERANCE = 1e-12
+LinkClass = Literal["wifi", "lora", "bluetooth", "cellular", "ethernet"]
+
+
+class MeshParameters(Parameters):
+    """How a mesh is planned; every default is for real use, the paper's values are in `docs/presets/mesh.md`."""
+
+    trust_threshold: float = Field(default=0.7, gt=0, le=1)
+    same_owner_trusted: bool = True
+    may_earn_trust: bool = False
+    basic_batch: int = Field(default=32, ge=1, le=1_000_000)
+    max_degree: int | None = Field(default=None, ge=1)
+    transfers: Transfers = "shared"
+    times: Literal["measured", "declared"] = "measured"
+    message_bytes: int = Field(default=42_000, ge=1)
+    default_link_class: LinkClass = "wifi"
+    default_seconds_per_sample: float = Field(default=0.01, gt=0)
+    bridge: bool = False
+    replan_gain: float = Field(default=0.1, ge=0, lt=1)
+    wait_share: float = Field(default=0.5, gt=0, le=1)
+
+
+class PartialPrivacy(Parameters):
+    """Laplace noise of the devices that talk to somebody they do not trust."""
+
+    epsilon: float = Field(default=1.0, gt=0, le=1000)
+    sensitivity: Literal["clipped", "paper"] = "clipped"
+    clip: float = Field(default=20.0, gt=0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeshInputs:
+    """Everything a mesh plan depends on.
+
+    Attributes
+    ----------
+    ids, names : of the devices, in the order of rows.
+    network : trust and times.
+    rules : how to plan.
+    settings : the task's parameters.
+    """
+
+    ids: tuple[str, ...]
+    names: tuple[str, ...]
+    network: MeshNetwork
+    rules: MeshRules
+    settings: MeshParameters
+
+    @property
+    def basis(self) -> str:
+        """Fingerprint; equal inputs give equal plans."""
+        told = hashlib.sha256(repr((self.ids, self.rules)).encode())
+        for part in (self.network.trusted, self.network.link_seconds, self.network.batch_seconds, self.network.samples):
+            told.update(b"" if part is None else np.ascontiguousarray(part).tobytes())
+        return told.hexdigest()[:32]
+
+
+async def gather_inputs(request: pb.MakePlanRequest, sources: Sources) -> MeshInputs:
+    """Asks the registry and the store of measured links."""
+    parameters = parameters_of(request)
+    settings = read_section(parameters, "topology", MeshParameters)
+    privacy = read_section(parameters, "privacy", PartialPrivacy) if request.privacy == "partial" else PartialPrivacy()
+    ids = [participant.device_id for participant in request.participants]
+    if len(ids) > MOST_DEVICES:
+        raise CannotPlan(f"a mesh has at most {MOST_DEVICES} devices, {len(ids)} take part; set the task's max_devices")
+    devices = list((await sources.registry.GetDevices(trust_pb2.GetDevicesRequest(device_ids=ids))).devices)
+    async with sources.database.reading() as tx:
+        measured = await store.list_links(tx, request.task_id)
+        first = await store.find_plan(tx, request.task_id, 1)
+    trusted = await _social_graph(sources, devices, settings, first.created_at if first is not None else 0.0)
+    seconds = link_seconds(devices, settings, measured)
+    if request.privacy == "none":
+        # Nobody adds noise, so only trusted links may carry anything.
+        seconds[~trusted] = np.inf
+        np.fill_diagonal(seconds, 0.0)
+    network = MeshNetwork.build(
+        len(ids),
+        [(int(i), int(j)) for i, j in np.argwhere(np.triu(trusted))],
+        seconds,
+        batch_seconds(devices, settings),
+        samples=[max(1, participant.samples) for participant in request.participants],
+    )
+    rules = MeshRules(privacy.epsilon, settings.basic_batch, settings.max_degree, settings.transfers)
+    return MeshInputs(tuple(ids), tuple(d.name or d.id for d in devices), network, rules, settings)
+
+
+async def _social_graph(
+    sources: Sources, devices: Sequence[trust_pb2.Device], settings: MeshParameters, planned_first_at: float
+) -> Bools:
+    """Who may exchange raw parameters: pairs that trust each other now and, unless told otherwise, already did when
+    the task was first planned, so that taking part in a task does not by itself open its raw letters to strangers."""
+    trusted = await _trusted_at(sources, devices, settings.trust_threshold, 0.0)
+    if planned_first_at and not settings.may_earn_trust:
+        trusted &= await _trusted_at(sources, devices, settings.trust_threshold, planned_first_at)
+    if settings.same_owner_trusted:
+        owners = np.array([device.owner_id for device in devices])
+        trusted |= owners[:, None] == owners[None, :]
+    np.fill_diagonal(trusted, False)
+    return trusted
+
+
+async def _trusted_at(sources: Sources, devices: Sequence[trust_pb2.Device], threshold: float, at: float) -> Bools:
+    request = trust_pb2.GetMatrixRequest(device_ids=[device.id for device in devices], at=at)
+    return trusted_pairs(await sources.trust.GetMatrix(request, timeout=60.0), len(devices), threshold)
+
+
+def trusted_pairs(matrix: trust_pb2.TrustMatrix, devices: int, threshold: float) -> Bools:
+    """Pairs whose combined trust reaches the threshold."""
+    trusted = np.zeros((devices, devices), dtype=bool)
+    enough = np.array(matrix.trust, dtype=np.float64) >= threshold - TOLERANCE
+    rows, columns = np.array(matrix.rows, dtype=np.int64)[enough], np.array(matrix.columns, dtype=np.int64)[enough]
+    trusted[rows, columns] = trusted[columns, rows] = True
+    return trusted
+
+
+def link_seconds(
+    devices: Sequence[trust_pb2.Device], settings: MeshParameters, measured: Mapping[tuple[str, str], float]
+) -> Floats:
+    """Seconds of one message between each two devices: as measured, else by the slower end's link.
+
+    A device's rate is what it measured to the platform, else that of its link class, else of the default class.
+    """
+    rates = np.array([_bits_per_second(device.capabilities, settings) for device in devices])
+    seconds = settings.message_bytes * 8.0 / np.minimum.outer(rates, rates)
+    if settings.times == "measured":
+        rows = {device.id: row for row, device in enumerate(devices)}
+        for (a, b), value in measured.items():
+            if a in rows and b in rows:
+                seconds[rows[a], rows[b]] = seconds[rows[b], rows[a]] = value
+    np.fill_diagonal(seconds, 0.0)
+    return np.asarray(seconds, dtype=np.float64)
+
+
+def batch_seconds(devices: Sequence[trust_pb2.Device], settings: MeshParameters) -> Floats:
+    """Seconds each device takes for a basic batch."""
+    per_sample = [d.capabilities.seconds_per_sample or settings.default_seconds_per_sample for d in devices]
+    return np.array(per_sample, dtype=np.float64) * settings.basic_batch
+
+
+def _bits_per_second(capabilities: trust_pb2.Capabilities, settings: MeshParameters) -> float:
+    if capabilities.seconds_per_megabyte > 0:
+        return 8e6 / capabilities.seconds_per_megabyte
+    return LINK_BITS_PER_SECOND.get(capabilities.link_class, LINK_BITS_PER_SECOND[settings.default_link_class])
+
+
+def checked_parameters(privacy: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """The parameters with every default of mesh and partial privacy filled in."""
+    filled = {**parameters, "topology": read_section(parameters, "topology", MeshParameters).model_dump()}
+    if privacy == "partial":
+        filled["privacy"] = read_section(parameters, "privacy", PartialPrivacy).model_dump()
+    return filled
