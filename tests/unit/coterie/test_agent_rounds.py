@@ -214,6 +214,14 @@ def test_a_model_for_another_module_is_declined_with_the_difference(stand_in: St
     assert "differ in" in stand_in.declined[0][1]
 
 
+def test_a_device_without_a_model_declines_to_train(stand_in: StandIn, tmp_path: Path) -> None:
+    agent = Agent.register(stand_in.url, "t", name="meter", home=tmp_path, samples=5, cache=BlobCache(tmp_path / "c"))
+    agent.join("tiny")
+    agent.run()
+    assert stand_in.enrolled == {"dev_1": 5}
+    assert "started without one" in stand_in.declined[0][1]
+
+
 def test_uniform_privacy_clips_noises_and_charges_before_sending(stand_in: StandIn, tmp_path: Path) -> None:
     stand_in.work = {"privacy": "uniform", "noise_multiplier": 2.0}
     stand_in.training = {"epochs": 5, "learning_rate": 1.0, "clip_norm": 0.5}

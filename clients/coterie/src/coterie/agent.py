@@ -36,12 +36,13 @@ from coterie.privacy.randomness import fresh_generator
 from coterie.procedures import Procedure, procedure_for
 from coterie.procedures.context import RoundContext, round_seed
 from coterie.registration import register_device
-from coterie.training import Loss, Samples, Trainer
 from coterie.transport import Backoff, Interrupted, Stop
 from coterie.work import Work, WorkItem
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # torch is imported only for a device that trains
     import torch
+
+    from coterie.training import Loss, Samples, Trainer
 
 POLL_SECONDS = 20.0
 _HASTY_SECONDS = 0.2
@@ -84,11 +85,12 @@ class Agent:
     def __init__(
         self,
         home: Path | str,
-        model: torch.nn.Module,
-        data: Samples,
+        model: torch.nn.Module | None = None,
+        data: Samples | None = None,
         *,
         test_data: Samples | None = None,
         loss: Loss | None = None,
+        samples: int = 1,
         limit: Limit | None = None,
         cache: BlobCache | None = None,
         seed: int | None = None,
@@ -102,10 +104,11 @@ class Agent:
 
         Args:
             home: the device's folder, as given to `register`.
-            model: module whose floating-point state fits the task's model.
+            model: module whose floating-point state fits the task's model; None for a device that trains nothing.
             data: training samples: a dataset or loader of (input, target) pairs, or two tensors.
             test_data: samples for metrics; the training samples when left out.
             loss: mean loss of (outputs, targets); cross entropy when left out.
+            samples: how many samples a device without a model speaks for.
             limit: privacy the owner allows in all; left out, the one stored in the ledger.
             cache: where models are kept; shared by agents of a process when given to each.
             seed: of the training order; left out, the task's.
@@ -120,7 +123,8 @@ class Agent:
         if identity is None:
             raise BadHome(f"{self.home.folder} holds no registered device; use Agent.register with a token first")
         self.identity: DeviceIdentity = identity
-        self.trainer = Trainer(model, data, test_data=test_data, loss=loss)
+        self.trainer = _trainer(model, data, test_data, loss)
+        self.samples = samples if self.trainer is None else self.trainer.samples
         self._keys, self._ledger = self.home.keys(), self.home.ledger(limit)
         self._stop = Stop()
         self._verify, self._seed, self._noise, self._choose = verify, seed, noise, choose
@@ -143,8 +147,8 @@ class Agent:
         *,
         name: str = "",
         home: Path | str,
-        model: torch.nn.Module,
-        data: Samples,
+        model: torch.nn.Module | None = None,
+        data: Samples | None = None,
         profile: dict[str, Any] | None = None,
         kind: str = "",
         **options: Any,
@@ -163,7 +167,7 @@ class Agent:
     def join(self, task: str, *, non_iid: float = 0.0) -> str:
         """Enrols in a task by id or name; returns its id. Safe to repeat."""
         found = self.platform.find_task(task)
-        self.platform.enrol(found["id"], self.identity.id, samples=self.trainer.samples, non_iid=non_iid)
+        self.platform.enrol(found["id"], self.identity.id, samples=self.samples, non_iid=non_iid)
         self._tasks[found["id"]] = found["specification"]
         return str(found["id"])
 
@@ -257,7 +261,7 @@ class Agent:
             self.identity.id,
             self._keys,
             self.trainer,
-            self.trainer.samples,
+            self.samples,
             Mail(self.platform, work, self.identity.id, self._keys, self.home.outbox),
             self._ledger,
             self.home.private_settings(),
@@ -312,6 +316,16 @@ class Agent:
             except OSError as error:
                 raise BadHome(f"{self.home.folder} is in use by another running agent; stop it first") from error
             yield
+
+
+def _trainer(
+    model: torch.nn.Module | None, data: Samples | None, test_data: Samples | None, loss: Loss | None
+) -> Trainer | None:
+    if model is None or data is None:
+        return None
+    from coterie.training import Trainer
+
+    return Trainer(model, data, test_data=test_data, loss=loss)
 
 
 def basis_of(work: WorkItem) -> str:

@@ -6,6 +6,7 @@ where to listen and where to keep their data.
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import signal
@@ -25,10 +26,19 @@ SERVICES = ("trust", "topology", "pricing", "aggregation", "gateway")
 DEFAULT_PORTS = {"trust": 50051, "topology": 50052, "pricing": 50053, "aggregation": 50054, "gateway": 8080}
 STOP_SECONDS = 15.0
 _HEALTH_PAUSE_SECONDS = 0.1
+_PR_SET_PDEATHSIG = 1
+# Loaded here because a child between fork and exec should load nothing.
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 class CannotStart(CoterieError):
     """The platform did not come up; the message says why and what to do."""
+
+
+def die_with_parent() -> None:
+    """Run in a child before it becomes the program: the kernel ends it when its parent is gone, however that went."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def free_ports(count: int) -> list[int]:
@@ -126,6 +136,7 @@ class PlatformProcesses:
                 stderr=subprocess.STDOUT if log else None,
                 # Ctrl-C in a terminal reaches the whole group; children are stopped by us, in order.
                 start_new_session=True,
+                preexec_fn=die_with_parent,
             )
         finally:
             if log is not None:

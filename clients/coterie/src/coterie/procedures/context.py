@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.errors import Declined
 from coterie.home import Memory
 from coterie.keys import DeviceKeys
 from coterie.mail import Mail
@@ -30,7 +31,7 @@ class RoundContext:
         work: what is asked.
         device_id: this device.
         keys: its keys.
-        trainer: the module with the device's data.
+        training: the module with the device's data; None on a device that trains nothing.
         samples: training samples it enrolled with.
         mail: sealed letters to and from the peers of this round.
         ledger: the device's privacy account; charge before anything leaves.
@@ -45,7 +46,7 @@ class RoundContext:
     work: WorkItem
     device_id: str
     keys: DeviceKeys
-    trainer: Trainer
+    training: Trainer | None
     samples: int
     mail: Mail
     ledger: PrivacyLedger
@@ -55,6 +56,13 @@ class RoundContext:
     seed: int
     noise: Callable[[], np.random.Generator] = field(default=fresh_generator)
     stopping: Callable[[], bool] = field(default=lambda: False)
+
+    @property
+    def trainer(self) -> Trainer:
+        """The module with the device's data, which this procedure needs."""
+        if self.training is None:
+            raise Declined("this task trains a model, but the device was started without one")
+        return self.training
 
     def model(self, index: int = 0) -> dict[str, NDArray[np.floating[Any]]]:
         """Tensors of the model to start from, of one line."""
