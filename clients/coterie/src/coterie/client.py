@@ -106,6 +106,10 @@ class Platform:
         """One device."""
         return dict(self.request("GET", f"/v1/devices/{device_id}"))
 
+    def update_device(self, device_id: str, **changes: Any) -> Json:
+        """Changes a device's location or capabilities; what is left out stays."""
+        return dict(self.request("PATCH", f"/v1/devices/{device_id}", json=changes, idempotent=True))
+
     def revoke_device(self, device_id: str, why: str = "") -> Json:
         """Ends a device's part in everything."""
         path = f"/v1/devices/{device_id}/revocation"
@@ -114,6 +118,11 @@ class Platform:
     def heartbeat(self, device_id: str) -> None:
         """Says that the device is alive."""
         self.request("POST", f"/v1/devices/{device_id}/heartbeat", idempotent=True)
+
+    def record_interactions(self, interactions: Iterable[Mapping[str, Any]]) -> Json:
+        """Records what devices did together; repeats are ignored by id."""
+        body = {"interactions": [dict(each) for each in interactions]}
+        return dict(self.request("POST", "/v1/interactions", json=body, idempotent=True))
 
     def trust_peers(self, device_id: str) -> list[Json]:
         """How far a device trusts those it knows."""
@@ -249,6 +258,11 @@ class Platform:
     def download_letter(self, letter_id: str, digest: str) -> Path:
         """Path of a letter's sealed bytes in the cache."""
         return self._download(f"/v1/letters/{letter_id}", digest)
+
+    def report_links(self, task_id: str, links: Iterable[tuple[str, str, float]]) -> None:
+        """Seconds one message of a task really took between devices; the next plan heeds them."""
+        body = {"links": [{"device_a": a, "device_b": b, "seconds": seconds} for a, b, seconds in links]}
+        self.request("POST", f"/v1/tasks/{task_id}/links", json=body, idempotent=True)
 
     def privacy(self, device_id: str, *, delta: float = 0.0) -> Json:
         """Privacy the device has spent, as the platform accounts for it."""

@@ -17,11 +17,12 @@ POLL_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A letter from a peer: opened, or `fault` says why it could not be."""
+    """A letter from a peer: opened, or `fault` says why it could not be; `seconds` is what fetching it took."""
 
     sender: str
     letter: Letter | None
     fault: str = ""
+    seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -81,13 +82,15 @@ class Mail:
                 return
 
     def _open(self, kind: str, sender: str, letter_id: str, digest: str) -> Received:
+        began = time.monotonic()
         sealed = self.platform.download_letter(letter_id, digest).read_bytes()
+        seconds = time.monotonic() - began
         peers = {peer.device_id: peer.sealing_key for peer in self.work.peers}
         try:
             opened = open_letter(sealed, self.keys, self.device_id, self._subject(kind), peers, self._seen)
         except LetterError as error:
-            return Received(sender, None, str(error))
-        return Received(sender, opened)
+            return Received(sender, None, str(error), seconds)
+        return Received(sender, opened, seconds=seconds)
 
     def _subject(self, kind: str) -> Subject:
         return Subject(self.work.task_id, self.work.round, self.work.plan_version, kind)

@@ -24,7 +24,7 @@ from safetensors.numpy import save as save_tensors
 from torch.utils.data import DataLoader, Dataset
 
 from coterie.errors import WrongModel
-from coterie.privacy.clipping import clipped_gradients
+from coterie.privacy.clipping import Norm, clipped_gradients
 from coterie.work import Tensors
 
 Loss: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -172,13 +172,23 @@ class Trainer:
             gradients = torch.autograd.grad(value, wanted, allow_unused=True, materialize_grads=True)
         return torch.cat([gradient.flatten() for gradient in gradients]).cpu().numpy().astype(np.float64)
 
-    def clipped_gradient_sum(self, indices: NDArray[np.integer[Any]], bound: float) -> NDArray[np.float64]:
-        """Sum of the samples' own gradients, each clipped to an L2 norm of `bound`, flat."""
+    def loss_of(self, indices: NDArray[np.integer[Any]]) -> float:
+        """Mean loss over some training samples at the present parameters."""
+        inputs, targets = self._all()
+        chosen = torch.from_numpy(np.ascontiguousarray(indices, dtype=np.int64))
+        with _ONE_AT_A_TIME, torch.no_grad():
+            self.module.eval()
+            return float(self._loss(self.module(inputs[chosen]), targets[chosen]))
+
+    def clipped_gradient_sum(
+        self, indices: NDArray[np.integer[Any]], bound: float, norm: Norm = "l2"
+    ) -> NDArray[np.float64]:
+        """Sum of the samples' own gradients, each clipped to a norm of `bound` (infinite: as they are), flat."""
         inputs, targets = self._all()
         chosen = torch.from_numpy(np.ascontiguousarray(indices, dtype=np.int64))
         with _ONE_AT_A_TIME:
             self.module.train()
-            found = clipped_gradients(self.module, self._loss, inputs[chosen], targets[chosen], bound)
+            found = clipped_gradients(self.module, self._loss, inputs[chosen], targets[chosen], bound, norm=norm)
         return torch.cat([value.flatten() for value in found.total.values()]).cpu().numpy().astype(np.float64)
 
     # --- samples -----------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 FloatArray: TypeAlias = NDArray[np.floating[Any]]
 Norm: TypeAlias = Literal["l1", "l2"]
+_ORDERS: dict[Norm, int] = {"l1": 1, "l2": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +81,11 @@ def clipped_gradients(
     targets: torch.Tensor,
     bound: float,
     *,
+    norm: Norm = "l2",
     method: Literal["vectorised", "loop"] = "vectorised",
     chunk_size: int = 256,
 ) -> ClippedGradients:
-    """Sum over examples of their gradients, each scaled to an L2 norm of at most `bound`.
+    """Sum over examples of their gradients, each scaled to a norm of at most `bound`; an infinite one leaves them be.
 
     `loss` takes a batch of outputs and targets and returns their mean; it is called with batches of one. The
     "vectorised" method maps over at most `chunk_size` examples at once, which costs that many copies of the
@@ -96,8 +98,8 @@ def clipped_gradients(
     _refuse_batch_normalisation(model)
     parameters = {name: value.detach() for name, value in model.named_parameters() if value.requires_grad}
     if method == "loop":
-        return _by_loop(model, loss, inputs, targets, bound, parameters)
-    return _by_map(model, loss, inputs, targets, bound, parameters, chunk_size)
+        return _by_loop(model, loss, inputs, targets, bound, parameters, _ORDERS[norm])
+    return _by_map(model, loss, inputs, targets, bound, parameters, _ORDERS[norm], chunk_size)
 
 
 def _by_map(
@@ -107,6 +109,7 @@ def _by_map(
     targets: torch.Tensor,
     bound: float,
     parameters: dict[str, torch.Tensor],
+    order: int,
     chunk_size: int,
 ) -> ClippedGradients:
     import torch
@@ -118,7 +121,7 @@ def _by_map(
         chunk = slice(start, start + chunk_size)
         gradients = gradient(parameters, inputs[chunk], targets[chunk])
         flat = torch.cat([value.flatten(1) for value in gradients.values()], dim=1)
-        norm = torch.linalg.vector_norm(flat, dim=1)
+        norm = torch.linalg.vector_norm(flat, order, dim=1)
         factors = _factors(norm, bound)
         for name, value in gradients.items():
             total[name] += torch.einsum("e,e...->...", factors, value)
@@ -133,6 +136,7 @@ def _by_loop(
     targets: torch.Tensor,
     bound: float,
     parameters: dict[str, torch.Tensor],
+    order: int,
 ) -> ClippedGradients:
     import torch
 
@@ -142,7 +146,7 @@ def _by_loop(
     for example in range(len(inputs)):
         value = loss(model(inputs[example : example + 1]), targets[example : example + 1])
         gradients = torch.autograd.grad(value, wanted, allow_unused=True, materialize_grads=True)
-        norm = torch.linalg.vector_norm(torch.cat([gradient.flatten() for gradient in gradients]))
+        norm = torch.linalg.vector_norm(torch.cat([gradient.flatten() for gradient in gradients]), order)
         norms[example] = norm
         for name, gradient in zip(parameters, gradients, strict=True):
             total[name] += gradient * _factors(norm, bound)
@@ -167,6 +171,8 @@ def _loss_of_one(
 def _factors(norms: torch.Tensor, bound: float) -> torch.Tensor:
     if not bool(norms.isfinite().all()):
         raise ValueError("an example's gradient is not finite; lower the learning rate or normalise the inputs")
+    if math.isinf(bound):
+        return norms.new_ones(norms.shape)
     return (bound / norms.clamp_min(bound)).to(norms.dtype)
 
 
