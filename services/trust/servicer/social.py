@@ -9,7 +9,7 @@ from typing import Any
 from coterie_api.trust.v1 import trust_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2_grpc as rpc
 from services.kit import whatif
-from services.trust import checks
+from services.trust import checks, kinds
 from services.trust.domain.relations import RelationKind
 from services.trust.servicer import messages
 from services.trust.servicer import social_messages as social
@@ -68,7 +68,8 @@ class TrustServicer(rpc.TrustServicer):
         )
 
     async def DeriveRelations(self, request: pb.DeriveRelationsRequest, context: Any) -> pb.DeriveRelationsReply:
-        return pb.DeriveRelationsReply(counts=await self._relations.derive(request.kinds))
+        counted = await self._relations.derive(request.kinds)
+        return pb.DeriveRelationsReply(counts={kinds.name(kind): number for kind, number in counted.items()})
 
     async def ListRelations(self, request: pb.ListRelationsRequest, context: Any) -> pb.ListRelationsReply:
         page = checks.page(request.limit, request.cursor, "")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-import numpy as np
-
 from coterie_api.trust.v1 import trust_pb2 as pb
-from services.trust.domain.scores import TrustMatrices
+from services.trust import kinds
+from services.trust.matrices import Entries
 from services.trust.records import DeviceRow, ImportState, RecordedInteraction, RelationRow, SocialRelation
 from services.trust.reports import PLATFORM, Reports
 from services.trust.servicer import messages
@@ -51,7 +50,9 @@ def interaction(value: RecordedInteraction, named: Mapping[int, Entry]) -> pb.In
 
 def relation(value: SocialRelation, a: str, b: str) -> pb.Relation:
     """A relation of two named devices for the wire."""
-    return pb.Relation(kind=value.kind, a=a, b=b, strength=value.strength, because=value.because, since=value.since)
+    return pb.Relation(
+        kind=kinds.name(value.kind), a=a, b=b, strength=value.strength, because=value.because, since=value.since
+    )
 
 
 def explanation(value: Explanation, device_a: str, device_b: str) -> pb.TrustExplanation:
@@ -79,22 +80,26 @@ def peer(value: Peer) -> pb.Peer:
     return pb.Peer(device_id=value.device_id, direct=value.direct, indirect=value.indirect, trust=value.trust)
 
 
-def matrix(value: TrustMatrices, device_ids: Sequence[str], at: float) -> pb.TrustMatrix:
-    """The positive entries above the diagonal, row by row."""
-    rows, columns = np.nonzero(np.triu(value.trust, k=1))
+def matrix(value: Entries, device_ids: Sequence[str], at: float) -> pb.TrustMatrix:
+    """Trust among devices for the wire."""
     return pb.TrustMatrix(
         device_ids=device_ids,
         at=at,
-        rows=rows.tolist(),
-        columns=columns.tolist(),
-        direct=value.direct[rows, columns].tolist(),
-        trust=value.trust[rows, columns].tolist(),
+        rows=value.rows.tolist(),
+        columns=value.columns.tolist(),
+        direct=value.direct.tolist(),
+        trust=value.trust.tolist(),
     )
 
 
 def tie(value: Tie) -> pb.Tie:
     """A tie for the wire."""
-    return pb.Tie(device_a=value.device_a, device_b=value.device_b, direct=value.direct, relations=value.relations)
+    return pb.Tie(
+        device_a=value.device_a,
+        device_b=value.device_b,
+        direct=value.direct,
+        relations=map(kinds.name, value.relations),
+    )
 
 
 def point(value: Point) -> pb.HistoryPoint:

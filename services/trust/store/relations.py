@@ -16,12 +16,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.trust.domain.graph import Floats, Integers
 from services.trust.domain.relations import RelationKind
+from services.trust.kinds import KINDS
 from services.trust.records import Friendship, Page, SocialRelation
 from services.trust.store import inserting
 from services.trust.tables import devices, friendships, interactions, owners, pairs, relations
 
-KINDS = tuple(RelationKind)
-_RANK = {kind: rank for rank, kind in enumerate(KINDS)}
+_RANK: dict[RelationKind, int] = {kind: rank for rank, kind in enumerate(KINDS)}
 _CHUNK = 2_000
 
 
@@ -99,7 +99,7 @@ def _row(kind: RelationKind, other: Any, strength: Any, because: Any, since: Any
         return sa.literal(value) if isinstance(value, str | float | int) else value
 
     return sa.select(
-        sa.literal(_RANK[kind]).label("rank"),
+        column(_RANK[kind]).label("rank"),
         other.c.number.label("other"),
         column(strength).label("strength"),
         column(because).label("because"),

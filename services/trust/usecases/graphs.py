@@ -89,7 +89,7 @@ class Graphs:
     async def _visible(
         self, connection: AsyncConnection, view: View, pairs: PairSnapshot, rows: Integers
     ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        if view.me is None:
+        if view.sees_all:
             return np.ones(len(rows), dtype=np.bool_)
         low, high = pairs.low[rows].tolist(), pairs.high[rows].tolist()
         entries = await self._directory.named(connection, {*low, *high})
@@ -100,17 +100,16 @@ class Graphs:
     ) -> list[Device]:
         """The devices asked for and those at the ends of ties, in order of number; a device sees others in outline."""
         numbers = set(pairs.low[rows].tolist()) | set(pairs.high[rows].tolist())
-        if wanted is not None and view.me is None:
-            numbers |= set(wanted.tolist())
-        elif wanted is None and view.me is None:
-            numbers |= set(await devices.all_numbers(connection, MOST_DEVICES + 1))
+        if view.sees_all:
+            everybody = await devices.all_numbers(connection, MOST_DEVICES + 1) if wanted is None else wanted.tolist()
+            numbers |= set(everybody)
         elif view.me is not None and (wanted is None or view.me.number in wanted):
             numbers.add(view.me.number)
         checks.at_most("devices in one graph", len(numbers), MOST_DEVICES)
         found = await devices.by_numbers(connection, sorted(numbers))
-        if view.me is None:
+        if view.sees_all:
             return found
-        owner = next(device.owner_id for device in found if device.number == view.me.number) if found else ""
+        owner = next((device.owner_id for device in found if view.me and device.number == view.me.number), "")
         return [device if device.owner_id == owner else _outline(device) for device in found]
 
 

@@ -16,8 +16,8 @@ from services.kit.database import Database
 from services.kit.errors import CoterieError
 from services.kit.ids import new_id
 from services.trust import checks, reports
-from services.trust.domain.relations import RelationKind
 from services.trust.errors import BadImport, InvalidField, UnknownImport
+from services.trust.kinds import named
 from services.trust.records import ACTIVE, Device, DeviceRow, ImportState, Owner, Profile, PublicKeys, RelationRow
 from services.trust.reports import PLATFORM, Reports
 from services.trust.store import audit, devices, imports, owners, relations
@@ -201,7 +201,7 @@ def _named(chunk: Chunk, name: str) -> Chunk:
 
 def _relation_row(row: RelationRow, names: dict[str, int], now: float) -> dict[str, Any]:
     with _at_line(row.line):
-        checks.one_of("kind", row.kind, [kind.value for kind in RelationKind])
+        kind = named(row.kind)
         checks.finite("strength", row.strength, least=0, most=1)
         checks.finite("since", row.since, least=0)
         checks.text("because", row.because, most=500)
@@ -209,7 +209,7 @@ def _relation_row(row: RelationRow, names: dict[str, int], now: float) -> dict[s
         if a == b:
             raise InvalidField(f"{row.a!r} cannot be related to itself")
     return {
-        "kind": row.kind,
+        "kind": kind.value,
         "low": min(a, b),
         "high": max(a, b),
         "strength": row.strength or 1.0,

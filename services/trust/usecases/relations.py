@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from services.kit.caller import require_device, require_role
+from services.kit.caller import NotAllowed, require_device, require_role
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.trust import checks
@@ -17,6 +17,7 @@ from services.trust.domain.meetings import Encounters, Meetings, spaced_encounte
 from services.trust.domain.population import Population
 from services.trust.domain.relations import Joiners, RelationKind, RelationRules, co_work
 from services.trust.errors import InvalidField
+from services.trust.kinds import KINDS, named
 from services.trust.records import Friendship, Page, SocialRelation
 from services.trust.store import audit, relations
 from services.trust.usecases.directory import Directory, Entry
@@ -40,8 +41,13 @@ class SocialRelations:
         self._rules = rules
 
     async def befriend(self, owner_a: str, owner_b: str, strength: float) -> Friendship:
-        """Declares friendship of two owners, changes its strength, or withdraws it (strength 0)."""
-        require_role("admin")
+        """Declares friendship of two owners, changes its strength, or withdraws it (strength 0).
+
+        A device may speak for its own owner, which is then `owner_a`.
+        """
+        caller = require_role("admin", "device")
+        if caller.role == "device" and caller.owner_id != owner_a:
+            raise NotAllowed("a device may declare friendship for its own owner only; name that owner first")
         checks.finite("strength", strength, least=0, most=1)
         if owner_a == owner_b:
             raise InvalidField("friendship needs two different owners")
@@ -56,9 +62,8 @@ class SocialRelations:
     async def derive(self, kinds: Sequence[str]) -> dict[str, int]:
         """Derives stored relations anew (all kinds, or some) and counts every kind."""
         require_role("admin")
-        for kind in kinds:
-            checks.one_of("kind", kind, [item.value for item in RelationKind])
-        chosen = [kind for kind in STORED_KINDS if not kinds or kind.value in kinds]
+        wanted = {named(kind) for kind in kinds} or set(KINDS)
+        chosen = [kind for kind in STORED_KINDS if kind in wanted]
         now = self._clock.now()
         async with self._database.writing() as connection:
             met = await relations.meetings(connection)
@@ -70,7 +75,7 @@ class SocialRelations:
             await relations.add(connection, rows)
             counted = await relations.counts(connection)
             await audit.note(connection, now, "relations.derive", ",".join(kinds) or "all", f"{len(rows)} derived")
-        return {kind: number for kind, number in counted.items() if not kinds or kind in kinds}
+        return {kind: number for kind, number in counted.items() if kind in wanted}
 
     async def page(self, device_id: str, wanted: Page) -> tuple[list[tuple[int, SocialRelation]], dict[int, Entry]]:
         """A device's relations, each with the cursor behind it, and the devices they name."""

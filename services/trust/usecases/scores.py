@@ -15,9 +15,8 @@ from services.kit.caller import require_device, require_role
 from services.kit.database import Database
 from services.trust import checks, words
 from services.trust.domain.evidence import Evidence
-from services.trust.domain.graph import TrustGraph
+from services.trust.domain.graph import Integers, TrustGraph
 from services.trust.domain.scores import (
-    TrustMatrices,
     TrustPath,
     best_path,
     centrality,
@@ -28,14 +27,15 @@ from services.trust.domain.scores import (
     trust_rows,
 )
 from services.trust.errors import InvalidField, SelfTrust
+from services.trust.matrices import Entries, entries_among
 from services.trust.records import SocialRelation
 from services.trust.store import devices, relations
-from services.trust.usecases.directory import Directory, Entry
+from services.trust.usecases.directory import Directory
 from services.trust.usecases.memory import SocialMemory
 from services.trust.usecases.sight import Sight, View
 
-MOST_PARTICIPANTS = 2_500
-"""A full matrix of this size fills most of the largest message gRPC takes here."""
+MOST_MEMBERS = 2_500
+"""Devices among which a head is elected: four full matrices of this size are 200 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,32 +171,37 @@ class Scores:
             entries = await self._directory.named(connection, [number for number, *_ in ranked])
         return [Peer(entries[number].id, *values) for number, *values in ranked]
 
-    async def matrix(self, device_ids: Sequence[str], at: float) -> tuple[TrustMatrices, float]:
-        """Direct and combined trust among devices, in the order asked."""
-        require_role("admin")
+    async def matrix(self, device_ids: Sequence[str], at: float) -> tuple[Entries, float]:
+        """Direct and combined trust among devices, by position in the order asked, and the moment it is of."""
         await self._sight.note("matrix", f"{len(device_ids)} devices")
-        async with self._database.reading() as connection:
-            entries = await self._participants(connection, device_ids)
-            pairs, moment = await self._memory.pairs_at(connection, at)
-            numbers = np.array([entry.number for entry in entries], dtype=np.int64)
-            graph = await self._memory.graph(pairs, moment, int(numbers.max(initial=0)))
+        graph, numbers, moment = await self._participants(device_ids, at, checks.MOST_IDS)
         weight = self._memory.parameters.direct_weight
-        return await asyncio.to_thread(trust_rows, graph, numbers, weight), moment
+        return await asyncio.to_thread(entries_among, graph, numbers, weight), moment
 
     async def centrality(self, device_ids: Sequence[str], at: float) -> tuple[list[int], str]:
         """How many of the others each device has positive direct trust in, and the head they elect."""
         if not device_ids:
             raise InvalidField("centrality needs at least one device")
-        matrices, _ = await self.matrix(device_ids, at)
+        await self._sight.note("centrality", f"{len(device_ids)} devices")
+        graph, numbers, _ = await self._participants(device_ids, at, MOST_MEMBERS)
+        matrices = await asyncio.to_thread(trust_rows, graph, numbers, self._memory.parameters.direct_weight)
         members = list(range(len(device_ids)))
         influence = centrality(matrices.direct, members).tolist()
         return influence, device_ids[choose_head(matrices.direct, matrices.trust, members)]
 
-    async def _participants(self, connection: AsyncConnection, device_ids: Sequence[str]) -> list[Entry]:
-        checks.at_most("device_ids", len(device_ids), MOST_PARTICIPANTS)
+    async def _participants(
+        self, device_ids: Sequence[str], at: float, most: int
+    ) -> tuple[TrustGraph, Integers, float]:
+        """The graph at `at`, the devices' numbers in the order asked, and the moment; for overseers only."""
+        require_role("admin")
+        checks.at_most("device_ids", len(device_ids), most)
         if len(set(device_ids)) < len(device_ids):
             raise InvalidField("device_ids must be distinct; remove the repetitions")
-        return await self._directory.require(connection, *device_ids)
+        async with self._database.reading() as connection:
+            entries = await self._directory.require(connection, *device_ids)
+            pairs, moment = await self._memory.pairs_at(connection, at)
+            numbers = np.array([entry.number for entry in entries], dtype=np.int64)
+            return await self._memory.graph(pairs, moment, int(numbers.max(initial=0))), numbers, moment
 
 
 def _closest(graph: TrustGraph, me: int, weight: float, most: int) -> list[tuple[int, float, float, float]]:

@@ -18,17 +18,19 @@ SHARED_WITH = {"own": 0, "owners": 1, "all": 2}
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What one caller may see. `me` is None for those who see all; `sharing` holds owners who share more than "own"."""
+    """What one caller may see. `me` is the device that asks, if one does; `sharing` holds owners who share more than
+    "own". A publisher sees what is shared with everybody."""
 
+    sees_all: bool
     me: Entry | None
     sharing: dict[int, int]
 
     def sees(self, a: Entry, b: Entry) -> bool:
         """Whether the tie of two devices is the caller's own, or both its owners share it with the caller."""
-        if self.me is None or self.me.number in (a.number, b.number):
+        if self.sees_all or (self.me and self.me.number in (a.number, b.number)):
             return True
         level = min(self.sharing.get(a.owner_number, 0), self.sharing.get(b.owner_number, 0))
-        within = self.me.owner_number in (a.owner_number, b.owner_number)
+        within = self.me is not None and self.me.owner_number in (a.owner_number, b.owner_number)
         return level >= SHARED_WITH["all"] or (level >= SHARED_WITH["owners"] and within)
 
     def require(self, a: Entry, b: Entry) -> None:
@@ -47,12 +49,12 @@ class Sight:
 
     async def view(self, connection: AsyncConnection) -> View:
         """What the present caller may see."""
-        caller = require_role("admin", "device")
-        if caller.role != "device":
-            return View(None, {})
-        (me,) = await self._directory.require(connection, caller.subject)
+        caller = require_role("admin", "device", "publisher")
+        if caller.role not in ("device", "publisher"):
+            return View(True, None, {})
+        me = (await self._directory.require(connection, caller.subject))[0] if caller.role == "device" else None
         shared = await owners.sharing(connection)
-        return View(me, {number: SHARED_WITH[sharing] for number, sharing in shared})
+        return View(False, me, {number: SHARED_WITH[sharing] for number, sharing in shared})
 
     async def note(self, what: str, *things: str) -> None:
         """Writes down, before the answer is given, that an admin read personal ties."""

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from coterie_api.trust.v1 import trust_pb2 as pb
-from services.kit.errors import CoterieError, InvalidInput, NotFound, TooLarge
-from tests.contract.trust.conftest import START, Keypair, World, open_world
+from services.kit.errors import CoterieError, InvalidInput, NotFound, PermissionDenied, TooLarge
+from tests.contract.trust.conftest import START, Keypair, World, open_world, speak_as
 
 HOUR = 3_600.0
 
@@ -87,6 +87,16 @@ async def test_friendship_needs_two_known_owners_and_a_strength(world: World) ->
         await refused(kind, reason, world.trust.DeclareFriendship(request))
 
 
+async def test_a_device_declares_friendship_for_its_own_owner(world: World) -> None:
+    ada, bob = await world.owner("Ada"), await world.owner("Bob")
+    device = (await world.register(await world.token(ada), "cam")).device
+    speak_as("device", device.id, ada)
+    forged = pb.DeclareFriendshipRequest(owner_a=bob, owner_b=ada, strength=1)
+    await refused(PermissionDenied, "not_allowed", world.trust.DeclareFriendship(forged))
+    own = pb.DeclareFriendshipRequest(owner_a=ada, owner_b=bob, strength=1)
+    assert (await world.trust.DeclareFriendship(own)).strength == 1.0
+
+
 async def test_meetings_make_social_and_co_located_relations(world: World) -> None:
     walker, friend, hurried = [(await world.devices(1, owner=f"P{k}"))[0] for k in range(3)]
     (fixed,) = await world.devices(1, owner="City")
@@ -96,9 +106,9 @@ async def test_meetings_make_social_and_co_located_relations(world: World) -> No
     await meet(world, walker, fixed, 14, seconds=10, every=HOUR)
     await meet(world, friend, fixed, 13, seconds=10, every=HOUR)
     assert await derived(world, "social") == {"social": 1}
-    assert await derived(world) == {"social": 1, "co_location": 1}
-    assert await related(world, walker) == [("social", friend), ("co_location", fixed)]
-    assert await derived(world) == {"social": 1, "co_location": 1}  # deriving again changes nothing
+    assert await derived(world) == {"social": 1, "co-location": 1}
+    assert await related(world, walker) == [("social", friend), ("co-location", fixed)]
+    assert await derived(world) == {"social": 1, "co-location": 1}  # deriving again changes nothing
     await refused(InvalidInput, "invalid_field", world.trust.DeriveRelations(pb.DeriveRelationsRequest(kinds=["love"])))
 
 
@@ -120,8 +130,8 @@ async def test_common_tasks_make_colleagues(world: World) -> None:
             for x, y in pairs
         ]
     await world.trust.RecordInteractions(pb.RecordInteractionsRequest(interactions=items))
-    assert await derived(world) == {"co_work": 1}
-    assert await related(world, a) == [("co_work", b)]
+    assert await derived(world) == {"co-work": 1}
+    assert await related(world, a) == [("co-work", b)]
 
 
 async def test_relations_page_by_cursor(world: World) -> None:

@@ -330,6 +330,11 @@ async def test_a_device_sees_its_own_ties_and_those_shared_with_it(world: World)
     assert await ties_seen_by(a) == [(a, b)]  # one owner alone cannot give the other's tie away
     await share(c, sharing="all")
     assert await ties_seen_by(a) == [(a, b), (b, c)]
+    speak_as("publisher", "pub_x")
+    public = await world.trust.GetGraph(pb.GetGraphRequest(device_ids=[a, b, c]))
+    assert [(tie.device_a, tie.device_b) for tie in public.ties] == [(b, c)]
+    await refused(PermissionDenied, "hidden_tie", explain(world, a, b))
+    set_caller(SERVICE)
     await share(b, c, sharing="owners")
     assert await ties_seen_by(a) == [(a, b)]
 
@@ -357,7 +362,7 @@ async def test_every_admin_read_of_personal_ties_is_in_the_audit_log(world: Worl
         "losses",
         "interactions",
         "relations",
-        "matrix",
+        "centrality",
     ]
     assert audit.entries[-1].object == f"{a},{b}"
 

@@ -1157,7 +1157,7 @@ class Relation(_message.Message):
     BECAUSE_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """"ownership", "parental", "co_location", "co_work", "social", "social_public" or "friendship"."""
+    """"ownership", "parental", "co-location", "co-work", "social" or "friendship"."""
     a: _builtins.str
     """One device (or owner, for friendship)."""
     b: _builtins.str
@@ -1580,7 +1580,9 @@ class GetMatrixRequest(_message.Message):
     """At this time; 0 means now."""
     @_builtins.property
     def device_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Devices, at most 2,500; their order is the order of rows and columns."""
+        """Devices, at most 10,000; their order is the order of rows and columns. More than 2,500,000 pairs with trust are
+        too many for one answer.
+        """
 
     def __init__(
         self,
@@ -1952,7 +1954,7 @@ class GetCentralityRequest(_message.Message):
     """At this time; 0 means now."""
     @_builtins.property
     def device_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Devices."""
+        """Devices, 1 to 2,500."""
 
     def __init__(
         self,

@@ -1,0 +1,63 @@
+"""Trust among many devices as the entries above the diagonal, block of rows by block, so that memory follows the
+entries and not the square of the devices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from services.trust.domain.graph import Floats, Integers, TrustGraph
+from services.trust.domain.scores import combine, direct_row
+from services.trust.domain.search import best_products
+from services.trust.errors import TooMany
+
+MOST_ENTRIES = 2_500_000
+"""What fits into the largest message gRPC takes here."""
+_BLOCK = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Pairs with positive combined trust, rows < columns (positions in the order asked), in order of row and column."""
+
+    rows: Integers
+    columns: Integers
+    direct: Floats
+    trust: Floats
+
+
+def entries_among(graph: TrustGraph, devices: Integers, direct_weight: float) -> Entries:
+    """The same numbers as `domain.scores.trust_rows` for distinct devices, without the zeros.
+
+    As there, the search from the smaller device of a pair counts, because products multiplied in the opposite order
+    may differ in the last bit.
+    """
+    order = np.argsort(devices)
+    ranked = devices[order]
+    parts: list[tuple[Integers, Integers, Floats, Floats]] = []
+    total = 0
+    for start in range(0, len(ranked), _BLOCK):
+        sources = ranked[start : start + _BLOCK]
+        indirect = best_products(graph, sources, ranked)
+        direct = np.stack([direct_row(graph, int(source))[ranked] for source in sources])
+        trust = combine(direct, indirect, direct_weight)
+        i, j = np.nonzero(np.triu(trust, k=start + 1))
+        total += len(i)
+        if total > MOST_ENTRIES:
+            raise TooMany(
+                f"these {len(devices)} devices have more than {MOST_ENTRIES} pairs with trust, too many for one "
+                "answer; ask for fewer devices"
+            )
+        parts.append((order[start + i], order[j], direct[i, j], trust[i, j]))
+    return _sorted(parts)
+
+
+def _sorted(parts: list[tuple[Integers, Integers, Floats, Floats]]) -> Entries:
+    if not parts:
+        none = np.zeros(0, dtype=np.int64)
+        return Entries(none, none, np.zeros(0), np.zeros(0))
+    one, other, direct, trust = (np.concatenate(column) for column in zip(*parts, strict=True))
+    rows, columns = np.minimum(one, other), np.maximum(one, other)
+    order = np.lexsort((columns, rows))
+    return Entries(rows[order], columns[order], direct[order], trust[order])
