@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+from types import FrameType
 from typing import cast
 
 import uvicorn
@@ -50,7 +52,14 @@ def main() -> None:
     logs.configure("gateway", level=settings.log_level)
     metrics.serve(settings.metrics_port, settings.bind)
     logs.get_logger().info("gateway starts", address=f"http://{settings.bind}:{settings.gateway_port}")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Uvicorn takes these while it serves and, once drained, raises them again for whoever had them before.
+        signal.signal(number, _ignore)
     server(settings).run()
+
+
+def _ignore(_: int, __: FrameType | None) -> None:
+    """The gateway has drained already; ending by itself is a clean exit."""
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ class Offer(Answer):
     slope_microcredits: int
     expected: Extended
     most_microcredits: int
+    terms: Object
+    """What else the device decides by; empty unless answers are priced."""
 
 
 class Quote(Answer):

@@ -10,39 +10,14 @@ from typing import Any
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, settings
-from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
 
 from services.gateway.__main__ import server
-from services.gateway.access import ACCESS, DEVICE, PUBLIC
-from services.gateway.app import build
 from services.gateway.edge import REQUEST_TOTAL
-from services.gateway.settings import GatewaySettings
 from tests.contract.gateway.fakes import FakePlatform
+from tests.contract.gateway.fuzzing import bounded, document, exercise
 
-CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-MOST_ITEMS, MOST_CHARACTERS = 20, 200
-
-
-def _bounded(node: Any) -> Any:
-    """The document with its largest sizes made small: values at the bounds are tried, and 10,000 items take minutes."""
-    if isinstance(node, list):
-        return [_bounded(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    bounds = {"maxItems": MOST_ITEMS, "maxLength": MOST_CHARACTERS}
-    return {
-        key: min(value, bounds[key]) if key in bounds and isinstance(value, int) else _bounded(value)
-        for key, value in node.items()
-    }
-
-
-_schema = schemathesis.openapi.from_dict(_bounded(build(GatewaySettings()).openapi()))
+KEYS = {role: f"{role}-key" for role in ("admin", "publisher", "device")}
+_schema = document()
 
 
 @pytest.fixture(scope="module")
@@ -80,13 +55,6 @@ def _faults() -> float:
 
 
 @_schema.parametrize()
-@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+@bounded
 def test_no_request_is_answered_off_the_contract(case: schemathesis.Case[Any], base_url: str) -> None:
-    roles = ACCESS[case.operation.definition.raw["operationId"]]
-    headers = {}
-    if roles is not PUBLIC:
-        role = DEVICE if DEVICE in roles else min(roles)
-        headers["Authorization"] = f"Bearer {role}-key"
-    if "device_id" in case.path_parameters and DEVICE in roles:
-        case.path_parameters["device_id"] = "dev_1"
-    case.call_and_validate(base_url=base_url, headers=headers, checks=CHECKS)
+    exercise(case, base_url, KEYS, {"device_id": "dev_1"})

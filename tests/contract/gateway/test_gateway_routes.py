@@ -1,0 +1,169 @@
+"""What single routes do beyond passing a message on."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+import httpx
+import networkx as nx
+import pytest
+
+from coterie_api.aggregation.v1 import aggregation_pb2
+from coterie_api.pricing.v1 import pricing_pb2
+from coterie_api.topology.v1 import topology_pb2
+from coterie_api.trust.v1 import trust_pb2
+from services.gateway.routes.whatif import SERVICE_OF_SOLVER
+from services.kit.errors import InvalidInput
+from tests.contract.gateway.conftest import bearer
+from tests.contract.gateway.fakes import FakePlatform
+
+ADMIN = bearer("admin")
+
+
+class BadCursor(InvalidInput):
+    """As the ledger says it."""
+
+
+async def test_payments_as_csv_are_all_pages_and_no_formula_runs(
+    client: httpx.AsyncClient, platform: FakePlatform
+) -> None:
+    async def pages(request: pricing_pb2.ListPaymentsRequest) -> pricing_pb2.ListPaymentsReply:
+        number = int(request.cursor or 0)
+        payment = pricing_pb2.Payment(number=number, amount_microcredits=-5, because="=1+1")
+        return pricing_pb2.ListPaymentsReply(payments=[payment], next_cursor=str(number + 1) if number < 2 else "")
+
+    platform.replies["ListPayments"] = pages
+    answer = await client.get("/v1/payments?format=csv&task=tsk_1", headers=ADMIN)
+    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+    rows = list(csv.DictReader(io.StringIO(answer.text)))
+    assert [row["number"] for row in rows] == ["0", "1", "2"]
+    assert {row["amount_microcredits"] for row in rows} == {"-5"}
+    assert {row["because"] for row in rows} == {"'=1+1"}
+    assert {call.request.task_id for call in platform.called("ListPayments")} == {"tsk_1"}
+
+
+async def test_a_refused_csv_is_a_problem_not_a_broken_file(client: httpx.AsyncClient, platform: FakePlatform) -> None:
+    platform.replies["GetStatement"] = BadCursor("start again")
+    answer = await client.get("/v1/accounts/device:dev_1/statement?format=csv", headers=bearer("device"))
+    assert (answer.status_code, answer.json()["reason"]) == (400, "bad_cursor")
+
+
+async def test_a_device_that_names_no_device_gets_its_own_payments(
+    client: httpx.AsyncClient, platform: FakePlatform
+) -> None:
+    assert (await client.get("/v1/payments", headers=bearer("device"))).status_code == 200
+    assert platform.called("ListPayments")[0].request.device_id == "dev_1"
+
+
+@pytest.fixture
+def triangle(platform: FakePlatform) -> None:
+    """Three devices, two ties."""
+    devices = [trust_pb2.Device(id=f"dev_{n}", name=f"<{n}>", owner_id="own_1") for n in range(3)]
+    ties = [
+        trust_pb2.Tie(device_a="dev_0", device_b="dev_1", direct=0.25, relations=["ownership", "social"]),
+        trust_pb2.Tie(device_a="dev_1", device_b="dev_2", direct=1.0),
+    ]
+    platform.replies["GetGraph"] = trust_pb2.TrustGraph(devices=devices, ties=ties, at=7)
+
+
+@pytest.mark.usefixtures("triangle")
+@pytest.mark.parametrize("format", ["graphml", "node-link"])
+async def test_the_trust_graph_reads_back_in_networkx(client: httpx.AsyncClient, format: str) -> None:
+    answer = await client.get(f"/v1/trust/graph?format={format}", headers=ADMIN)
+    graph: Any = (
+        nx.parse_graphml(answer.text) if format == "graphml" else nx.node_link_graph(answer.json(), edges="links")
+    )
+    assert graph.edges["dev_0", "dev_1"] == {"direct": 0.25, "relations": "ownership social"}
+    assert graph.nodes["dev_2"]["name"] == "<2>"
+    assert graph.number_of_edges() == 2
+
+
+@pytest.mark.usefixtures("triangle")
+async def test_a_tasks_graph_is_that_of_its_active_devices(client: httpx.AsyncClient, platform: FakePlatform) -> None:
+    async def pages(request: aggregation_pb2.ListEnrolmentsRequest) -> aggregation_pb2.ListEnrolmentsReply:
+        state = "withdrawn" if request.cursor else "active"
+        enrolment = aggregation_pb2.Enrolment(device_id=f"dev_{state}", state=state)
+        return aggregation_pb2.ListEnrolmentsReply(enrolments=[enrolment], next_cursor="" if request.cursor else "more")
+
+    platform.replies["ListEnrolments"] = pages
+    assert (await client.get("/v1/trust/graph?task=tsk_1", headers=bearer("publisher"))).status_code == 200
+    assert list(platform.called("GetGraph")[0].request.device_ids) == ["dev_active"]
+
+
+async def test_the_graph_of_a_task_nobody_joined_is_empty_not_everybodys(
+    client: httpx.AsyncClient, platform: FakePlatform
+) -> None:
+    platform.replies["ListEnrolments"] = aggregation_pb2.ListEnrolmentsReply()
+    answer = await client.get("/v1/trust/graph?task=tsk_1", headers=ADMIN)
+    assert answer.json() == {"devices": [], "ties": [], "at": 0}
+    assert platform.called("GetGraph") == []
+
+
+@pytest.mark.parametrize("solver", list(SERVICE_OF_SOLVER))
+async def test_a_solver_gets_the_body_as_it_is_and_its_answer_comes_back_as_it_is(
+    client: httpx.AsyncClient, platform: FakePlatform, solver: str
+) -> None:
+    text = '{"limit":"inf",  "odd": 1.0}'
+    answer = await client.post(f"/v1/what-if/{solver}", headers=bearer("publisher"), content=text)
+    assert (answer.status_code, answer.text) == (200, '{"solved":true}')
+    (call,) = platform.called("WhatIf")
+    assert (call.request.solver, call.request.input_json) == (solver, text)
+    assert type(call.request).__module__.split(".")[1] == SERVICE_OF_SOLVER[solver]
+
+
+async def test_an_unknown_solver_bad_bytes_and_a_solvers_refusal_are_clear(
+    client: httpx.AsyncClient, platform: FakePlatform
+) -> None:
+    unknown = await client.post("/v1/what-if/oracle", headers=ADMIN, content="{}")
+    assert (unknown.status_code, unknown.json()["reason"]) == (404, "unknown_solver")
+    garbled = await client.post("/v1/what-if/noise", headers=ADMIN, content=b"\xff")
+    assert (garbled.status_code, garbled.json()["reason"]) == (400, "not_json")
+    platform.replies["WhatIf"] = InvalidInput("samples: must not be negative (got -1)")
+    refused = await client.post("/v1/what-if/noise", headers=ADMIN, content='{"samples": [-1]}')
+    assert (refused.status_code, refused.json()["detail"]) == (400, "samples: must not be negative (got -1)")
+
+
+async def test_a_task_travels_with_its_objects_as_text(client: httpx.AsyncClient, platform: FakePlatform) -> None:
+    body = {"name": "digits", "preset": "fedavg", "rounds": 3, "training": {"epochs": 2}, "seed": -5}
+    assert (await client.post("/v1/tasks", headers=bearer("publisher"), json=body)).status_code == 201
+    sent = platform.called("CreateTask")[0].request.specification
+    assert (sent.name, sent.preset, sent.rounds, sent.seed) == ("digits", "fedavg", 3, -5)
+    assert (sent.training_json, sent.parameters_json) == ('{"epochs":2}', "{}")
+
+
+async def test_work_is_asked_for_the_caller_and_the_tasks_named(
+    client: httpx.AsyncClient, platform: FakePlatform
+) -> None:
+    answer = await client.get("/v1/work?wait=3&task=tsk_1&task=tsk_2", headers=bearer("device"))
+    asked = platform.called("GetWork")[0].request
+    assert (asked.device_id, asked.wait_seconds, list(asked.task_ids)) == ("dev_1", 3, ["tsk_1", "tsk_2"])
+    assert set(answer.json()) == {"items", "retry_after_seconds", "ended"}
+
+
+async def test_one_cell_is_found_among_all_or_not(client: httpx.AsyncClient, platform: FakePlatform) -> None:
+    cells = [topology_pb2.Cell(id="north", blocks=2), topology_pb2.Cell(id="south", blocks=5)]
+    platform.replies["ListCells"] = topology_pb2.ListCellsReply(cells=cells)
+    assert (await client.get("/v1/cells/south", headers=ADMIN)).json()["blocks"] == 5
+    assert (await client.get("/v1/cells/west", headers=ADMIN)).json()["reason"] == "unknown_cell"
+
+
+async def test_the_document_says_who_may_and_what_can_go_wrong(client: httpx.AsyncClient) -> None:
+    document = (await client.get("/openapi.json")).json()
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            assert operation["summary"], path
+            assert "Open to: " in operation["description"], path
+            assert "422" not in operation["responses"], path
+            assert "security" in operation, path
+    schemas = document["components"]["schemas"]
+    bodies = {
+        operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        for operations in document["paths"].values()
+        for operation in operations.values()
+        if "$ref" in operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+    }
+    assert bodies
+    assert [name for name in bodies if "example" not in schemas[name]] == []
+    assert (await client.get("/docs")).status_code == 200
