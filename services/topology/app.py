@@ -12,6 +12,7 @@ from services.kit.server import Server
 from services.kit.settings import ServiceSettings
 from services.kit.upstream import open_channel
 from services.topology.planners.base import Planner, Sources
+from services.topology.planners.clusters import ClustersPlanner
 from services.topology.planners.mesh import MeshPlanner
 from services.topology.planners.star import StarPlanner
 from services.topology.servicer import TopologyServicer
@@ -30,7 +31,7 @@ class App:
             self.database,
             SystemClock(),
         )
-        planners: dict[str, Planner] = {"star": StarPlanner(), "mesh": MeshPlanner()}
+        planners: dict[str, Planner] = {"clusters": ClustersPlanner(), "star": StarPlanner(), "mesh": MeshPlanner()}
         usecases = TopologyUseCases(sources, planners, solvers)
         self.server = Server(settings, address)
         self.server.add(

@@ -1,0 +1,180 @@
+"""Social clusters: who shares updates with which head, from trust alone. [SCFL] "Social-Aware Clustered Federated
+Learning", §IV-V.
+
+Devices form clusters by the coalition game of `domain.formation`; within a cluster members send their update to the
+head, raw when they trust it enough and noised otherwise, and a device alone adds the most noise. A plan starts from the
+previous one: while the independent checker still calls its clusters stable nothing moves, and seats change only when
+somebody's noise does.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from coterie_api.topology.v1 import topology_pb2 as pb
+from coterie_api.trust.v1 import trust_pb2 as trust
+from services.topology.domain.coalition import Game, InvalidGame, Partition, Stakes, partition_of
+from services.topology.domain.formation import RESTARTS, Formation, form
+from services.topology.domain.quality import Floats, InvalidQualityModel, QualityModel
+from services.topology.domain.stability import blocking_move
+from services.topology.errors import BadParameters, CannotPlan
+from services.topology.planners import clusters_told as told
+from services.topology.planners.base import Parameters, Sources, parameters_of, read_section
+from services.topology.planners.star import UniformPrivacy
+from services.trust.domain.graph import TrustGraph
+
+MOST_DEVICES = 2_500
+"""Largest matrix the trust registry answers in one call."""
+
+
+class ClusterParameters(Parameters):
+    """How clusters form and what they earn; defaults are [SCFL] §VI."""
+
+    method: Literal["rounds", "sweep"] = "sweep"
+    restarts: int = Field(default=RESTARTS, ge=0, le=1000)
+    direct_weight: float = Field(default=0.8, ge=0, le=1)
+    non_iid: float = Field(default=1.0, ge=0, le=1e6, description="γ of devices that declare none.")
+    price: float = Field(default=0.52, gt=0, le=1e6)
+    member_cost: float = Field(default=1.2, ge=0, le=1e6)
+    head_reward: float = Field(default=0.0, ge=0, le=1e6)
+    loss_fit: tuple[float, float, float, float, float] = (0.013, 0.0044, 0.0057, 8.18, 0.14)
+    quality_offset: float = 102.2444
+    quality_slope: float = Field(default=35.4278, ge=0)
+    noise_tolerance: float = Field(default=0.02, ge=0, le=10, description="Smaller changes of σ keep the plan.")
+
+
+class TrustPrivacy(Parameters):
+    """Noise by trust in the head: none from the threshold on, ε(α) below it, `noise_max` alone."""
+
+    trust_threshold: float = Field(default=0.7, ge=0, le=1)
+    noise_max: float = Field(default=0.6, gt=0, le=1000)
+    delta: float = Field(default=1e-6, gt=0, lt=1)
+    calibration: Literal["paper", "exact"] = "exact"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """A task's parameters, read and checked."""
+
+    clusters: ClusterParameters
+    quality: QualityModel
+    uniform: float | None
+    """Everybody's noise multiplier when it does not follow from trust: 0 for privacy "none"."""
+
+    @classmethod
+    def read(cls, privacy: str, parameters: dict[str, Any]) -> Rules:
+        """From a task's parameters; raises BadParameters."""
+        clusters = read_section(parameters, "topology", ClusterParameters)
+        noise, uniform = TrustPrivacy(), None
+        if privacy == "trust":
+            noise = read_section(parameters, "privacy", TrustPrivacy)
+        elif privacy == "uniform":
+            uniform = read_section(parameters, "privacy", UniformPrivacy).multiplier()
+        else:
+            uniform = 0.0
+        try:
+            quality = QualityModel(
+                trust_threshold=noise.trust_threshold,
+                failure_probability=noise.delta,
+                noise_max=noise.noise_max,
+                loss_fit=clusters.loss_fit,
+                quality_offset=clusters.quality_offset,
+                quality_slope=clusters.quality_slope,
+                calibration=noise.calibration,
+            )
+        except InvalidQualityModel as error:
+            raise BadParameters(f"parameter topology or privacy: {error.message}") from error
+        return cls(clusters, quality, uniform)
+
+    def game(self, graph: TrustGraph, non_iid: list[float]) -> Game:
+        """The game these rules make of a trust graph; devices that declare no γ get the task's."""
+        chosen = self.clusters
+        stakes = Stakes(price=chosen.price, member_cost=chosen.member_cost, head_reward=chosen.head_reward)
+        degrees = [gamma or chosen.non_iid for gamma in non_iid]
+        try:
+            return Game(graph, degrees, quality=self.quality, stakes=stakes, direct_weight=chosen.direct_weight)
+        except InvalidGame as error:
+            raise CannotPlan(error.message) from error
+
+
+class ClustersPlanner:
+    """Plans social clusters."""
+
+    def check(self, privacy: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        Rules.read(privacy, parameters)
+        filled = {**parameters, "topology": read_section(parameters, "topology", ClusterParameters).model_dump()}
+        if privacy == "trust":
+            filled["privacy"] = read_section(parameters, "privacy", TrustPrivacy).model_dump()
+        if privacy == "uniform":
+            filled["privacy"] = read_section(parameters, "privacy", UniformPrivacy).model_dump(exclude_none=True)
+        return filled
+
+    async def gather(self, request: pb.MakePlanRequest, sources: Sources) -> TrustGraph:
+        """Direct trust among the participants, in order of device id."""
+        ids = sorted(participant.device_id for participant in request.participants)
+        if len(ids) > MOST_DEVICES:
+            raise CannotPlan(
+                f"clusters are planned for at most {MOST_DEVICES} devices at once, not {len(ids)}; set max_devices"
+            )
+        matrix = await sources.trust.GetMatrix(trust.GetMatrixRequest(device_ids=ids), timeout=60.0)
+        return TrustGraph.from_ties(len(ids), list(matrix.rows), list(matrix.columns), list(matrix.direct))
+
+    def plan(self, request: pb.MakePlanRequest, gathered: TrustGraph, previous: pb.Plan | None) -> pb.Plan:
+        participants = sorted(request.participants, key=lambda participant: participant.device_id)
+        ids = [participant.device_id for participant in participants]
+        rules = Rules.read(request.privacy, parameters_of(request))
+        game = rules.game(gathered, [participant.non_iid for participant in participants])
+        before = told.groups_of(previous) if previous is not None and request.keep_if_stable else []
+        start = _present(before, ids)
+        kept = bool(before) and blocking_move(game, start) is None
+        limit = 0 if kept else rules.clusters.restarts
+        formation = form(game, start, rules.clusters.method, restarts=limit, search=not kept)
+        noise, quality = _protection(rules, game, formation)
+        fresh = pb.Plan(
+            seats=told.seats(game, formation, ids, noise, quality),
+            details_json=told.details(game, formation, ids, kept=kept, absent=_absent(before, ids)),
+        )
+        if previous is not None and kept and _much_alike(fresh, previous, rules.clusters.noise_tolerance):
+            return pb.Plan(seats=previous.seats, details_json=previous.details_json)
+        return fresh
+
+
+def _present(groups: list[list[str]], ids: list[str]) -> Partition:
+    """The groups by index in `ids`: those who are not there fall out, those who are new stand alone."""
+    index = {device_id: number for number, device_id in enumerate(ids)}
+    known = [[index[device_id] for device_id in group if device_id in index] for group in groups]
+    alone = set(range(len(ids))) - {number for group in known for number in group}
+    return partition_of([*(group for group in known if group), *([number] for number in alone)], len(ids))
+
+
+def _absent(groups: list[list[str]], ids: list[str]) -> list[list[str]]:
+    """What is left of the groups without `ids`: where those who take no part now sat, for when they come back."""
+    present = set(ids)
+    return [rest for group in groups if (rest := [device_id for device_id in group if device_id not in present])]
+
+
+def _protection(rules: Rules, game: Game, formation: Formation) -> tuple[Floats, Floats]:
+    """Noise and quality of everybody: the game's when noise follows from trust, else the task's one noise for all."""
+    if rules.uniform is None:
+        return formation.noise, formation.quality
+    noise = np.full(game.size, rules.uniform)
+    return noise, rules.quality.quality(noise, game.non_iid)
+
+
+def _much_alike(fresh: pb.Plan, previous: pb.Plan, tolerance: float) -> bool:
+    """Same devices, roles and heads, and no noise that changed by more than the tolerance, to or from none."""
+    if len(fresh.seats) != len(previous.seats):
+        return False
+    for now, then in zip(fresh.seats, previous.seats, strict=True):
+        if (now.device_id, now.role, now.head_device_id) != (then.device_id, then.role, then.head_device_id):
+            return False
+        if (now.noise_multiplier == 0) != (then.noise_multiplier == 0):
+            return False
+        if not math.isclose(now.noise_multiplier, then.noise_multiplier, rel_tol=0, abs_tol=tolerance):
+            return False
+    return True

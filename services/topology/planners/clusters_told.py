@@ -1,0 +1,139 @@
+"""A formation told: as seats with the reason for each, and as the details of a plan."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from coterie_api.topology.v1 import topology_pb2 as pb
+from services.topology.domain.coalition import Game, evaluate, preference
+from services.topology.domain.formation import Cluster, Formation
+from services.topology.domain.quality import Floats
+from services.trust.domain import scores
+
+MOST_TRANSFERS = 500
+"""Transfers listed in a plan's details; the rest is counted."""
+_EXPLAINED_UP_TO = 300
+"""In larger plans the way not taken is left unexplained: it costs an evaluation per device and neighbouring cluster."""
+
+
+def groups_of(plan: pb.Plan) -> list[list[str]]:
+    """Clusters of a plan by device id, those that took no part in it included."""
+    groups: dict[str, list[str]] = {}
+    for seat in plan.seats:
+        groups.setdefault(seat.head_device_id or seat.device_id, []).append(seat.device_id)
+    seated = {seat.device_id for seat in plan.seats}
+    absent = json.loads(plan.details_json or "{}").get("absent", [])
+    return [*groups.values(), *(rest for group in absent if (rest := [d for d in group if d not in seated]))]
+
+
+def seats(game: Game, formation: Formation, ids: list[str], noise: Floats, quality: Floats) -> list[pb.Seat]:
+    """A seat for every device, in order of id."""
+    made: dict[int, pb.Seat] = {}
+    number = 0
+    for cluster in formation.clusters:
+        together = len(cluster.members) > 1
+        for device in cluster.members:
+            made[device] = pb.Seat(
+                device_id=ids[device],
+                role="solo" if not together else "head" if device == cluster.head else "member",
+                group=number if together else -1,
+                block=-1,
+                head_device_id=ids[cluster.head] if together else "",
+                noise_multiplier=float(noise[device]),
+                weight=float(quality[device]),
+                payoff=float(formation.payoff[device]),
+                because=_because(game, formation, ids, cluster, device, float(noise[device])),
+            )
+        number += together
+    return [made[device] for device in range(len(ids))]
+
+
+def details(game: Game, formation: Formation, ids: list[str], *, kept: bool, absent: list[list[str]]) -> str:
+    """What the planner found, as a JSON object: the checker's word on stability, how it came about, what is at stake.
+
+    `alone` (V({n}) of everybody) and `stakes` are what payoffs are divided by when a round is settled.
+    """
+    alone = [_alone(game, device) for device in range(game.size)]
+    move, stakes = formation.blocking, game.stakes
+    document: dict[str, Any] = {
+        "stable": formation.stable,
+        "converged": formation.converged,
+        "kept": kept,
+        "iterations": formation.iterations,
+        "restarts": formation.restarts,
+        "searched": formation.searched,
+        "clusters": [
+            {
+                "head": ids[cluster.head],
+                "members": [ids[member] for member in cluster.members],
+                "value": math.fsum(float(formation.payoff[member]) for member in cluster.members),
+            }
+            for cluster in formation.clusters
+        ],
+        "transfers": [
+            {
+                "iteration": transfer.iteration,
+                "device": ids[transfer.device],
+                "from": [ids[other] for other in transfer.source],
+                "to": [ids[other] for other in transfer.target],
+                "gain": _finite(transfer.gain),
+            }
+            for transfer in formation.transfers[:MOST_TRANSFERS]
+        ],
+        "transfers_made": len(formation.transfers),
+        "blocking": None
+        if move is None
+        else {
+            "device": ids[move.device],
+            "from": [ids[other] for other in move.source],
+            "to": [ids[other] for other in move.target],
+            "gain": _finite(move.gain),
+        },
+        "mean_payoff": float(formation.payoff.mean()),
+        "mean_alone": math.fsum(alone) / len(alone),
+        "stakes": {"price": stakes.price, "member_cost": stakes.member_cost, "head_reward": stakes.head_reward},
+        "alone": dict(zip(ids, alone, strict=True)),
+        "absent": absent,
+    }
+    return json.dumps(document, sort_keys=True, allow_nan=False)
+
+
+def _because(game: Game, formation: Formation, ids: list[str], cluster: Cluster, device: int, noise: float) -> str:
+    payoff = float(formation.payoff[device])
+    other = _elsewhere(game, formation, ids, cluster, device, payoff)
+    if len(cluster.members) == 1:
+        return f"alone, worth {payoff:.2f}, with noise {noise:.3g}; {other}"
+    gain = payoff - _alone(game, device)
+    if device == cluster.head:
+        place = f"knows most of its cluster of {len(cluster.members)} and so is its head"
+    else:
+        alpha = scores.trust_from(game.graph, device, game.direct_weight)[cluster.head]
+        how = "sends it raw" if noise == 0 else f"sends it with noise {noise:.3g}"
+        place = f"trusts the head {alpha:.2f}, {how}"
+    return f"{place}; gets {payoff:.2f}, {gain:.2f} more than alone; {other}"
+
+
+def _elsewhere(game: Game, formation: Formation, ids: list[str], cluster: Cluster, device: int, payoff: float) -> str:
+    """Why the device is in no other cluster: nobody there it knows, refused, or paid less."""
+    if game.size > _EXPLAINED_UP_TO:
+        return "no other cluster pays it more" if formation.stable else "see the blocking move for what is left"
+    neighbours = set(game.graph.neighbours(device)[0].tolist())
+    others = [c for c in formation.clusters if c is not cluster and neighbours.intersection(c.members)]
+    if not others:
+        return "no other cluster has anybody it has dealt with"
+    worth, best = max(((preference(game, device, c.members), c) for c in others), key=lambda pair: pair[0])
+    if worth == -math.inf:
+        return "the other clusters it knows would lose by taking it"
+    verb = "only pays" if worth <= payoff else "would pay"
+    return f"{ids[best.head]}'s cluster {verb} {worth:.2f}"
+
+
+def _alone(game: Game, device: int) -> float:
+    return float(evaluate(game, [device]).payoff[0])
+
+
+def _finite(gain: float) -> float | None:
+    """A device that was a stranger to its head gains infinitely, which JSON cannot say."""
+    return gain if math.isfinite(gain) else None

@@ -1,0 +1,223 @@
+"""The clusters planner: from a trust graph to seats, and when it keeps them."""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coterie.privacy.gaussian import exact_multiplier, paper_multiplier
+from coterie_api.topology.v1 import topology_pb2 as pb
+from services.topology.domain.coalition import Game, evaluate, partition_of
+from services.topology.domain.quality import QualityModel
+from services.topology.domain.stability import is_stable
+from services.topology.errors import BadParameters
+from services.topology.planners.clusters import ClustersPlanner
+from services.trust.domain.graph import TrustGraph
+
+PLANNER = ClustersPlanner()
+
+
+def request(
+    devices: str = "abcd", parameters: dict[str, Any] | None = None, privacy: str = "trust", **changes: Any
+) -> pb.MakePlanRequest:
+    """A request for devices named by single letters."""
+    return pb.MakePlanRequest(
+        task_id="tsk_1",
+        topology="clusters",
+        privacy=privacy,
+        parameters_json=json.dumps(parameters or {}),
+        participants=[pb.Participant(device_id=name, samples=10) for name in devices],
+        round=1,
+        keep_if_stable=True,
+        **changes,
+    )
+
+
+def graph(devices: str, ties: dict[str, float]) -> TrustGraph:
+    """Direct trust by pairs of letters."""
+    order = sorted(devices)
+    first, second = [order.index(pair[0]) for pair in ties], [order.index(pair[1]) for pair in ties]
+    return TrustGraph.from_ties(len(order), first, second, list(ties.values()))
+
+
+def by_id(plan: pb.Plan) -> dict[str, pb.Seat]:
+    return {seat.device_id: seat for seat in plan.seats}
+
+
+def groups(plan: pb.Plan) -> set[frozenset[str]]:
+    found: dict[str, set[str]] = {}
+    for seat in plan.seats:
+        found.setdefault(seat.head_device_id or seat.device_id, set()).add(seat.device_id)
+    return {frozenset(group) for group in found.values()}
+
+
+def test_two_friends_pair_up_and_a_stranger_stays_alone_with_the_largest_noise() -> None:
+    plan = PLANNER.plan(request("abc"), graph("abc", {"ab": 0.9}), None)
+    seats = by_id(plan)
+    assert [(s.role, s.group, s.head_device_id) for s in plan.seats] == [
+        ("head", 0, "a"),
+        ("member", 0, "a"),
+        ("solo", -1, ""),
+    ]
+    assert (seats["a"].noise_multiplier, seats["b"].noise_multiplier, seats["c"].noise_multiplier) == (0.0, 0.0, 0.6)
+    # Worked values of the specification: a clique is worth 49.1508… per head, a device alone 32.3686….
+    assert seats["a"].payoff == pytest.approx(49.15085508930)
+    assert seats["c"].payoff == pytest.approx(32.36864570571)
+    assert "trusts the head 0.90, sends it raw; gets 49.15, 16.78 more than alone" in seats["b"].because
+    assert "no other cluster has anybody it has dealt with" in seats["c"].because
+
+
+def test_below_the_threshold_noise_follows_trust_exactly_by_default() -> None:
+    ties = graph("ab", {"ab": 0.5})
+    epsilon = 100 * 0.5 / 1.5
+    exact = PLANNER.plan(request("ab"), ties, None)
+    assert by_id(exact)["b"].noise_multiplier == pytest.approx(exact_multiplier(epsilon, 1e-6), rel=1e-8)
+    paper = PLANNER.plan(request("ab", {"privacy": {"calibration": "paper"}}), ties, None)
+    assert by_id(paper)["b"].noise_multiplier == pytest.approx(paper_multiplier(epsilon, 1e-6), rel=1e-12)
+    assert "sends it with noise" in by_id(exact)["b"].because
+
+
+def test_weights_are_the_qualities_and_details_carry_what_settling_needs() -> None:
+    plan = PLANNER.plan(request("abc"), graph("abc", {"ab": 0.5}), None)
+    model = QualityModel(calibration="exact")
+    for seat in plan.seats:
+        assert seat.weight == pytest.approx(float(model.quality(seat.noise_multiplier, 1.0)), rel=1e-9)
+    found = json.loads(plan.details_json)
+    assert found["stable"] is True
+    assert found["blocking"] is None
+    assert found["transfers"] == [
+        {
+            "iteration": 1,
+            "device": "a",
+            "from": [],
+            "to": ["b"],
+            "gain": pytest.approx(by_id(plan)["a"].payoff - found["alone"]["a"]),
+        }
+    ]
+    assert found["stakes"] == {"price": 0.52, "member_cost": 1.2, "head_reward": 0.0}
+    assert found["alone"]["c"] == pytest.approx(0.52 * by_id(plan)["c"].weight)
+
+
+def test_declared_degrees_of_non_iid_data_count_and_others_get_the_default() -> None:
+    asked = request("ab")
+    asked.participants[1].non_iid = 20.0
+    plan = PLANNER.plan(asked, graph("ab", {}), None)
+    model = QualityModel()
+    assert [s.weight for s in plan.seats] == pytest.approx([float(model.quality(0.6, g)) for g in (1.0, 20.0)])
+
+
+def test_small_changes_of_trust_keep_the_very_seats() -> None:
+    first = PLANNER.plan(request("abc"), graph("abc", {"ab": 0.50, "bc": 0.9}), None)
+    again = PLANNER.plan(request("abc"), graph("abc", {"ab": 0.495, "bc": 0.91}), first)
+    assert list(again.seats) == list(first.seats)
+
+
+def test_noise_that_changes_enough_makes_new_seats_in_the_same_clusters() -> None:
+    first = PLANNER.plan(request("ab"), graph("ab", {"ab": 0.50}), None)
+    again = PLANNER.plan(request("ab"), graph("ab", {"ab": 0.30}), first)
+    assert groups(again) == groups(first)
+    assert by_id(again)["b"].noise_multiplier > by_id(first)["b"].noise_multiplier + 0.02
+    assert json.loads(again.details_json)["kept"] is True
+
+
+def test_trust_that_falls_below_the_threshold_is_never_called_a_small_change() -> None:
+    first = PLANNER.plan(request("ab", {"topology": {"noise_tolerance": 10}}), graph("ab", {"ab": 0.70}), None)
+    again = PLANNER.plan(request("ab", {"topology": {"noise_tolerance": 10}}), graph("ab", {"ab": 0.69}), first)
+    assert by_id(first)["b"].noise_multiplier == 0.0
+    assert by_id(again)["b"].noise_multiplier > 0.0
+
+
+def test_a_stable_plan_is_kept_where_a_fresh_one_would_pair_otherwise() -> None:
+    """All three pairings of a clique of four are stable; yesterday's stays."""
+    ties = {a + b: 0.9 for a, b in combinations("abcd", 2)}
+    seats = [
+        pb.Seat(device_id="a", role="head", head_device_id="a", group=0),
+        pb.Seat(device_id="b", role="head", head_device_id="b", group=1),
+        pb.Seat(device_id="c", role="member", head_device_id="b", group=1),
+        pb.Seat(device_id="d", role="member", head_device_id="a", group=0),
+    ]
+    again = PLANNER.plan(request(), graph("abcd", ties), pb.Plan(seats=seats))
+    assert groups(again) == {frozenset("ad"), frozenset("bc")}
+    asked = request()
+    asked.keep_if_stable = False
+    assert groups(PLANNER.plan(asked, graph("abcd", ties), pb.Plan(seats=seats))) != groups(again)
+
+
+def test_without_its_head_a_cluster_elects_another_and_the_rest_find_their_old_places_again() -> None:
+    ties = {"ab": 0.9, "ac": 0.9, "bc": 0.8, "de": 0.9}
+    whole = PLANNER.plan(request("abcde"), graph("abcde", ties), None)
+    head = by_id(whole)["b"].head_device_id
+    left = "".join(sorted(set("abc") - {head}))
+    between = PLANNER.plan(request(left), graph(left, {p: e for p, e in ties.items() if set(p) <= set(left)}), whole)
+    assert groups(between) == {frozenset(left)}
+    assert by_id(between)[left[0]].role == "head"
+    after = PLANNER.plan(request("abcde"), graph("abcde", ties), between)
+    assert frozenset("de") in groups(after)
+    assert json.loads(after.details_json)["transfers_made"] == 1  # the head comes back; nobody else moves
+
+
+def test_privacy_none_and_uniform_form_the_same_clusters_with_the_tasks_noise() -> None:
+    ties = graph("abc", {"ab": 0.5})
+    trusting = PLANNER.plan(request("abc"), ties, None)
+    bare = PLANNER.plan(request("abc", privacy="none"), ties, None)
+    uniform = PLANNER.plan(request("abc", {"privacy": {"noise_multiplier": 0.3}}, privacy="uniform"), ties, None)
+    assert groups(trusting) == groups(bare) == groups(uniform)
+    assert {s.noise_multiplier for s in bare.seats} == {0.0}
+    assert {s.noise_multiplier for s in uniform.seats} == {0.3}
+
+
+def test_parameters_are_completed() -> None:
+    filled = PLANNER.check("trust", {"topology": {"method": "rounds"}, "pricing": {"credits_per_point": 1}})
+    assert filled["topology"]["method"] == "rounds"
+    assert filled["topology"]["direct_weight"] == 0.8
+    assert filled["privacy"] == {"trust_threshold": 0.7, "noise_max": 0.6, "delta": 1e-6, "calibration": "exact"}
+    assert filled["pricing"] == {"credits_per_point": 1}
+    json.dumps(filled)
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "message"),
+    [
+        ("topology", {"method": "auction"}, "topology.method"),
+        ("topology", {"head_reward": -1}, "topology.head_reward"),
+        ("topology", {"direct_weight": 1.1}, "topology.direct_weight"),
+        ("topology", {"loss_fit": [1, 2, 3]}, "topology.loss_fit"),
+        ("topology", {"loss_fit": [1, 2, 0, 4, 5]}, "loss_fit"),
+        ("topology", {"quality_offset": 1.0}, "quality at noise_max"),
+        ("privacy", {"trust_threshold": 2}, "privacy.trust_threshold"),
+        ("privacy", {"noise_max": 0}, "privacy.noise_max"),
+        ("privacy", {"delta": 1}, "privacy.delta"),
+        ("privacy", {"calibration": "none"}, "privacy.calibration"),
+        ("privacy", {"epsilon": 1}, "privacy.epsilon"),
+    ],
+)
+def test_bad_parameters_are_refused_by_name(section: str, values: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadParameters, match=message):
+        PLANNER.check("trust", {section: values})
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 7), st.integers(0, 10_000), st.sampled_from(["rounds", "sweep"]))
+def test_every_device_has_one_seat_and_stability_is_what_the_checker_says(size: int, seed: int, method: str) -> None:
+    """Seats cover every device once, clusters are feasible, Σψ = V(C), and details repeat the checker's word."""
+    draw = np.random.default_rng(seed)
+    names = "abcdefg"[:size]
+    ties = {a + b: float(draw.uniform(0.05, 1)) for a, b in combinations(names, 2) if draw.random() < 0.6}
+    social = graph(names, ties)
+    plan = PLANNER.plan(request(names, {"topology": {"method": method}}), social, None)
+    assert [s.device_id for s in plan.seats] == list(names)
+    game = Game(social, 1.0, quality=QualityModel(calibration="exact"))
+    partition = partition_of([[names.index(n) for n in group] for group in groups(plan)], size)
+    assert json.loads(plan.details_json)["stable"] == is_stable(game, partition)
+    for members in partition:
+        coalition = evaluate(game, members)
+        assert coalition.feasible
+        assert sum(by_id(plan)[names[m]].payoff for m in members) == pytest.approx(coalition.value)
+        for member, noise in zip(members, coalition.noise, strict=True):
+            assert by_id(plan)[names[member]].noise_multiplier == pytest.approx(float(noise))
