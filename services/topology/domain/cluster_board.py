@@ -96,10 +96,10 @@ class Board:
         """Everything `device` would rather do, without what `allowed(cluster)` refuses.
 
         Complete where it matters: an option may be left out only if it is worse than the best one returned by more
-        than the tolerance. Clusters of neighbours are always looked at; the others only while their bound
-        (`cluster_kernel.far_bound`) reaches the best option so far. A device that wanted nothing looks again only at
-        clusters that changed since, as long as its own did not: what `allowed` refuses it must go on refusing, or
-        `forget` be called.
+        than the tolerance. Clusters of neighbours are always looked at; the others only where they could admit the
+        device and offer as much as the best option so far (`cluster_kernel.far`). A device that wanted nothing looks
+        again only at clusters that changed since, as long as its own did not: what `allowed` refuses it must go on
+        refusing, or `forget` be called.
         """
         state, present = self._state, self.standing(device)
         alone = float(self._game.tables.solo_value[device])
@@ -179,6 +179,7 @@ def _blank(size: int) -> kernel.State:
         stranger=np.zeros(size, dtype=np.bool_),
         value=np.zeros(slots),
         swing=np.zeros(slots),
+        bar=np.zeros(slots),
         changed=integers(0, slots),
         mark=np.zeros(size),
         seen=integers(-1, slots),

@@ -25,6 +25,7 @@ TOLERANCE = 1e-9
 """Payoffs closer than this are equal (spec §0)."""
 TRUST_TOLERANCE = 1e-12
 _SUMS_ROUNDED_TO = 1e9
+_SLACK = 1e-6
 
 _jit = numba.njit(cache=True, nogil=True)
 # Passing the tables to a compiled function counts some forty arrays in and out, which costs more than the small
@@ -82,7 +83,8 @@ class State(NamedTuple):
     payoff: Floats
     stranger: npt.NDArray[np.bool_]
     value: Floats  # V of every cluster
-    swing: Floats  # Δ of every cluster: see `far_bound`
+    swing: Floats  # Δ of every cluster, see `far`
+    bar: Floats  # surplus per quality a joiner from afar has to match, see `far`
     changed: Integers  # move after which the cluster last changed
     mark: Floats  # scratch: e(n, ·) of the device under evaluation, 0 elsewhere
     seen: Integers  # scratch: stamps of clusters already looked at
@@ -290,6 +292,7 @@ def settle(t, s, c, members, links):  # type: ignore[no-untyped-def]
         s.links[m] = links[k]
         s.payoff[m] = s.quality[m] * ratio + t.solo_value[m] + (t.reward if m == head else 0.0)
     s.head[c], s.value[c], s.swing[c] = head, value, swing
+    s.bar[c] = (value - solo - t.reward) / (total + swing / t.price) if ratio > 0.0 else -math.inf
     return True
 
 
@@ -361,61 +364,53 @@ def near(t, s, n, since, floor, members, links, qualities):  # type: ignore[no-u
     return count
 
 
-@_paste
-def far_bound(t, s, n, c):  # type: ignore[no-untyped-def]
-    """No less than ψ_n(S ∪ {n}) whenever S (cluster c, without a neighbour of n) would admit n.
-
-    Write T = S ∪ {n}. α(n, ·) ≤ 1 − ω on S, so n's quality as a member is at most q_far.
-
-    S = {l}. The head (the smaller id) is at σ = 0, the other at most at q_far. ψ_n = V_n + q_n·X/Q (+ ζ if head) with
-    X = λ_p Q − A, A = λ_p(s_n + s_l) + 2λ_c + ζ. Where X ≥ 0, q_n(λ_p − A/Q) grows in q_n and in q_l, so the largest
-    qualities bound it; where X < 0 the share is negative and 0 bounds it.
-
-    |S| ≥ 2 with a link inside. n has Υ = 0 and cannot become head, and links inside S stay as they are, so the new head
-    h is one of those that tie for the largest Υ in S. Summing the consents over S: V(T) − ψ_n(T) ≥ V(S) − |S|·TOL,
-    so ψ_n(T) ≤ V(T) − V(S) + |S|·TOL ≤ Δ(S) + λ_p q_far − λ_c + |S|·TOL, where the swing Δ(S) is the most V(S) gains
-    by handing the head to one of the tied members.
-
-    |S| ≥ 2 without a link inside: the head is at σ = 0 and all others at most at q_far, whoever it is. As for S = {l},
-    the largest q_n with the largest Q (all at q_far and the best one lifted to σ = 0) bounds the share.
-    """
-    if s.size[c] == 1:
-        other = s.first[c]
-        mine = t.full_quality[n] if n < other else t.far_quality[n]
-        theirs = t.far_quality[other] if n < other else t.full_quality[other]
-        burden = t.price * (t.solo_quality[n] + t.solo_quality[other]) + 2.0 * t.cost + t.reward
-        share = max(0.0, mine * (t.price - burden / (mine + theirs)))
-        return t.solo_value[n] + share + (t.reward if n < other else 0.0)
-    if s.links[s.head[c]] == 0:
-        total, lift = t.far_quality[n], t.full_quality[n] - t.far_quality[n]
-        burden = t.price * t.solo_quality[n] + t.cost + t.reward
-        member = s.first[c]
-        while member >= 0:
-            total += t.far_quality[member]
-            lift = max(lift, t.full_quality[member] - t.far_quality[member])
-            burden += t.price * t.solo_quality[member] + t.cost
-            member = s.after[member]
-        return t.solo_value[n] + max(0.0, t.full_quality[n] * (t.price - burden / (total + lift))) + t.reward
-    return s.swing[c] + t.price * t.far_quality[n] - t.cost + s.size[c] * TOLERANCE
+# Why a cluster S without a neighbour of n may be skipped. Write T = S ∪ {n}; α(n, ·) ≤ 1 − ω on S, so n's quality as a
+# member is at most q_far.
+#
+# S = {l} or without a link inside: the head is at σ = 0, all others at most at q_far. n's share q_n·X/Q (+ ζ if head)
+# with X = λ_p Q − A, A = Σ_T(λ_p s + λ_c) + ζ, grows in every quality where X ≥ 0 and is negative elsewhere, so the
+# largest qualities, or 0, bound it. In a pair the head is the smaller id; otherwise anyone may be, so n counts at q(0)
+# and Q with all at q_far and the best lifted to σ = 0.
+#
+# S with a link inside: n has Υ = 0 and cannot become head; links inside S stay as they are, so the new head is one of
+# those that tie for the largest Υ in S. Let the swing Δ ≥ 0 be the most V(S) gains by handing the head to one of them.
+# (i) Summing the consents over S, V(T) − ψ_n(T) ≥ V(S) − |S|·TOL, hence
+#         ψ_n(T) ≤ V(T) − V(S) + |S|·TOL ≤ Δ + λ_p q_far − λ_c + |S|·TOL.
+# (ii) With ψ_n(T) = V_n + q_n X'/Q' the same sum reads X'·Q_S/Q' ≥ X − |S|·TOL, where X is the surplus of S now,
+#      X' ≤ X + Δ + g_n that of T, g_n = λ_p(q_n − s_n) − λ_c, and Q_S ≤ Q + Δ/λ_p the members' quality in T. For X > 0
+#         (Δ + g_n)/q_n ≥ X/(Q + Δ/λ_p) =: bar(S)
+#      follows: trust must beat the cluster's break-even. The left side is λ_p − (λ_p s_n + λ_c − Δ)/q_n, which grows in
+#      q_n while Δ < λ_p s_n + λ_c, so q_far decides. The tolerances add at most |S|·TOL·(1/Q + 1/q_n), below the slack.
 
 
 @_jit
 def far(t, s, n, since, count, floor, ceiling, pruned, members, links, qualities):  # type: ignore[no-untyped-def]
     """Adds to the `count` clusters `near` found those without a neighbour of n that offer more than `floor`.
 
-    With `pruned`, clusters whose bound stays below `ceiling` are not evaluated: they can neither beat nor tie the
-    choice n already has. Device n's own far row is asked for first, once, when any cluster needs it.
+    With `pruned`, clusters that cannot admit n, or whose offer stays below `ceiling`, are not evaluated: they can
+    neither beat nor tie the choice n already has. Device n's own far row is asked for first, when any needs it.
     """
-    first, seen, size, swing, head, inner = s.first, s.seen, s.size, s.swing, s.head, s.links
-    changed = s.changed
-    component, own, forbid = t.component, t.component[n], t.forbid
-    linked = t.price * t.far_quality[n] - t.cost
+    first, seen, size, swing, bar, changed = s.first, s.seen, s.size, s.swing, s.bar, s.changed
+    component, forbid, price, reward = t.component, t.forbid, t.price, t.reward
+    solo_quality, full_quality, far_quality = t.solo_quality, t.full_quality, t.far_quality
+    home, burden, alone = component[n], price * solo_quality[n] + t.cost, t.solo_value[n]
     for c in range(len(first)):
-        if first[c] < 0 or changed[c] <= since or seen[c] == n or (forbid and component[first[c]] != own):
+        one = first[c]
+        if one < 0 or changed[c] <= since or seen[c] == n or (forbid and component[one] != home):
             continue
-        if pruned and size[c] > 1 and inner[head[c]] > 0 and linked + swing[c] + size[c] * TOLERANCE < ceiling:
-            continue
-        if pruned and far_bound(t, s, n, c) < ceiling:
+        if pruned and size[c] == 1:
+            mine = full_quality[n] if n < one else far_quality[n]
+            theirs = far_quality[one] if n < one else full_quality[one]
+            both = burden + price * solo_quality[one] + t.cost + reward
+            share = max(0.0, mine * (price - both / (mine + theirs))) + (reward if n < one else 0.0)
+            if alone + share < ceiling:
+                continue
+        elif pruned and s.links[s.head[c]] > 0:
+            if price * far_quality[n] - t.cost + swing[c] + size[c] * TOLERANCE < ceiling:
+                continue
+            if swing[c] < burden and price - (burden - swing[c]) / far_quality[n] < bar[c] - _SLACK:
+                continue
+        elif pruned and alone + _linkless_share(t, s, n, c) + reward < ceiling:
             continue
         if t.slot[n] < 0:
             t.missing[0] = n
@@ -427,6 +422,19 @@ def far(t, s, n, since, count, floor, ceiling, pruned, members, links, qualities
             s.found[count], s.gains[count] = c, rho
             count += 1
     return count
+
+
+@_jit
+def _linkless_share(t, s, n, c):  # type: ignore[no-untyped-def]
+    total, lift = t.far_quality[n], t.full_quality[n] - t.far_quality[n]
+    burden = t.price * t.solo_quality[n] + t.cost + t.reward
+    member = s.first[c]
+    while member >= 0:
+        total += t.far_quality[member]
+        lift = max(lift, t.full_quality[member] - t.far_quality[member])
+        burden += t.price * t.solo_quality[member] + t.cost
+        member = s.after[member]
+    return max(0.0, t.full_quality[n] * (t.price - burden / (total + lift)))
 
 
 @_jit

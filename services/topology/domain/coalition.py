@@ -60,6 +60,8 @@ class Stakes:
             number = getattr(self, name)
             if not 0 <= number < math.inf:
                 raise InvalidGame(f"{name} must be finite and ≥ 0, not {number}")
+        if self.price == 0:
+            raise InvalidGame("price must be above 0: quality that earns nothing leaves nothing to divide")
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,11 +47,17 @@ def blocking_move(
     groups = partition_of(partition, game.size)
     members = np.array([device for group in groups for device in group], dtype=np.int64)
     starts = np.cumsum([0, *(len(group) for group in groups)]).astype(np.int64)
-    while True:
-        device, target, gain = _scan(game.tables, members, starts, consent, exhaustive)
-        if device >= -1:
-            break
+    while not (survey := _survey(game.tables, members, starts))[0]:
         game.supply_row()
+    found: tuple[int, int, int, float] = (
+        0,
+        -1,
+        -1,
+        _TOLERANCE,
+    )  # next device to look at, best mover so far, its target, its gain
+    while (found := _scan(game.tables, members, starts, survey[1:], consent, exhaustive, found))[0] < game.size:
+        game.supply_row()
+    _, device, target, gain = found
     if device == -1:
         return None
     source = next(group for group in groups if device in group)
@@ -64,8 +70,8 @@ def is_stable(game: Game, partition: Partition, *, consent: bool = True) -> bool
 
 
 @_jit
-def _scan(t, members, starts, consent, exhaustive):  # type: ignore[no-untyped-def]  # numba types these
-    """(device, target cluster or −1 for alone, gain) of the best move; device −1: none, −2: a trust row is missing."""
+def _survey(t, members, starts):  # type: ignore[no-untyped-def]  # numba types these
+    """(complete, cluster of every device, its present payoff, which clusters have a link inside)."""
     size, clusters = len(members), len(starts) - 1
     label = np.empty(size, np.int64)
     present = np.empty(size)
@@ -74,17 +80,32 @@ def _scan(t, members, starts, consent, exhaustive):  # type: ignore[no-untyped-d
         group = members[starts[c] : starts[c + 1]]
         payoffs, head, feasible, touching = _divide(t, group)
         if head < 0:
-            return -2, 0, 0.0
+            return False, label, present, linked
         linked[c] = touching
         for k in range(len(group)):
             label[group[k]] = c
             stranger = t.forbid and not feasible and kernel.trust(t, group[k], head) <= 0.0
             present[group[k]] = -math.inf if stranger else payoffs[k]
+    return True, label, present, linked
+
+
+@_jit
+def _scan(  # type: ignore[no-untyped-def]
+    t, members, starts, survey, consent, exhaustive, found
+):
+    """(next device, mover, target cluster or −1 for alone, gain) of the best move among devices from
+    `found[0]` on and the best so far.
+
+    The next device is the number of devices when all have been looked at, else the one whose trust row is missing.
+    """
+    size, clusters = len(members), len(starts) - 1
+    label, present, linked = survey
+    start, mover, goal, best = found
     quality, burden, lift = _sums(t, members, starts, linked)
-    mover, goal, best = -1, -1, _TOLERANCE
     near = np.full(clusters, -1, np.int64)
     price, reward = t.price, t.reward
-    for n in range(size):
+    for n in range(start, size):
+        before = mover, goal, best
         for k in range(t.indptr[n], t.indptr[n + 1]):
             near[label[t.indices[k]]] = n
         # No less than n's payoff in a cluster without a neighbour, even if nobody had to consent: its share
@@ -105,15 +126,15 @@ def _scan(t, members, starts, consent, exhaustive):  # type: ignore[no-untyped-d
             group = members[starts[c] : starts[c + 1]]
             if near[c] != n and t.component[group[0]] == t.component[n] and t.slot[n] < 0:
                 t.missing[0] = n
-                return -2, 0, 0.0
+                return n, before[0], before[1], before[2]
             mine = _after_joining(t, group, n, consent)
             if math.isnan(mine):
-                return -2, 0, 0.0
-            if mine > present[n] + best and (mine - present[n] > best or mover < 0):
-                mover, goal, best = n, c, mine - present[n]
+                return n, before[0], before[1], before[2]
+            if mine - now > best:
+                mover, goal, best = n, c, mine - now
         if starts[mine_at + 1] - starts[mine_at] > 1 and alone - now > best:
             mover, goal, best = n, -1, alone - now
-    return mover, goal, best
+    return size, mover, goal, best
 
 
 @_jit
