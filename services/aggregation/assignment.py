@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
@@ -10,6 +11,7 @@ from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
 from services.aggregation.domain.accumulator import choose_scale
 from services.aggregation.domain.records import Model, Round, Task
+from services.aggregation.domain.tasks import TaskSpecification
 
 HEADER_ROOM_BYTES = 65_536
 
@@ -62,7 +64,7 @@ def _item(
         base_microcredits=offer.base_microcredits,
         slope_microcredits=offer.slope_microcredits,
         training_json=spec.training_json,
-        parameters_json=spec.parameters_json,
+        parameters_json=_parameters(spec, offer),
         privacy_unit=spec.privacy_unit,
         topology=spec.topology,
         privacy=spec.privacy,
@@ -70,6 +72,14 @@ def _item(
         max_update_bytes=max(model.size_bytes for model in models) + HEADER_ROOM_BYTES,
         rounds=spec.rounds,
     )
+
+
+def _parameters(spec: TaskSpecification, offer: pricing.Offer) -> str:
+    """The task's parameters; where privacy is priced with the rest of the device's own offer under "offer"."""
+    if spec.privacy != "priced":
+        return spec.parameters_json
+    own = {"expected": offer.expected, "most_microcredits": offer.most_microcredits}
+    return json.dumps({**spec.parameters, "offer": own | json.loads(offer.terms_json or "{}")})
 
 
 def _with_peers(

@@ -30,6 +30,7 @@ class Offer:
     slope_microcredits: int = 0
     expected: float = 0.0
     most_microcredits: int = 0
+    terms_json: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ Unlike [CAPP], nobody ever pays: a user may always answer with so much noise tha
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -36,7 +37,7 @@ def quote_survey(
     """One offer per user; without a feasible plan all offers are zero and the details say the least budget."""
     survey = _survey(ties, parameters)
     plan = collect(survey, purse.share_microcredits / MICRO, parameters.prices)
-    offers = _offers(device_ids, plan, purse.share_microcredits)
+    offers = _offers(device_ids, plan, purse.share_microcredits, _terms(survey, ties, plan))
     status = "ok" if plan.offer is not None else plan.status
     details = _details(survey, plan, parameters)
     return Quote(task_id, round_number, "correlated", status, offers, 0, details)
@@ -56,7 +57,7 @@ def _survey(ties: sparse.csr_array, parameters: SurveyParameters) -> Survey:
     )
 
 
-def _offers(device_ids: list[str], plan: Plan, share: int) -> tuple[Offer, ...]:
+def _offers(device_ids: list[str], plan: Plan, share: int, terms: list[str]) -> tuple[Offer, ...]:
     if plan.offer is None:
         return tuple(Offer(device_id) for device_id in device_ids)
     # Whoever profits from the noise of others would have to pay (c_i < 0): it is paid nothing, and the rest fits.
@@ -64,18 +65,42 @@ def _offers(device_ids: list[str], plan: Plan, share: int) -> tuple[Offer, ...]:
     if sum(most) > share:
         most = apportion(share, most, device_ids)
     return tuple(
-        _offer(device_id, paid, slope, variance)
-        for device_id, paid, slope, variance in zip(
-            device_ids, most, plan.offer.slopes.tolist(), plan.offer.variances.tolist(), strict=True
+        _offer(device_id, paid, slope, variance, text)
+        for device_id, paid, slope, variance, text in zip(
+            device_ids, most, plan.offer.slopes.tolist(), plan.offer.variances.tolist(), terms, strict=True
         )
     )
 
 
-def _offer(device_id: str, paid: int, slope: float, variance: float) -> Offer:
+def _offer(device_id: str, paid: int, slope: float, variance: float, terms: str) -> Offer:
     """θ rounded up, and r such that r − θq is the planned payment."""
     steps = max(0, math.ceil(slope * MICRO))
     base = math.ceil(paid + steps * variance)
-    return Offer(device_id, base_microcredits=base, slope_microcredits=steps, expected=variance, most_microcredits=paid)
+    return Offer(
+        device_id,
+        base_microcredits=base,
+        slope_microcredits=steps,
+        expected=variance,
+        most_microcredits=paid,
+        terms_json=terms,
+    )
+
+
+def _terms(survey: Survey, ties: sparse.csr_array, plan: Plan) -> list[str]:
+    """What every device needs to answer its offer by itself: the others' noise, and those it may care about."""
+    if plan.offer is None:
+        return [""] * survey.users
+    bounds = {"variance_low": survey.variance_low, "variance_high": survey.variance_high}
+    found = []
+    for user, own in enumerate(plan.offer.variances.tolist()):
+        row = slice(ties.indptr[user], ties.indptr[user + 1])
+        around = [(1.0, user), *zip(ties.data[row].tolist(), ties.indices[row].tolist(), strict=True)]
+        seen = [
+            (trust, float(survey.hidden[j])) for trust, j in around if trust > 0 and math.isfinite(survey.hidden[j])
+        ]
+        terms = bounds | {"others_variance": float(plan.offer.variances.sum()) - own}
+        found.append(json.dumps(terms | {"trust": [t for t, _ in seen], "hidden": [v for _, v in seen]}))
+    return found
 
 
 def least_credits(survey: Survey, plan: Plan) -> float:

@@ -107,6 +107,7 @@ class Offer(_message.Message):
     SLOPE_MICROCREDITS_FIELD_NUMBER: _builtins.int
     EXPECTED_FIELD_NUMBER: _builtins.int
     MOST_MICROCREDITS_FIELD_NUMBER: _builtins.int
+    TERMS_JSON_FIELD_NUMBER: _builtins.int
     device_id: _builtins.str
     """Device's id."""
     price_microcredits: _builtins.int
@@ -121,6 +122,11 @@ class Offer(_message.Message):
     """Noise variance or zCDP budget the platform expects the device to choose."""
     most_microcredits: _builtins.int
     """Most the device can be paid for this round."""
+    terms_json: _builtins.str
+    """What else the device decides by, a JSON object; empty = nothing. Correlated: `others_variance` expected of the
+    others together, `variance_low` and `variance_high`, and for this device and then each tie it has `trust` in
+    (0, 1] (its own is 1) and `hidden` variance, those hidden without bound left out.
+    """
     def __init__(
         self,
         *,
@@ -131,10 +137,11 @@ class Offer(_message.Message):
         slope_microcredits: _builtins.int = ...,
         expected: _builtins.float = ...,
         most_microcredits: _builtins.int = ...,
+        terms_json: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_microcredits", b"base_microcredits", "device_id", b"device_id", "expected", b"expected", "external_risk", b"external_risk", "most_microcredits", b"most_microcredits", "price_microcredits", b"price_microcredits", "slope_microcredits", b"slope_microcredits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_microcredits", b"base_microcredits", "device_id", b"device_id", "expected", b"expected", "external_risk", b"external_risk", "most_microcredits", b"most_microcredits", "price_microcredits", b"price_microcredits", "slope_microcredits", b"slope_microcredits", "terms_json", b"terms_json"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
