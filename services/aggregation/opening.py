@@ -13,12 +13,38 @@ from coterie_api.trust.v1 import trust_pb2 as trust
 from services.aggregation.assignment import make_items, scale_for
 from services.aggregation.domain.records import Enrolment, Event, Model, Participation, Round, Task
 from services.aggregation.domain.rounds import choose_participants
-from services.aggregation.domain.tasks import needed
+from services.aggregation.domain.tasks import TaskSpecification, needed
 from services.aggregation.store import models, rounds, tasks
 from services.aggregation.upstreams import Upstreams
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.rows import Tx
+
+
+def without_silent(
+    devices: dict[str, trust.Device],
+    enrolled: list[Enrolment],
+    earlier: list[Participation],
+    last: Round | None,
+    spec: TaskSpecification,
+) -> dict[str, trust.Device]:
+    """The devices but those that gave no sign of life since the last round opened and did not deliver in it.
+
+    They are planned around until they are heard of again, so that a dead device holds up two rounds and not all. If
+    too few would be left, everybody is asked.
+    """
+    if last is None:
+        return devices
+    states = {p.device_id: p.state for p in earlier}
+    chosen_by_lot = spec.max_devices > 0
+    missed = {
+        e.device_id
+        for e in enrolled
+        if states.get(e.device_id) == "dropped"
+        or (e.device_id not in states and not chosen_by_lot and e.enrolled_at < last.opened_at)
+    }
+    heard = {d: v for d, v in devices.items() if d not in missed or v.last_seen_at >= last.opened_at}
+    return heard if len(heard) >= spec.min_devices else devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +62,9 @@ class Opener:
             current = await models.latest_models(tx, task.id, before=number)
             previous = await models.latest_models(tx, task.id, before=number - 1) if number > 1 else []
             earlier = await rounds.last_participations(tx, task.id, number)
+            last = await rounds.find_round(tx, task.id, number - 1) if number > 1 else None
         devices = await self._active_devices(enrolled)
+        devices = without_silent(devices, enrolled, earlier, last, task.specification)
         chosen = choose_participants(list(devices), task.specification.max_devices, task.specification.seed, number)
         if len(chosen) < task.specification.min_devices:
             return False
