@@ -1,0 +1,307 @@
+"""Mesh: a device seals its parameters to its planned neighbours, mixes what they send, and takes its own step.
+
+[BETTA] Efficient Online Decentralized Learning Framework for Social Internet of Things, (18) and Algorithm 1.
+
+The model stays on the device: the platform carries letters it cannot read and gets figures, no tensors. State is on
+disk before anything is reported, so a device that was killed goes on where it was, and noise is drawn once for what is
+released once.
+
+Unlike [BETTA], a noised device with the clipped sensitivity takes its gradient at y, what it sent, not at x, what it
+has. At x, a sample of the round before moves the whole batch's gradient without being covered by this round's noise;
+at y, everything but this round's batch is already public, and one sample moves the step by at most 2ηC/B.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from coterie import mesh
+from coterie.errors import CoterieError, Declined, InvalidRequest, NotFound, RoundOver
+from coterie.mail import Received
+from coterie.mesh import MeshState, Vector
+from coterie.privacy.accounting import Charge, laplace_charge, raw_charge
+from coterie.privacy.ledger import BudgetExceeded
+from coterie.procedures import procedure
+from coterie.procedures.context import RoundContext
+from coterie.procedures.mesh_state import DeviceState, Measured, Outgoing, Stream
+from coterie.work import Delivery, PrivacyUse, WorkItem
+
+KIND, NAME = "parameters", "parameters"
+_log = logging.getLogger("coterie.mesh")
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a task wants its mesh devices to work; the fields mean what `docs/presets/mesh.md` says."""
+
+    epsilon: float = 1.0
+    sensitivity: Literal["clipped", "paper"] = "clipped"
+    clip: float = 20.0
+    learning_rate: float = 0.1
+    learning_rate_decay: float = 0.99
+    wait_share: float = 0.5
+    transfers: str = "shared"
+    times: str = "measured"
+
+    @classmethod
+    def of(cls, work: WorkItem) -> Terms:
+        """From a work item's parameters and training hints."""
+        told = {**work.parameters.get("topology", {}), **work.parameters.get("privacy", {}), **work.training}
+        terms = cls(**{name: told[name] for name in cls.__slots__ if name in told})
+        if not (terms.learning_rate > 0 and 0 < terms.learning_rate_decay <= 1):
+            raise Declined(
+                f"learning_rate {terms.learning_rate} and learning_rate_decay {terms.learning_rate_decay} make no "
+                "sense; the first is above 0, the second above 0 and at most 1"
+            )
+        return terms
+
+    def bound(self, work: WorkItem) -> float:
+        """‖·‖₁ each sample's gradient is clipped to; infinite where nothing is proven about it."""
+        return self.clip if work.privacy == "partial" and self.sensitivity == "clipped" else math.inf
+
+
+@procedure("mesh")
+class Mesh:
+    """One round of decentralised online learning."""
+
+    def prepare(self, context: RoundContext) -> Delivery:
+        """Sends, waits, mixes, steps, and reports figures; a round already stepped is only sent and told again."""
+        work, terms = context.work, Terms.of(context.work)
+        _refuse_raw_to_strangers(work)
+        state = DeviceState.load(context.memory) or _start(context)
+        if state.round == work.round:
+            _send_again(context, state)
+        else:
+            state = _take_round(context, terms, state)
+        context.trainer.set_parameters(state.learner.parameters)
+        return Delivery(
+            None,
+            float(context.samples),
+            form="report",
+            metrics=state.metrics,
+            privacy=_uses(work, terms, state.metrics),
+        )
+
+
+def _start(context: RoundContext) -> DeviceState:
+    context.trainer.load(context.model())
+    return DeviceState(MeshState.start(context.trainer.parameters()), Stream(context.seed))
+
+
+def _take_round(context: RoundContext, terms: Terms, state: DeviceState) -> DeviceState:
+    work = context.work
+    rate = mesh.step_size(work.round - 1, initial=terms.learning_rate, decay=terms.learning_rate_decay)
+    outgoing = _outgoing(context, terms, state, rate)
+    upload_seconds = _send(context, outgoing)
+    heard = _receive(context, terms, len(outgoing.parameters))
+    stepped, step_seconds = _step(context, terms, state, outgoing, heard, rate)
+    _report_times(context, terms, heard, upload_seconds, step_seconds / stepped.learner.batch_size)
+    stepped.save(context.memory)
+    return stepped
+
+
+# --- sending ----------------------------------------------------------------------------------------------------------
+
+
+def _refuse_raw_to_strangers(work: WorkItem) -> None:
+    strangers = [peer.device_id for peer in work.peers if not peer.trusted]
+    if strangers and not work.noised:
+        raise Declined(f"the plan would send raw parameters to {strangers[0]}, whom this device does not trust")
+
+
+def _outgoing(context: RoundContext, terms: Terms, state: DeviceState, rate: float) -> Outgoing:
+    """y for this state: drawn and charged once; raw ones are not used again where noise has become due."""
+    work, learner = context.work, state.learner
+    kept = Outgoing.load(context.memory)
+    scale = 0.0
+    if work.noised:
+        scale = mesh.noise_scale(learner, rate, terms.epsilon, sensitivity=terms.sensitivity, clip=terms.clip)
+    if kept is not None and kept.steps == state.steps and (kept.scale > 0.0 or scale == 0.0):
+        return kept
+    if work.privacy == "partial" and state.steps > 0:
+        _charge(context, _charge_of(work, terms, state.steps))
+    drawn = mesh.outgoing(learner, scale, context.noise()).astype(np.float32)
+    outgoing = Outgoing(drawn, state.steps, scale)
+    outgoing.save(context.memory)
+    return outgoing
+
+
+def _charge_of(work: WorkItem, terms: Terms, steps: int) -> Charge:
+    """One release per step taken; the paper's scale proves nothing and counts as raw."""
+    if work.noised and terms.sensitivity == "clipped":
+        return laplace_charge(work.task_id, steps, "parameters", "example", terms.epsilon)
+    return raw_charge(work.task_id, steps, "raw parameters")
+
+
+def _charge(context: RoundContext, charge: Charge) -> None:
+    try:
+        context.ledger.charge(charge)
+    except BudgetExceeded as error:
+        if charge.mechanism == "raw":
+            raise Declined(
+                "this device's limit allows no parameters without provable noise, not even to trusted neighbours; "
+                "give it Limit(…, allow_raw=True) to take part in meshes"
+            ) from error
+        raise Declined(str(error)) from error
+
+
+def _send(context: RoundContext, outgoing: Outgoing) -> dict[str, float]:
+    """Seconds it took to send to each neighbour; ends early when the round has moved on without this device."""
+    seconds = {}
+    for peer in context.work.peers:
+        began = time.monotonic()
+        try:
+            context.mail.send(peer.device_id, KIND, {NAME: outgoing.parameters})
+        except (RoundOver, InvalidRequest) as error:
+            _log.info("%s: round %d goes on without its letters: %s", context.device_id, context.work.round, error)
+            break
+        seconds[peer.device_id] = time.monotonic() - began
+    return seconds
+
+
+def _send_again(context: RoundContext, state: DeviceState) -> None:
+    """Letters of a round whose step was taken before a crash, or before the round was planned anew."""
+    outgoing = Outgoing.load(context.memory)
+    noise_due = context.work.noised and state.steps > 1
+    if outgoing is not None and outgoing.steps == state.steps - 1 and (outgoing.scale > 0.0 or not noise_due):
+        _send(context, outgoing)
+
+
+# --- receiving --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Heard:
+    """Parameters of the neighbours that wrote, and the seconds each letter took to fetch."""
+
+    parameters: Mapping[str, Vector]
+    seconds: Mapping[str, float]
+
+
+def _receive(context: RoundContext, terms: Terms, size: int) -> Heard:
+    """Waits for every neighbour, but no longer than its share of the time left; unusable letters count as missing."""
+    now = context.mail.now()
+    until = now + terms.wait_share * max(0.0, context.work.deadline_at - now)
+    parameters: dict[str, Vector] = {}
+    seconds: dict[str, float] = {}
+    try:
+        for received in context.mail.receive(KIND, {peer.device_id for peer in context.work.peers}, until=until):
+            vector, fault = _vector(received, size)
+            if vector is None:
+                _log.warning("%s drops a letter from %s: %s", context.device_id, received.sender, fault)
+                continue
+            parameters[received.sender], seconds[received.sender] = vector, received.seconds
+    except NotFound as error:
+        _log.info("%s: the letters of round %d are gone: %s", context.device_id, context.work.round, error)
+    return Heard(parameters, seconds)
+
+
+def _vector(received: Received, size: int) -> tuple[Vector | None, str]:
+    if received.letter is None:
+        return None, received.fault
+    tensor = received.letter.tensors.get(NAME)
+    if tensor is None or tensor.shape != (size,) or not np.issubdtype(tensor.dtype, np.floating):
+        return None, f"it holds no {size} parameters"
+    if not np.isfinite(tensor).all():
+        return None, "its parameters are not finite"
+    return tensor.astype(np.float64), ""
+
+
+# --- stepping ---------------------------------------------------------------------------------------------------------
+
+
+def _step(
+    context: RoundContext, terms: Terms, state: DeviceState, outgoing: Outgoing, heard: Heard, rate: float
+) -> tuple[DeviceState, float]:
+    work, trainer = context.work, context.trainer
+    own, bound = outgoing.vector, terms.bound(work)
+    batch, stream = state.stream.take(trainer.samples, work.batch_size or 32)
+    trainer.set_parameters(own if outgoing.scale > 0.0 and math.isfinite(bound) else state.learner.parameters)
+    arrived = trainer.loss_of(batch)
+    began = time.monotonic()
+    gradient = trainer.clipped_gradient_sum(batch, bound, "l1") / len(batch)
+    seconds = time.monotonic() - began
+    numbers = {peer.device_id: number for number, peer in enumerate(work.peers)}
+    learner = mesh.step(
+        state.learner,
+        own,
+        {numbers[sender]: vector for sender, vector in heard.parameters.items()},
+        {numbers[peer.device_id]: peer.weight for peer in work.peers},
+        gradient,
+        len(batch),
+        rate,
+        provably_private=math.isfinite(bound),
+    )
+    trainer.set_parameters(learner.parameters)
+    stepped = replace(
+        state,
+        learner=learner,
+        stream=stream,
+        steps=state.steps + 1,
+        round=work.round,
+        online_loss=state.online_loss + arrived,
+    )
+    figures = _figures(context, terms, stepped, outgoing, heard, arrived) | {"step_seconds": seconds}
+    return replace(stepped, metrics=figures), seconds
+
+
+def _figures(
+    context: RoundContext, terms: Terms, stepped: DeviceState, outgoing: Outgoing, heard: Heard, arrived: float
+) -> dict[str, float]:
+    """The round's figures: of the model after its step, of the batch when it arrived, and of the neighbourhood.
+
+    `regret` compares the losses met so far with those the present model would have had on the device's data, the best
+    fixed model it knows. `simulated_transfer_seconds` is the plan's clock, not this machine's.
+    """
+    trainer, peers = context.trainer, context.work.peers
+    hindsight = trainer.evaluate_training().get("loss", math.nan)
+    links = [peer.link_seconds for peer in peers] or [0.0]
+    apart = [float(np.sqrt(np.mean((other - outgoing.vector) ** 2))) for other in heard.parameters.values()]
+    figures = trainer.evaluate() | {
+        "online_loss": arrived,
+        "regret": stepped.online_loss - stepped.steps * hindsight,
+        "consensus_distance": float(np.mean(apart)) if apart else math.nan,
+        "heard": len(heard.parameters) / len(peers) if peers else 1.0,
+        "noise_scale": outgoing.scale,
+        "simulated_transfer_seconds": sum(links) if terms.transfers == "shared" else max(links),
+    }
+    return {name: value for name, value in figures.items() if math.isfinite(value)}
+
+
+# --- reporting --------------------------------------------------------------------------------------------------------
+
+
+def _uses(work: WorkItem, terms: Terms, metrics: Mapping[str, float]) -> tuple[PrivacyUse, ...]:
+    if terms.sensitivity == "clipped" and metrics.get("noise_scale", 0.0) > 0.0:
+        return (PrivacyUse("laplace", terms.epsilon, "example"),)
+    return ()
+
+
+def _report_times(
+    context: RoundContext, terms: Terms, heard: Heard, upload_seconds: Mapping[str, float], per_sample: float
+) -> None:
+    """Tells the platform what links and samples really take, when that is news; failing to is no reason to stop."""
+    if terms.times != "measured":
+        return
+    told = Measured.load(context.memory)
+    links = {peer: upload_seconds[peer] + heard.seconds[peer] for peer in heard.seconds if peer in upload_seconds}
+    news = {peer: seconds for peer, seconds in links.items() if told.is_news(told.links.get(peer, 0.0), seconds)}
+    faster = told.is_news(told.per_sample, per_sample)
+    platform = context.mail.platform
+    try:
+        if news:
+            platform.report_links(context.work.task_id, [(context.device_id, peer, s) for peer, s in news.items()])
+        if faster:
+            platform.update_device(context.device_id, capabilities={"seconds_per_sample": per_sample})
+    except CoterieError as error:
+        _log.info("%s could not report what its links take: %s", context.device_id, error)
+        return
+    if news or faster:
+        Measured(per_sample if faster else told.per_sample, {**told.links, **news}).save(context.memory)

@@ -1,0 +1,163 @@
+"""What a mesh device keeps on disk between rounds: its model, its place in the stream, and what it last sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.home import Memory
+from coterie.mesh import MeshState, Vector
+
+STATE, SENT, MEASURED = "mesh", "mesh-sent", "mesh-measured"
+NEWS = 0.25
+"""A time that moved by this share of itself is worth telling."""
+METRICS = (
+    "loss",
+    "accuracy",
+    "online_loss",
+    "regret",
+    "consensus_distance",
+    "heard",
+    "noise_scale",
+    "step_seconds",
+    "simulated_transfer_seconds",
+)
+"""Names of a report's figures, in the order they are stored in; one that was not measured is stored as NaN."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A device's samples as they arrive: pass after pass over its data, each in an order of its own.
+
+    A batch never crosses into the next pass, so no sample is in it twice: that would double what one sample can
+    change. What is left of a pass is skipped.
+
+    Attributes:
+        seed: of the orders.
+        passes: passes begun before this one.
+        position: samples of this pass already used.
+    """
+
+    seed: int
+    passes: int = 0
+    position: int = 0
+
+    def take(self, samples: int, batch_size: int) -> tuple[NDArray[np.int64], Stream]:
+        """Indices of the next batch, at most all samples, and the stream behind it."""
+        size = min(batch_size, samples)
+        passes, position = (self.passes, self.position) if self.position + size <= samples else (self.passes + 1, 0)
+        order = np.random.default_rng([self.seed, passes]).permutation(samples)
+        return order[position : position + size], Stream(self.seed, passes, position + size)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceState:
+    """A device's state after its last step.
+
+    Attributes:
+        learner: parameters and the last step, as `coterie.mesh` needs them.
+        stream: where in its data it is.
+        steps: steps taken.
+        round: round of the last step; 0 before the first.
+        online_loss: sum over rounds of the loss on each batch as it arrived.
+        metrics: what the last round's report says, so that a repeat says the same.
+    """
+
+    learner: MeshState
+    stream: Stream
+    steps: int = 0
+    round: int = 0
+    online_loss: float = 0.0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    def save(self, memory: Memory) -> None:
+        """On disk, whole or not at all, when this returns."""
+        figures = [self.learner.step_size, self.online_loss, *(self.metrics.get(name, np.nan) for name in METRICS)]
+        counts = [
+            self.learner.batch_size,
+            self.stream.seed,
+            self.stream.passes,
+            self.stream.position,
+            self.steps,
+            self.round,
+        ]
+        memory.save(
+            STATE,
+            {
+                "parameters": self.learner.parameters,
+                "gradient": self.learner.gradient,
+                "figures": np.array(figures),
+                "counts": np.array(counts, dtype=np.int64),
+            },
+        )
+
+    @classmethod
+    def load(cls, memory: Memory) -> DeviceState | None:
+        """As saved; None before the first step."""
+        found = memory.load(STATE)
+        if found is None:
+            return None
+        step_size, online_loss, *values = (float(value) for value in found["figures"])
+        batch_size, seed, passes, position, steps, round = (int(value) for value in found["counts"])
+        metrics = {name: value for name, value in zip(METRICS, values, strict=True) if not np.isnan(value)}
+        learner = MeshState(found["parameters"], found["gradient"], step_size, batch_size)
+        return cls(learner, Stream(seed, passes, position), steps, round, online_loss, metrics)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outgoing:
+    """What a device sends in a round: kept, so that noise is drawn once for one state.
+
+    Attributes:
+        parameters: y as sent, in single precision.
+        steps: steps the device had taken.
+        scale: Laplace scale of the noise in it; 0 = raw.
+    """
+
+    parameters: NDArray[np.float32]
+    steps: int
+    scale: float
+
+    @property
+    def vector(self) -> Vector:
+        """y for computing with."""
+        return self.parameters.astype(np.float64)
+
+    def save(self, memory: Memory) -> None:
+        """On disk when this returns."""
+        about = np.array([float(self.steps), self.scale])
+        memory.save(SENT, {"parameters": self.parameters, "about": about})
+
+    @classmethod
+    def load(cls, memory: Memory) -> Outgoing | None:
+        """As saved."""
+        found = memory.load(SENT)
+        return None if found is None else cls(found["parameters"], int(found["about"][0]), float(found["about"][1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Seconds last reported: per sample, and per message by neighbour."""
+
+    per_sample: float = 0.0
+    links: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, memory: Memory) -> Measured:
+        """As saved; nothing before the first report."""
+        found: Mapping[str, Any] = memory.load(MEASURED) or {}
+        links = {name: float(value[0]) for name, value in found.items() if name}
+        return cls(links.pop("per_sample", 0.0), links)
+
+    def save(self, memory: Memory) -> None:
+        """On disk when this returns."""
+        told = {"per_sample": self.per_sample, **self.links}
+        memory.save(MEASURED, {name: np.array([value]) for name, value in told.items()})
+
+    def is_news(self, before: float, now: float) -> bool:
+        """Whether a time differs so much from the one last told that plans may differ."""
+        return now > 0 and abs(now - before) > NEWS * before
