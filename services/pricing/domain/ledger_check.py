@@ -53,12 +53,12 @@ class BookCheck:
         if hash_entry(self.head, entry) != stored:
             self._fault(f"entry {entry.number} or one before it was changed: its hash does not match")
         total = 0
-        for posting in entry.postings:
-            self._sums[posting.account_id] += posting.amount_microcredits
-            total += posting.amount_microcredits
+        for account_id, amount in entry.postings:
+            self._sums[account_id] += amount
+            total += amount
         if total:
             self._fault(f"the postings of entry {entry.number} sum to {total}, not to 0")
-        if (attach(payments) if payments else "") != entry.attachment:
+        if attach(payments) != entry.attachment:
             self._fault(f"the payments of entry {entry.number} are not those it was sealed with")
         self.entries, self.head, self._at = entry.number, stored, entry.at
         self.postings += len(entry.postings)

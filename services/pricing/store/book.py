@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.pricing.domain.ledger import Entry, Head, Posting, check_balanced, hash_entry
 from services.pricing.records import Account, Line
-from services.pricing.store import inserting
+from services.pricing.store.bulk import insert_rows
 from services.pricing.tables import accounts, book, entries, postings
 
 _BATCH = 500
-_STREAM_ROWS = 10_000
+_STREAM_ROWS = 20_000
 _HEAD = sa.select(book.c.entries, book.c.postings, book.c.payments, book.c.head, book.c.at)
 _held = accounts.alias("held")
 # Nothing is posted to an owner's account: it shows what its devices hold together.
@@ -43,11 +44,8 @@ async def read_head(connection: AsyncConnection) -> Head:
 async def append(connection: AsyncConnection, head: Head, entry: Entry, payments: int = 0) -> None:
     """Writes the entry that follows the locked `head` and makes so many `payments`, and moves every balance."""
     check_balanced(entry.postings)
-    rows = [
-        {"entry": entry.number, "position": i, "account_id": p.account_id, "amount": p.amount_microcredits}
-        for i, p in enumerate(entry.postings)
-    ]
-    await connection.execute(sa.insert(postings), rows)
+    rows = [(entry.number, i, p.account_id, p.amount_microcredits) for i, p in enumerate(entry.postings)]
+    await insert_rows(connection, list(postings.c), rows)
     sealed = hash_entry(head.hash, entry)
     header = {
         "number": entry.number,
@@ -75,32 +73,27 @@ async def _move_balances(connection: AsyncConnection, entry: Entry) -> None:
     moved: dict[str, int] = defaultdict(int)
     for posting in entry.postings:
         moved[posting.account_id] += posting.amount_microcredits
-    # Accounts are opened first and moved after: an account that is moved down exists, and its check sees the result.
-    await open_accounts(connection, moved, entry.at, {})
-    await connection.execute(
-        sa.update(accounts)
-        .where(accounts.c.id == sa.bindparam("moved_id"))
-        .values(balance=accounts.c.balance + sa.bindparam("moved_by")),
-        [{"moved_id": account_id, "moved_by": by} for account_id, by in sorted(moved.items()) if by],
-    )
+    # Money out of an account needs it to exist; only money into one may open it.
+    await open_accounts(connection, [account_id for account_id, by in moved.items() if by < 0], entry.at, {})
+    for account_id, by in moved.items():
+        if by < 0:
+            change = sa.update(accounts).where(accounts.c.id == account_id)
+            await connection.execute(change.values(balance=accounts.c.balance + by))
+    rows = [_opened(account_id, "", by, entry.at) for account_id, by in sorted(moved.items()) if by > 0]
+    added = "(id) DO UPDATE SET balance = accounts.balance + excluded.balance"
+    await insert_rows(connection, list(accounts.c), rows, added)
 
 
 async def open_accounts(
     connection: AsyncConnection, account_ids: Iterable[str], at: float, owners: Mapping[str, str]
 ) -> None:
     """Opens the accounts that do not exist yet, with nothing in them; `owners` maps device accounts to owners' ids."""
-    rows = [
-        {
-            "id": account_id,
-            "kind": account_id.partition(":")[0],
-            "owner_id": owners.get(account_id, ""),
-            "balance": 0,
-            "opened_at": at,
-        }
-        for account_id in sorted(set(account_ids))
-    ]
-    if rows:
-        await connection.execute(inserting(connection, accounts).on_conflict_do_nothing(index_elements=["id"]), rows)
+    rows = [_opened(account_id, owners.get(account_id, ""), 0, at) for account_id in sorted(set(account_ids))]
+    await insert_rows(connection, list(accounts.c), rows, "(id) DO NOTHING")
+
+
+def _opened(account_id: str, owner_id: str, balance: int, at: float) -> tuple[str, str, str, int, float]:
+    return account_id, account_id.partition(":")[0], owner_id, balance, at
 
 
 async def find_entry(connection: AsyncConnection, key: str) -> tuple[int, list[Posting]] | None:
@@ -167,29 +160,40 @@ async def list_lines(
 
 
 async def stream_entries(connection: AsyncConnection, last: int) -> AsyncIterator[list[tuple[Entry, str]]]:
-    """Entries 1 to `last` in order with their stored hashes, some at a time; memory holds a batch of them."""
+    """Entries 1 to `last` in order with their stored hashes, some at a time: never many more postings than one has."""
     number = 0
     while number < last:
         query = sa.select(entries).where(entries.c.number > number, entries.c.number <= last)
         headers = (await connection.execute(query.order_by(entries.c.number).limit(_BATCH))).all()
         if not headers:
             return
-        found = await _read_postings(connection, [row.number for row in headers])
-        yield [
-            (Entry(h.number, h.at, h.kind, h.key, h.note, h.attachment, tuple(found.get(h.number, ()))), h.hash)
-            for h in headers
-        ]
+        for group in _grouped(headers):
+            found = await _read_postings(connection, group[0].number, group[-1].number)
+            yield [
+                (Entry(h.number, h.at, h.kind, h.key, h.note, h.attachment, tuple(found[h.number])), h.hash)
+                for h in group
+            ]
         number = headers[-1].number
 
 
-async def _read_postings(connection: AsyncConnection, numbers: Sequence[int]) -> dict[int, list[Posting]]:
+def _grouped(headers: Sequence[sa.Row[Any]]) -> Iterator[list[sa.Row[Any]]]:
+    group: list[sa.Row[Any]] = []
+    held = 0
+    for header in headers:
+        if group and held + header.postings > _STREAM_ROWS:
+            yield group
+            group, held = [], 0
+        group.append(header)
+        held += header.postings
+    yield group
+
+
+async def _read_postings(connection: AsyncConnection, first: int, last: int) -> dict[int, list[Posting]]:
     found: dict[int, list[Posting]] = defaultdict(list)
     query = sa.select(postings.c.entry, postings.c.account_id, postings.c.amount)
-    query = query.where(postings.c.entry.between(numbers[0], numbers[-1]))
-    result = await connection.stream(query.order_by(postings.c.entry, postings.c.position))
-    async for rows in result.partitions(_STREAM_ROWS):
-        for entry, account_id, amount in rows:
-            found[entry].append(Posting(account_id, amount))
+    query = query.where(postings.c.entry.between(first, last)).order_by(postings.c.entry, postings.c.position)
+    for entry, account_id, amount in await connection.execute(query):
+        found[entry].append(Posting(account_id, amount))
     return found
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.pricing.domain.ledger import Payment
 from services.pricing.records import Earner, Escrow, PaymentFilter, Settlement, TaskCost
+from services.pricing.store.bulk import insert_rows
 from services.pricing.tables import accounts, escrows, payments, settlements
 
-_STREAM_ROWS = 10_000
 _PAYMENT = (
     payments.c.number,
     payments.c.at,
@@ -73,24 +74,8 @@ async def add_settlement(connection: AsyncConnection, settlement: Settlement) ->
 
 async def add_payments(connection: AsyncConnection, made: Sequence[Payment], entry: int) -> None:
     """Writes the payments that an entry makes."""
-    rows = [
-        {
-            "number": p.number,
-            "at": p.at,
-            "task_id": p.task_id,
-            "round": p.round,
-            "device_id": p.device_id,
-            "owner_id": p.owner_id,
-            "amount": p.amount_microcredits,
-            "price": p.price_microcredits,
-            "budget": p.budget,
-            "quality": p.quality,
-            "because": p.because,
-            "entry": entry,
-        }
-        for p in made
-    ]
-    await connection.execute(sa.insert(payments), rows)
+    rows = [(*payment, entry) for payment in made]
+    await insert_rows(connection, [*_PAYMENT, payments.c.entry], rows)
 
 
 async def list_of_round(connection: AsyncConnection, task_id: str, round_number: int) -> list[Payment]:
@@ -120,13 +105,13 @@ async def list_page(
     return [Payment(*row) for row in await connection.execute(query)]
 
 
-async def stream_of_entries(connection: AsyncConnection, first: int, last: int) -> AsyncIterator[tuple[int, Payment]]:
-    """Payments that entries `first` to `last` made, in order, each with its entry."""
+async def list_of_entries(connection: AsyncConnection, first: int, last: int) -> dict[int, list[Payment]]:
+    """Payments that entries `first` to `last` made, in order, by entry."""
+    found: dict[int, list[Payment]] = defaultdict(list)
     query = sa.select(payments.c.entry, *_PAYMENT).where(payments.c.entry.between(first, last))
-    result = await connection.stream(query.order_by(payments.c.entry, payments.c.number))
-    async for rows in result.partitions(_STREAM_ROWS):
-        for entry, *row in rows:
-            yield entry, Payment(*row)
+    for row in await connection.execute(query.order_by(payments.c.entry, payments.c.number)):
+        found[row[0]].append(Payment._make(row[1:]))
+    return found
 
 
 async def count_payments(connection: AsyncConnection) -> int:

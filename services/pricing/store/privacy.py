@@ -10,44 +10,27 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.pricing.domain.ledger_privacy import TaskTotals, Total, total_of
 from services.pricing.domain.ledger_settlement import Work
-from services.pricing.store import inserting
+from services.pricing.store.bulk import Row, insert_rows
 from services.pricing.tables import privacy_charges, privacy_totals
 
-_KEY = ("device_id", "task_id", "unit", "mechanism", "parameter", "sampling_rate")
+_ADDED = (
+    "(device_id, task_id, unit, mechanism, parameter, sampling_rate) "
+    "DO UPDATE SET amount = privacy_totals.amount + excluded.amount"
+)
 
 
 async def add_charges(connection: AsyncConnection, task_id: str, round_number: int, work: Sequence[Work]) -> None:
     """Writes the charges of a round's work and adds them to the totals."""
-    history: list[dict[str, object]] = []
-    sums: dict[tuple[object, ...], float] = defaultdict(float)
+    history: list[Row] = []
+    sums: dict[Row, float] = defaultdict(float)
     for w in work:
         for position, charge in enumerate(w.charges):
-            mechanism, parameter, unit, rate, steps = charge.key
-            history.append(
-                {
-                    "device_id": w.device_id,
-                    "task_id": task_id,
-                    "round": round_number,
-                    "position": position,
-                    "mechanism": mechanism,
-                    "parameter": parameter,
-                    "unit": unit,
-                    "sampling_rate": rate,
-                    "steps": steps,
-                }
-            )
+            history.append((w.device_id, task_id, round_number, position, *charge.key))
             total = total_of(charge)
             key = (w.device_id, task_id, total.unit, total.mechanism, total.parameter, total.sampling_rate)
             sums[key] += total.amount
-    if not history:
-        return
-    await connection.execute(sa.insert(privacy_charges), history)
-    statement = inserting(connection, privacy_totals)
-    statement = statement.on_conflict_do_update(
-        index_elements=list(_KEY), set_={"amount": privacy_totals.c.amount + statement.excluded.amount}
-    )
-    rows = [{**dict(zip(_KEY, key, strict=True)), "amount": amount} for key, amount in sorted(sums.items())]
-    await connection.execute(statement, rows)
+    await insert_rows(connection, list(privacy_charges.c), history)
+    await insert_rows(connection, list(privacy_totals.c), [(*key, amount) for key, amount in sums.items()], _ADDED)
 
 
 async def totals_of(connection: AsyncConnection, device_id: str) -> list[TaskTotals]:

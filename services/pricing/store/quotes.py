@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import astuple
+from operator import attrgetter
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -11,6 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from services.pricing.domain.quoting import Offer, Quote
 from services.pricing.store import inserting
 from services.pricing.tables import quotes
+
+_FIELDS = attrgetter(*Offer.__slots__)
 
 
 async def find(connection: AsyncConnection, task_id: str, round_number: int, *, lock: bool = False) -> Quote | None:
@@ -43,6 +45,6 @@ def _row(quote: Quote) -> dict[str, object]:
         "incentive": quote.incentive,
         "status": quote.status,
         "pot": quote.pot_microcredits,
-        "offers": json.dumps([astuple(offer) for offer in quote.offers]),
+        "offers": json.dumps([_FIELDS(offer) for offer in quote.offers]),
         "details": json.dumps(quote.details),
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -72,9 +71,7 @@ class Reports:
                 await tx.execution_options(isolation_level="REPEATABLE READ")
             head = await book.read_head(tx)
             async for batch in book.stream_entries(tx, head.entries):
-                made: dict[int, list[Payment]] = defaultdict(list)
-                async for number, payment in payments.stream_of_entries(tx, batch[0][0].number, batch[-1][0].number):
-                    made[number].append(payment)
+                made = await payments.list_of_entries(tx, batch[0][0].number, batch[-1][0].number)
                 await asyncio.to_thread(check.take, [(entry, stored, made[entry.number]) for entry, stored in batch])
             async for rows in book.stream_balances(tx):
                 check.compare(rows)

@@ -43,7 +43,7 @@ def small_book() -> list[Sealed]:
     for k, ((source, target), amount) in enumerate(zip(sides, (100, 50, 30), strict=True), start=1):
         made = [PAYMENT] if k == 3 else []
         postings = (Posting(source, -amount), Posting(target, amount))
-        entries.append((Entry(k, float(k), "move", f"key-{k}", "", attach(made) if made else "", postings), made))
+        entries.append((Entry(k, float(k), "move", f"key-{k}", "", attach(made), postings), made))
     return seal(entries)
 
 
@@ -99,7 +99,7 @@ def test_a_missing_entry_is_found() -> None:
 
 def test_a_changed_reason_of_a_payment_is_found() -> None:
     book = small_book()
-    book[2] = (book[2][0], book[2][1], [replace(PAYMENT, because="because I say so")])
+    book[2] = (book[2][0], book[2][1], [PAYMENT._replace(because="because I say so")])
     assert faults(book) == ["the payments of entry 3 are not those it was sealed with"]
 
 

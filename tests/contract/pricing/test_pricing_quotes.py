@@ -1,0 +1,116 @@
+"""Quotes over gRPC: made once, from the ties the registry knows, within the escrow, and paid as promised."""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations
+
+import pytest
+
+from coterie import market
+from coterie_api.pricing.v1 import pricing_pb2 as pb
+from services.kit.errors import AlreadyExists, InvalidInput, NotFound
+from tests.contract.pricing.conftest import World, speak_as
+
+DEVICES = [f"dev_{k}" for k in range(6)]
+CREDITS = 1_000_000
+
+
+def tie(world: World) -> None:
+    """Everybody trusts everybody a little, neighbours more."""
+    for a, b in combinations(range(len(DEVICES)), 2):
+        world.registry.ties[frozenset((DEVICES[a], DEVICES[b]))] = 0.9 if b == a + 1 else 0.2
+
+
+async def test_a_quote_is_made_once_and_an_offer_stands(world: World) -> None:
+    tie(world)
+    await world.fund("tsk_1", 100 * CREDITS)
+    first = await world.quote("tsk_1", 1, "stackelberg", DEVICES[:4])
+    world.registry.ties.clear()
+    assert await world.quote("tsk_1", 1, "stackelberg", DEVICES[:4]) == first
+    assert await world.quote("tsk_1", 1, "stackelberg", DEVICES[:2]) == first
+    assert world.registry.asked == 1
+    more = await world.quote("tsk_1", 1, "stackelberg", DEVICES)
+    assert list(more.offers[:4]) == list(first.offers)
+    assert [offer.device_id for offer in more.offers[4:]] == DEVICES[4:]
+    assert await world.pricing.GetQuote(pb.GetQuoteRequest(task_id="tsk_1", round=1)) == more
+    with pytest.raises(AlreadyExists, match="priced as 'stackelberg'"):
+        await world.quote("tsk_1", 1, "none", DEVICES)
+
+
+async def test_a_market_round_from_price_to_payment(world: World) -> None:
+    """Devices with private costs decide, deliver and are paid ⌊price × budget⌋; one declines and earns nothing."""
+    tie(world)
+    await world.fund("tsk_1", 100 * CREDITS)
+    quote = await world.quote("tsk_1", 1, "stackelberg", DEVICES)
+    assert quote.status == "ok"
+    assert len({offer.price_microcredits for offer in quote.offers}) == 1
+    assert all(offer.external_risk > 0 for offer in quote.offers)
+    work = []
+    for k, offer in enumerate(quote.offers):
+        costs = market.PrivateCosts(0.8 + 0.08 * k, 0.04, fixed=0.0 if k else 1e9)
+        decision = market.decide(offer.price_microcredits / CREDITS, offer.external_risk, costs, 1.0, least_utility=0.0)
+        outcome = "delivered" if decision.joins else "declined"
+        work.append(pb.Work(device_id=offer.device_id, owner_id="own_1", outcome=outcome, budget=decision.budget))
+    settled = await world.settle("tsk_1", 1, work)
+    price = quote.offers[0].price_microcredits
+    assert [p.device_id for p in settled.payments] == DEVICES[1:]
+    assert [p.amount_microcredits for p in settled.payments] == [int(price * w.budget) for w in work[1:]]
+    assert {p.price_microcredits for p in settled.payments} == {price}
+    assert "zCDP budget" in settled.payments[0].because
+
+
+async def test_a_survey_round_from_price_to_payment(world: World) -> None:
+    tie(world)
+    await world.fund("tsk_1", 20 * CREDITS)
+    quote = await world.quote("tsk_1", 1, "correlated", DEVICES)
+    details = json.loads(quote.details_json)
+    assert (quote.status, details["plan"]) == ("ok", "tight")
+    work = [
+        pb.Work(device_id=offer.device_id, owner_id="own_1", outcome="delivered", budget=offer.expected)
+        for offer in quote.offers
+    ]
+    settled = await world.settle("tsk_1", 1, work)
+    assert not settled.exhausted
+    assert [p.amount_microcredits for p in settled.payments] == [offer.most_microcredits for offer in quote.offers]
+    assert settled.escrow_microcredits < 10  # all of the budget is spent but for what rounding leaves
+
+
+async def test_a_budget_too_small_is_an_answer_not_an_error(world: World) -> None:
+    tie(world)
+    await world.fund("tsk_1", 1)
+    parameters = json.dumps({"pricing": {"variance_high": 1.0}})
+    quote = await world.quote("tsk_1", 1, "correlated", DEVICES, parameters)
+    assert quote.status == "infeasible"
+    assert json.loads(quote.details_json)["least_microcredits"] > 1
+    assert all(offer.most_microcredits == 0 for offer in quote.offers)
+
+
+async def test_a_device_sees_its_own_offer(world: World) -> None:
+    await world.fund("tsk_1", 0)
+    await world.quote("tsk_1", 1, "none", DEVICES)
+    speak_as("device", "dev_3", "own_1")
+    seen = await world.pricing.GetQuote(pb.GetQuoteRequest(task_id="tsk_1", round=1))
+    assert [offer.device_id for offer in seen.offers] == ["dev_3"]
+    with pytest.raises(NotFound, match="not priced yet"):
+        await world.pricing.GetQuote(pb.GetQuoteRequest(task_id="tsk_1", round=2))
+
+
+async def test_parameters_are_checked_before_a_task_is_made(world: World) -> None:
+    speak_as("publisher", "pub_1")
+    request = pb.CheckParametersRequest(incentive="stackelberg", escrow_microcredits=5, rounds=3, parameters_json="{}")
+    completed = await world.pricing.CheckParameters(request)
+    assert json.loads(completed.parameters_json)["pricing"]["hops"] == 5
+    request.parameters_json = '{"pricing": {"hoops": 5}}'
+    with pytest.raises(InvalidInput, match="hoops") as refused:
+        await world.pricing.CheckParameters(request)
+    assert refused.value.reason == "bad_parameters"
+
+
+async def test_what_if_answers_by_name(world: World) -> None:
+    request = pb.WhatIfRequest(solver="market", input_json='{"influence": [[0, 1], [1, 0]]}')
+    answer = json.loads((await world.pricing.WhatIf(request)).output_json)
+    assert answer["status"] == "ok"
+    request.solver = "lottery"
+    with pytest.raises(NotFound, match="market, survey"):
+        await world.pricing.WhatIf(request)
