@@ -115,14 +115,26 @@ def _with_peers(
     return item
 
 
+def heads_of(items: Mapping[str, pb.WorkItem]) -> dict[str, str]:
+    """The head of every member, by what each was told."""
+    return {
+        device_id: peer.device_id
+        for device_id, item in items.items()
+        if item.role == "member"
+        for peer in item.peers
+        if peer.role == "head"
+    }
+
+
 def heaviest_weight(plan: topology.Plan, samples: Mapping[str, int]) -> float:
-    """The largest weight an update of this plan can carry: samples, or a cluster's total quality."""
+    """The largest weight an update of this plan can carry: samples, or the total quality of a cluster.
+
+    Clusters may merge when a head is lost in the middle of a round, so all of them together are allowed for.
+    """
     heaviest = float(max(samples.values(), default=1))
-    totals: dict[str, float] = {}
-    for seat in plan.seats:
-        key = seat.head_device_id or seat.device_id
-        totals[key] = totals.get(key, 0.0) + seat.weight
-    return max(heaviest, *totals.values(), 1.0)
+    together = any(seat.role == "head" for seat in plan.seats)
+    qualities = [seat.weight for seat in plan.seats]
+    return max(heaviest, sum(qualities) if together else max(qualities, default=0.0), 1.0)
 
 
 def scale_for(plan: topology.Plan, samples: Mapping[str, int]) -> int:

@@ -43,6 +43,7 @@ class Intake:
             raise
         if outcome == "accepted":
             live.states[delivery.device_id] = "delivered"
+            live.hear(delivery.device_id, delivery.members)
             self._bell.ring(f"task:{delivery.task_id}")
         elif folded:
             await self._take_back(live, delivery)

@@ -55,6 +55,11 @@ class LiveRound:
         self.items = {p.device_id: pb.WorkItem.FromString(p.work) for p in participations}
         self.states = {p.device_id: p.state for p in participations}
         self.samples = {p.device_id: p.samples for p in participations}
+        self.head_of = heads_of(self.items)
+        self.heard: dict[str, tuple[str, str]] = {}
+        for p in participations:
+            if p.state == "delivered":
+                self.hear(p.device_id, p.members)
         self.folded: dict[str, Delivery] = {}
         self.lock = asyncio.Lock()
         self._sums: dict[int, Accumulator] = {}
@@ -62,12 +67,22 @@ class LiveRound:
     @property
     def pending(self) -> int:
         """Participants that may still deliver."""
-        return sum(state == "assigned" for state in self.states.values())
+        return self._count("assigned")
 
     @property
     def delivered(self) -> int:
-        """Participants that have delivered."""
-        return sum(state == "delivered" for state in self.states.values())
+        """Participants that have delivered; members of a cluster with their head."""
+        return self._count("delivered")
+
+    def _count(self, state: str) -> int:
+        return sum(effective_state(d, self.states, self.head_of, self.heard) == state for d in self.states)
+
+    def hear(self, head: str, members: Iterable[Mapping[str, object]]) -> None:
+        """Takes note of what a head reports; what it says of others than its own members counts for nothing."""
+        for report in members:
+            member = str(report["device_id"])
+            if self.head_of.get(member) == head:
+                self.heard[member] = (str(report["outcome"]), str(report["note"]))
 
     @property
     def max_update_bytes(self) -> int:

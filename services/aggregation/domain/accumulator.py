@@ -11,6 +11,7 @@ weight W; `choose_scale` makes that far smaller than a float32 can show.
 from __future__ import annotations
 
 import math
+import mmap
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import IO
@@ -26,7 +27,7 @@ Read = Callable[[int, int], "memoryview | bytes"]
 
 MAX_MAGNITUDE = 4096.0
 """Largest |value| an update of the heaviest weight may hold."""
-CHUNK = 1 << 16
+CHUNK = 1 << 14
 """Elements worked on at a time: their float64 and int64 forms stay in the processor's cache."""
 WINDOW = 1 << 20
 """Elements mapped, or read from a blob, at a time."""
@@ -34,12 +35,22 @@ IN_MEMORY = 4 * WINDOW
 """Accumulators up to this many elements live in memory, larger ones in an unlinked file mapped a window at a time."""
 _UNIT = 1 << 20
 """Weights are kept in whole units of 2^-20."""
-_INT64_BITS = 62
+_SUM_BITS = 62
+_TERM_BITS = 51
+# Adding 1.5·2^52 to a double of magnitude at most 2^51 rounds it to the nearest whole number (ties to even) and leaves
+# that number in the low bits of the result: a conversion to int64 that vectorises.
+_MAGIC = 1.5 * 2.0**52
+_MAGIC_BITS = np.float64(_MAGIC).view(np.int64)
+
+
+def _term_bits(updates: int) -> int:
+    """Bits a term may have so that `updates` of them stay within 64."""
+    return min(_TERM_BITS, _SUM_BITS - math.ceil(math.log2(max(updates, 1))))
 
 
 def choose_scale(updates: int, heaviest: float) -> int:
     """Bits after the point, for at most `updates` updates of weight at most `heaviest` each."""
-    return _INT64_BITS - math.ceil(math.log2(max(updates, 1) * max(heaviest, 1e-6) * MAX_MAGNITUDE))
+    return _term_bits(updates) - math.ceil(math.log2(max(heaviest, 1e-6) * MAX_MAGNITUDE))
 
 
 class Accumulator:
@@ -52,7 +63,7 @@ class Accumulator:
         self.layout = layout
         self.scale = scale
         self.weight_units = 0
-        self._limit = 2.0**_INT64_BITS / max(updates, 1)
+        self._limit = 2.0 ** _term_bits(updates)
         self._cells = _Cells(layout.elements)
 
     @property
@@ -97,25 +108,25 @@ class Accumulator:
 
         The count returned is a multiple of CHUNK, or `count` when all passed: an undo repeats exactly the same chunks.
         """
-        dtype = DTYPES[theirs.dtype]
-        scaled, integers = np.empty(CHUNK), np.empty(CHUNK, np.int64)
+        dtype, scaling = DTYPES[theirs.dtype], factor * 2.0**self.scale
+        scaled = np.empty(CHUNK)
+        integers = scaled.view(np.int64)
         for start in range(0, count, WINDOW):
             stop = min(start + WINDOW, count)
             values = np.frombuffer(read(theirs.start + start * dtype.itemsize, (stop - start) * dtype.itemsize), dtype)
             with self._cells.window(mine.offset + start, mine.offset + stop) as cells:
                 for low in range(0, stop - start, CHUNK):
-                    piece = values[low : low + CHUNK]
+                    piece, sums = values[low : low + CHUNK], cells[low : low + CHUNK]
                     terms, whole = scaled[: len(piece)], integers[: len(piece)]
-                    np.multiply(piece, factor * 2.0**self.scale, out=terms, dtype=np.float64)
-                    # NaN makes both comparisons false, so it is caught with the too large.
-                    if not (terms.max() <= self._limit and terms.min() >= -self._limit):
+                    np.multiply(piece, scaling, out=terms, dtype=np.float64)
+                    if not _are_within(terms, self._limit):
                         return start + low
-                    np.rint(terms, out=terms)
-                    np.copyto(whole, terms, casting="unsafe")
+                    terms += _MAGIC
+                    whole -= _MAGIC_BITS
                     if sign > 0:
-                        cells[low : low + len(piece)] += whole
+                        sums += whole
                     else:
-                        cells[low : low + len(piece)] -= whole
+                        sums -= whole
         return count
 
     def merge(self, pieces: Iterator[npt.NDArray[np.int64]], weight_units: int) -> None:
@@ -167,6 +178,15 @@ class Accumulator:
         self._cells.close()
 
 
+def _are_within(terms: npt.NDArray[np.float64], limit: float) -> bool:
+    """Whether every term is a finite number of magnitude at most `limit`."""
+    # No term exceeds the root of the sum of squares, so one fast pass settles almost every chunk; NaN and infinity
+    # make the sum NaN or infinite and are left to the comparisons, which NaN fails.
+    if float(np.einsum("i,i->", terms, terms)) <= limit * limit:
+        return True
+    return bool(terms.max() <= limit and terms.min() >= -limit)
+
+
 class _Window:
     """A run of cells, mapped only while in use so that a large accumulator does not stay resident."""
 
@@ -199,7 +219,11 @@ class _Cells:
         assert self._file is not None
         if start == stop:
             return _Window(np.empty(0, np.int64))
-        return _Window(np.memmap(self._file, np.int64, "r+", offset=start * 8, shape=(stop - start,)))
+        # A mapping begins at a whole page; filling it at once is cheaper than a fault per page.
+        first = start * 8 // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+        flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
+        mapping = mmap.mmap(self._file.fileno(), stop * 8 - first, flags, offset=first)
+        return _Window(np.frombuffer(mapping, np.int64, offset=start * 8 - first))
 
     def close(self) -> None:
         self._array = None

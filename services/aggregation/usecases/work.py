@@ -167,8 +167,8 @@ class WorkUseCases:
         item = live.items.get(letter.sender)
         if item is None or letter.recipient not in {peer.device_id for peer in item.peers}:
             raise BadLetter(f"the plan has no link from {letter.sender} to {letter.recipient} in this round")
-        if letter.plan_version != live.round.plan_version:
-            raise BadLetter(f"plan {letter.plan_version} is out of date, {live.round.plan_version} is in force")
+        if letter.plan_version != item.plan_version:
+            raise BadLetter(f"plan {letter.plan_version} is out of date, {item.plan_version} is in force")
         async with self._database.writing() as tx:
             stored = await models.add_letter(tx, replace(letter, id=new_id("let"), sent_at=self._clock.now()))
         if stored.digest != letter.digest:
