@@ -120,14 +120,16 @@ def loss(value: Loss, named: Mapping[int, Entry]) -> pb.Loss:
 
 async def read_import(stream: AsyncIterator[pb.ImportChunk]) -> tuple[ImportState, AsyncIterator[Chunk]]:
     """The header an import begins with, and its chunks of rows."""
-    header = pb.ImportHeader()
-    async for first in stream:
-        header = first.header
+    first = pb.ImportChunk()
+    async for message in stream:
+        first = message
         break
-    return ImportState(header.name, header.owner_name, header.synthetic), _read_chunks(stream)
+    header = first.header
+    return ImportState(header.name, header.owner_name, header.synthetic), _read_chunks(first, stream)
 
 
-async def _read_chunks(stream: AsyncIterator[pb.ImportChunk]) -> AsyncIterator[Chunk]:
+async def _read_chunks(first: pb.ImportChunk, stream: AsyncIterator[pb.ImportChunk]) -> AsyncIterator[Chunk]:
+    yield _read_chunk(first)
     async for message in stream:
         yield await asyncio.to_thread(_read_chunk, message)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import stat
 from typing import Any
@@ -115,6 +116,13 @@ async def test_a_token_has_as_many_uses_as_issued_and_an_end(world: World) -> No
     await refused(Unauthenticated, "invalid_token", world.register("no token", "nothing"))
     listed = await world.registry.ListDevices(pb.ListDevicesRequest(owner_id=owner))
     assert [device.name for device in listed.devices] == ["one", "two"]
+
+
+async def test_a_token_is_never_overspent_by_devices_that_come_together(world: World) -> None:
+    token = await world.token(await world.owner("Ada"), uses=2)
+    tried = await asyncio.gather(*(world.register(token, f"cam {k}") for k in range(6)), return_exceptions=True)
+    assert sum(isinstance(item, pb.RegisterDeviceReply) for item in tried) == 2
+    assert {item.reason for item in tried if isinstance(item, CoterieError)} == {"token_spent"}
 
 
 async def test_registration_needs_proof_of_the_signing_key(world: World) -> None:

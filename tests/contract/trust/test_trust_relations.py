@@ -148,8 +148,9 @@ async def test_relations_page_by_cursor(world: World) -> None:
 
 async def run_import(world: World, name: str, chunks: Sequence[Sequence[pb.ImportRow]]) -> pb.ImportReply:
     async def stream() -> AsyncIterator[pb.ImportChunk]:
-        yield pb.ImportChunk(header=pb.ImportHeader(name=name, owner_name="Town", synthetic=True))
-        for rows in chunks:
+        header = pb.ImportHeader(name=name, owner_name="Town", synthetic=True)
+        yield pb.ImportChunk(header=header, rows=chunks[0] if chunks else [])
+        for rows in chunks[1:]:
             yield pb.ImportChunk(rows=rows)
 
     return await world.trust.Import(stream())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from typing import Any
 
@@ -97,6 +98,16 @@ async def test_recording_is_idempotent_and_batches_match_single_reports(world: W
     ]
     assert found.direct == pytest.approx([direct[i, j] for i, j in zip(found.rows, found.columns, strict=True)])
     assert found.trust == pytest.approx([expected.trust[i, j] for i, j in zip(found.rows, found.columns, strict=True)])
+
+
+async def test_reports_that_come_together_are_each_counted_once(world: World) -> None:
+    devices = await world.devices(4)
+    pairs = [(devices[i], devices[j]) for i in range(4) for j in range(i)]
+    batches = [[act(f"{k}", *pairs[k % 6]) for k in range(start, start + 30)] for start in (0, 10, 20, 0, 30)]
+    counted = await asyncio.gather(*(record(world, *batch) for batch in batches))
+    assert sum(new for new, _ in counted) == 60
+    totals = [(await explain(world, *pair)).positive_count for pair in pairs]
+    assert totals == [10] * 6
 
 
 async def test_indirect_trust_multiplies_along_the_best_shortest_path(world: World) -> None:

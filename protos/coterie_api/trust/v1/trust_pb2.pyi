@@ -2000,7 +2000,7 @@ Global___GetCentralityReply: _TypeAlias = GetCentralityReply  # noqa: Y015
 
 @_typing.final
 class ImportChunk(_message.Message):
-    """A piece of an import: the first has the header only, later ones rows."""
+    """A piece of an import: the first has the header, all may have rows."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
