@@ -74,7 +74,6 @@ class App:
         await self._keys.bootstrap(self._settings.admin_key_path, required=self._settings.admin_key_file is not None)
         async with self._database.writing() as connection:
             await self._memory.prepare(connection)
-        await self._memory.warm_up()
         self._beating = asyncio.create_task(self._heartbeats.run())
         await self._server.start()
 

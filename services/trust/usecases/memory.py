@@ -36,6 +36,7 @@ class SocialMemory:
         self._clock = clock
         self._builder = GraphBuilder(parameters)
         self._building = asyncio.Lock()
+        self._warming: asyncio.Task[None] | None = None
         self._priors = priors
         self._known: tuple[tuple[object, ...], PairSnapshot] | None = None
 
@@ -48,11 +49,6 @@ class SocialMemory:
             await self._replay(connection)
             await social.set_parameters(connection, *mine)
         await self.refresh(connection)
-
-    async def warm_up(self) -> None:
-        """Compiles the search before the first question if there is much to search."""
-        if len(self.book) >= _LARGE:
-            await asyncio.to_thread(search.warm_up)
 
     async def _replay(self, connection: AsyncConnection) -> None:
         """Sums of every pair from its interactions, some thousand pairs at a time."""
@@ -79,6 +75,9 @@ class SocialMemory:
         version = await social.version(connection)
         if version > self.book.version:
             self.book.take(await social.pairs_since(connection, self.book.version), version)
+        if self._warming is None and len(self.book) >= _LARGE:
+            # Compiling takes seconds: better now, beside the work, than while somebody waits for a matrix.
+            self._warming = asyncio.create_task(asyncio.to_thread(search.warm_up))
 
     async def pairs_at(self, connection: AsyncConnection, at: float) -> tuple[PairSnapshot, float]:
         """The pairs as known at `at` (0 = now), and that moment."""
