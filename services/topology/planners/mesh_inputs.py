@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -42,7 +42,7 @@ class MeshParameters(Parameters):
     same_owner_trusted: bool = True
     may_earn_trust: bool = False
     basic_batch: int = Field(default=32, ge=1, le=1_000_000)
-    max_degree: int | None = Field(default=None, ge=1)
+    max_degree: Annotated[int, Field(ge=1)] | Literal["recommended"] | None = "recommended"
     transfers: Transfers = "shared"
     times: Literal["measured", "declared"] = "measured"
     message_bytes: int = Field(default=42_000, ge=1)
@@ -113,8 +113,15 @@ async def gather_inputs(request: pb.MakePlanRequest, sources: Sources) -> MeshIn
         batch_seconds(devices, settings),
         samples=[max(1, participant.samples) for participant in request.participants],
     )
-    rules = MeshRules(privacy.epsilon, settings.basic_batch, settings.max_degree, settings.transfers)
+    rules = MeshRules(privacy.epsilon, settings.basic_batch, degree_cap(settings, len(ids)), settings.transfers)
     return MeshInputs(tuple(ids), tuple(d.name or d.id for d in devices), network, rules, settings)
+
+
+def degree_cap(settings: MeshParameters, devices: int) -> int | None:
+    """Links per device; "recommended" is ⌈log2 V⌉ + 1, without which (13) too often ends in the complete graph."""
+    if settings.max_degree == "recommended":
+        return (devices - 1).bit_length() + 1
+    return settings.max_degree
 
 
 async def _social_graph(
