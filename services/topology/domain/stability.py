@@ -18,6 +18,7 @@ from services.topology.domain import cluster_kernel as kernel
 from services.topology.domain.coalition import Game, Partition, partition_of
 
 _TOLERANCE = 1e-9
+_SLACK = 1e-6
 _jit = numba.njit(cache=True, nogil=True)
 
 
@@ -71,22 +72,24 @@ def is_stable(game: Game, partition: Partition, *, consent: bool = True) -> bool
 
 @_jit
 def _survey(t, members, starts):  # type: ignore[no-untyped-def]  # numba types these
-    """(complete, cluster of every device, its present payoff, which clusters have a link inside)."""
+    """(complete, cluster of every device, what it receives, which clusters have a link inside, their surplus X)."""
     size, clusters = len(members), len(starts) - 1
     label = np.empty(size, np.int64)
-    present = np.empty(size)
+    received = np.empty(size)
     linked = np.zeros(clusters, np.bool_)
+    surplus = np.zeros(clusters)
     for c in range(clusters):
         group = members[starts[c] : starts[c + 1]]
-        payoffs, head, feasible, touching = _divide(t, group)
+        payoffs, head, _, touching = _divide(t, group)
         if head < 0:
-            return False, label, present, linked
+            return False, label, received, linked, surplus
         linked[c] = touching
         for k in range(len(group)):
             label[group[k]] = c
-            stranger = t.forbid and not feasible and kernel.trust(t, group[k], head) <= 0.0
-            present[group[k]] = -math.inf if stranger else payoffs[k]
-    return True, label, present, linked
+            received[group[k]] = payoffs[k]
+            surplus[c] += payoffs[k] - t.solo_value[group[k]]
+        surplus[c] -= t.reward
+    return True, label, received, linked, surplus
 
 
 @_jit
@@ -99,7 +102,7 @@ def _scan(  # type: ignore[no-untyped-def]
     The next device is the number of devices when all have been looked at, else the one whose trust row is missing.
     """
     size, clusters = len(members), len(starts) - 1
-    label, present, linked = survey
+    label, received, linked, surplus = survey
     start, mover, goal, best = found
     quality, burden, lift = _sums(t, members, starts, linked)
     near = np.full(clusters, -1, np.int64)
@@ -108,16 +111,22 @@ def _scan(  # type: ignore[no-untyped-def]
         before = mover, goal, best
         for k in range(t.indptr[n], t.indptr[n + 1]):
             near[label[t.indices[k]]] = n
-        # No less than n's payoff in a cluster without a neighbour, even if nobody had to consent: its share
-        # q_n(λ_p − (Σ(λ_p s + λ_c) + ζ)/Q) grows with every quality where it is positive.
+        # In a cluster without a neighbour, n's share q_n·r with r = λ_p − (Σ(λ_p s + λ_c) + ζ)/Q grows with every
+        # quality where it is positive, so the largest qualities bound its payoff. And the members' shares sum to
+        # Q_S·r, which must not fall below their surplus X now if they consent: r < X/Q_S with the largest Q_S refuses n.
         low, high, own = t.far_quality[n], t.full_quality[n], t.price * t.solo_quality[n] + t.cost + t.reward
-        alone, now, mine_at = t.solo_value[n], present[n], label[n]
+        alone, now, mine_at = t.solo_value[n], received[n], label[n]
+        if t.forbid and _is_stranger(t, members[starts[mine_at] : starts[mine_at + 1]], n):
+            now = -math.inf
         for c in range(clusters):
             if c == mine_at:
                 continue
             if not exhaustive and near[c] != n:
                 if linked[c]:
-                    ceiling = alone + max(0.0, low * (price - (burden[c] + own) / (quality[c] + low)))
+                    ratio = price - (burden[c] + own) / (quality[c] + low)
+                    if consent and surplus[c] > 0.0 and ratio < surplus[c] / quality[c] - _SLACK:
+                        continue
+                    ceiling = alone + max(0.0, low * ratio)
                 else:
                     total = quality[c] + low + max(lift[c], high - low)
                     ceiling = alone + max(0.0, high * (price - (burden[c] + own) / total)) + reward
@@ -127,7 +136,7 @@ def _scan(  # type: ignore[no-untyped-def]
             if near[c] != n and t.component[group[0]] == t.component[n] and t.slot[n] < 0:
                 t.missing[0] = n
                 return n, before[0], before[1], before[2]
-            mine = _after_joining(t, group, n, consent)
+            mine = _after_joining(t, group, n, received, now + best, consent)
             if math.isnan(mine):
                 return n, before[0], before[1], before[2]
             if mine - now > best:
@@ -155,8 +164,10 @@ def _sums(t, members, starts, linked):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _after_joining(t, group, n, consent):  # type: ignore[no-untyped-def]
-    """Payoff of n in `group` ∪ {n}; −∞ if infeasible or, with `consent`, refused; NaN on a missing trust row."""
+def _after_joining(t, group, n, received, floor, consent):  # type: ignore[no-untyped-def]
+    """Payoff of n in `group` ∪ {n}; −∞ if infeasible, not above `floor` or, with `consent`, refused; NaN on a missing
+    trust row.
+    """
     joined = np.empty(len(group) + 1, np.int64)
     joined[:-1] = group
     joined[-1] = n
@@ -165,16 +176,22 @@ def _after_joining(t, group, n, consent):  # type: ignore[no-untyped-def]
     after, head, feasible, _ = _divide(t, joined)
     if head < 0:
         return math.nan
-    if t.forbid and not feasible:
+    if (t.forbid and not feasible) or after[-1] <= floor:
         return -math.inf
     if consent:
-        before, head, _, _ = _divide(t, group)
-        if head < 0:
-            return math.nan
         for k in range(len(group)):
-            if after[k] < before[k] - _TOLERANCE:
+            if after[k] < received[group[k]] - _TOLERANCE:
                 return -math.inf
     return after[-1]
+
+
+@_jit
+def _is_stranger(t, group, n):  # type: ignore[no-untyped-def]
+    """Whether n has no trust in the head of its own cluster: only then can a member lie in another component."""
+    for m in group:
+        if t.component[m] != t.component[n]:
+            return t.component[_central(t, group)[0]] != t.component[n]
+    return False
 
 
 @_jit
