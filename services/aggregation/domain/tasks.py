@@ -11,6 +11,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+from coterie.market import LocalSteps
+from coterie.survey import Question
 from services.aggregation.errors import BadTask
 
 TOPOLOGIES = ("star", "clusters", "mesh", "cells")
@@ -70,6 +72,7 @@ def complete(specification: TaskSpecification) -> TaskSpecification:
         _check_object(field, getattr(spec, field))
     if spec.privacy_unit not in ("example", "device"):
         raise BadTask(f'privacy_unit must be "example" or "device", not {spec.privacy_unit!r}')
+    _check_trade(spec)
     lines = len(spec.model_digests)
     if spec.topology == "cells" and lines < 2:
         raise BadTask(f"multitask needs at least 2 initial models, {lines} came: with one model use the preset fedavg")
@@ -155,6 +158,17 @@ def _check_numbers(spec: TaskSpecification) -> None:
         raise BadTask(f"escrow_microcredits must be at least 0, not {spec.escrow_microcredits}")
     if not 0 <= spec.seed < 2**63:
         raise BadTask(f"seed must be from 0 to 2^63 - 1, not {spec.seed}")
+
+
+def _check_trade(spec: TaskSpecification) -> None:
+    """Refuses what devices that sell their privacy could not work with."""
+    try:
+        if spec.incentive == "correlated":
+            Question.of(spec.parameters)
+        elif spec.privacy == "priced":
+            LocalSteps.of(spec.training)
+    except (TypeError, ValueError) as error:
+        raise BadTask(str(error)) from error
 
 
 def _check_object(field: str, text: str) -> None:
