@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from dataclasses import replace
 
 from services.aggregation.bell import Bell
+from services.aggregation.domain.plausibility import NORM, sells_gradients
 from services.aggregation.domain.records import Delivery, Event
 from services.aggregation.errors import AlreadyDelivered, BadUpdate, NotInRound
 from services.aggregation.live import Library, LiveRound
@@ -35,6 +37,7 @@ class Intake:
             folded = fresh and delivery.form != "report"
             if folded:
                 await self._fold(live, delivery)
+                delivery = _measured(live, delivery)
         try:
             outcome = await self._record(delivery)
         except BaseException:
@@ -113,6 +116,13 @@ class Intake:
                 if taken:
                     await rounds.deliver(tx, list(taken.values()), replica=self._replica, now=self._clock.now())
         return [outcomes[i] for i in range(len(deliveries))]
+
+
+def _measured(live: LiveRound, delivery: Delivery) -> Delivery:
+    """The delivery with its norm where that is compared; an answer's norm is the answer, so it is not kept."""
+    if not sells_gradients(live.task.specification):
+        return delivery
+    return replace(delivery, metrics={**delivery.metrics, NORM: live.norms[delivery.device_id]})
 
 
 def _judge(

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from services.aggregation.domain.tasks import TaskSpecification, needed
+
 WITNESSES = 8
 """Co-participants each device's conduct in a round is recorded with: keeps a round's interactions linear in devices."""
 
@@ -43,6 +45,15 @@ def judge(standing: Standing, now: float) -> Verdict:
     if standing.delivered >= standing.quorum:
         return Verdict.CLOSE
     return Verdict.REOPEN if standing.attempt < standing.max_attempts else Verdict.FAIL
+
+
+def quorum_of(specification: TaskSpecification, quorum: int, states: Sequence[str]) -> int:
+    """The round's quorum; where privacy is sold, of those who did not decline: a price may be refused."""
+    declined = states.count("declined")
+    if specification.privacy != "priced" or not declined:
+        return quorum
+    staying = sum(state not in ("idle", "declined") for state in states)
+    return min(quorum, needed(staying, specification.quorum, specification.min_devices))
 
 
 def choose_participants(devices: Sequence[str], most: int, seed: int, round_number: int) -> list[str]:
