@@ -42,7 +42,7 @@ class App:
         clock = clock or SystemClock()
         self._settings = settings
         self._database = Database(settings.database_for("trust"), "trust")
-        self._heartbeats = Heartbeats(self._database, settings.heartbeat_flush_seconds)
+        self.heartbeats = Heartbeats(self._database, settings.heartbeat_flush_seconds)
         self._keys = Keys(self._database, clock)
         self._memory = SocialMemory(clock, settings.trust_parameters, SUGGESTED if settings.relation_priors else None)
         self._server = Server(settings, address)
@@ -50,7 +50,7 @@ class App:
             trust_pb2_grpc.add_RegistryServicer_to_server,
             RegistryServicer(
                 Owners(self._database, clock),
-                Devices(self._database, clock, self._heartbeats),
+                Devices(self._database, clock, self.heartbeats),
                 self._keys,
                 Auditing(self._database),
             ),
@@ -74,7 +74,7 @@ class App:
         await self._keys.bootstrap(self._settings.admin_key_path, required=self._settings.admin_key_file is not None)
         async with self._database.writing() as connection:
             await self._memory.prepare(connection)
-        self._beating = asyncio.create_task(self._heartbeats.run())
+        self._beating = asyncio.create_task(self.heartbeats.run())
         await self._server.start()
 
     async def stop(self) -> None:
@@ -85,7 +85,7 @@ class App:
             with suppress(asyncio.CancelledError):
                 await self._beating
         try:
-            await self._heartbeats.flush()
+            await self.heartbeats.flush()
         except Unavailable as error:
             _log.warning("the last heartbeats are lost", error=error.message)
         await self._database.close()
