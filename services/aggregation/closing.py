@@ -7,6 +7,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
 
+from services.aggregation.domain.clusters import verdicts
+from services.aggregation.domain.findings import survey_metrics
+from services.aggregation.domain.plausibility import outliers, sells_answers, sells_gradients
 from services.aggregation.domain.records import Delivery, Event, Model, Partial, Participation, Round, Task
 from services.aggregation.live import Library, LiveRound, read_partial, write_partial
 from services.aggregation.store import models, rounds, sums, tasks
@@ -31,13 +34,21 @@ class Closer:
         """Makes the new model versions of a round in state "closing" and moves it to "settling"."""
         task, number = live.task, live.round.number
         async with self.database.reading() as tx:
-            everybody = await rounds.list_participations(tx, task.id, number)
+            found = await rounds.list_participations(tx, task.id, number)
+        for participation in found:
+            if participation.state == "delivered":
+                live.hear(participation.device_id, participation.members)
+        everybody = verdicts(found, live.head_of, live.heard)
         delivered = {p.device_id: p for p in everybody if p.state == "delivered"}
         async with live.lock:
             if any(p.form in ("mean", "sum") for p in delivered.values()):
                 await self._complete(live, delivered)
             made = await asyncio.to_thread(self._make_models, live)
-        await self._store(task, live.round, everybody, made)
+            metrics = mean_metrics(everybody) | await asyncio.to_thread(self._findings, live, everybody)
+            odd = await asyncio.to_thread(self._outliers, live, everybody)
+        before = {p.device_id: p.state for p in found}
+        ruled = [p for p in everybody if p.state != before[p.device_id]]
+        await self._store(task, live.round, everybody, ruled, made, metrics, odd)
         live.close()
 
     async def publish_partial(self, live: LiveRound) -> None:
@@ -96,8 +107,28 @@ class Closer:
             made.append((line, *self.library.blobs.put_pieces(pieces)))
         return made
 
+    def _findings(self, live: LiveRound, everybody: list[Participation]) -> dict[str, float]:
+        """What a round found besides models: a survey's estimate. Runs in a worker thread."""
+        total = live.sums().get(0)
+        if not sells_answers(live.task.specification) or total is None:
+            return {}
+        return survey_metrics(live.task.specification, everybody, float(total.total()[0]))
+
+    def _outliers(self, live: LiveRound, everybody: list[Participation]) -> dict[str, str]:
+        """Updates that stand out where devices sell gradients, and why. Runs in a worker thread."""
+        if not sells_gradients(live.task.specification):
+            return {}
+        return outliers(live.task.specification, everybody, self.library.layout(*live.bases[0]).elements)
+
     async def _store(
-        self, task: Task, round_: Round, everybody: list[Participation], made: list[tuple[int, str, int]]
+        self,
+        task: Task,
+        round_: Round,
+        everybody: list[Participation],
+        ruled: list[Participation],
+        made: list[tuple[int, str, int]],
+        metrics: dict[str, float],
+        odd: dict[str, str],
     ) -> None:
         now = self.clock.now()
         fresh = {line: Model(task.id, line, round_.number, digest, size, now) for line, digest, size in made}
@@ -112,12 +143,13 @@ class Closer:
                 round_.number,
                 expected="closing",
                 state="settling",
-                metrics=mean_metrics(everybody),
+                metrics=metrics,
                 model_digests=[current[line].digest for line in sorted(current)],
             )
             if not moved:
                 return
             await models.add_models(tx, list(fresh.values()))
+            await rounds.rule(tx, ruled)
             await _mark_rejected(tx, task.id, round_.number, everybody, rejected)
             await rounds.mark(tx, task.id, round_.number, dropped, state="dropped", note="nothing came in time")
             await sums.drop_partials(tx, task.id, round_.number)
@@ -127,6 +159,12 @@ class Closer:
                 tx,
                 Event(task.id, now, "round.closed", f"{count} of {len(everybody)} devices delivered", round_.number),
                 *(Event(task.id, now, "device.dropped", "nothing came in time", round_.number, d) for d in dropped),
+                *(Event(task.id, now, "update.suspicious", why, round_.number, device) for device, why in odd.items()),
+                *(
+                    Event(task.id, now, f"device.{p.state}", p.note, round_.number, p.device_id)
+                    for p in ruled
+                    if p.state != "delivered"
+                ),
             )
 
 

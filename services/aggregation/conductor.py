@@ -3,7 +3,7 @@
     created → running → finished | failed | cancelled
                  │
                  └─ round n:  open → closing → settling → done, then round n + 1
-                                └─ quorum missed: opened again (attempt + 1), or the task fails with a reason
+                                └─ quorum missed or a head lost: opened again (attempt + 1), or the task fails
 
 Each step ends in one transaction that checks the state it started from. Kill the process anywhere: the next start takes
 the step again. With several replicas on PostgreSQL all of them conduct; whoever's transaction comes first makes the
@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from services.aggregation.bell import Bell
 from services.aggregation.closing import REPLICA_SILENT_SECONDS, Closer
+from services.aggregation.domain.clusters import HEAD_PATIENCE, lost_heads
 from services.aggregation.domain.records import Event, Round, Task
-from services.aggregation.domain.rounds import Standing, Verdict, judge
+from services.aggregation.domain.rounds import Standing, Verdict, judge, quorum_of
 from services.aggregation.live import LiveRound
 from services.aggregation.opening import Opener
 from services.aggregation.settling import Settler
@@ -32,6 +33,8 @@ from services.kit.errors import CoterieError, Unavailable
 from services.kit.logs import get_logger
 
 FAULTS_BEFORE_FAILURE = 5
+HEAD_CHECK_SECONDS = 5.0
+"""How often the registry is asked whether heads still live."""
 _log = get_logger()
 
 
@@ -100,6 +103,8 @@ class Conductor:
             everybody = await rounds.list_participations(tx, live.task.id, live.round.number)
         for participation in everybody:
             live.states[participation.device_id] = participation.state
+            if participation.state == "delivered":
+                live.hear(participation.device_id, participation.members)
 
     # --- one task ----------------------------------------------------------------------------------------------------
 
@@ -167,21 +172,27 @@ class Conductor:
         """Watches an open round until it must close, open again or fail."""
         live = await self._live(task, round_)
         now = self.clock.now()
+        lost, look_again = await self._lost_heads(live, now)
+        if lost and await self.opener.open(task, round_.number, round_.attempt + 1, lost):
+            self._forget(task.id)
+            return 0.0
         standing = Standing(
             live.delivered,
             live.pending,
-            round_.quorum,
+            quorum_of(task.specification, round_.quorum, list(live.states.values())),
             round_.deadline_at,
             round_.attempt,
             task.specification.max_attempts,
         )
         verdict = judge(standing, now)
         if verdict is Verdict.WAIT:
-            return max(0.01, round_.deadline_at - now)
+            return max(0.01, min(round_.deadline_at, look_again) - now)
         if verdict is Verdict.CLOSE:
             await self._begin_closing(task, round_)
             return 0.0
-        have = f"{standing.delivered} of {round_.quorum} updates needed came"
+        have = f"{standing.delivered} of {standing.quorum} updates needed came"
+        declined = sum(state == "declined" for state in live.states.values())
+        have += f", {declined} devices declined" if declined else ""
         if verdict is Verdict.REOPEN and await self.opener.open(task, round_.number, round_.attempt + 1):
             self._forget(task.id)
             return 0.0
@@ -189,6 +200,21 @@ class Conductor:
             task.id, "failed", f"round {round_.number} missed its quorum: {have} after {round_.attempt} attempts"
         )
         return 0.0
+
+    async def _lost_heads(self, live: LiveRound, now: float) -> tuple[dict[str, list[str]], float]:
+        """Heads that will not deliver with the members they leave behind, and when to look again.
+
+        A head is lost when it declines, when most of the round's time is over, or when the registry has revoked it or
+        has not heard of it for a while.
+        """
+        round_ = live.round
+        if not live.head_of or round_.attempt >= live.task.specification.max_attempts:
+            return {}, round_.deadline_at
+        patience = round_.opened_at + HEAD_PATIENCE * (round_.deadline_at - round_.opened_at)
+        waiting = [head for head in set(live.head_of.values()) if live.states.get(head) == "assigned"]
+        unreachable = await self.opener.unreachable(waiting) if waiting else set()
+        lost = lost_heads(live.states, live.head_of, overdue=now >= patience, unreachable=unreachable)
+        return lost, min(patience, now + HEAD_CHECK_SECONDS) if waiting and now < patience else round_.deadline_at
 
     async def _begin_closing(self, task: Task, round_: Round) -> None:
         async with self.database.writing() as tx:

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from services.aggregation.assignment import heads_of
 from services.aggregation.domain.accumulator import WINDOW, Accumulator
+from services.aggregation.domain.clusters import effective_state
 from services.aggregation.domain.layout import PREFIX_BYTES, Layout, header_length, parse
+from services.aggregation.domain.plausibility import check_norm, norm_of
 from services.aggregation.domain.records import Delivery, Participation, Round, Task
 from services.aggregation.errors import BadUpdate
 from services.kit.blobs import BlobStore
@@ -61,6 +64,7 @@ class LiveRound:
             if p.state == "delivered":
                 self.hear(p.device_id, p.members)
         self.folded: dict[str, Delivery] = {}
+        self.norms: dict[str, float] = {}
         self.lock = asyncio.Lock()
         self._sums: dict[int, Accumulator] = {}
 
@@ -75,7 +79,13 @@ class LiveRound:
         return self._count("delivered")
 
     def _count(self, state: str) -> int:
-        return sum(effective_state(d, self.states, self.head_of, self.heard) == state for d in self.states)
+        if not self.head_of:
+            return sum(found == state for found in self.states.values())
+        return sum(self.state_of(device) == state for device in self.states)
+
+    def state_of(self, device_id: str) -> str:
+        """What a device's state amounts to: a member's depends on its head."""
+        return effective_state(device_id, self.states, self.head_of, self.heard)
 
     def hear(self, head: str, members: Iterable[Mapping[str, object]]) -> None:
         """Takes note of what a head reports; what it says of others than its own members counts for nothing."""
@@ -91,10 +101,14 @@ class LiveRound:
 
     def fold(self, library: Library, delivery: Delivery) -> None:
         """Adds a delivery's tensors to the sum of its model line; call from a worker thread, under the lock."""
-        layout = self._update_layout(library, delivery)
-        self.sum_of(library, delivery.model_index).fold(
-            layout, _reader(library.blobs, delivery), delivery.weight, is_sum=delivery.form == "sum"
-        )
+        layout, read = self._update_layout(library, delivery), _reader(library.blobs, delivery)
+        total = self.sum_of(library, delivery.model_index)
+        if self.task.specification.privacy == "priced":
+            norm = norm_of(layout, read)
+            samples = self.samples[delivery.device_id]
+            check_norm(self.task.specification, delivery, samples, total.layout.elements, norm)
+            self.norms[delivery.device_id] = norm
+        total.fold(layout, read, delivery.weight, is_sum=delivery.form == "sum")
         self.folded[delivery.device_id] = delivery
 
     def unfold(self, library: Library, delivery: Delivery) -> None:

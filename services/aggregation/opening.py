@@ -5,20 +5,26 @@ Every call on the way is repeatable (plan and quote are kept by task and round),
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
 from services.aggregation.assignment import make_items, scale_for
+from services.aggregation.domain.clusters import LOST
 from services.aggregation.domain.records import Enrolment, Event, Model, Participation, Round, Task
 from services.aggregation.domain.rounds import choose_participants
 from services.aggregation.domain.tasks import TaskSpecification, needed
+from services.aggregation.live import LiveRound
 from services.aggregation.store import models, rounds, tasks
 from services.aggregation.upstreams import Upstreams
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.rows import Tx
+
+SILENT_SECONDS = 60.0
+"""Four heartbeats missed: a head not heard of for so long is not waited for."""
 
 
 def without_silent(
@@ -55,8 +61,14 @@ class Opener:
     upstreams: Upstreams
     clock: Clock
 
-    async def open(self, task: Task, number: int, attempt: int = 1) -> bool:
-        """Opens a round (or opens it again for those who have not delivered); False when too few devices are there."""
+    async def open(
+        self, task: Task, number: int, attempt: int = 1, lost: Mapping[str, Sequence[str]] | None = None
+    ) -> bool:
+        """Opens a round (or opens it again for those who have not delivered); False when too few devices are there.
+
+        `lost` names heads that will not deliver, each with the members it leaves behind: then the round is opened
+        again for those members alone, and the others go on with the work they have.
+        """
         async with self.database.reading() as tx:
             enrolled = await tasks.list_enrolments(tx, task.id, state="active")
             current = await models.latest_models(tx, task.id, before=number)
@@ -68,13 +80,42 @@ class Opener:
         chosen = choose_participants(list(devices), task.specification.max_devices, task.specification.seed, number)
         if len(chosen) < task.specification.min_devices:
             return False
+        if attempt > 1 and task.specification.topology == "clusters":
+            chosen = await self._left_behind(task, number, chosen, lost or {})
+            if not chosen:
+                return False
         by_id = {e.device_id: e for e in enrolled}
         seats = [by_id[device_id] for device_id in chosen]
         last_line = {p.device_id: p.model_index for p in earlier if p.state == "delivered"}
         plan = await self._plan(task, number, attempt, seats, last_line)
         quote = await self._quote(task, number, seats, devices)
-        await self._store(task, number, attempt, seats, devices, plan, quote, current, previous)
+        await self._store(task, number, attempt, seats, devices, plan, quote, current, previous, list(lost or {}))
         return True
+
+    async def unreachable(self, device_ids: Sequence[str]) -> set[str]:
+        """Which of these devices are revoked, or have not been heard of for a while though they send heartbeats."""
+        reply = await self.upstreams.registry.GetDevices(trust.GetDevicesRequest(device_ids=device_ids))
+        oldest = self.clock.now() - SILENT_SECONDS
+        return {d.id for d in reply.devices if d.state != "active" or 0 < d.last_seen_at < oldest}
+
+    async def _left_behind(
+        self, task: Task, number: int, chosen: list[str], lost: Mapping[str, Sequence[str]]
+    ) -> list[str]:
+        """Whom a round in clusters is planned anew for: members of lost heads, or all whose work does not count yet.
+
+        A member whose head delivered without it gets another chance, one whose update was rejected does not.
+        """
+        if lost:
+            wanted = {member for members in lost.values() for member in members}
+            return [device_id for device_id in chosen if device_id in wanted]
+        async with self.database.reading() as tx:
+            round_ = await rounds.find_round(tx, task.id, number)
+            everybody = await rounds.list_participations(tx, task.id, number)
+        assert round_ is not None, "only a round that exists is opened again"
+        view = LiveRound(task, round_, everybody, ())
+        done = {d for d in chosen if view.states.get(d) in ("dropped", "rejected")}
+        done |= {d for d in view.states if view.state_of(d) in ("delivered", "rejected")}
+        return [device_id for device_id in chosen if device_id in view.states and device_id not in done]
 
     async def _active_devices(self, enrolled: list[Enrolment]) -> dict[str, trust.Device]:
         ids = [e.device_id for e in enrolled]
@@ -144,6 +185,7 @@ class Opener:
         quote: pricing.Quote,
         current: list[Model],
         previous: list[Model],
+        lost: list[str],
     ) -> None:
         spec, now = task.specification, self.clock.now()
         samples = {seat.device_id: seat.samples for seat in seats}
@@ -182,22 +224,40 @@ class Opener:
                 await rounds.add_round(tx, round_, participations)
                 await tasks.change_task(tx, task.id, round=number)
             elif existing.state == "open" and existing.attempt < attempt:
-                await self._reopen(tx, task, existing, round_, participations)
+                await self._reopen(tx, task, existing, round_, participations, lost)
             else:
                 return
             served = sum(p.state == "assigned" for p in participations)
             message = f"round {number} opened for {served} devices, {round_.quorum} needed"
+            if lost:
+                message = f"{', '.join(sorted(lost))} delivered nothing; planned anew for the {served} left behind"
             kind = "round.opened" if attempt == 1 else "round.reopened"
             await tasks.add_events(tx, Event(task.id, now, kind, message, number))
 
     async def _reopen(
-        self, tx: Tx, task: Task, existing: Round, fresh: Round, participations: list[Participation]
+        self,
+        tx: Tx,
+        task: Task,
+        existing: Round,
+        fresh: Round,
+        participations: list[Participation],
+        lost: list[str],
     ) -> None:
-        """Gives new work to everybody who has not delivered; what was delivered stays (same scale, same model)."""
+        """Gives new work to everybody who has not delivered; what was delivered stays (same scale, same model).
+
+        In clusters, those planned for start anew even if they reported to a head; when heads were lost, nobody else
+        does.
+        """
         standing = {p.device_id: p.state for p in await rounds.list_participations(tx, task.id, existing.number)}
-        again = [p for p in participations if standing.get(p.device_id) != "delivered"]
+        anew = task.specification.topology == "clusters"
+        again = [p for p in participations if anew or standing.get(p.device_id) != "delivered"]
         gone = [d for d, state in standing.items() if state == "assigned" and d not in {p.device_id for p in again}]
-        await rounds.mark(tx, task.id, existing.number, gone, state="dropped", note="no longer in the task")
+        if lost:
+            await rounds.mark(tx, task.id, existing.number, lost, state="dropped", note="its cluster waited in vain")
+            there = sum(d not in lost and state not in LOST for d, state in standing.items())
+            fresh = replace(fresh, quorum=needed(there, task.specification.quorum, task.specification.min_devices))
+        else:
+            await rounds.mark(tx, task.id, existing.number, gone, state="dropped", note="no longer in the task")
         fresh = replace(fresh, scale=existing.scale, quorum=min(fresh.quorum, existing.quorum))
         known = [p for p in again if p.device_id in standing]
         await rounds.add_participations(tx, known)

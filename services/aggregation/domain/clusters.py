@@ -67,7 +67,7 @@ def _verdict(p: Participation, states: Mapping[str, str], head_of: Mapping[str, 
         return replace(p, state="orphaned", note=f"its head {head} delivered nothing")
     outcome, note = heard.get(p.device_id, ("dropped", "its head went on without it"))
     if outcome == "delivered":
-        return replace(p, state="delivered")
+        return replace(p, state="delivered", form=p.form or "report")
     return replace(p, state=outcome, note=f"by its head: {note or outcome}"[:500])
 
 

@@ -150,6 +150,14 @@ async def mark(tx: Tx, task_id: str, number: int, devices: Sequence[str], *, sta
     )
 
 
+async def rule(tx: Tx, participations: Sequence[Participation]) -> None:
+    """Sets state and note of participants, delivered or not, to these."""
+    p = t.participations
+    for ruled in participations:
+        place = (p.c.task_id == ruled.task_id, p.c.round == ruled.round, p.c.device_id == ruled.device_id)
+        await tx.execute(p.update().where(*place).values(state=ruled.state, note=ruled.note))
+
+
 async def note(tx: Tx, task_id: str, number: int, device_id: str, text: str) -> None:
     """Writes a participant's note."""
     p = t.participations

@@ -119,8 +119,12 @@ class WorkUseCases:
             raise _too_large(delivery.size_bytes, live)
         if not 0 <= delivery.model_index < len(live.bases):
             raise BadUpdate(f"model_index must be from 0 to {len(live.bases) - 1}, not {delivery.model_index}")
+        topology, item = live.task.specification.topology, live.items[delivery.device_id]
+        most = item.self_weight + (sum(peer.weight for peer in item.peers) if delivery.form == "sum" else 0.0)
+        if topology == "clusters" and delivery.weight > most * (1 + 1e-9):
+            raise BadUpdate(f"weight {delivery.weight} is above the {most} the plan gives the device and its members")
         samples = live.samples.get(delivery.device_id, 0)
-        if delivery.form == "mean" and live.task.specification.topology == "star" and delivery.weight > samples:
+        if delivery.form == "mean" and topology == "star" and delivery.weight > samples:
             raise BadUpdate(f"weight {delivery.weight} is above the {samples} samples the device enrolled with")
 
     async def _submit_late(self, delivery: Delivery) -> tuple[str, int]:
