@@ -44,6 +44,15 @@ def demo(
 
 
 def _closing(result: dict[str, Any]) -> RenderableType:
+    """Prints the demo's own tables, or those of federated averaging; what is left to say."""
+    for each in result.get("tables", []):
+        out.print(table(each["title"], each["columns"], each["rows"]))
+    if "tables" not in result:
+        _print_averaging(result)
+    return f"\n{result['state']}: [bold]{result['accuracy']:.1%}[/] right in {result['seconds']:.1f} s"
+
+
+def _print_averaging(result: dict[str, Any]) -> None:
     rounds = [[r["round"], f"{r['accuracy']:.1%}", f"{r['seconds']:.2f} s"] for r in result.get("rounds", [])]
     out.print(table("accuracy on digits nobody trained on", ["round", "accuracy", "time"], rows=rounds))
     devices = [
@@ -55,4 +64,3 @@ def _closing(result: dict[str, Any]) -> RenderableType:
         rows = [[peer["name"], f"{peer['trust']:.3f}"] for peer in result["trust"]]
         first = result["devices"][0]["name"]
         out.print(table(f"\nhow far {first} trusts the others now", ["device", "trust"], rows))
-    return f"\n{result['state']}: [bold]{result['accuracy']:.1%}[/] right in {result['seconds']:.1f} s"
