@@ -272,6 +272,7 @@ class Agent:
             round_seed(seed, specification["name"], work.round, self.identity.name),
             self._noise,
             lambda: self._stop.is_set,
+            self.home.save_private_settings,
         )
 
     def _deliver(self, prepared: Prepared) -> tuple[str, str]:

@@ -104,6 +104,11 @@ class Trainer:
             return len(data[0])
         return len(data.dataset if isinstance(data, DataLoader) else data)  # type: ignore[arg-type]
 
+    @property
+    def has_test_samples(self) -> bool:
+        """Whether metrics are measured on samples of their own, not on those trained with."""
+        return self._test is not self._data
+
     # --- the model as arrays -----------------------------------------------------------------------------------------
 
     def load(self, tensors: Tensors) -> None:

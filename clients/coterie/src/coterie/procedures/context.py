@@ -41,6 +41,7 @@ class RoundContext:
         seed: of training order in this round; the same whenever task, round and device are.
         noise: where noise comes from; fresh entropy unless this is a simulation.
         stopping: True when the device was told to stop.
+        keep_private: replaces what the owner keeps to itself.
     """
 
     work: WorkItem
@@ -56,6 +57,7 @@ class RoundContext:
     seed: int
     noise: Callable[[], np.random.Generator] = field(default=fresh_generator)
     stopping: Callable[[], bool] = field(default=lambda: False)
+    keep_private: Callable[[Mapping[str, Any]], None] = field(default=lambda settings: None)
 
     @property
     def trainer(self) -> Trainer:

@@ -1,0 +1,114 @@
+"""Market: the device decides how much privacy to sell at the quoted price, and trains with exactly the noise that buys.
+
+[MPPFL] Multi-Hop Privacy Propagation for Differentially Private Federated Learning in Social Networks.
+
+The owner's costs are read from the device's private settings and are part of nothing that is sent; a device without
+any draws them once and keeps them. What does leave is the budget sold and the noised change of the model. Metrics
+are measured only on samples that were not trained with: the noise does not protect them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.errors import Declined
+from coterie.market import LocalSteps, PrivateCosts, decide
+from coterie.privacy.accounting import priced_charge
+from coterie.privacy.ledger import BudgetExceeded
+from coterie.procedures import procedure
+from coterie.procedures.context import RoundContext
+from coterie.work import Delivery, PrivacyUse
+
+MICRO = 1_000_000
+QUADRATIC, LINEAR = (0.8, 1.2), (0.02, 0.06)
+"""Ranges of the costs drawn for a device that names none ([MPPFL] settings)."""
+
+
+@procedure("star", privacy="priced", incentive="stackelberg")
+class Market:
+    """Sells a zCDP budget and delivers noised gradient steps for it."""
+
+    def prepare(self, context: RoundContext) -> Delivery:
+        """Decides, charges the device's own ledger, trains; declines when selling is not worth it."""
+        try:
+            steps = LocalSteps.of(context.work.training)
+        except (TypeError, ValueError) as error:
+            raise Declined(f"the task's training makes no sense: {error}") from error
+        trainer = context.trainer
+        budget = choose_budget(context, steps)
+        received = context.model()
+        trainer.load(received)
+        metrics = trainer.evaluate() if trainer.has_test_samples else {}
+        try:
+            context.ledger.charge(priced_charge(context.work.task_id, context.work.round, context.purpose, budget))
+        except BudgetExceeded as error:
+            raise Declined(str(error)) from error
+        change = noised_descent(context, received, steps, budget)
+        use = PrivacyUse("zcdp", budget, "example")
+        return Delivery(change, float(context.samples), metrics=metrics, budget=budget, privacy=(use,))
+
+
+def choose_budget(context: RoundContext, steps: LocalSteps) -> float:
+    """The budget that is best for the owner, but no more than is paid for; declines rounds that would cost it."""
+    work = context.work
+    if work.price_microcredits <= 0:
+        raise Declined("no price is offered for privacy in this round")
+    price = work.price_microcredits / MICRO
+    # The platform quotes αR, so the weight here is 1.
+    decision = decide(price, work.external_risk, costs_of(context), 1.0, least_utility=0.0)
+    if not decision.joins:
+        raise Declined("the price is too low for this device")
+    most = work.parameters.get("offer", {}).get("most_microcredits", math.inf)
+    budget = min(decision.budget, float(most) / work.price_microcredits)
+    if budget < steps.least_budget:
+        raise Declined("this device would sell less than the task takes")
+    return budget
+
+
+def costs_of(context: RoundContext) -> PrivateCosts:
+    """The owner's costs, from the private settings; drawn and kept there when there are none."""
+    given = context.private.get("costs")
+    if given is None:
+        random = context.noise()
+        given = {"quadratic": float(random.uniform(*QUADRATIC)), "linear": float(random.uniform(*LINEAR)), "fixed": 0.0}
+        context.keep_private({**context.private, "costs": given})
+    try:
+        return PrivateCosts(**given)
+    except (TypeError, ValueError):
+        # The value itself must not get into a reason that is told to the platform.
+        raise Declined("the costs in the device's private settings make no sense; see `coterie device costs`") from None
+
+
+def noised_descent(
+    context: RoundContext, received: Mapping[str, NDArray[np.floating[Any]]], steps: LocalSteps, budget: float
+) -> dict[str, NDArray[np.floating[Any]]]:
+    """The model's change after full-batch steps on clipped gradients, each with its share of the noise."""
+    trainer, random = context.trainer, context.noise()
+    everything = np.arange(trainer.samples)
+    deviation = math.sqrt(steps.noise_variance(budget, trainer.samples))
+    trained = {name: p.numel() for name, p in trainer.module.named_parameters() if p.requires_grad}
+    change = np.zeros(sum(trained.values()))
+    for step in range(steps.steps):
+        if step:
+            trainer.load(_moved(received, trained, change))
+        gradient = trainer.clipped_gradient_sum(everything, steps.clip_norm) / trainer.samples
+        change -= steps.learning_rate * (gradient + random.normal(0.0, deviation, gradient.shape))
+    after = _moved(received, trained, change)
+    return {name: np.asarray(after[name] - value, dtype=value.dtype) for name, value in received.items()}
+
+
+def _moved(
+    received: Mapping[str, NDArray[np.floating[Any]]], trained: Mapping[str, int], change: NDArray[np.float64]
+) -> dict[str, NDArray[np.floating[Any]]]:
+    """The received model with its trained tensors moved by a flat change."""
+    moved, start = dict(received), 0
+    for name, count in trained.items():
+        value = received[name]
+        moved[name] = (value + change[start : start + count].reshape(value.shape)).astype(value.dtype)
+        start += count
+    return moved

@@ -1,0 +1,106 @@
+"""Survey: the device answers one question with as much noise as the offer makes worth its while.
+
+[CAPP] Correlation-Aware and Personalized Privacy-Preserving Data Collection.
+
+The answer and the owner's care for its own and its friends' privacy are read from the device's private settings and
+are part of nothing that is sent but the noised answer. The device's ledger is charged for the answer as a whole: the
+platform sees each noised answer, not only their sum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from coterie import survey
+from coterie.errors import Declined
+from coterie.privacy.accounting import Unit, gaussian_charge
+from coterie.privacy.ledger import BudgetExceeded
+from coterie.procedures import procedure
+from coterie.procedures.context import RoundContext
+from coterie.work import Delivery, PrivacyUse
+
+MICRO = 1_000_000
+VALUE = "value"
+"""Name of a survey's only tensor, of one float64."""
+PUBLIC_CARE = {"own": 1.0, "social": 1.0}
+PUBLIC_CONSTANT = 10.0
+_ROUNDING = 1e-5
+"""Credits by which whole micro-credits may fall short of an equilibrium that leaves nobody anything."""
+
+
+@procedure("star", privacy="priced", incentive="correlated")
+class Survey:
+    """Sells a noised answer."""
+
+    def prepare(self, context: RoundContext) -> Delivery:
+        """Decides the noise, charges the device's own ledger, answers; declines when answering is not worth it."""
+        try:
+            question = survey.Question.of(context.work.parameters)
+        except (TypeError, ValueError) as error:
+            raise Declined(f"the survey makes no sense: {error}") from error
+        share = question.share(answer_to(question, context.private))
+        variance = choose_variance(context)
+        unit: Unit = "device"
+        multiplier = math.sqrt(variance)  # a share of the range moves by 1 at most
+        try:
+            context.ledger.charge(
+                gaussian_charge(context.work.task_id, context.work.round, context.purpose, unit, multiplier)
+            )
+        except BudgetExceeded as error:
+            raise Declined(str(error)) from error
+        noised = np.array([share + context.noise().normal(0.0, multiplier)])
+        return Delivery({VALUE: noised}, 1.0, budget=variance, privacy=(PrivacyUse("gaussian", multiplier, unit),))
+
+
+def answer_to(question: survey.Question, private: Mapping[str, Any]) -> float:
+    """The owner's answer: under the question's own words in "answers", else "answer"."""
+    answers = private.get("answers", {})
+    found = answers.get(question.text) if isinstance(answers, Mapping) else None
+    found = private.get("answer") if found is None else found
+    if not isinstance(found, int | float) or isinstance(found, bool) or not math.isfinite(found):
+        raise Declined("this device has no answer to the question; see `coterie device answer`")
+    return float(found)
+
+
+def choose_variance(context: RoundContext) -> float:
+    """Noise variance that is best for the owner; declines an offer that is worth less than the privacy it costs."""
+    work = context.work
+    offer = work.parameters.get("offer", {})
+    if "others_variance" not in offer:
+        raise Declined("nothing is offered for an answer: the task's escrow is too small")
+    care = _care(context, offer["trust"])
+    others, hidden = float(offer["others_variance"]), offer["hidden"]
+    answer = survey.decide(
+        work.base_microcredits / MICRO,
+        work.slope_microcredits / MICRO,
+        others,
+        care=care,
+        hidden=hidden,
+        variance_low=float(offer["variance_low"]),
+        variance_high=float(offer["variance_high"]),
+    )
+    paid = min(max(answer.payment, 0.0), float(offer["most_microcredits"]) / MICRO)
+    constant = float(work.parameters.get("pricing", {}).get("constant", PUBLIC_CONSTANT))
+    worth = survey.utility(paid, others + answer.variance, care=care, hidden=hidden, constant=constant)
+    if worth < -_ROUNDING:
+        raise Declined("the payment is too low for this device")
+    return answer.variance
+
+
+def _care(context: RoundContext, trust: list[float]) -> list[float]:
+    """s_j for the device itself and then its friends: what the owner says, else what the task assumes."""
+    pricing = context.work.parameters.get("pricing", {})
+    assumed = {"own": pricing.get("own_care"), "social": pricing.get("social_care")}
+    care = PUBLIC_CARE | {name: value for name, value in assumed.items() if value is not None}
+    given = context.private.get("care", {})
+    try:
+        own, social = (float({**care, **given}[name]) for name in ("own", "social"))
+    except (TypeError, ValueError):
+        raise Declined("the care in the device's private settings makes no sense") from None
+    if not (0 <= own < math.inf and 0 <= social < math.inf):
+        raise Declined("the care in the device's private settings makes no sense")
+    return [own * trust[0], *(social * each for each in trust[1:])] if trust else []
