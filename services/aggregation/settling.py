@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
+from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
+from services.aggregation.assignment import heads_of
+from services.aggregation.domain import clusters
 from services.aggregation.domain.records import Event, Participation, Round, Task
 from services.aggregation.domain.rounds import witness_pairs
 from services.aggregation.store import models, rounds, tasks
@@ -32,9 +39,12 @@ class Settler:
         """Pays and records a round in state "settling", moves it to "done"; True when the escrow is spent."""
         async with self.database.reading() as tx:
             everybody = await rounds.list_participations(tx, task.id, round_.number)
+        owed = await self._owed(task, round_, everybody) if task.specification.incentive == "payoff" else {}
         settlement = await self.upstreams.ledger.SettleRound(
             pricing.SettleRoundRequest(
-                task_id=task.id, round=round_.number, work=[_work(p) for p in everybody if p.state != "idle"]
+                task_id=task.id,
+                round=round_.number,
+                work=[_work(p, owed.get(p.device_id, -1)) for p in everybody if p.state != "idle"],
             ),
             timeout=120.0,
         )
@@ -44,11 +54,30 @@ class Settler:
             await self._sweep(task, round_, everybody)
         return settlement.exhausted
 
+    async def _owed(self, task: Task, round_: Round, everybody: list[Participation]) -> dict[str, int]:
+        """Micro-credits by device: the payoffs of the clusters as they came about, at the task's price per point."""
+        items = {p.device_id: pb.WorkItem.FromString(p.work) for p in everybody if p.state == "delivered"}
+        payoffs: dict[str, float] = {}
+        for version in {item.plan_version for item in items.values()}:
+            plan = await self.upstreams.topology.GetPlan(topology.GetPlanRequest(task_id=task.id, version=version))
+            of_plan = {device: item for device, item in items.items() if item.plan_version == version}
+            payoffs |= realised_payoffs(of_plan, json.loads(plan.details_json))
+        quote = await self.upstreams.pricing.GetQuote(pricing.GetQuoteRequest(task_id=task.id, round=round_.number))
+        pot = int(json.loads(quote.details_json or "{}").get("pot_microcredits", 0))
+        per_point = float(task.specification.parameters.get("pricing", {}).get("credits_per_point", 0.0))
+        return clusters.owed(payoffs, per_point * 1e6, pot)
+
     async def _record_conduct(self, task: Task, round_: Round, everybody: list[Participation]) -> None:
-        conduct = {p.device_id: p.state for p in everybody if p.state in _JUDGED}
+        conduct = {p.device_id: p.state for p in everybody if p.state in _JUDGED or p.state == "orphaned"}
+        pairs = witness_pairs([d for d in conduct if conduct[d] in _JUDGED], task.specification.seed, round_.number)
+        if task.specification.topology == "clusters":
+            pairs = clusters.conduct_pairs(everybody, ties_of(everybody), task.specification.seed, round_.number)
         interactions = []
-        for a, b in witness_pairs(list(conduct), task.specification.seed, round_.number):
-            worst = max((conduct[a], conduct[b]), key=_JUDGED.index)
+        for a, b in pairs:
+            both = [conduct[d] for d in (a, b) if conduct.get(d, "") in _JUDGED]
+            worst = max(both, key=_JUDGED.index, default="")
+            if not worst or (worst == "delivered" and len(both) < 2):
+                continue  # nothing can be said of a device that declined, or that its head left behind
             interactions.append(
                 trust.Interaction(
                     id=f"{task.id}.{round_.number}.{a[-12:]}.{b[-12:]}",
@@ -92,13 +121,38 @@ class Settler:
             await self.blobs.delete(digest)
 
 
-def _work(p: Participation) -> pricing.Work:
+def ties_of(everybody: list[Participation]) -> dict[str, list[str]]:
+    """The heads each member worked for in a round: its own, and one that was lost before."""
+    ties: dict[str, list[str]] = {}
+    for p in everybody:
+        item = pb.WorkItem.FromString(p.work)
+        for peer in item.peers:
+            member, head = (p.device_id, peer.device_id) if peer.role == "head" else (peer.device_id, p.device_id)
+            if head not in ties.setdefault(member, []):
+                ties[member].append(head)
+    return ties
+
+
+def realised_payoffs(items: Mapping[str, pb.WorkItem], details: Mapping[str, Any]) -> dict[str, float]:
+    """ψ of everybody who delivered under one plan, in the clusters of those who did. [SCFL] eq (18)."""
+    stakes, alone = clusters.Stakes(**details["stakes"]), details["alone"]
+    heads = heads_of(items)
+    together: dict[str, dict[str, float]] = {}
+    for device, item in items.items():
+        together.setdefault(heads.get(device, device), {})[device] = item.self_weight
+    payoffs: dict[str, float] = {}
+    for head, qualities in together.items():
+        payoffs |= clusters.divide(qualities, alone, head, stakes)
+    return payoffs
+
+
+def _work(p: Participation, owed: int) -> pricing.Work:
     return pricing.Work(
         device_id=p.device_id,
         owner_id=p.owner_id,
         outcome=p.state,
         budget=p.budget,
         quality=p.weight,
-        owed_microcredits=-1,
+        owed_microcredits=owed,
         privacy=[pricing.PrivacyCharge(**charge) for charge in p.privacy] if p.state == "delivered" else [],  # type: ignore[arg-type]
     )

@@ -18,7 +18,7 @@ from services.aggregation.domain.rounds import witness_pairs
 HEAD_PATIENCE = 0.8
 """Share of a round's time after which a head that has not delivered is given up."""
 LOST = ("declined", "dropped", "rejected")
-FAULTY = ("rejected", "dropped", "late")
+
 
 Heard = Mapping[str, tuple[str, str]]
 
@@ -72,17 +72,18 @@ def _verdict(p: Participation, states: Mapping[str, str], head_of: Mapping[str, 
 
 
 def conduct_pairs(
-    everybody: Sequence[Participation], head_of: Mapping[str, str], seed: int, number: int
+    everybody: Sequence[Participation], heads: Mapping[str, Sequence[str]], seed: int, number: int
 ) -> list[tuple[str, str]]:
-    """Pairs whose conduct a round shows: each member with its head, and with a few others of its cluster.
+    """Pairs whose conduct a round shows: each member with its heads, and with a few others of its cluster.
 
-    `head_of` may name a head that was replaced during the round as well: those whom it left behind know it.
+    `heads` names for every member the head it worked for, and any that was lost before: those it left behind know it.
     """
     present = {p.device_id for p in everybody}
     clusters: dict[str, list[str]] = {}
-    for member, head in head_of.items():
-        clusters.setdefault(head, []).append(member)
-    pairs = {(min(member, head), max(member, head)) for member, head in head_of.items() if head in present}
+    for member, own in heads.items():
+        for head in own:
+            clusters.setdefault(head, []).append(member)
+    pairs = {(min(member, head), max(member, head)) for head, members in clusters.items() for member in members}
     for members in clusters.values():
         pairs |= set(witness_pairs(members, seed, number))
     return sorted(pair for pair in pairs if present.issuperset(pair))

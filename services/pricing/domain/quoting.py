@@ -73,6 +73,9 @@ class PayoffParameters(Parameters):
     """ "payoff": devices share a pot by quality, or are paid what the caller computed."""
 
     round_microcredits: int = Field(default=0, ge=0, le=2**53, description="Pot of a round; 0 = an even share.")
+    credits_per_point: float = Field(
+        default=0.0, ge=0, le=1e9, description="Credits for each point of a cluster's payoff; 0 = shares of the pot."
+    )
 
 
 class MarketParameters(Parameters):

@@ -82,8 +82,11 @@ def test_a_member_whose_letter_was_taken_counts_even_if_its_own_report_never_cam
 
 def test_conduct_is_recorded_within_clusters_only() -> None:
     everybody = [part(device, "delivered") for device in "abcdef"]
-    pairs = clusters.conduct_pairs(everybody, HEAD_OF | {"e": "d"}, seed=1, number=1)
+    heads = {"b": ["a"], "c": ["a"], "e": ["d", "gone"]}
+    pairs = clusters.conduct_pairs(everybody, heads, seed=1, number=1)
     assert pairs == [("a", "b"), ("a", "c"), ("b", "c"), ("d", "e")]
+    lost = clusters.conduct_pairs([*everybody, part("gone", "dropped")], heads, seed=1, number=1)
+    assert set(lost) - set(pairs) == {("e", "gone")}
 
 
 def test_payoffs_of_a_realised_cluster_agree_with_the_coalition_game() -> None:

@@ -335,6 +335,7 @@ def basis_of(work: WorkItem) -> str:
     """What an update is made from; the same basis gives the same update, so it may be sent again."""
     parts = [
         work.role,
+        work.plan_version if work.peers else 0,  # letters are bound to their plan
         work.model_digests,
         work.noise_multiplier,
         work.noised,
