@@ -1,0 +1,94 @@
+"""Round overhead over real REST: `python bench/rounds.py [devices …]`, by default 20 and 1,000.
+
+Starts the whole platform on free ports in a temporary folder, lets a fleet deliver random updates to a tiny model, and
+prints the median time from one round's opening to the next one's. No training, so this is the platform's own cost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import psutil
+from safetensors.numpy import save
+
+from coterie.client import Platform
+from coterie.fleet import Fleet, FleetSummary, RandomWorker
+from coterie.processes import PlatformProcesses
+from coterie.transport import Backoff
+
+LIMITS_SECONDS = {20: 0.2, 1000: 5.0}
+ROUNDS = {20: 30, 1000: 6}
+
+
+def main(sizes: list[int]) -> None:
+    """Measures each size on one platform."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    with tempfile.TemporaryDirectory(prefix="coterie-bench-") as folder:
+        processes = PlatformProcesses.on_free_ports(Path(folder), {"COTERIE_LOG_LEVEL": "WARNING"})
+        processes.start(wait_seconds=120.0)
+        try:
+            for devices in sizes:
+                measure(processes, devices)
+        finally:
+            processes.stop()
+
+
+def measure(processes: PlatformProcesses, devices: int) -> None:
+    """Runs one task and prints how long its rounds took."""
+    rounds = ROUNDS.get(devices, 10)
+    model = save({"weight": np.zeros((10, 16), np.float32), "bias": np.zeros(10, np.float32)})
+    with Platform(processes.url, processes.admin_key(), backoff=Backoff(patience_seconds=120.0)) as admin:
+        task = admin.create_task(
+            name=f"bench-{devices}",
+            preset="fedavg",
+            model_digests=[admin.upload_model(model)],
+            rounds=rounds,
+            min_devices=devices,
+            quorum=1.0,
+            auto_start=True,
+        )["id"]
+        token = admin.issue_token(admin.create_owner("bench")["id"], uses=devices)["token"]
+        summary, before = asyncio.run(_run(processes, token, task, devices))
+        after = cpu_seconds(processes)
+        found = list(admin.rounds(task))
+    opened = [each["opened_at"] for each in found]
+    took = [later - earlier for earlier, later in itertools.pairwise(opened)]
+    took.append(found[-1]["done_at"] - found[-1]["opened_at"])
+    median, limit = statistics.median(took), LIMITS_SECONDS.get(devices)
+    goal = f"  (goal under {limit:g} s)" if limit else ""
+    print(f"{devices:5} devices, {len(found)} rounds, {os.cpu_count()} cores, task {summary.state}")
+    print(f"      median {median * 1000:.0f} ms a round{goal}, worst {max(took) * 1000:.0f} ms")
+    print(f"      {summary.requests} requests, {summary.requests / summary.seconds:.0f}/s")
+    spent = {name: (after[name] - before[name]) / len(found) * 1000 for name in before}
+    print("      CPU a round: " + ", ".join(f"{name} {milliseconds:.0f} ms" for name, milliseconds in spent.items()))
+
+
+def cpu_seconds(processes: PlatformProcesses) -> dict[str, float]:
+    """CPU time of every service and of this process, the fleet, so far: honest on a busy machine too."""
+    found = {name: psutil.Process(process.pid) for name, process in processes.running.items()}
+    found["fleet"] = psutil.Process()
+    times = {name: process.cpu_times() for name, process in found.items()}
+    return {name: each.user + each.system for name, each in times.items()}
+
+
+async def _run(
+    processes: PlatformProcesses, token: str, task: str, devices: int
+) -> tuple[FleetSummary, dict[str, float]]:
+    """The fleet's run, and the CPU time everybody had used before it."""
+    fleet = Fleet(processes.url)
+    async with fleet.open(devices):
+        members = await fleet.register(token, [f"bench-{devices}-{index}" for index in range(devices)])
+        before = cpu_seconds(processes)
+        await fleet.enrol(task, members)
+        return await fleet.run(task, members, RandomWorker()), before
+
+
+if __name__ == "__main__":
+    main([int(text) for text in sys.argv[1:]] or [20, 1000])
