@@ -4,8 +4,8 @@
 
 Formation starts from singletons and ends with the independent checker's verdict; `form` includes restarts and checks,
 `check` is one more check alone. CPU seconds of one thread beside wall-clock seconds. Sizes other than 4,039
-are synthetic graphs with the Facebook network's degrees (see `coterie_lab.cluster_games.grow`); without data, with a power
-law's. Compilation is warmed up first and not counted.
+are synthetic graphs with the Facebook network's degrees (see `coterie_lab.cluster_games.grow`); without data, with a
+power law's. Compilation is warmed up first and not counted.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def main() -> None:
         far_rows = int((game.tables.slot >= 0).sum()) if size > 1024 else 0
         print(
             f"{size:7d} {game.graph.ties:7d} {formed - started:11.2f} {wall:7.2f} {checked - formed:12.2f} "
-            f"{result.iterations:7d} {len(result.transfers):10d} {len(result.clusters):9d} {result.payoff.mean():12.3f}  "
+            f"{result.iterations:7d} {len(result.transfers):10d} {len(result.clusters):9d} "
+            f"{result.payoff.mean():12.3f}  "
             f"{result.stable!s:6s} {far_rows:9d}",
             flush=True,
         )

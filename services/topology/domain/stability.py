@@ -113,7 +113,8 @@ def _scan(  # type: ignore[no-untyped-def]
             near[label[t.indices[k]]] = n
         # In a cluster without a neighbour, n's share q_n·r with r = λ_p − (Σ(λ_p s + λ_c) + ζ)/Q grows with every
         # quality where it is positive, so the largest qualities bound its payoff. And the members' shares sum to
-        # Q_S·r, which must not fall below their surplus X now if they consent: r < X/Q_S with the largest Q_S refuses n.
+        # Q_S·r, which must not fall below their surplus X now if they consent: r < X/Q_S with the largest Q_S refuses
+        # n.
         low, high, own = t.far_quality[n], t.full_quality[n], t.price * t.solo_quality[n] + t.cost + t.reward
         alone, now, mine_at = t.solo_value[n], received[n], label[n]
         if t.forbid and _is_stranger(t, members[starts[mine_at] : starts[mine_at + 1]], n):
