@@ -3,9 +3,9 @@
     python -m coterie_lab.clusters [--full] [--data DIR] [--out DIR]
 
 Four ways to choose 100 participants, strong and weak social effects, both orders of play from 40 random clusters,
-against playing alone, top-10 social influence, central local search and the bound. `--data` (or COTERIE_DATA) names the folder
-of `facebook_combined.txt.gz`; without it a synthetic network is used and every result says so. Quick: 4 seeds per row,
-`--full`: 20. Writes `clusters.md` and `clusters.png` to `--out` (default docs/results).
+against playing alone, top-10 social influence, central local search and the bound. `--data` (or COTERIE_DATA) names the
+folder of `facebook_combined.txt.gz`; without it a synthetic network is used and every result says so. Quick: 4 seeds per
+row, `--full`: 20. Writes `clusters.md` and `clusters.png` to `--out` (default docs/results).
 """
 
 from __future__ import annotations
