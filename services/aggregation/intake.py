@@ -15,7 +15,7 @@ from services.aggregation.domain.plausibility import NORM, sells_gradients
 from services.aggregation.domain.records import Delivery, Event
 from services.aggregation.errors import AlreadyDelivered, BadUpdate, NotInRound
 from services.aggregation.live import Library, LiveRound
-from services.aggregation.store import rounds, tasks
+from services.aggregation.store import models, rounds, tasks
 from services.kit.clock import Clock
 from services.kit.database import Database
 
@@ -51,6 +51,15 @@ class Intake:
         elif folded:
             await self._take_back(live, delivery)
         return outcome
+
+    async def discard(self, digest: str) -> None:
+        """Forgets a stored update that was not taken, unless something else has the same bytes."""
+        if not digest:
+            return
+        async with self._database.reading() as tx:
+            needed = await models.digests_in_use(tx, [digest])
+        if not needed:
+            await self._library.blobs.delete(digest)
 
     async def _fold(self, live: LiveRound, delivery: Delivery) -> None:
         try:

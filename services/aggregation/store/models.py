@@ -86,7 +86,7 @@ async def find_upload(tx: Tx, digest: str) -> int | None:
 
 
 async def digests_in_use(tx: Tx, digests: Iterable[str]) -> set[str]:
-    """Which of these blobs an open round, a model or an upload still needs."""
+    """Which of these blobs an open round, a model, an upload or a letter still needs."""
     wanted = list(digests)
     p, r = t.participations, t.rounds
     open_updates = (
@@ -97,6 +97,7 @@ async def digests_in_use(tx: Tx, digests: Iterable[str]) -> set[str]:
     query = open_updates.union(
         sa.select(t.models.c.digest).where(t.models.c.digest.in_(wanted)),
         sa.select(t.uploads.c.digest).where(t.uploads.c.digest.in_(wanted)),
+        sa.select(t.letters.c.digest).where(t.letters.c.digest.in_(wanted)),
     )
     return set((await tx.execute(query)).scalars())
 

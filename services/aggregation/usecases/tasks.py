@@ -257,6 +257,7 @@ class TaskUseCases:
 
     async def list_events(self, task_id: str, *, after: int, limit: int, wait_seconds: float) -> list[Event]:
         """Events after a number; waits for the first."""
+        await self.get(task_id)
         deadline = self._clock.now() + min(max(wait_seconds, 0.0), MAX_WAIT_SECONDS)
         while True:
             with self._bell.listen(f"events:{task_id}", f"task:{task_id}") as sleeper:

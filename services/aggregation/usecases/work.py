@@ -102,9 +102,19 @@ class WorkUseCases:
         raise RoundOver(f"round {number} is over, the task is in round {task.round}; ask for work again")
 
     async def submit(self, delivery: Delivery) -> tuple[str, int]:
-        """Takes an update in; what became of it, and the round the task is in."""
+        """Takes an update in; what became of it, and the round the task is in. Bytes nobody needs are forgotten."""
         require_device(delivery.device_id)
         _check(delivery)
+        try:
+            outcome, number = await self._submit(delivery)
+        except InvalidInput:
+            await self._intake.discard(delivery.digest)
+            raise
+        if outcome == "late":
+            await self._intake.discard(delivery.digest)
+        return outcome, number
+
+    async def _submit(self, delivery: Delivery) -> tuple[str, int]:
         live = self._conductor.live.get(delivery.task_id)
         if live is None or live.round.number != delivery.round:
             return await self._submit_late(delivery)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.kit.caller import Caller, set_caller
@@ -120,6 +122,10 @@ async def test_a_bad_update_is_refused_with_a_reason_and_changes_nothing(
     item = await client.get_work("dev_a")
     with pytest.raises(kind, match=word):
         await client.deliver(item, "dev_a", values, **changes)
+    if word == "NaN":
+        refused = hashlib.sha256(save({"w": np.array(values, np.float32)})).hexdigest()
+        with pytest.raises(NotFound):
+            await house.blobs.size(refused)
     await client.deliver(await client.get_work("dev_a"), "dev_a", [1.0, 2.0, 3.0])
     ended = await client.finished(task.id)
     assert (await client.model(ended.model_digests[0])).tolist() == [1.0, 2.0, 3.0]
