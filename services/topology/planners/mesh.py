@@ -197,7 +197,6 @@ def _details(given: MeshInputs, found: MeshPlan, bridges: list[Pair]) -> dict[st
         "basis": given.basis,
         "names": dict(zip(given.ids, given.names, strict=True)),
         "links": links,
-        "trusted": [[given.ids[i], given.ids[j]] for i, j in social_links(network)],
         "bridges": [[given.ids[i], given.ids[j]] for i, j in bridges],
         "dp_budget": found.dp_budget,
         "noised": [given.ids[device] for device in found.dp_devices],

@@ -142,10 +142,13 @@ def results(
     show(document, as_json, lambda: table(_title(found), _COLUMNS, [_row(round) for round in rounds]))
 
 
-@app.command("plan", epilog="[bold]Example[/]  coterie task plan digits --version 2")
+@app.command(
+    "plan", epilog="[bold]Examples[/]  coterie task plan digits --version 2\n\ncoterie task plan m --draw m.png"
+)
 def plan(
     task: Task,
     version: Annotated[int, typer.Option(min=0, help="Which plan; 0 = the newest.")] = 0,
+    draw: Annotated[Path | None, typer.Option(help="Write it to a picture (.png, .svg, .pdf) or .graphml.")] = None,
     url: Url = "",
     key: Key = "",
     as_json: AsJson = False,
@@ -153,6 +156,10 @@ def plan(
     """Show who exchanges updates with whom, and why."""
     with connect(url, key) as platform:
         found = platform.plan(platform.find_task(task)["id"], version)
+    if draw is not None:
+        from coterie.cli.drawing import draw_plan
+
+        draw_plan(found, draw)
     rows = [
         [s["device_id"], s["role"], s["group"], s["head_device_id"] or "–", f"{s['weight']:g}", s["because"]]
         for s in found["seats"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from coterie.agent import Agent
     from coterie.samples import Split
 
-ROUNDS = 25
+ROUNDS = 20
 CAST = (
     # owner, device, link class, seconds per sample (a Raspberry Pi 4, 3 or 2, as in [BETTA] §IV-A)
     ("Ada", "ada-phone", "wifi", 14 / 32),
@@ -34,7 +33,7 @@ FRIENDS = (("ada-laptop", "grace-laptop"), ("grace-sensor", "hedy-sensor"))
 MEETINGS, MEETING_SECONDS = 5, 600.0
 EPSILON, CLIP = 2.0, 20.0
 PARAMETERS = {
-    "topology": {"times": "declared", "message_bytes": 2_700},
+    "topology": {"times": "declared", "message_bytes": 2_700, "basic_batch": 96},
     "privacy": {"epsilon": EPSILON, "clip": CLIP},
 }
 TRAINING = {"learning_rate": 1.0, "learning_rate_decay": 0.99}
@@ -144,7 +143,7 @@ def _start(ground: Stage, task_id: str) -> None:
 def _result(ground: Stage, task_id: str, agents: list[Agent], began: float) -> dict[str, Any]:
     task, plan = ground.platform.task(task_id), ground.platform.plan(task_id)
     rounds = [round for round in ground.platform.rounds(task_id) if round["state"] == "done"]
-    details = json.loads(plan["details_json"]) if "details_json" in plan else plan["details"]
+    details = plan["details"]
     history = [
         {
             "round": round["number"],
