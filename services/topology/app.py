@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from coterie_api.topology.v1 import topology_pb2, topology_pb2_grpc
 from coterie_api.trust.v1 import trust_pb2_grpc
+from services.kit.blobs import BlobStore
 from services.kit.clock import SystemClock
 from services.kit.database import Database
 from services.kit.server import Server
@@ -15,6 +16,7 @@ from services.topology.planners.base import Planner, Sources
 from services.topology.planners.clusters import ClustersPlanner
 from services.topology.planners.mesh import MeshPlanner
 from services.topology.planners.star import StarPlanner
+from services.topology.policies import Policies
 from services.topology.servicer import TopologyServicer
 from services.topology.usecases import TopologyUseCases
 
@@ -32,21 +34,24 @@ class App:
             SystemClock(),
         )
         planners: dict[str, Planner] = {"clusters": ClustersPlanner(), "star": StarPlanner(), "mesh": MeshPlanner()}
+        self.policies = Policies(self.database, BlobStore.from_settings(settings), settings, sources.clock)
         usecases = TopologyUseCases(sources, planners, solvers)
         self.server = Server(settings, address)
         self.server.add(
             topology_pb2_grpc.add_TopologyServicer_to_server,
-            TopologyServicer(usecases),  # type: ignore[abstract]  # policies are answered UNIMPLEMENTED
+            TopologyServicer(usecases, self.policies),
             topology_pb2.DESCRIPTOR.services_by_name["Topology"].full_name,
         )
 
     async def start(self) -> None:
-        """Migrates and answers."""
+        """Migrates, takes up unfinished trainings and answers."""
         await self.database.migrate("services.topology")
+        await self.policies.start()
         await self.server.start()
 
     async def stop(self) -> None:
         """Lets open calls end and closes everything."""
         await self.server.stop()
+        await self.policies.stop()
         await self.channel.close()
         await self.database.close()

@@ -23,3 +23,19 @@ class BadCell(InvalidInput):
 
 class CannotPlan(Conflict):
     """The participants, as they are, cannot be planned for."""
+
+
+class UnknownPolicy(NotFound):
+    """No scheduling policy has that id."""
+
+
+class BadPolicy(InvalidInput):
+    """A policy that cannot be trained as asked."""
+
+
+class PolicyNotUsable(Conflict):
+    """The policy is not ready, or was trained for other cells or another number of models."""
+
+
+class NoCells(Conflict):
+    """No base station is registered."""

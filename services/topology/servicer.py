@@ -6,6 +6,7 @@ from typing import Any
 
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.topology.v1 import topology_pb2_grpc as rpc
+from services.topology.policies import Policies
 from services.topology.usecases import TopologyUseCases
 
 Context = Any
@@ -14,8 +15,8 @@ Context = Any
 class TopologyServicer(rpc.TopologyServicer):
     """Plans of tasks."""
 
-    def __init__(self, usecases: TopologyUseCases) -> None:
-        self._usecases = usecases
+    def __init__(self, usecases: TopologyUseCases, policies: Policies) -> None:
+        self._usecases, self._policies = usecases, policies
 
     async def MakePlan(self, request: pb.MakePlanRequest, context: Context) -> pb.Plan:
         return await self._usecases.make_plan(request)
@@ -36,6 +37,12 @@ class TopologyServicer(rpc.TopologyServicer):
     async def RemoveCell(self, request: pb.RemoveCellRequest, context: Context) -> pb.RemoveCellReply:
         await self._usecases.remove_cell(request.cell_id)
         return pb.RemoveCellReply()
+
+    async def TrainPolicy(self, request: pb.TrainPolicyRequest, context: Context) -> pb.Policy:
+        return await self._policies.train(request)
+
+    async def ListPolicies(self, request: pb.ListPoliciesRequest, context: Context) -> pb.ListPoliciesReply:
+        return pb.ListPoliciesReply(policies=await self._policies.list())
 
     async def ReportLinks(self, request: pb.ReportLinksRequest, context: Context) -> pb.ReportLinksReply:
         links = [(link.device_a, link.device_b, link.seconds) for link in request.links]

@@ -1,8 +1,10 @@
-"""Plans, measured links and cells: rows in, messages out, inside the caller's transaction."""
+"""Plans, measured links, cells and policies: rows in, messages out, inside the caller's transaction."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -12,6 +14,22 @@ from services.kit.rows import upsert
 from services.topology import tables as t
 
 Tx = AsyncConnection
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPolicy:
+    """A policy's row: "training", "ready" or "failed"; digest of its newest checkpoint; request: the whole job."""
+
+    id: str
+    learner: str
+    layout: str
+    state: str
+    progress: float
+    reward: float
+    created_at: float
+    reason: str
+    digest: str
+    request: bytes
 
 
 async def find_plan(tx: Tx, task_id: str, version: int = 0) -> pb.Plan | None:
@@ -74,3 +92,26 @@ async def list_cells(tx: Tx) -> list[pb.Cell]:
 async def remove_cell(tx: Tx, cell_id: str) -> bool:
     """Forgets a cell; whether it was there."""
     return bool((await tx.execute(t.cells.delete().where(t.cells.c.id == cell_id))).rowcount)
+
+
+async def add_policy(tx: Tx, policy: StoredPolicy) -> None:
+    """Stores a new policy."""
+    await tx.execute(t.policies.insert(), [asdict(policy)])
+
+
+async def change_policy(tx: Tx, policy_id: str, **values: Any) -> bool:
+    """Changes columns of a policy that is still training; whether it was."""
+    changed = t.policies.update().where(t.policies.c.id == policy_id, t.policies.c.state == "training")
+    return bool((await tx.execute(changed.values(**values))).rowcount)
+
+
+async def find_policy(tx: Tx, policy_id: str) -> StoredPolicy | None:
+    """One policy."""
+    row = (await tx.execute(sa.select(t.policies).where(t.policies.c.id == policy_id))).mappings().first()
+    return None if row is None else StoredPolicy(**row)
+
+
+async def list_policies(tx: Tx) -> list[StoredPolicy]:
+    """All policies, newest first."""
+    rows = await tx.execute(sa.select(t.policies).order_by(t.policies.c.created_at.desc(), t.policies.c.id.desc()))
+    return [StoredPolicy(**row) for row in rows.mappings()]

@@ -42,7 +42,8 @@ class PolicyForAnotherLayout(Conflict):
 class LearningConfig:
     """How cells learn. The defaults are the practical learner; `specified` gives the specification's plain one.
 
-    head, prior: see the heads and views.  structured: part of exploration that moves one device.  least: smallest set
+    head, prior: see the heads and views.  named: see the views; a policy for devices that come and go has it False and
+    the pointer head.  structured: part of exploration that moves one device.  least: smallest set
     (set head only).  keep_best: the policy is the best evaluated one, not the last.  epoch: steps between evaluations
     on `evaluation_states` fixed states.
     """
@@ -50,6 +51,7 @@ class LearningConfig:
     mixing: Mixing = "vdn"
     head: Head = "pointer"
     prior: Prior = "plan"
+    named: bool = True
     steps: int = 1500
     transitions: int = 8
     batch: int = 128
@@ -182,6 +184,26 @@ def policy_from(cells: Cells, tensors: Mapping[str, NDArray[Any]]) -> Policy:
     return _policy(cells, config, head)
 
 
+def policy_for(cells: Cells, tensors: Mapping[str, NDArray[Any]]) -> Policy:
+    """The weights inside a checkpoint at work among other devices: same stations, any devices, identities or channel.
+
+    Only weights that name no device can be moved. Milliseconds; whether the stations are the same is the caller's to
+    know, a different number of them is refused here.
+    """
+    config = LearningConfig(**_meta(tensors)["config"])
+    if config.named or config.head != "pointer":
+        raise InvalidTraining("this policy knows its devices one by one; train one with named=False and a pointer head")
+    weights = _part(tensors, "best" if config.keep_best else "weights")
+    stations = len(weights["constant"])
+    if stations != len(cells.limits):
+        raise PolicyForAnotherLayout(
+            f"the policy was trained for {stations} stations, there are {len(cells.limits)}; train one for these"
+        )
+    head = _head(cells, config, np.random.default_rng(0))
+    _load(head, weights)
+    return _policy(cells, config, head)
+
+
 class _Run:
     """The whole mutable state of one training run."""
 
@@ -296,7 +318,7 @@ class _Run:
 
 
 def _head(cells: Cells, config: LearningConfig, rng: np.random.Generator) -> SetHead | PointerHead:
-    views = Views.of(cells, config.prior)
+    views = Views.of(cells, config.prior, named=config.named)
     if config.head == "set":
         return SetHead(views, config.width, config.least, rng)
     # The team's value of serving nobody is known exactly; VDN's stations share it, each IQL station carries it whole.

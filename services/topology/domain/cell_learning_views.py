@@ -42,7 +42,8 @@ class Views:
     planned: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, cells: Cells, prior: Prior) -> Views:
+    def of(cls, cells: Cells, prior: Prior, *, named: bool = True) -> Views:
+        """named: each device has a one-hot of its own; without it the same weights read any devices' views."""
         stations, users = cells.handled.shape
         if not users:
             raise InvalidSchedule("there is no device in the layout; a policy has nothing to learn from")
@@ -50,8 +51,9 @@ class Views:
         columns = [
             cells.handled[:, :, None],
             np.broadcast_to(size[:, None], (stations, users, 1)),
-            np.broadcast_to(np.eye(users), (stations, users, users)),
         ]
+        if named:
+            columns.append(np.broadcast_to(np.eye(users), (stations, users, users)))
         if prior != "none":
             columns += [_rivals(cells), np.broadcast_to(cells.shares[:, None], (stations, users, 1))]
         planned = np.zeros((stations, users), dtype=bool)

@@ -1,0 +1,99 @@
+"""Registered cells and devices as the scheduler's radio network. [DPVD]
+
+Devices that have not chosen a model yet form a group of their own, numbered K after the models 0..K−1, which every cell
+serves: so the first rounds go by data share alone. A cell reaches no further than its registered radius.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+from pydantic import Field
+
+from coterie_api.topology.v1 import topology_pb2 as pb
+from services.topology.domain.cell_noise import NoiseWeights
+from services.topology.domain.radio import Layout, Station, User
+from services.topology.domain.scheduling import Cells, Floats, Reward
+from services.topology.planners.base import Parameters
+
+MOST_SCALE, MOST_REWARD = 400.0, 900.0
+"""Reward units per objective unit, and what serving nobody may cost at most: below 1000, the least violation."""
+
+
+class Radio(Parameters):
+    """The channel. The interference puts the reach of the default limit of 0.4 s near 400 m."""
+
+    payload_bits: float = Field(default=2.5e5, gt=0)
+    interference_watts: float = Field(default=4e-9, ge=0)
+    fading_decibels: float = Field(default=1.0, ge=0, le=30)
+    noise_density: float = Field(default=4e-21, gt=0)
+
+
+def network(
+    cells: Sequence[pb.Cell],
+    users: Sequence[User],
+    models: int,
+    radio: Radio,
+    *,
+    weights: NoiseWeights | None = None,
+    fixed_penalty: bool = False,
+) -> Cells:
+    """The stations and devices, ready to be scheduled. A user's task is its model, or `models` while it has none."""
+    layout = Layout(
+        stations=tuple(_station(cell, models, radio) for cell in cells),
+        users=tuple(users),
+        tasks=models + 1,
+        noise_density=radio.noise_density,
+        payload_bits=radio.payload_bits,
+        fading_decibels=radio.fading_decibels,
+    )
+    reward = Reward(
+        scale=min(MOST_SCALE, MOST_REWARD / layout.tasks),
+        noise=weights or NoiseWeights(),
+        penalty="fixed" if fixed_penalty else "dynamic",
+    )
+    made = Cells.of(layout, reward)
+    return dataclasses.replace(made, handled=made.handled & reached(cells, layout))
+
+
+def reached(cells: Sequence[pb.Cell], layout: Layout) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    """(station, device): the device stands within the cell's radius."""
+    radii: Floats = np.array([cell.radius_metres for cell in cells])
+    within: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = layout.distances() <= np.maximum(radii, 1.0)[:, None]
+    return within
+
+
+def layout_fingerprint(cells: Sequence[pb.Cell], models: int) -> str:
+    """What a policy is bound to: the cells as registered and the number of models."""
+    told = hashlib.sha256(f"{models} models".encode())
+    for cell in cells:
+        data = cell.SerializeToString(deterministic=True)
+        told.update(len(data).to_bytes(4, "big") + data)
+    return told.hexdigest()
+
+
+def population(cells: Sequence[pb.Cell], users: int, models: int, rng: np.random.Generator) -> list[User]:
+    """Devices to train with: uniform in the disc of a random cell, models in turn, 20 to 100 samples."""
+    people = []
+    for index in range(users):
+        cell = cells[int(rng.integers(len(cells)))]
+        distance, angle = cell.radius_metres * np.sqrt(rng.random()), 2 * np.pi * rng.random()
+        x, y = cell.x_metres + distance * np.cos(angle), cell.y_metres + distance * np.sin(angle)
+        people.append(User(float(x), float(y), index % models, int(rng.integers(20, 101))))
+    return people
+
+
+def _station(cell: pb.Cell, models: int, radio: Radio) -> Station:
+    handled = {model for model in cell.models if 0 <= model < models} if cell.models else set(range(models))
+    return Station(
+        cell.x_metres,
+        cell.y_metres,
+        frozenset(handled | {models}),
+        (radio.interference_watts,) * cell.blocks,
+        cell.power_watts,
+        cell.bandwidth_hertz,
+        cell.delay_limit_seconds,
+    )

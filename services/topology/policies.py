@@ -1,0 +1,199 @@
+"""Scheduling policies: trained in worker processes, kept as checkpoints, ready to answer a round in milliseconds.
+
+A row in state "training" is unfinished business: whoever starts the planner goes on with it from its last checkpoint.
+Training is seeded, so that two replicas that both go on arrive at the same policy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping
+from asyncio.subprocess import PIPE
+from typing import Any
+
+from numpy.typing import NDArray
+
+from coterie_api.topology.v1 import topology_pb2 as pb
+from services.kit.blobs import BlobStore
+from services.kit.caller import require_role
+from services.kit.clock import Clock
+from services.kit.database import Database
+from services.kit.ids import new_id
+from services.kit.logs import get_logger
+from services.kit.settings import ServiceSettings
+from services.topology import store
+from services.topology.cell_network import layout_fingerprint
+from services.topology.errors import BadPolicy, NoCells, PolicyNotUsable, UnknownPolicy
+from services.topology.policy_training import Job, read_tensors
+
+WORKERS = 1
+"""Trainings at a time; others wait. A training takes one core."""
+MOST_USERS, MOST_MODELS, MOST_STEPS = 200, 64, 100_000
+KEPT_IN_MEMORY = 8
+COMMAND = (sys.executable, "-m", "services.topology.policy_training")
+Tensors = Mapping[str, NDArray[Any]]
+_log = get_logger()
+
+
+class Policies:
+    """Trains policies and hands out ready ones."""
+
+    def __init__(self, database: Database, blobs: BlobStore, settings: ServiceSettings, clock: Clock) -> None:
+        self._database, self._blobs, self._settings, self._clock = database, blobs, settings, clock
+        self._turn = asyncio.Semaphore(WORKERS)
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._ready: dict[str, tuple[str, Tensors]] = {}
+
+    async def start(self) -> None:
+        """Goes on with every unfinished training."""
+        async with self._database.reading() as tx:
+            known = await store.list_policies(tx)
+        for policy in reversed(known):
+            if policy.state == "training":
+                self._begin(policy.id)
+
+    async def stop(self) -> None:
+        """Stops the workers; what they were at stays unfinished."""
+        running = list(self._running.values())
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    async def train(self, request: pb.TrainPolicyRequest) -> pb.Policy:
+        """Starts training for the present cells."""
+        require_role("admin")
+        _check(request)
+        async with self._database.writing() as tx:
+            cells = await store.list_cells(tx)
+            if not cells:
+                raise NoCells("no cell is registered; put one with PUT /v1/cells/{id} before training a policy for it")
+            policy = store.StoredPolicy(
+                id=new_id("pol"),
+                learner=request.learner or "vdn",
+                layout=layout_fingerprint(cells, request.models),
+                state="training",
+                progress=0.0,
+                reward=0.0,
+                created_at=self._clock.now(),
+                reason="",
+                digest="",
+                request=Job(request, tuple(cells)).to_bytes(),
+            )
+            await store.add_policy(tx, policy)
+        self._begin(policy.id)
+        return _message(policy)
+
+    async def list(self) -> list[pb.Policy]:
+        """All policies, newest first."""
+        require_role("admin", "publisher")
+        async with self._database.reading() as tx:
+            return [_message(policy) for policy in await store.list_policies(tx)]
+
+    async def ready(self, policy_id: str, layout: str) -> Tensors:
+        """The weights of a ready policy, if it was trained for this layout."""
+        if policy_id not in self._ready:
+            async with self._database.reading() as tx:
+                policy = await store.find_policy(tx, policy_id)
+            if policy is None:
+                raise UnknownPolicy(f"no policy {policy_id!r}; GET /v1/policies lists those there are")
+            if policy.state != "ready":
+                why = policy.reason or f"{policy.progress:.0%} of its training is done"
+                raise PolicyNotUsable(f"policy {policy_id} is {policy.state}: {why}; use matching meanwhile")
+            while len(self._ready) >= KEPT_IN_MEMORY:
+                self._ready.pop(next(iter(self._ready)))
+            self._ready[policy_id] = policy.layout, await read_tensors(self._blobs, policy.digest)
+        trained_for, tensors = self._ready[policy_id]
+        if trained_for != layout:
+            raise PolicyNotUsable(
+                f"policy {policy_id} was trained for layout {trained_for[:12]}, the cells and the task's models make "
+                f"{layout[:12]}; train one for these with POST /v1/policies, or use matching"
+            )
+        return tensors
+
+    # --- workers -----------------------------------------------------------------------------------------------------
+
+    def _begin(self, policy_id: str) -> None:
+        task = asyncio.create_task(self._train(policy_id), name=policy_id)
+        self._running[policy_id] = task
+        task.add_done_callback(lambda _: self._running.pop(policy_id, None))
+
+    async def _train(self, policy_id: str) -> None:
+        async with self._turn:
+            try:
+                failure = await self._work(policy_id)
+            except Exception as error:  # a background task has no caller to tell: the row says why
+                _log.exception("policy training failed", policy=policy_id)
+                failure = f"the training could not be run: {type(error).__name__}"
+            ended = {"state": "failed", "reason": failure} if failure else {"state": "ready", "progress": 1.0}
+            async with self._database.writing() as tx:
+                await store.change_policy(tx, policy_id, **ended)
+
+    async def _work(self, policy_id: str) -> str:
+        """Runs a worker process to its end; why it failed, or nothing."""
+        async with self._database.reading() as tx:
+            policy = await store.find_policy(tx, policy_id)
+        if policy is None:
+            raise UnknownPolicy(f"policy {policy_id} is gone")
+        stored = Job.from_bytes(policy.request)
+        job = Job(stored.request, stored.cells, policy.digest)
+        place = {"data_dir": str(self._settings.data_dir.resolve()), "blob_url": self._settings.blob_url}
+        worker = await asyncio.create_subprocess_exec(*COMMAND, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+        try:
+            return await self._listen(worker, policy, job.to_bytes(**place))
+        except BaseException:
+            if worker.returncode is None:
+                worker.kill()
+                await worker.wait()
+            raise
+
+    async def _listen(self, worker: asyncio.subprocess.Process, policy: store.StoredPolicy, job: bytes) -> str:
+        """Gives a worker its job and writes down what it tells; its last words if it failed."""
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        assert worker.stderr is not None
+        worker.stdin.write(job)
+        worker.stdin.close()
+        complaint = asyncio.create_task(worker.stderr.read())
+        checkpoint = policy.digest
+        async for line in worker.stdout:
+            checkpoint = await self._note(policy.id, json.loads(line), checkpoint)
+        last_words = (await complaint).decode(errors="replace").strip().splitlines()
+        code = await worker.wait()
+        return "" if code == 0 else (last_words or [f"the worker ended with code {code}"])[-1][:500]
+
+    async def _note(self, policy_id: str, told: dict[str, Any], before: str) -> str:
+        """Writes an evaluation down and forgets the checkpoint before it; the new checkpoint."""
+        digest, done = str(told["digest"]), told["step"] / told["steps"]
+        async with self._database.writing() as tx:
+            await store.change_policy(tx, policy_id, progress=done, reward=float(told["reward"]), digest=digest)
+        if before and before != digest:
+            await self._blobs.delete(before)
+        return digest
+
+
+def _check(request: pb.TrainPolicyRequest) -> None:
+    if request.learner not in ("", "vdn", "iql"):
+        raise BadPolicy(f'learner must be "vdn" or "iql", not {request.learner[:40]!r}')
+    if request.penalty not in ("", "dynamic", "fixed"):
+        raise BadPolicy(f'penalty must be "dynamic" or "fixed", not {request.penalty[:40]!r}')
+    for name, least, most in (("users", 1, MOST_USERS), ("models", 1, MOST_MODELS), ("steps", 0, MOST_STEPS)):
+        value = getattr(request, name)
+        if not least <= value <= most:
+            raise BadPolicy(f"{name} must be from {least} to {most}, not {value}")
+    if request.seed < 0:
+        raise BadPolicy(f"seed must be 0 or more, not {request.seed}")
+
+
+def _message(policy: store.StoredPolicy) -> pb.Policy:
+    return pb.Policy(
+        id=policy.id,
+        learner=policy.learner,
+        layout=policy.layout,
+        state=policy.state,
+        progress=policy.progress,
+        reward=policy.reward,
+        created_at=policy.created_at,
+        reason=policy.reason,
+    )

@@ -1,0 +1,125 @@
+"""`python -m services.topology.policy_training`: trains one policy; a process of its own, started by the planner.
+
+A job comes as JSON on standard input; each evaluation leaves as a line of JSON on standard output, after its checkpoint
+is in the blob store. Started again with the last checkpoint, the run goes on bit for bit. When the planner is gone the
+next line cannot be written, and the process ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy and torch: same bits on every machine, one core at most
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load, save
+
+from coterie_api.topology.v1 import topology_pb2 as pb
+from services.kit.blobs import BlobStore, UnknownBlob
+from services.kit.errors import CoterieError
+from services.kit.settings import ServiceSettings
+from services.topology.cell_network import Radio, network, population
+
+MOST_CHECKPOINTS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """All a training depends on. cells: as registered when it was asked for.  checkpoint: digest to go on from."""
+
+    request: pb.TrainPolicyRequest
+    cells: tuple[pb.Cell, ...]
+    checkpoint: str = ""
+
+    def to_bytes(self, **more: str) -> bytes:
+        """As JSON text."""
+        document = {
+            "request": _text(self.request.SerializeToString()),
+            "cells": [_text(cell.SerializeToString()) for cell in self.cells],
+            "checkpoint": self.checkpoint,
+        }
+        return json.dumps(document | more).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Job:
+        """The reverse of `to_bytes`."""
+        given = json.loads(data)
+        request = pb.TrainPolicyRequest.FromString(base64.b64decode(given["request"]))
+        cells = tuple(pb.Cell.FromString(base64.b64decode(cell)) for cell in given["cells"])
+        return cls(request, cells, given["checkpoint"])
+
+
+def train_policy(job: Job, blobs: BlobStore) -> None:
+    """Trains, telling each evaluation on standard output."""
+    import torch
+
+    from services.topology.domain.cell_learning import LearningConfig, Progress, train
+
+    torch.set_num_threads(1)
+    request = job.request
+    steps = request.steps or LearningConfig().steps
+    config = LearningConfig(
+        mixing="iql" if request.learner == "iql" else "vdn",
+        named=False,
+        steps=steps,
+        epoch=max(LearningConfig().epoch, steps // MOST_CHECKPOINTS),
+    )
+    people = population(job.cells, request.users, request.models, np.random.default_rng([request.seed, 2]))
+    cells = network(job.cells, people, request.models, Radio(), fixed_penalty=request.penalty == "fixed")
+    told: list[Progress] = []
+
+    def checkpoint(step: int, tensors: dict[str, NDArray[Any]]) -> None:
+        finished = step == config.steps
+        kept = {name: value for name, value in tensors.items() if not finished or name.startswith(("meta", "best."))}
+        digest, _ = blobs.put_pieces(iter([save(kept)]))
+        print(json.dumps(asdict(told[-1]) | {"digest": digest}), flush=True)
+
+    train(cells, config, request.seed, save=checkpoint, on_progress=told.append, resume=_resume(job, blobs))
+
+
+def _resume(job: Job, blobs: BlobStore) -> Mapping[str, NDArray[Any]] | None:
+    """The checkpoint's tensors; None when there is none any more: the run then starts anew, with the same result."""
+    if not job.checkpoint:
+        return None
+    try:
+        return asyncio.run(read_tensors(blobs, job.checkpoint))
+    except UnknownBlob:
+        return None
+
+
+async def read_tensors(blobs: BlobStore, digest: str) -> dict[str, NDArray[Any]]:
+    """A stored safetensors file."""
+    return dict(load(b"".join([piece async for piece in blobs.stream(digest)])))
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def main() -> int:
+    """One job from standard input; 0 when the policy is ready."""
+    data = sys.stdin.buffer.read()
+    place = json.loads(data)
+    settings = ServiceSettings(data_dir=Path(place["data_dir"]), blob_url=place["blob_url"])
+    try:
+        train_policy(Job.from_bytes(data), BlobStore.from_settings(settings))
+    except BrokenPipeError:
+        sys.stderr.close()  # nobody listens any more, not to a traceback either
+        return 1
+    except CoterieError as error:
+        print(error.message, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

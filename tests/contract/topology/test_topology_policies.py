@@ -1,0 +1,98 @@
+"""Policies over real gRPC: trained in a process of their own, resumed after a restart, refused for other layouts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coterie_api.topology.v1 import topology_pb2 as pb
+from services.kit.caller import Caller, set_caller
+from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied
+from services.topology.cell_network import layout_fingerprint
+from services.topology.errors import PolicyNotUsable
+from tests.contract.topology.conftest import World
+
+NONSENSE: list[dict[str, Any]] = [
+    {"users": 0},
+    {"models": 0},
+    {"steps": -1},
+    {"seed": -1},
+    {"learner": "best"},
+    {"penalty": "none"},
+    {"users": 10**6},
+]
+
+
+def asked(**changes: Any) -> pb.TrainPolicyRequest:
+    values = {"learner": "vdn", "seed": 3, "steps": 20, "penalty": "dynamic", "users": 6, "models": 2}
+    return pb.TrainPolicyRequest(**(values | changes))
+
+
+async def test_a_policy_is_trained_in_the_background_and_fits_its_own_layout_alone(world: World) -> None:
+    cell = await world.put_cell()
+    assert await world.policies() == []
+    begun = await world.topology.TrainPolicy(asked())
+    assert begun.id.startswith("pol_")
+    assert begun.state == "training"
+    await world.until(world.no_training)
+    (policy,) = await world.policies()
+    assert (policy.state, policy.reason, policy.progress) == ("ready", "", 1.0)
+    assert policy.reward < 0.0
+    assert policy.layout == layout_fingerprint([cell], 2)
+    tensors = await world.app.policies.ready(begun.id, layout_fingerprint([cell], 2))
+    assert any(name.startswith("best.") for name in tensors)
+    with pytest.raises(PolicyNotUsable, match="trained for layout"):
+        await world.app.policies.ready(begun.id, layout_fingerprint([cell], 3))
+    cell.blocks = 5
+    with pytest.raises(PolicyNotUsable, match="trained for layout"):
+        await world.app.policies.ready(begun.id, layout_fingerprint([cell], 2))
+
+
+async def test_a_restarted_planner_goes_on_with_an_unfinished_training(world: World) -> None:
+    await world.put_cell()
+    begun = await world.topology.TrainPolicy(asked(steps=150))
+
+    async def under_way() -> bool:
+        return (await world.policies())[0].progress > 0.0
+
+    await world.until(under_way)
+    await world.restart()
+    (policy,) = await world.policies()
+    assert policy.id == begun.id
+    await world.until(world.no_training)
+    (policy,) = await world.policies()
+    assert (policy.state, policy.reason) == ("ready", "")
+
+
+async def test_without_cells_there_is_nothing_to_train_for(world: World) -> None:
+    with pytest.raises(Conflict, match="no cell is registered"):
+        await world.topology.TrainPolicy(asked())
+
+
+async def test_a_training_that_makes_no_sense_is_refused(world: World) -> None:
+    await world.put_cell()
+    for changes in NONSENSE:
+        with pytest.raises(InvalidInput, match=next(iter(changes))):
+            await world.topology.TrainPolicy(asked(**changes))
+    assert await world.policies() == []
+
+
+async def test_only_admins_train_and_devices_see_nothing(world: World) -> None:
+    await world.put_cell()
+    set_caller(Caller("publisher", "key_1", ""))
+    with pytest.raises(PermissionDenied):
+        await world.topology.TrainPolicy(asked())
+    assert await world.policies() == []
+    set_caller(Caller("device", "dev_1", "own_1"))
+    with pytest.raises(PermissionDenied):
+        await world.policies()
+
+
+async def test_an_unknown_or_unfinished_policy_is_not_handed_out(world: World) -> None:
+    await world.put_cell()
+    with pytest.raises(NotFound, match="no policy"):
+        await world.app.policies.ready("pol_none", "")
+    begun = await world.topology.TrainPolicy(asked(steps=5000))
+    with pytest.raises(PolicyNotUsable, match="is training"):
+        await world.app.policies.ready(begun.id, begun.layout)
