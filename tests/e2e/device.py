@@ -24,7 +24,7 @@ class Slow(Seeded):
 
 def main() -> None:
     """Joins the task and works until it ends."""
-    agent = Agent(Path(sys.argv[1]), samples=SAMPLES, choose=lambda work: Slow("", NO_PAUSE))
+    agent = Agent(Path(sys.argv[1]), samples=SAMPLES, poll_seconds=1.0, choose=lambda work: Slow("", NO_PAUSE))
     agent.join(sys.argv[2])
     print(agent.run())
 

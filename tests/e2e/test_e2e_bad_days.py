@@ -68,6 +68,7 @@ def test_a_device_killed_in_mid_round_changes_nothing(platform: RealPlatform, cr
     platform.kill_device("eve")
     platform.run_device("eve", task, pause=0.2)
     shift.wait()
+    assert platform.devices.pop("eve").wait(60) == 0
     assert platform.final_model(task) == undisturbed
     check_history(platform, task)
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from coterie.training import Samples
 
 FEWEST_SAMPLES = 10
-_MOST_DRAWS = 10_000
 
 
 class BadSource(CoterieError):
@@ -49,19 +48,23 @@ def dirichlet_shares(
 ) -> list[NDArray[np.int64]]:
     """Indices of each part: every class is dealt by a Dirichlet draw, so that small `concentration` is uneven.
 
-    Draws again until every part has `FEWEST_SAMPLES`, or its even share if that is fewer.
+    A part that got fewer than `FEWEST_SAMPLES` (half its even share, where that is less) is given samples of the
+    largest part, so that nobody is left with nothing.
     """
-    fewest = min(FEWEST_SAMPLES, len(labels) // (2 * parts))
-    for _ in range(_MOST_DRAWS):
-        chosen: list[list[int]] = [[] for _ in range(parts)]
-        for label in np.unique(labels):
-            members = random.permutation(np.flatnonzero(labels == label))
-            cuts = (np.cumsum(random.dirichlet(np.full(parts, concentration)))[:-1] * len(members)).astype(int)
-            for part, piece in zip(chosen, np.split(members, cuts), strict=True):
-                part.extend(int(index) for index in piece)
-        if min(len(part) for part in chosen) >= fewest:
-            return [np.array(sorted(part), dtype=np.int64) for part in chosen]
-    raise ValueError(f"{len(labels)} samples cannot be dealt to {parts} parts with {fewest} each; use fewer parts")
+    if not 1 <= parts <= len(labels):
+        raise ValueError(f"{len(labels)} samples cannot be dealt to {parts} parts; give 1 to {len(labels)}")
+    chosen: list[list[int]] = [[] for _ in range(parts)]
+    for label in np.unique(labels):
+        members = random.permutation(np.flatnonzero(labels == label))
+        cuts = (np.cumsum(random.dirichlet(np.full(parts, concentration)))[:-1] * len(members)).astype(int)
+        for part, piece in zip(chosen, np.split(members, cuts), strict=True):
+            part.extend(int(index) for index in piece)
+    fewest = max(1, min(FEWEST_SAMPLES, len(labels) // (2 * parts)))
+    for part in chosen:
+        while len(part) < fewest:
+            largest = max(chosen, key=len)
+            part.append(largest.pop(int(random.integers(len(largest)))))
+    return [np.array(sorted(part), dtype=np.int64) for part in chosen]
 
 
 def digits(parts: int, *, seed: int = 0, concentration: float = 0.5) -> Split:
