@@ -1,14 +1,14 @@
-"""Publishes a small task for the three demonstration devices: an owner, their tokens, a model and two rounds of work."""
+"""Publishes a small task for the three demonstration devices: owner, token, model and two rounds of work."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+from device import DEVICES, TASK, make_model
 from safetensors.torch import save
 
 from coterie.client import Platform
-from device import DEVICES, TASK, make_model
 
 ROUNDS = int(os.environ.get("COTERIE_DEMO_ROUNDS", "2"))
 
