@@ -25,6 +25,7 @@ def survey_metrics(
     metrics = {
         "estimate": found.mean,
         "error_bound": found.error,
+        "standard_error": found.standard_error,
         "answers": float(found.answers),
         "total_variance": found.total_variance,
     }

@@ -150,6 +150,19 @@ async def mark(tx: Tx, task_id: str, number: int, devices: Sequence[str], *, sta
     )
 
 
+async def decline(tx: Tx, task_id: str, number: int, device_id: str, note: str) -> str:
+    """Marks a participant who will not deliver: "declined", or "rejected" when its update was refused before."""
+    p = t.participations
+    place = (p.c.task_id == task_id, p.c.round == number, p.c.device_id == device_id)
+    standing = (await tx.execute(sa.select(p.c.state, p.c.note).where(*place).with_for_update())).one()
+    if standing.state != "assigned":
+        return str(standing.state)
+    refused = standing.note.startswith("rejected")
+    state = "rejected" if refused else "declined"
+    await tx.execute(p.update().where(*place).values(state=state, note=standing.note if refused else note))
+    return state
+
+
 async def rule(tx: Tx, participations: Sequence[Participation]) -> None:
     """Sets state and note of participants, delivered or not, to these."""
     p = t.participations

@@ -139,12 +139,14 @@ class Estimate:
         mean: of the answers.
         error: distance from the true mean that is exceeded with chance 1 − CONFIDENCE at most, by Chebyshev's
             inequality; counts the noise alone, not who was not asked or did not answer.
+        standard_error: standard deviation of the noise in the mean.
         answers: how many.
         total_variance: Λ, of the sum of all answers, in units of the range squared.
     """
 
     mean: float
     error: float
+    standard_error: float
     answers: int
     total_variance: float
 
@@ -155,5 +157,6 @@ def estimate(question: Question, sum_of_shares: float, variances: ArrayLike) -> 
     if told.ndim != 1 or told.size == 0 or not np.isfinite(told).all() or (told < 0).any():
         raise ValueError("an estimate needs one finite variance of at least 0 per answer, and at least one answer")
     count, total = told.size, float(told.sum())
-    error = math.sqrt(total / (1.0 - CONFIDENCE)) / count * question.span
-    return Estimate(question.low + sum_of_shares / count * question.span, error, count, total)
+    deviation = math.sqrt(total) / count * question.span
+    error = deviation / math.sqrt(1.0 - CONFIDENCE)
+    return Estimate(question.low + sum_of_shares / count * question.span, error, deviation, count, total)
