@@ -154,17 +154,18 @@ class WorkUseCases:
         return "late", task.round
 
     async def decline(self, task_id: str, number: int, device_id: str, why: str) -> None:
-        """The device will not deliver this round; it is not held against it."""
+        """The device will not deliver this round; it is not held against it, unless its update was refused before."""
         require_device(device_id)
         live = self._conductor.live.get(task_id)
         if live is None or live.round.number != number or device_id not in live.states:
             raise NotInRound(f"device {device_id} has no open work in round {number} of {task_id}")
         note = (why or "declined")[:500]
         async with self._database.writing() as tx:
-            await rounds.mark(tx, task_id, number, [device_id], state="declined", note=note)
-            await tasks.add_events(tx, Event(task_id, self._clock.now(), "work.declined", note, number, device_id))
+            state = await rounds.decline(tx, task_id, number, device_id, note)
+            if state == "declined":
+                await tasks.add_events(tx, Event(task_id, self._clock.now(), "work.declined", note, number, device_id))
         if live.states[device_id] == "assigned":
-            live.states[device_id] = "declined"
+            live.states[device_id] = state
         self._bell.ring(f"task:{task_id}", f"events:{task_id}", f"letters:{task_id}")
 
     # --- letters -----------------------------------------------------------------------------------------------------
