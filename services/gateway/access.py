@@ -49,6 +49,8 @@ ACCESS: dict[str, Roles] = {
     "list_relations": _DEVICES_AND_ADMINS,
     "derive_relations": _ADMINS,
     "declare_friendship": _DEVICES_AND_ADMINS,
+    "import_rows": _ADMINS,
+    "get_import": _ADMINS,
     # tasks
     "create_task": _PUBLISHERS,
     "list_tasks": _ALL,

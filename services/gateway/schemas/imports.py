@@ -1,0 +1,87 @@
+"""Bulk imports: the lines of an NDJSON body, and how far an import got."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from services.gateway.schemas.base import MOST_INT64, Amount, Answer, Body, Int64, Name, Time, Word
+from services.gateway.schemas.identity import Capabilities, Location
+from services.gateway.schemas.social import RelationKind
+
+ImportName = Annotated[str, Field(min_length=1, max_length=60)]
+
+
+class ImportHeader(Body):
+    """The first line of an import."""
+
+    name: ImportName
+    """The same name goes on behind the last line stored."""
+    owner_name: Name
+    """Owner of devices whose row names none."""
+    synthetic: bool = False
+    """Whether a generator made the data."""
+    lines: Int64 = 0
+    """Lines of the whole import, for whoever shows progress; not kept."""
+
+
+class ImportedDevice(Body):
+    """A device to make, unless its owner has one of that name."""
+
+    name: Name
+    kind: Word = ""
+    brand: Word = ""
+    model: Word = ""
+    location: Location | None = None
+    capabilities: Capabilities | None = None
+
+
+class ImportedInteraction(Body):
+    """An interaction of two devices by name; names nobody has become devices of the header's owner."""
+
+    id: Word = ""
+    """Empty: the import's name and the line."""
+    device_a: Name
+    device_b: Name
+    positive: bool
+    duration_seconds: Amount = 0.0
+    at: Time
+    kind: Annotated[str, Field(max_length=50)] = ""
+    note: Annotated[str, Field(max_length=500)] = ""
+
+
+class ImportedRelation(Body):
+    """A relation of two devices by name."""
+
+    kind: RelationKind
+    a: Name
+    b: Name
+    strength: Annotated[float, Field(gt=0, le=1)] = 1.0
+    because: Annotated[str, Field(max_length=500)] = ""
+    since: Time = 0.0
+
+
+class ImportRow(Body):
+    """Any line of an import but the first: a device, an interaction, a relation, or several of them."""
+
+    line: Annotated[int, Field(ge=1, le=MOST_INT64)]
+    """Where it stands in the source; lines count up."""
+    owner_name: Word = ""
+    """Owner of the device; empty means the header's."""
+    device: ImportedDevice | None = None
+    interaction: ImportedInteraction | None = None
+    relation: ImportedRelation | None = None
+
+
+class ImportProgress(Answer):
+    """How far an import got, all its runs together."""
+
+    last_line: int
+    """Last line stored."""
+    devices: int
+    """Devices made."""
+    interactions: int
+    """Interactions recorded."""
+    relations: int
+    """Relations stored."""
