@@ -180,10 +180,10 @@ class WorkUseCases:
         if letter.kind not in LETTER_KINDS:
             raise BadLetter(f"kind must be one of {', '.join(LETTER_KINDS)}, not {letter.kind!r}")
         item = live.items.get(letter.sender)
+        if item is not None and letter.plan_version != item.plan_version:
+            raise RoundOver(f"plan {letter.plan_version} is replaced by plan {item.plan_version}; ask for work again")
         if item is None or letter.recipient not in {peer.device_id for peer in item.peers}:
             raise BadLetter(f"the plan has no link from {letter.sender} to {letter.recipient} in this round")
-        if letter.plan_version != item.plan_version:
-            raise BadLetter(f"plan {letter.plan_version} is out of date, {item.plan_version} is in force")
         async with self._database.writing() as tx:
             stored = await models.add_letter(tx, replace(letter, id=new_id("let"), sent_at=self._clock.now()))
         if stored.digest != letter.digest:

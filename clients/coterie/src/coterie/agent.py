@@ -233,6 +233,9 @@ class Agent:
         except (Declined, WrongModel, LedgerError) as error:
             outcome, note = "declined", str(error)
             self._decline(work, note)
+        except RoundOver as error:
+            # The round ended or was planned anew while this device worked; it asks for work again.
+            outcome, note = "late", str(error)
         except (CoterieError, Interrupted, KeyboardInterrupt):
             raise
         except Exception as error:

@@ -74,7 +74,8 @@ class Mail:
             )
             for item in answer["items"]:
                 known.add(item["id"])
-                if item["kind"] == kind and item["sender"] in waiting:
+                current = item.get("plan_version", self.work.plan_version) == self.work.plan_version
+                if current and item["kind"] == kind and item["sender"] in waiting:
                     waiting.discard(item["sender"])
                     yield self._open(kind, item["sender"], item["id"], item["digest"])
             waiting -= set(answer["gone"])

@@ -1,0 +1,337 @@
+"""Clusters: members seal their update to a head they trust, the head hands in one sum, a device alone hides its own.
+
+[SCFL] Social-Aware Clustered Federated Learning, §III-C and (4)-(7). A member trains, clips its whole change to the
+task's `clip_norm`, adds the noise its trust in the head leaves due (none from the threshold on), and seals it to the
+head's key; the platform gets its figures and a letter it cannot read. The head opens what comes in time, refuses what
+is damaged or earned by no work, and hands in the un-normalised Σ qΔ with Σ q. Unlike [SCFL], a head whose members all
+stay away hands in its own change as a device alone does, with the largest noise: a sum of one hides nobody.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.errors import Declined
+from coterie.mail import Received
+from coterie.privacy import zcdp
+from coterie.privacy.accounting import Charge, gaussian_charge, raw_charge
+from coterie.privacy.clipping import clip_update
+from coterie.privacy.gaussian import gaussian_noise
+from coterie.privacy.ledger import BudgetExceeded
+from coterie.procedures import clusters_checks as checks
+from coterie.procedures import procedure
+from coterie.procedures.clusters_checks import Flat, Tally
+from coterie.procedures.context import RoundContext
+from coterie.procedures.star import change_of
+from coterie.work import Delivery, MemberReport, Peer, PrivacyUse, Tensors, WorkItem
+
+Arrays = dict[str, NDArray[np.floating[Any]]]
+
+KIND = "update"
+HEAD_WAITS = 0.7
+"""Share of the time left for which a head waits for letters; the platform gives heads a little longer."""
+_TALLIES = "members"
+_log = logging.getLogger("coterie.clusters")
+
+
+@procedure("clusters")
+class Clusters:
+    """One round in a social cluster."""
+
+    def prepare(self, context: RoundContext) -> Delivery:
+        """By role; metrics are those of the model as it came."""
+        match context.work.role:
+            case "member":
+                return _as_member(context)
+            case "head":
+                return _as_head(context)
+            case "solo":
+                return _alone(context, _trained(context), context.work.noise_multiplier, context.work.self_weight)
+            case role:
+                raise Declined(f"the plan gives this device the role {role!r}, which clusters do not know")
+
+
+# --- what everybody does ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trained:
+    """The model as it came, the change training made, clipped where noise is promised, and figures of the model."""
+
+    received: Arrays
+    change: Arrays
+    metrics: Mapping[str, float]
+
+
+def _trained(context: RoundContext) -> Trained:
+    from coterie.training import Recipe
+
+    work, trainer = context.work, context.trainer
+    recipe = Recipe.of(work.training, work.batch_size)
+    received = context.model()
+    trainer.load(received)
+    metrics = trainer.evaluate()
+    trainer.train(recipe, context.seed)
+    change = change_of(received, trainer.tensors())
+    return Trained(received, change if work.privacy == "none" else _clipped(change, recipe.clip_norm), metrics)
+
+
+def _clipped(change: Arrays, bound: float) -> Arrays:
+    """The whole change within `bound`: one device's data is what noise hides, and what a sum may be moved by."""
+    return clip_update(change, bound).tensors
+
+
+def _bound(work: WorkItem) -> float:
+    from coterie.training import Recipe
+
+    return Recipe.of(work.training, work.batch_size).clip_norm
+
+
+def _charge(context: RoundContext, charge: Charge) -> None:
+    try:
+        context.ledger.charge(charge)
+    except BudgetExceeded as error:
+        if charge.mechanism == "raw":
+            raise Declined(
+                "this device's limit allows no update without noise, not even to a head it trusts; "
+                "give it Limit(…, allow_raw=True) to take part in clusters"
+            ) from error
+        raise Declined(str(error)) from error
+
+
+def _released(context: RoundContext, change: Arrays, multiplier: float, purpose: str) -> Arrays:
+    """The change as it may leave: charged to the ledger, and noised by `multiplier` times the clip norm."""
+    work = context.work
+    if work.privacy == "none":
+        return change
+    if multiplier == 0.0:
+        _charge(context, raw_charge(work.task_id, work.round, purpose))
+        return change
+    _charge(context, gaussian_charge(work.task_id, work.round, purpose, "device", multiplier))
+    random, bound = context.noise(), _bound(work)
+    return {
+        name: (value + gaussian_noise(value.shape, multiplier, bound, random)).astype(value.dtype)
+        for name, value in change.items()
+    }
+
+
+def _uses(context: RoundContext) -> tuple[PrivacyUse, ...]:
+    """Every noised release of this round, those of an earlier attempt included: they were made all the same."""
+    charges = [entry.charge for entry in context.ledger.history(context.work.task_id)]
+    return tuple(
+        PrivacyUse("gaussian", zcdp.multiplier_of_rho(charge.rho), charge.unit)
+        for charge in charges
+        if charge.round == context.work.round and charge.mechanism == "gaussian"
+    )
+
+
+def _alone(
+    context: RoundContext,
+    trained: Trained,
+    multiplier: float,
+    weight: float,
+    members: tuple[MemberReport, ...] = (),
+) -> Delivery:
+    """The device's own change, noised, straight to the platform."""
+    if multiplier == 0.0 and context.work.privacy != "none":
+        raise Declined("the plan lets this device upload alone without noise; ask the publisher to check it")
+    purpose = context.purpose if not members else f"{context.purpose}-alone"
+    tensors = _released(context, trained.change, multiplier, purpose)
+    return Delivery(tensors, weight, metrics=trained.metrics, privacy=_uses(context), members=members)
+
+
+# --- members ----------------------------------------------------------------------------------------------------------
+
+
+def _as_member(context: RoundContext) -> Delivery:
+    work = context.work
+    heads = [peer.device_id for peer in work.peers if peer.role == "head"]
+    if len(heads) != 1:
+        raise Declined(f"the plan gives this member {len(heads)} heads instead of one")
+    if context.mail.is_prepared(heads[0], KIND):
+        # As before a crash: the letter lies sealed, and noise is not drawn twice for one release.
+        context.trainer.load(context.model())
+        metrics, letter = context.trainer.evaluate(), {}
+    else:
+        trained = _trained(context)
+        metrics = dict(trained.metrics)
+        letter = _released(context, trained.change, work.noise_multiplier, context.purpose)
+    context.mail.send(heads[0], KIND, dict(letter))
+    return Delivery(None, work.self_weight, form="report", metrics=metrics, privacy=_uses(context))
+
+
+# --- heads ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Inspection:
+    """A head looking through its members' letters, one after the other."""
+
+    context: RoundContext
+    trained: Trained
+    own: Flat
+    move: Flat | None
+    tallies: dict[str, Tally]
+    taken: dict[str, Arrays] = field(default_factory=dict)
+    flat: dict[str, Flat] = field(default_factory=dict)
+    reports: dict[str, MemberReport] = field(default_factory=dict)
+
+    def look_at(self, received: Received) -> None:
+        """Takes a letter's update, or refuses it with the reason."""
+        fault = self._fault(received)
+        if fault:
+            self.reject(received.sender, fault)
+            return
+        assert received.letter is not None
+        self.taken[received.sender] = received.letter.tensors
+        self.flat[received.sender] = checks.flatten(received.letter.tensors)
+
+    def reject(self, member: str, fault: str) -> None:
+        """Leaves a member out and says why."""
+        _log.warning("%s refuses the update of %s: %s", self.context.device_id, member, fault)
+        self.taken.pop(member, None)
+        self.flat.pop(member, None)
+        self.reports[member] = MemberReport(member, "rejected", fault[:200])
+
+    def _fault(self, received: Received) -> str:
+        if received.letter is None:
+            return received.fault
+        if received.letter.header.sender != received.sender:
+            return f"its letter was written by {received.letter.header.sender}"
+        fault = checks.misfit(received.letter.tensors, self.trained.received)
+        if fault:
+            return fault
+        update = checks.flatten(received.letter.tensors)
+        known = {**self.flat, "its head's own": self.own}
+        if self.move is not None:
+            known["the model's last change"] = self.move
+        return self._too_long(update, received.sender) or checks.copied(update, known)
+
+    def _too_long(self, update: Flat, sender: str) -> str:
+        work = self.context.work
+        if work.privacy == "none":
+            return ""
+        most = checks.largest_norm(_bound(work), _most_noise(work, sender), update.size)
+        norm = float(np.linalg.norm(update))
+        return f"its update has norm {norm:.4g}, at most {most:.4g} was agreed" if norm > most else ""
+
+    def weigh_up(self) -> None:
+        """What shows only among all of them: an update of nothing, and noise round after round."""
+        everybody = {**self.flat, "": self.own}
+        for member in list(self.flat):
+            others = [flat for name, flat in everybody.items() if name != member]
+            fault = checks.zero(everybody[member], others) or self._noise_only(member, others)
+            if fault:
+                self.reject(member, fault)
+
+    def _noise_only(self, member: str, others: list[Flat]) -> str:
+        update, work = self.flat[member], self.context.work
+        # By direction alone: a loud update must not decide where the others point.
+        others_way = np.sum([other / max(float(np.linalg.norm(other)), 1e-300) for other in others], axis=0)
+        tally = self.tallies[member] = self.tallies.get(member, Tally()).plus(update, others_way, self.move)
+        noise = 0.0 if work.privacy == "none" else checks.implied_noise(update, _bound(work))
+        if tally.is_noise(noise, update.size):
+            return f"its updates of {tally.rounds} rounds show nothing but noise (score {tally.score():.1f})"
+        return ""
+
+
+def _most_noise(work: WorkItem, member: str) -> float:
+    """The largest noise multiplier a member may have used."""
+    if work.privacy == "uniform":
+        return work.noise_multiplier
+    trusted = {peer.device_id: peer.trusted for peer in work.peers}[member]
+    return 0.0 if trusted else float(work.parameters["privacy"]["noise_max"])
+
+
+def _as_head(context: RoundContext) -> Delivery:
+    trained, work = _trained(context), context.work
+    members = [peer for peer in work.peers if peer.role == "member"]
+    inspection = Inspection(
+        context, trained, checks.flatten(trained.change), _last_move(context, trained.received), _tallies(context)
+    )
+    now = context.mail.now()
+    until = now + HEAD_WAITS * max(0.0, work.deadline_at - now)
+    for received in context.mail.receive(KIND, {peer.device_id for peer in members}, until=until):
+        inspection.look_at(received)
+    inspection.weigh_up()
+    _remember(context, inspection.tallies)
+    reports = tuple(_report(peer, inspection) for peer in members)
+    if not inspection.taken and work.privacy == "trust":
+        noise, weight = float(work.parameters["privacy"]["noise_max"]), _weight_alone(work)
+        return _alone(context, trained, noise, weight, reports)
+    own = _released(context, trained.change, work.noise_multiplier, context.purpose)
+    weights = {peer.device_id: peer.weight for peer in members if peer.device_id in inspection.taken}
+    parts = [(work.self_weight, own), *((weights[name], inspection.taken[name]) for name in weights)]
+    total = math.fsum(weight for weight, _ in parts)
+    return Delivery(_sum(parts), total, form="sum", metrics=trained.metrics, privacy=_uses(context), members=reports)
+
+
+def _sum(parts: list[tuple[float, Arrays]]) -> Arrays:
+    """Σ qΔ, not divided by anything. [SCFL] (5)."""
+    first = parts[0][1]
+    return {
+        name: np.sum([weight * tensors[name].astype(np.float64) for weight, tensors in parts], axis=0).astype(
+            first[name].dtype
+        )
+        for name in first
+    }
+
+
+def _report(peer: Peer, inspection: Inspection) -> MemberReport:
+    if peer.device_id in inspection.taken:
+        return MemberReport(peer.device_id, "delivered", weight=peer.weight)
+    missing = MemberReport(peer.device_id, "dropped", "no letter came in time")
+    return inspection.reports.get(peer.device_id, missing)
+
+
+def _weight_alone(work: WorkItem) -> float:
+    """The head's quality if it adds the largest noise after all. [SCFL] (13), (14)."""
+    told = work.parameters["topology"]
+    mu1, mu2, mu3, mu4, mu5 = told["loss_fit"]
+
+    def quality(noise: float) -> float:
+        loss = mu1 * math.exp(-mu2 * told["non_iid"]) / (mu3 + math.exp(-mu4 * noise)) + mu5
+        return float(told["quality_offset"] - told["quality_slope"] * loss)
+
+    return work.self_weight * quality(work.parameters["privacy"]["noise_max"]) / quality(0.0)
+
+
+def _last_move(context: RoundContext, received: Tensors) -> Flat | None:
+    """How the model changed in the round before; None in the first."""
+    from coterie.training import load_model
+
+    if not context.work.previous_digests or context.work.previous_digests[0] == context.work.model_digests[0]:
+        return None
+    before = load_model(context.fetch(context.work.previous_digests[0]))
+    return checks.flatten(received) - checks.flatten(before)
+
+
+def _tallies(context: RoundContext) -> dict[str, Tally]:
+    """What is known of members from earlier rounds; this round's own figures, if it is repeated, do not count."""
+    kept = context.memory.load(_TALLIES) or {}
+    tallies = {}
+    for member, rows in kept.items():
+        before = [row for row in np.atleast_2d(rows) if row[0] < context.work.round]
+        if before:
+            _, rounds, with_others, moves, with_move = before[-1]
+            tallies[member] = Tally(int(rounds), float(with_others), int(moves), float(with_move))
+    return tallies
+
+
+def _remember(context: RoundContext, tallies: Mapping[str, Tally]) -> None:
+    """Keeps the tallies of this round beside those before it, so that a repeat after a crash counts nothing twice."""
+    kept = context.memory.load(_TALLIES) or {}
+    saved = {}
+    for member, tally in tallies.items():
+        now = np.array([context.work.round, tally.rounds, tally.with_others, tally.moves, tally.with_move])
+        earlier = [row for row in np.atleast_2d(kept.get(member, np.empty((0, 5)))) if row[0] < context.work.round]
+        saved[member] = np.stack([*earlier[-1:], now])
+    if saved:
+        context.memory.save(_TALLIES, saved)
