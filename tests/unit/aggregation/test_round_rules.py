@@ -1,0 +1,56 @@
+"""Rounds: when they close, who takes part, who witnesses whom."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.aggregation.domain.rounds import (
+    WITNESSES,
+    Standing,
+    Verdict,
+    choose_participants,
+    judge,
+    witness_pairs,
+)
+
+
+@pytest.mark.parametrize(
+    ("delivered", "pending", "now", "attempt", "verdict"),
+    [
+        (3, 2, 5.0, 1, Verdict.WAIT),  # quorum met, but others may still come
+        (5, 0, 5.0, 1, Verdict.CLOSE),  # nobody left to wait for
+        (4, 1, 10.0, 1, Verdict.CLOSE),  # the deadline has come and the quorum is met
+        (2, 3, 10.0, 1, Verdict.REOPEN),  # the deadline has come and it is not
+        (2, 3, 10.0, 3, Verdict.FAIL),  # and all attempts are used
+        (1, 1, 5.0, 1, Verdict.REOPEN),  # the quorum is out of reach: no use waiting
+        (2, 0, 5.0, 3, Verdict.FAIL),
+        (0, 5, 9.9, 3, Verdict.WAIT),
+    ],
+)
+def test_an_open_round_is_judged(delivered: int, pending: int, now: float, attempt: int, verdict: Verdict) -> None:
+    standing = Standing(delivered, pending, quorum=4, deadline_at=10.0, attempt=attempt, max_attempts=3)
+    if verdict is Verdict.WAIT and delivered == 3:
+        standing = Standing(delivered, pending, quorum=3, deadline_at=10.0, attempt=attempt, max_attempts=3)
+    assert judge(standing, now) is verdict
+
+
+@given(st.sets(st.text("abc", min_size=1, max_size=6), min_size=1), st.integers(0, 20), st.integers(0, 2**62))
+def test_participants_are_the_same_on_every_replica(devices: set[str], most: int, seed: int) -> None:
+    """The draw depends on the set, the seed and the round, never on the order devices came in."""
+    one = choose_participants(sorted(devices), most, seed, 3)
+    two = choose_participants(sorted(devices, reverse=True), most, seed, 3)
+    assert one == two
+    assert set(one) <= devices
+    assert len(one) == (min(most, len(devices)) if most else len(devices))
+
+
+@given(st.integers(0, 40), st.integers(0, 1000))
+def test_everybody_is_witnessed_by_enough_and_few(count: int, seed: int) -> None:
+    """Each device meets min(WITNESSES, others) co-participants, no pair twice, nobody itself."""
+    devices = [f"d{i:02}" for i in range(count)]
+    pairs = witness_pairs(devices, seed, 1)
+    assert len(set(pairs)) == len(pairs)
+    assert all(a < b for a, b in pairs)
+    for device in devices:
+        met = sum(device in pair for pair in pairs)
+        assert met == min(WITNESSES, count - 1)

@@ -1,0 +1,126 @@
+"""The gRPC manners every service has: errors, deadlines, identity, certificates, drain."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from coterie.certificates import make_certificates
+from coterie_api.topology.v1 import topology_pb2 as pb
+from coterie_api.topology.v1 import topology_pb2_grpc as rpc
+from services.kit import errors, wire
+from services.kit.caller import Caller, current_caller, current_request_id, set_caller, set_request_id
+from services.kit.healthcheck import is_serving
+from services.kit.server import Server
+from services.kit.settings import ServiceSettings
+from services.kit.upstream import open_channel
+
+NAME = pb.DESCRIPTOR.services_by_name["Topology"].full_name
+
+
+class OddCell(errors.Conflict):
+    pass
+
+
+class Odd(rpc.TopologyServicer):
+    """Answers by cell id: raises, breaks, tells who asks, or takes its time."""
+
+    async def PutCell(self, request: pb.Cell, context: Any) -> pb.Cell:
+        if request.id == "raise":
+            raise OddCell("odd; make it even", details={"cell": "7"})
+        if request.id == "break":
+            raise RuntimeError("secret inside")
+        if request.id == "slow":
+            await asyncio.sleep(0.3)
+        caller = current_caller()
+        return pb.Cell(id=f"{caller.role} {caller.subject} {caller.owner_id} {current_request_id()}")
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    server = Server(ServiceSettings(), "127.0.0.1:0")
+    server.add(rpc.add_TopologyServicer_to_server, Odd(), NAME)  # type: ignore[abstract]
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def stub(server: Server) -> AsyncIterator[rpc.TopologyAsyncStub]:
+    channel = open_channel(ServiceSettings(), f"127.0.0.1:{server.port}")
+    yield rpc.TopologyStub(channel)
+    await channel.close()
+
+
+async def test_a_named_error_arrives_with_kind_reason_message_and_details(stub: rpc.TopologyAsyncStub) -> None:
+    with pytest.raises(errors.Conflict) as caught:
+        await stub.PutCell(pb.Cell(id="raise"))
+    assert (caught.value.reason, caught.value.message) == ("odd_cell", "odd; make it even")
+    assert caught.value.details == {"cell": "7"}
+
+
+async def test_an_unexpected_fault_tells_nothing_of_its_inside(stub: rpc.TopologyAsyncStub) -> None:
+    with pytest.raises(wire.UpstreamFault) as caught:
+        await stub.PutCell(pb.Cell(id="break"))
+    assert "secret" not in caught.value.message
+
+
+async def test_caller_and_request_id_travel_along(stub: rpc.TopologyAsyncStub) -> None:
+    set_caller(Caller("device", "dev_1", "own_1"))
+    set_request_id("abc-123")
+    assert (await stub.PutCell(pb.Cell(id="tell"))).id == "device dev_1 own_1 abc-123"
+
+
+async def test_a_call_without_a_deadline_is_refused(server: Server) -> None:
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await rpc.TopologyStub(channel).PutCell(pb.Cell(id="tell"))
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "deadline" in (caught.value.details() or "")
+
+
+async def test_an_absent_service_may_be_asked_again() -> None:
+    channel = open_channel(ServiceSettings(), "127.0.0.1:1")
+    with pytest.raises(errors.Unavailable):
+        await rpc.TopologyStub(channel).PutCell(pb.Cell(id="tell"), timeout=2.0)
+    await channel.close()
+
+
+async def test_stopping_lets_an_open_call_end(server: Server, stub: rpc.TopologyAsyncStub) -> None:
+    slow = asyncio.ensure_future(stub.PutCell(pb.Cell(id="slow")))
+    await asyncio.sleep(0.1)
+    await server.stop()
+    assert (await slow).id.startswith("service platform")
+
+
+def test_every_kind_has_its_own_status() -> None:
+    kinds = {kind for kind in errors.CoterieError.__subclasses__() if kind.__module__ == errors.__name__}
+    assert kinds == set(wire.STATUS_OF_KIND)
+    assert len(set(wire.STATUS_OF_KIND.values())) == len(wire.STATUS_OF_KIND)
+
+
+async def test_beyond_loopback_certificates_are_demanded() -> None:
+    with pytest.raises(ValueError, match="coterie certs"):
+        Server(ServiceSettings(bind="0.0.0.0"), "0.0.0.0:0")
+
+
+async def test_mutual_tls_lets_only_holders_of_a_certificate_in(tmp_path: Path) -> None:
+    folders = make_certificates(tmp_path / "certs", {"topology": ["localhost"], "gateway": ["localhost"]}, 30)
+    server = Server(ServiceSettings(tls_dir=folders["topology"]), "127.0.0.1:0")
+    server.add(rpc.add_TopologyServicer_to_server, Odd(), NAME)  # type: ignore[abstract]
+    await server.start()
+    address = f"localhost:{server.port}"
+    friend = open_channel(ServiceSettings(tls_dir=folders["gateway"]), address)
+    assert (await rpc.TopologyStub(friend).PutCell(pb.Cell(id="tell"))).id
+    stranger = grpc.ssl_channel_credentials((folders["gateway"] / "ca.pem").read_bytes())
+    async with grpc.aio.secure_channel(address, stranger) as channel:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await rpc.TopologyStub(channel).PutCell(pb.Cell(id="tell"), timeout=2.0)
+    assert await asyncio.to_thread(is_serving, address, str(folders["gateway"]))
+    await friend.close()
+    await server.stop()
