@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Mapping
 from asyncio.subprocess import PIPE
+from collections.abc import Mapping
 from typing import Any
 
 from numpy.typing import NDArray

@@ -97,7 +97,7 @@ class World:
     async def until(self, condition: Callable[[], Awaitable[bool]], seconds: float = 60.0) -> None:
         """Returns when the condition holds."""
         async with asyncio.timeout(seconds):
-            while not await condition():
+            while not await condition():  # noqa: ASYNC110 - a condition of another process
                 await asyncio.sleep(0.05)
 
 

@@ -25,7 +25,7 @@ NONSENSE: list[dict[str, Any]] = [
 
 
 def asked(**changes: Any) -> pb.TrainPolicyRequest:
-    values = {"learner": "vdn", "seed": 3, "steps": 20, "penalty": "dynamic", "users": 6, "models": 2}
+    values: dict[str, Any] = {"learner": "vdn", "seed": 3, "steps": 20, "penalty": "dynamic", "users": 6, "models": 2}
     return pb.TrainPolicyRequest(**(values | changes))
 
 

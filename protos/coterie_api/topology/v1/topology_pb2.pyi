@@ -66,6 +66,8 @@ class MakePlanRequest(_message.Message):
     PARTICIPANTS_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     KEEP_IF_STABLE_FIELD_NUMBER: _builtins.int
+    MODELS_FIELD_NUMBER: _builtins.int
+    PRIVACY_UNIT_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """Task's id."""
     key: _builtins.str
@@ -80,6 +82,10 @@ class MakePlanRequest(_message.Message):
     """Round the plan is first used in, from 1."""
     keep_if_stable: _builtins.bool
     """Keep the previous plan unless trust, links or membership changed enough."""
+    models: _builtins.int
+    """Models of the task; 0 means 1."""
+    privacy_unit: _builtins.str
+    """What privacy hides, "example" or "device"; empty means "device"."""
     @_builtins.property
     def participants(self) -> _containers.RepeatedCompositeFieldContainer[Global___Participant]:
         """Who takes part."""
@@ -95,10 +101,12 @@ class MakePlanRequest(_message.Message):
         participants: _abc.Iterable[Global___Participant] | None = ...,
         round: _builtins.int = ...,
         keep_if_stable: _builtins.bool = ...,
+        models: _builtins.int = ...,
+        privacy_unit: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep_if_stable", b"keep_if_stable", "key", b"key", "parameters_json", b"parameters_json", "participants", b"participants", "privacy", b"privacy", "round", b"round", "task_id", b"task_id", "topology", b"topology"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep_if_stable", b"keep_if_stable", "key", b"key", "models", b"models", "parameters_json", b"parameters_json", "participants", b"participants", "privacy", b"privacy", "privacy_unit", b"privacy_unit", "round", b"round", "task_id", b"task_id", "topology", b"topology"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
