@@ -13,6 +13,7 @@ from services.kit.server import Server
 from services.kit.settings import ServiceSettings
 from services.kit.upstream import open_channel
 from services.topology.planners.base import Planner, Sources
+from services.topology.planners.cells import CellsPlanner
 from services.topology.planners.clusters import ClustersPlanner
 from services.topology.planners.mesh import MeshPlanner
 from services.topology.planners.star import StarPlanner
@@ -33,8 +34,13 @@ class App:
             self.database,
             SystemClock(),
         )
-        planners: dict[str, Planner] = {"clusters": ClustersPlanner(), "star": StarPlanner(), "mesh": MeshPlanner()}
         self.policies = Policies(self.database, BlobStore.from_settings(settings), settings, sources.clock)
+        planners: dict[str, Planner] = {
+            "cells": CellsPlanner(self.policies),
+            "clusters": ClustersPlanner(),
+            "mesh": MeshPlanner(),
+            "star": StarPlanner(),
+        }
         usecases = TopologyUseCases(sources, planners, solvers)
         self.server = Server(settings, address)
         self.server.add(
