@@ -49,7 +49,8 @@ def _closing(result: dict[str, Any]) -> RenderableType:
         out.print(table(each["title"], each["columns"], each["rows"]))
     if "tables" not in result:
         _print_averaging(result)
-    return f"\n{result['state']}: [bold]{result['accuracy']:.1%}[/] right in {result['seconds']:.1f} s"
+    found = result.get("found") or f"[bold]{result['accuracy']:.1%}[/] right"
+    return f"\n{result['state']}: {found} in {result['seconds']:.1f} s"
 
 
 def _print_averaging(result: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -76,15 +76,13 @@ def run(
     """Run a device's agent until its tasks have ended or Ctrl-C; start it again and it goes on where it was."""
     if DeviceHome(home).identity() is None:
         raise Mistake(f"{home} holds no registered device; run `coterie device register --home {home}` first")
-    found = _source(source, sample, part)
+    found = _source(source, sample, part) if source or sample or not _has_answer(home) else None
     from coterie.agent import Agent
-    from coterie.training import single_threaded
 
     signal.signal(signal.SIGTERM, _interrupt)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    single_threaded()
-    agent = Agent(home, found.model, found.data, test_data=found.test_data)
+    agent = Agent(home) if found is None else _training_agent(home, found)
     for name in task:
         _join(agent, name, wait)
     summary = agent.run()
@@ -125,6 +123,69 @@ def revoke(
     with connect(url, key) as platform:
         revoked = platform.revoke_device(device, why)
     show(revoked, as_json, lambda: f"{device} is revoked")
+
+
+@app.command("answer", epilog="[bold]Example[/]  coterie device answer 21.5 --home phone --question 'How warm is it?'")
+def answer(
+    value: Annotated[float, typer.Argument(help="The answer; it stays on the device, only a noised one leaves.")],
+    home: Annotated[Path, typer.Option(help="Folder of a registered device.")],
+    question: Annotated[str, typer.Option(help="For this question, word for word; left out: for any.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Keep the answer a device gives to surveys, in its private settings."""
+    settings = _private_settings(home)
+    if question:
+        settings["answers"] = {**settings.get("answers", {}), question: value}
+    else:
+        settings["answer"] = value
+    DeviceHome(home).save_private_settings(settings)
+    show({"home": str(home), "question": question}, as_json, lambda: f"{home} answers {question or 'any question'}")
+
+
+@app.command("costs", epilog="[bold]Example[/]  coterie device costs --home phone --quadratic 1.5 --fixed 0.01")
+def costs(
+    home: Annotated[Path, typer.Option(help="Folder of a registered device.")],
+    quadratic: Annotated[float, typer.Option(help="a: credits per squared unit of exposure; 0 = as it is.")] = 0.0,
+    linear: Annotated[float, typer.Option(help="b: credits per unit of exposure; -1 = as it is.")] = -1.0,
+    fixed: Annotated[float, typer.Option(help="C: credits per round of work; -1 = as it is.")] = -1.0,
+    as_json: AsJson = False,
+) -> None:
+    """Show or set what privacy and work cost the owner; a device that sells without any draws some and keeps them."""
+    from coterie.market import PrivateCosts
+
+    settings = _private_settings(home)
+    kept = dict(settings.get("costs") or {})
+    given = {"quadratic": quadratic or None, "linear": None if linear == -1.0 else linear}
+    given["fixed"] = None if fixed == -1.0 else fixed
+    changed = {name: value for name, value in given.items() if value is not None}
+    if changed:
+        kept |= changed
+        try:
+            kept = asdict(PrivateCosts(**kept))
+        except (TypeError, ValueError) as error:
+            raise Mistake(f"{error}; give --quadratic above 0 and the others at least 0") from error
+        DeviceHome(home).save_private_settings({**settings, "costs": kept})
+    rows = [[name, value] for name, value in kept.items()]
+    title = "" if rows else "no costs yet: they are drawn when the device first sells"
+    show(kept, as_json, lambda: table(title, ["cost", "credits"], rows))
+
+
+def _private_settings(home: Path) -> dict[str, Any]:
+    if DeviceHome(home).identity() is None:
+        raise Mistake(f"{home} holds no registered device; run `coterie device register --home {home}` first")
+    return dict(DeviceHome(home).private_settings())
+
+
+def _has_answer(home: Path) -> bool:
+    return bool(DeviceHome(home).private_settings().keys() & {"answer", "answers"})
+
+
+def _training_agent(home: Path, found: Source) -> Agent:
+    from coterie.agent import Agent
+    from coterie.training import single_threaded
+
+    single_threaded()
+    return Agent(home, found.model, found.data, test_data=found.test_data)
 
 
 def _source(source: str, sample: str, part: str) -> Source:

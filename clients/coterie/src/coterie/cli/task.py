@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 
 from coterie.cli.console import FAILED, AsJson, Key, Mistake, Url, connect, out, read_json, show, table, when
 from coterie.cli.live import follow
@@ -19,7 +20,8 @@ _CREATE_EPILOG = """[bold]Examples[/]
 
 coterie task create digits --model model.safetensors --rounds 10 --min-devices 3 --auto-start\n
 coterie task create digits --sample digits --training '{"epochs": 2, "learning_rate": 0.1}'\n
-coterie task create quiet --sample digits --privacy uniform --parameters '{"epsilon": 4}'
+coterie task create quiet --sample digits --privacy uniform --parameters '{"privacy": {"epsilon": 4}}'\n
+coterie task create kitchen --preset survey --question 'How warm is it, in °C?' --low 10 --high 35 --escrow 40000000
 """
 Task = Annotated[str, typer.Argument(help="Task's id or name.")]
 
@@ -44,6 +46,9 @@ def create(
     seed: Annotated[int, typer.Option(min=0, help="Seed of every random choice.")] = 0,
     auto_start: Annotated[bool, typer.Option("--auto-start", help="Start when enough devices have enrolled.")] = False,
     description: Annotated[str, typer.Option(help="What device owners read before joining.")] = "",
+    question: Annotated[str, typer.Option(help="What a survey asks; its model is made by itself.")] = "",
+    low: Annotated[float, typer.Option(help="Least answer to the question.")] = 0.0,
+    high: Annotated[float, typer.Option(help="Greatest answer to the question.")] = 1.0,
     url: Url = "",
     key: Key = "",
     as_json: AsJson = False,
@@ -67,7 +72,10 @@ def create(
         "auto_start": auto_start,
         "description": description,
     }
-    models = _models(model, sample)
+    if question or preset == "survey":
+        models: list[Path | bytes] = [_survey(specification, question, low, high)]
+    else:
+        models = _models(model, sample)
     with connect(url, key) as platform:
         digests = [platform.upload_model(each) for each in models]
         task = platform.create_task(**specification, model_digests=digests)
@@ -139,6 +147,9 @@ def results(
         if save is not None:
             shutil.copyfile(platform.download_model(found["model_digests"][0]), save)
     document = {"task": found, "rounds": rounds, "models": models}
+    if any("estimate" in round["metrics"] for round in rounds):
+        show(document, as_json, lambda: _finding(found, rounds))
+        return
     show(document, as_json, lambda: table(_title(found), _COLUMNS, [_row(round) for round in rounds]))
 
 
@@ -194,6 +205,38 @@ def _row(round: dict[str, Any]) -> list[str]:
         f"{took:.2f}" if round["done_at"] else "–",
         (round["model_digests"] or ["–"])[0][:12],
     ]
+
+
+def _survey(specification: dict[str, Any], question: str, low: float, high: float) -> bytes:
+    """Completes the specification of a survey; its model."""
+    from coterie.asking import blank
+    from coterie.asking import specification as survey_of
+    from coterie.survey import Question
+
+    if specification["preset"] != "survey" or not question:
+        raise Mistake("a survey needs both --preset survey and --question, with --low and --high for the answers")
+    try:
+        asked = Question(question, low, high)
+    except ValueError as error:
+        raise Mistake(f"{error}; give --low and --high") from error
+    given = specification["parameters"]
+    made = survey_of(asked, given.get("pricing"))
+    made["parameters"] = {**given, **made["parameters"]}
+    specification.update(made, description=specification["description"] or question)
+    return blank()
+
+
+def _finding(task: dict[str, Any], rounds: list[dict[str, Any]]) -> RenderableType:
+    """What a survey found."""
+    section, found = task["specification"]["parameters"]["survey"], rounds[-1]["metrics"]
+    rows = [
+        ["estimate", f"{found['estimate']:.6g}"],
+        ["standard error", f"{found['standard_error']:.3g}"],
+        ["off by no more than (95 %)", f"{found['error_bound']:.3g}"],
+        ["answers", f"{found['answers']:.0f} of {rounds[-1]['participants']}"],
+        ["asked for", f"{section['low']:g} to {section['high']:g}"],
+    ]
+    return table(f"{section['question']}\n{_title(task)}", ["", ""], rows)
 
 
 def _models(files: list[Path], sample: str) -> list[Path | bytes]:

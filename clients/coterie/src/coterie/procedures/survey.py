@@ -74,21 +74,19 @@ def choose_variance(context: RoundContext) -> float:
         raise Declined("nothing is offered for an answer: the task's escrow is too small")
     care = _care(context, offer["trust"])
     others, hidden = float(offer["others_variance"]), offer["hidden"]
-    answer = survey.decide(
-        work.base_microcredits / MICRO,
-        work.slope_microcredits / MICRO,
-        others,
-        care=care,
-        hidden=hidden,
-        variance_low=float(offer["variance_low"]),
-        variance_high=float(offer["variance_high"]),
+    low, high = float(offer["variance_low"]), float(offer["variance_high"])
+    base, slope, most = (
+        amount / MICRO for amount in (work.base_microcredits, work.slope_microcredits, offer["most_microcredits"])
     )
-    paid = min(max(answer.payment, 0.0), float(offer["most_microcredits"]) / MICRO)
+    answer = survey.decide(base, slope, others, care=care, hidden=hidden, variance_low=low, variance_high=high)
+    # Where the payment is at its most, a clearer answer earns nothing: noise is free up to there.
+    variance = max(answer.variance, min((base - most) / slope, high)) if slope > 0 else answer.variance
+    paid = min(max(base - slope * variance, 0.0), most)
     constant = float(work.parameters.get("pricing", {}).get("constant", PUBLIC_CONSTANT))
-    worth = survey.utility(paid, others + answer.variance, care=care, hidden=hidden, constant=constant)
+    worth = survey.utility(paid, others + variance, care=care, hidden=hidden, constant=constant)
     if worth < -_ROUNDING:
         raise Declined("the payment is too low for this device")
-    return answer.variance
+    return variance
 
 
 def _care(context: RoundContext, trust: list[float]) -> list[float]:
