@@ -35,12 +35,13 @@ class Board:
         self._state = _blank(size)
         self._moves = 0
         self._content = np.full(size, -1, dtype=np.int64)  # move after which the device was last seen to want nothing
+        self._refused: set[int] = set()  # devices that `allowed` has refused something they wanted
         self._scratch = (np.empty(size + 1, np.int64), np.empty(size + 1, np.int64), np.empty(size + 1))
         self.reset(partition)
 
     def reset(self, partition: Partition) -> None:
         """Puts every device where `partition` says."""
-        self.forget()
+        self._content[:] = -1
         state = self._state
         state.first[:], state.after[:], state.size[:] = -1, -1, 0
         self.members = [set(group) for group in partition_of(partition, self._game.size)]
@@ -118,6 +119,8 @@ class Board:
         kernel.clear(self._game.tables, state, device)
         worth += self._found(count, total, allowed)
         self._content[device] = -1 if worth else self._moves
+        if total and not worth:
+            self._refused.add(device)
         return worth
 
     def move(self, device: int, target: int) -> int:
@@ -135,8 +138,9 @@ class Board:
         return number
 
     def forget(self) -> None:
-        """Makes every device look at every cluster again."""
-        self._content[:] = -1
+        """Makes every device that was refused something look at every cluster again; the others had no wishes."""
+        self._content[list(self._refused)] = -1
+        self._refused.clear()
 
     def _found(self, start: int, end: int, allowed: Callable[[int], bool]) -> list[Option]:
         numbers, values = self._state.found[start:end].tolist(), self._state.gains[start:end].tolist()

@@ -4,8 +4,8 @@
 
 Four ways to choose 100 participants, strong and weak social effects, both orders of play from 40 random clusters,
 against playing alone, top-10 social influence, central local search and the bound. `--data` (or COTERIE_DATA) names the
-folder of `facebook_combined.txt.gz`; without it a synthetic network is used and every result says so. Quick: 4 seeds per
-row, `--full`: 20. Writes `clusters.md` and `clusters.png` to `--out` (default docs/results).
+folder of `facebook_combined.txt.gz`; without it a synthetic network is used and every result says so. Quick: 4 seeds
+per row, `--full`: 20. Writes `clusters.md` and `clusters.png` to `--out` (default docs/results).
 """
 
 from __future__ import annotations
@@ -98,9 +98,8 @@ def page(rows: Sequence[Row], label: str) -> str:
     return "\n".join(lines)
 
 
-FIGURES = (
-    "[SCFL] Fig 16: 40 → 25 clusters of about 4 after 7 iterations; Fig 14: near central, above top-K, above alone."
-)
+FIGURES = """[SCFL] Fig 16: 40 → 25 clusters of about 4 after 7 iterations; Fig 14: near central, above top-K,
+above alone."""
 READING = """Reading. On connected samples with strong effects and devices moving in turn, 40 random clusters become about
 25 in about five sweeps, as in Fig 16; the paper's printed batch rules need several times as many iterations, because
 every cluster admits one applicant per round. Uniformly random nodes, which the paper's text suggests, share few ties:
