@@ -44,8 +44,9 @@ class Closer:
             if any(p.form in ("mean", "sum") for p in delivered.values()):
                 await self._complete(live, delivered)
             made = await asyncio.to_thread(self._make_models, live)
-            metrics = mean_metrics(everybody) | await asyncio.to_thread(self._findings, live, everybody)
+            findings = await asyncio.to_thread(self._findings, live, everybody)
             odd = await asyncio.to_thread(self._outliers, live, everybody)
+        metrics = mean_metrics(everybody, len(live.bases)) | findings
         before = {p.device_id: p.state for p in found}
         ruled = [p for p in everybody if p.state != before[p.device_id]]
         await self._store(task, live.round, everybody, ruled, made, metrics, odd)
@@ -176,15 +177,16 @@ async def _mark_rejected(
         await rounds.mark(tx, task_id, number, [device_id], state="rejected", note=notes[device_id])
 
 
-def mean_metrics(everybody: list[Participation]) -> dict[str, float]:
-    """Means of the delivered metrics, weighted by samples."""
+def mean_metrics(everybody: list[Participation], lines: int = 1) -> dict[str, float]:
+    """Means of the delivered metrics, weighted by samples; with several model lines each line's own too: "loss[0]"."""
     total: dict[str, float] = defaultdict(float)
     weight: dict[str, float] = defaultdict(float)
     for participation in everybody:
         if participation.state == "delivered":
             for name, value in participation.metrics.items():
-                total[name] += value * participation.samples
-                weight[name] += participation.samples
+                for told in (name, f"{name}[{participation.model_index}]") if lines > 1 else (name,):
+                    total[told] += value * participation.samples
+                    weight[told] += participation.samples
     return {name: total[name] / weight[name] for name in sorted(total) if weight[name] > 0}
 
 

@@ -75,6 +75,7 @@ class Opener:
             previous = await models.latest_models(tx, task.id, before=number - 1) if number > 1 else []
             earlier = await rounds.last_participations(tx, task.id, number)
             last = await rounds.find_round(tx, task.id, number - 1) if number > 1 else None
+            last_line = await rounds.last_lines(tx, task.id) if len(current) > 1 else {}
         devices = await self._active_devices(enrolled)
         devices = without_silent(devices, enrolled, earlier, last, task.specification)
         chosen = choose_participants(list(devices), task.specification.max_devices, task.specification.seed, number)
@@ -86,7 +87,6 @@ class Opener:
                 return False
         by_id = {e.device_id: e for e in enrolled}
         seats = [by_id[device_id] for device_id in chosen]
-        last_line = {p.device_id: p.model_index for p in earlier if p.state == "delivered"}
         plan = await self._plan(task, number, attempt, seats, last_line)
         quote = await self._quote(task, number, seats, devices)
         await self._store(task, number, attempt, seats, devices, plan, quote, current, previous, list(lost or {}))
@@ -149,6 +149,8 @@ class Opener:
                 ],
                 round=number,
                 keep_if_stable=True,
+                models=len(spec.model_digests),
+                privacy_unit=spec.privacy_unit,
             ),
             timeout=300.0,
         )
@@ -189,12 +191,14 @@ class Opener:
     ) -> None:
         spec, now = task.specification, self.clock.now()
         samples = {seat.device_id: seat.samples for seat in seats}
+        served = sum(seat.role != "idle" for seat in plan.seats)
         round_ = Round(
             task_id=task.id,
             number=number,
             attempt=attempt,
             state="open",
-            quorum=needed(sum(seat.role != "idle" for seat in plan.seats), spec.quorum, spec.min_devices),
+            # A plan may serve fewer than there must be in the task: all that can be needed is whom it serves.
+            quorum=needed(served, spec.quorum, min(spec.min_devices, served)),
             scale=scale_for(plan, samples),
             opened_at=now,
             deadline_at=now + spec.round_seconds,

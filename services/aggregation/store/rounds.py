@@ -88,6 +88,17 @@ async def last_participations(tx: Tx, task_id: str, before_round: int) -> list[P
     return await list_participations(tx, task_id, before_round - 1) if before_round > 1 else []
 
 
+async def last_lines(tx: Tx, task_id: str) -> dict[str, int]:
+    """The model line each device delivered to last."""
+    p = t.participations.c
+    delivered = (p.task_id == task_id, p.state == "delivered")
+    newest = sa.select(p.device_id, sa.func.max(p.round).label("round")).where(*delivered).group_by(p.device_id)
+    last = newest.subquery()
+    query = sa.select(p.device_id, p.model_index).where(*delivered)
+    found = query.join(last, (last.c.device_id == p.device_id) & (last.c.round == p.round))
+    return {row.device_id: row.model_index for row in await tx.execute(found)}
+
+
 async def list_device_participations(tx: Tx, task_id: str, device_id: str) -> list[Participation]:
     """A device's part in every round of a task, in order."""
     query = (

@@ -134,7 +134,7 @@ class WorkUseCases:
         if topology == "clusters" and delivery.weight > most * (1 + 1e-9):
             raise BadUpdate(f"weight {delivery.weight} is above the {most} the plan gives the device and its members")
         samples = live.samples.get(delivery.device_id, 0)
-        if delivery.form == "mean" and topology == "star" and delivery.weight > samples:
+        if delivery.form == "mean" and topology in ("star", "cells") and delivery.weight > samples:
             raise BadUpdate(f"weight {delivery.weight} is above the {samples} samples the device enrolled with")
 
     async def _submit_late(self, delivery: Delivery) -> tuple[str, int]:
