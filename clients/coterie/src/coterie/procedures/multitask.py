@@ -125,7 +125,7 @@ def figures(found: Identity, compared: tuple[int, ...]) -> dict[str, float]:
     return {"model": float(found.model), "compared": float(len(compared))}
 
 
-# --- the change, protected ---------------------------------------------------------------------------------------------
+# --- the change, protected --------------------------------------------------------------------------------------------
 
 
 def _protected(
@@ -181,7 +181,7 @@ def descend(context: RoundContext, terms: Terms, recipe: Recipe) -> None:
         trainer.set_parameters(trainer.parameters() - recipe.learning_rate * noisy / len(indices))
 
 
-# --- what was chosen before --------------------------------------------------------------------------------------------
+# --- what was chosen before -------------------------------------------------------------------------------------------
 
 
 def read_history(context: RoundContext) -> dict[int, int]:
