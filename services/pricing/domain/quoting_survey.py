@@ -19,11 +19,19 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from services.kit.errors import TooLarge
 from services.kit.whatif import plain
 from services.pricing.domain.collection import Plan, collect, required
 from services.pricing.domain.ledger import apportion
 from services.pricing.domain.quoting import MICRO, Offer, Purse, Quote, SurveyParameters
 from services.pricing.domain.survey import Survey, accuracy, hidden_variances
+
+MOST_USERS = 2_000
+"""Care and correlation are dense matrices over the users."""
+
+
+class SurveyTooLarge(TooLarge):
+    """More users than one survey round can price."""
 
 
 def quote_survey(
@@ -35,6 +43,10 @@ def quote_survey(
     purse: Purse,
 ) -> Quote:
     """One offer per user; without a feasible plan all offers are zero and the details say the least budget."""
+    if len(device_ids) > MOST_USERS:
+        raise SurveyTooLarge(
+            f"{len(device_ids)} users are more than the {MOST_USERS} that one survey round takes; lower max_devices"
+        )
     survey = _survey(ties, parameters)
     plan = collect(survey, purse.share_microcredits / MICRO, parameters.prices)
     offers = _offers(device_ids, plan, purse.share_microcredits, _terms(survey, ties, plan))

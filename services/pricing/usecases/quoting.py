@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from services.kit import whatif
-from services.kit.caller import current_caller
+from services.kit.caller import NotAllowed, current_caller
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.pricing import checks
@@ -27,7 +27,7 @@ from services.pricing.domain.quoting import (
 from services.pricing.domain.quoting_market import quote_market
 from services.pricing.domain.quoting_survey import quote_survey
 from services.pricing.errors import BadRound, QuoteDiffers, UnknownEscrow, UnknownQuote
-from services.pricing.store import book, quotes
+from services.pricing.store import book, payments, quotes
 from services.pricing.ties import Ties
 
 
@@ -94,13 +94,16 @@ class Quoting:
             return whole
 
     async def get(self, task_id: str, round_number: int) -> Quote:
-        """A round's quote; a device sees its own offer alone."""
+        """A round's quote; a device sees its own offer alone, a publisher the quotes of its own tasks."""
         checks.name("task_id", task_id)
         async with self._database.reading() as tx:
             found = await quotes.find(tx, task_id, checks.round_number(round_number))
+            escrow = await payments.find_escrow(tx, task_id)
         if found is None:
             raise UnknownQuote(f"round {round_number} of task {task_id} was not priced yet; wait until it opens")
         caller = current_caller()
+        if caller.role == "publisher" and (escrow is None or escrow.publisher != caller.subject):
+            raise NotAllowed(f"task {task_id} is another publisher's; use that publisher's key")
         if caller.role != "device":
             return found
         return replace(found, offers=tuple(offer for offer in found.offers if offer.device_id == caller.subject))

@@ -9,7 +9,7 @@ import pytest
 
 from coterie import market
 from coterie_api.pricing.v1 import pricing_pb2 as pb
-from services.kit.errors import AlreadyExists, InvalidInput, NotFound
+from services.kit.errors import AlreadyExists, InvalidInput, NotFound, PermissionDenied
 from tests.contract.pricing.conftest import World, speak_as
 
 DEVICES = [f"dev_{k}" for k in range(6)]
@@ -86,7 +86,7 @@ async def test_a_budget_too_small_is_an_answer_not_an_error(world: World) -> Non
     assert all(offer.most_microcredits == 0 for offer in quote.offers)
 
 
-async def test_a_device_sees_its_own_offer(world: World) -> None:
+async def test_a_device_sees_its_own_offer_and_a_publisher_its_own_tasks(world: World) -> None:
     await world.fund("tsk_1", 0)
     await world.quote("tsk_1", 1, "none", DEVICES)
     speak_as("device", "dev_3", "own_1")
@@ -94,6 +94,11 @@ async def test_a_device_sees_its_own_offer(world: World) -> None:
     assert [offer.device_id for offer in seen.offers] == ["dev_3"]
     with pytest.raises(NotFound, match="not priced yet"):
         await world.pricing.GetQuote(pb.GetQuoteRequest(task_id="tsk_1", round=2))
+    speak_as("publisher", "pub_1")
+    assert len((await world.pricing.GetQuote(pb.GetQuoteRequest(task_id="tsk_1", round=1))).offers) == len(DEVICES)
+    speak_as("publisher", "pub_2")
+    with pytest.raises(PermissionDenied, match="another publisher's"):
+        await world.pricing.GetQuote(pb.GetQuoteRequest(task_id="tsk_1", round=1))
 
 
 async def test_parameters_are_checked_before_a_task_is_made(world: World) -> None:

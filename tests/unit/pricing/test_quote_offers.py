@@ -14,7 +14,7 @@ from coterie import market as device_market
 from services.pricing.domain.ledger_settlement import Work, compute_dues
 from services.pricing.domain.quoting import MICRO, MarketParameters, Purse, Quote, SurveyParameters
 from services.pricing.domain.quoting_market import quote_market
-from services.pricing.domain.quoting_survey import quote_survey
+from services.pricing.domain.quoting_survey import MOST_USERS, SurveyTooLarge, quote_survey
 from services.pricing.domain.survey import Survey, hidden_variances
 from services.pricing.domain.survey import utilities as survey_utilities
 
@@ -166,3 +166,9 @@ def test_isolated_users_have_nothing_to_sell_and_one_user_is_a_survey() -> None:
     assert [offer.most_microcredits for offer in alone.offers] == [0, 0]
     single = quote_survey("t", 1, ["a"], sparse.csr_array((1, 1)), SurveyParameters(), Purse(50 * MICRO, 1))
     assert single.status == "ok"
+
+
+def test_a_survey_of_too_many_is_refused_before_it_is_tried() -> None:
+    n = MOST_USERS + 1
+    with pytest.raises(SurveyTooLarge, match="lower max_devices"):
+        quote_survey("t", 1, names(n), sparse.csr_array((n, n)), SurveyParameters(), Purse(MICRO, 1))
