@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from coterie.agent import Agent
 
 DEVICES = 20
-DEPOSIT, ESCROW = 100_000_000, 40_000_000
+DEPOSIT, ESCROW = 100_000_000, 60_000_000
 QUESTION = Question("How warm is your kitchen, in °C?", 15.0, 30.0)
-PRICING = {"constant": 7.0, "own_care": 0.5, "social_care": 0.25}
+PRICING = {"constant": 5.0, "own_care": 0.5, "social_care": 0.25}
 ANXIOUS = {"own": 5.0, "social": 0.25}
 """Care of the one owner for whom the offer is too low."""
 
@@ -63,9 +63,9 @@ def run(choices: Choices) -> dict[str, Any]:
 
 
 def _devices(ground: Stage, answers: list[float]) -> list[Agent]:
-    token = ground.token_for("Neighbourhood", len(answers))
     agents = []
     for number, answer in enumerate(answers, start=1):
+        token = ground.token_for(f"household {number}", 1)
         agent = ground.add_agent(token, f"kitchen-{number}", kind="simulated")
         care = {"care": ANXIOUS} if number == len(answers) and number > 2 else {}
         agent.home.save_private_settings({"answers": {QUESTION.text: answer}} | care)
