@@ -1,4 +1,4 @@
-"""`python -m services.trust` serves; `python -m services.trust what-if SOLVER` answers one question."""
+"""`python -m services.trust` serves, `… what-if SOLVER` answers one question, `… rows FORMAT` prints a file's rows."""
 
 import sys
 
@@ -7,11 +7,15 @@ from services.trust.solvers import SOLVERS
 
 
 def main(argv: list[str]) -> int:
-    """Serves with no arguments, or answers a what-if question."""
+    """Serves with no arguments, answers a what-if question, or prints the rows of an import."""
     if argv[:1] == ["what-if"]:
         return whatif.main(SOLVERS, argv[1:])
+    if argv[:1] == ["rows"]:
+        from services.trust import rows
+
+        return rows.main(argv[1:])
     if argv:
-        sys.stderr.write("usage: python -m services.trust [what-if SOLVER]\n")
+        sys.stderr.write("usage: python -m services.trust [what-if SOLVER | rows FORMAT …]\n")
         return 2
     # Imported here so that a what-if question does not wait for the server's libraries.
     import uvloop

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from rich.markup import escape
 
-from coterie.cli import certs, demo, device, fleet, keys, owners, payments, privacy, task, up
+from coterie.cli import certs, demo, device, fleet, keys, owners, payments, privacy, task, trust, up
 from coterie.cli.console import WRONG_INPUT, err, mistakes_told
 
 EPILOG = """[bold]Examples[/]
@@ -39,6 +39,7 @@ app.add_typer(task.app, name="task")
 app.add_typer(fleet.app, name="fleet")
 app.add_typer(owners.app, name="owners")
 app.add_typer(keys.app, name="keys")
+app.add_typer(trust.app, name="trust")
 app.add_typer(payments.app, name="payments")
 app.add_typer(privacy.app, name="privacy")
 app.command("certs", epilog=certs.EPILOG)(certs.certs)

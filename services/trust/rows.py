@@ -1,0 +1,220 @@
+"""`python -m services.trust rows`: data files, or an invented city, as the NDJSON that `POST /v1/trust/imports` takes.
+
+The first line is the header, then one row a line; lines are numbered as in the file, so that an import goes on behind
+the last one stored (`--after`). A tie of a social graph says that two know each other, not how they fared: it becomes
+a relation and, unless told otherwise, one good interaction of full length, so that the pair starts with the direct
+trust of a single good day, which fades and moves like any other evidence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import orjson
+
+from services.kit.errors import CoterieError, InvalidInput
+from services.trust.domain import relations
+from services.trust.domain.city import KINDS, Habits, build_city
+from services.trust.domain.population import PUBLIC_OWNER, UNKNOWN_MAKE, Population, Stays
+from services.trust.readers.interactions import read_interactions
+from services.trust.readers.lines import open_text
+from services.trust.readers.santander import read_city
+from services.trust.readers.snap import SOURCE as SNAP_SOURCE
+from services.trust.readers.snap import read_ties
+
+FULL_SECONDS = 3_600.0
+"""Length of a tie's interaction: beyond any sensible `COTERIE_TRUST_FULL_SECONDS`, so that it counts fully."""
+TIE = "tie"
+MOST_NAME_CHARACTERS = 60
+Row = dict[str, Any]
+_KIND_NAMES = {kind.code: kind.name for kind in KINDS}
+
+
+class InvalidRows(InvalidInput):
+    """An option of `rows` that makes no sense."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How rows are wanted: under which import's name, after which line, when ties happened, and whether they count."""
+
+    name: str
+    after: int = 0
+    at: float = 0.0
+    evidence: bool = True
+
+    def tie(self, line: int, kind: str, a: str, b: str, strength: float, because: str) -> Row:
+        """A relation of two devices and the good interaction it stands for."""
+        row: Row = {
+            "line": line,
+            "relation": {"kind": kind, "a": a, "b": b, "strength": strength, "because": because},
+        }
+        if self.evidence:
+            row["interaction"] = {
+                "device_a": a, "device_b": b, "positive": True, "duration_seconds": FULL_SECONDS, "at": self.at,
+                "kind": TIE,
+            }  # fmt: skip
+        return row
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What an import begins with, and its rows behind the line asked for."""
+
+    owner: str
+    synthetic: bool
+    lines: int
+    rows: Iterator[Row]
+
+
+def snap(path: Path, wish: Wish) -> Source:
+    """Ties of a SNAP edge list; node 7 of import `facebook` is device `facebook-7`."""
+    rows = (
+        wish.tie(tie.line, "social", f"{wish.name}-{tie.a}", f"{wish.name}-{tie.b}", 1.0, f"a tie in {path.name}")
+        for tie in read_ties(path, skip_lines=wish.after)
+    )
+    return Source(wish.name, False, _count_lines(path, SNAP_SOURCE), rows)
+
+
+def interactions(path: Path, wish: Wish) -> Source:
+    """Interactions of a CSV file, devices by the names it has."""
+    rows: Iterator[Row] = (
+        {
+            "line": act.line,
+            "interaction": {
+                "device_a": act.a, "device_b": act.b, "positive": act.positive,
+                "duration_seconds": act.duration_seconds, "at": act.at, "kind": "imported",
+            },
+        }
+        for act in read_interactions(path, skip_lines=wish.after)
+    )  # fmt: skip
+    return Source(wish.name, False, _count_lines(path, "whoever recorded the interactions"), rows)
+
+
+def santander(path: Path, wish: Wish) -> Source:
+    """The devices of the Santander files, and the relations derived from how they move."""
+    return city(*read_city(path), wish, synthetic=False)
+
+
+def city(population: Population, stays: Stays, wish: Wish, *, synthetic: bool) -> Source:
+    """Devices, a line each from 1, then ties from co-location and meetings.
+
+    Ownership and same make need no rows: the registry reads them off the devices' profiles.
+    """
+    devices, blocks = len(population), _met(population, stays)
+    lines = devices + sum(len(block) for block in blocks)
+    rows = (row for row in _city_rows(population, blocks, wish) if row["line"] > wish.after)
+    return Source(f"{wish.name} municipality", synthetic, lines, rows)
+
+
+def _met(population: Population, stays: Stays) -> list[relations.Relations]:
+    kinds = (relations.co_location, relations.social, relations.social_public)
+    return [block for derive in kinds for block in derive(population, stays)]
+
+
+def _city_rows(population: Population, blocks: Sequence[relations.Relations], wish: Wish) -> Iterator[Row]:
+    columns = (population.devices, population.owners, population.kinds, population.brands, population.models)
+    spots = (population.x_metres, population.y_metres)
+    line = 0
+    for line, (device, owner, kind, brand, model, x, y) in enumerate(
+        zip(*(column.tolist() for column in (*columns, *spots)), strict=True), start=1
+    ):
+        profile: Row = {
+            "name": f"{wish.name}-{device}",
+            "kind": _KIND_NAMES.get(kind, f"type {kind}"),
+            "brand": "" if brand == UNKNOWN_MAKE else f"brand {brand}",
+            "model": "" if model == UNKNOWN_MAKE else f"model {model}",
+        }
+        if not math.isnan(x):
+            profile["location"] = {"x_metres": x, "y_metres": y}
+        whose = "" if owner == PUBLIC_OWNER else f"{wish.name} user {owner}"
+        yield {"line": line, "device": profile, "owner_name": whose}
+    for block in blocks:
+        kind_name = "co-location" if block.kind is relations.RelationKind.CO_LOCATION else "social"
+        for relation in block:
+            line += 1
+            ends = f"{wish.name}-{relation.a}", f"{wish.name}-{relation.b}"
+            yield wish.tie(line, kind_name, *ends, relation.strength, relation.because)
+
+
+def _count_lines(path: Path, source: str) -> int:
+    with open_text(path, source=source) as stream:
+        try:
+            return sum(1 for _ in stream)
+        except (UnicodeDecodeError, OSError, EOFError):
+            return 0  # the reader will say which line cannot be read
+
+
+def main(argv: Sequence[str], out: BinaryIO | None = None) -> int:
+    """Prints header and rows; 2 with a line on stderr when the input cannot be read."""
+    asked = _parser().parse_args(argv)
+    stream = out or sys.stdout.buffer
+    try:
+        wish = Wish(_name(asked), asked.after, asked.at or time.time(), asked.evidence)
+        source: Source = asked.make(asked, wish)
+        header = {
+            "name": wish.name, "owner_name": asked.owner or source.owner, "synthetic": source.synthetic,
+            "lines": source.lines,
+        }  # fmt: skip
+        stream.write(orjson.dumps(header) + b"\n")
+        for row in source.rows:
+            stream.write(orjson.dumps(row) + b"\n")
+        stream.flush()
+    except CoterieError as error:
+        stream.flush()  # rows before a bad line are good
+        sys.stderr.write(f"{error.message}\n")
+        return 2
+    except BrokenPipeError:  # whoever read the rows has gone
+        return 1
+    return 0
+
+
+def _name(asked: argparse.Namespace) -> str:
+    name = str(asked.name or asked.path.name.split(".")[0])
+    if not 1 <= len(name) <= MOST_NAME_CHARACTERS:
+        raise InvalidRows(f"--name must have 1 to {MOST_NAME_CHARACTERS} characters, not {len(name)}")
+    return name
+
+
+def _generated(asked: argparse.Namespace, wish: Wish) -> Source:
+    if not 0 < asked.days <= 366:
+        raise InvalidRows(f"--days must be more than 0 and at most 366, not {asked.days:g}")
+    made = build_city(asked.users, asked.seed, Habits(days=asked.days))
+    return city(made.population, made.stays, wish, synthetic=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m services.trust rows", description=__doc__)
+    formats = parser.add_subparsers(required=True, metavar="FORMAT")
+    readers: dict[str, tuple[Callable[[Path, Wish], Source], str]] = {
+        "snap": (snap, "a SNAP edge list, plain or gzipped"),
+        "santander": (santander, "the Santander files: their folder or tar archive"),
+        "interactions": (interactions, "CSV with the columns a,b,positive,duration,at"),
+    }
+    for format, (read, about) in readers.items():
+        command = formats.add_parser(format, help=about)
+        command.add_argument("path", type=Path, help=about)
+        command.set_defaults(make=lambda asked, wish, read=read: read(asked.path, wish))
+        _common(command)
+    command = formats.add_parser("city", help="an invented city like Santander, labelled synthetic")
+    command.add_argument("--users", type=int, default=100, help="people in it")
+    command.add_argument("--seed", type=int, default=0, help="the same seed gives the same city")
+    command.add_argument("--days", type=float, default=10.0, help="days it is watched for")
+    command.set_defaults(make=_generated, path=Path("synthetic"))
+    _common(command)
+    return parser
+
+
+def _common(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--name", default="", help="name of the import; left out: the file's")
+    command.add_argument("--owner", default="", help="owner of devices without one of their own")
+    command.add_argument("--after", type=int, default=0, help="leave out lines up to this one")
+    command.add_argument("--at", type=float, default=0.0, help="Unix seconds at which ties interacted; 0 = now")
+    command.add_argument("--no-evidence", dest="evidence", action="store_false", help="relations without interactions")

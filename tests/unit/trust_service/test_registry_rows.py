@@ -1,0 +1,104 @@
+"""Data files as the rows of an import."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.trust import rows
+from services.trust.__main__ import main
+from services.trust.domain.city import Habits, build_city
+from services.trust.readers.santander import write_city
+
+
+def printed(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
+    stream = io.BytesIO()
+    code = rows.main(arguments, stream)
+    return code, [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+@pytest.fixture
+def edges(tmp_path: Path) -> Path:
+    path = tmp_path / "faces.txt.gz"
+    path.write_bytes(gzip.compress(b"# a comment\n0 1\n1 2\n"))
+    return path
+
+
+def test_a_tie_becomes_a_relation_and_one_good_interaction(edges: Path) -> None:
+    code, (header, first, second) = printed("snap", str(edges), "--at", "1000")
+    assert code == 0
+    assert header == {"name": "faces", "owner_name": "faces", "synthetic": False, "lines": 3}
+    assert first["relation"] == {
+        "kind": "social", "a": "faces-0", "b": "faces-1", "strength": 1.0, "because": "a tie in faces.txt.gz",
+    }  # fmt: skip
+    assert first["interaction"] == {
+        "device_a": "faces-0", "device_b": "faces-1", "positive": True, "duration_seconds": rows.FULL_SECONDS,
+        "at": 1000.0, "kind": "tie",
+    }  # fmt: skip
+    assert (first["line"], second["line"]) == (2, 3)
+
+
+def test_an_import_goes_on_behind_a_line_and_may_leave_evidence_out(edges: Path) -> None:
+    _, (header, row) = printed("snap", str(edges), "--after", "2", "--no-evidence", "--name", "f", "--owner", "Ada")
+    assert (header["name"], header["owner_name"], row["line"]) == ("f", "Ada", 3)
+    assert "interaction" not in row
+
+
+def test_interactions_keep_names_and_lines(tmp_path: Path) -> None:
+    path = tmp_path / "meetings.csv"
+    path.write_text("a,b,positive,duration,at\nphone,lamp,no,30,1000\n")
+    _, (header, row) = printed("interactions", str(path))
+    assert (header["name"], header["lines"], row["line"]) == ("meetings", 2, 2)
+    act = row["interaction"]
+    assert (act["device_a"], act["device_b"], act["positive"], act["at"]) == ("phone", "lamp", False, 1000.0)
+
+
+def test_a_city_read_from_files_has_the_rows_of_the_one_written(tmp_path: Path) -> None:
+    """The same devices and the same ties, the first labelled synthetic and the second not."""
+    city = build_city(12, 3, Habits(days=4))
+    write_city(tmp_path / "town", city.population, city.stays)
+    asked = ("--name", "town", "--at", "1000")
+    _, made = printed("city", "--users", "12", "--seed", "3", "--days", "4", *asked)
+    _, read = printed("santander", str(tmp_path / "town"), *asked)
+    assert (made[0]["synthetic"], read[0]["synthetic"]) == (True, False)
+    assert [row["line"] for row in made[1:]] == list(range(1, made[0]["lines"] + 1))
+    assert [ends(row) for row in read[1:]] == [ends(row) for row in made[1:]]
+    devices = [row for row in made[1:] if "device" in row]
+    assert len(devices) == len(city.population)
+    assert devices[0]["owner_name"] == f"town user {city.population.owners[0]}"
+    assert any("location" in row["device"] for row in devices)
+
+
+def ends(row: dict[str, Any]) -> object:
+    return row["device"]["name"] if "device" in row else (row["relation"]["a"], row["relation"]["b"])
+
+
+def test_a_bad_line_is_named_after_the_good_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "ties.txt"
+    path.write_text("0 1\n1 1\n")
+    code, (_, good) = printed("snap", str(path))
+    assert (code, good["line"]) == (2, 1)
+    assert "ties.txt, line 2: a tie joins two different nodes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("snap", "nowhere.txt"), "nowhere.txt is missing"),
+        (("city", "--users", "0"), "at least one user, not 0"),
+        (("city", "--days", "nan"), "--days must be more than 0"),
+        (("city", "--name", "n" * 61), "--name must have 1 to 60 characters, not 61"),
+    ],
+)
+def test_what_cannot_be_read_is_said_in_a_line(
+    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["rows", *arguments]) == 2
+    complaint = capsys.readouterr().err
+    assert said in complaint
+    assert complaint.count("\n") == 1
