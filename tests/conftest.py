@@ -10,9 +10,15 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 from services.kit.database import Database
 from services.kit.settings import ServiceSettings
+
+# No test is timed: a busy machine must not turn a true property into a failure.
+hypothesis_settings.register_profile("coterie", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.load_profile("coterie")
 
 
 @pytest.fixture(scope="session")
