@@ -18,6 +18,7 @@ import alembic.command
 import sqlalchemy as sa
 from alembic.config import Config
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from services.kit.errors import Unavailable
@@ -29,6 +30,8 @@ _SQLITE_PRAGMAS = (
     "PRAGMA busy_timeout=10000",
     "PRAGMA cache_size=-32000",
 )
+# SQLSTATE of a PostgreSQL that is lost, full up, stopping, crashed or starting: connecting again may succeed.
+_AWAY_STATES = ("08", "53", "57P01", "57P02", "57P03")
 _MIGRATION_LOCK = 0x636F746572  # "coter": PostgreSQL advisory lock held while tables change
 
 
@@ -149,9 +152,10 @@ def _translated() -> Iterator[None]:
     """Turns "the database is away" into an error callers may retry; faults of our own SQL stay what they are."""
     try:
         yield
-    except (OperationalError, InterfaceError, OSError) as error:
+    except (OperationalError, InterfaceError, PoolTimeout, OSError) as error:
         raise DatabaseAway("the database does not answer; try again in a moment") from error
     except DBAPIError as error:
-        if error.connection_invalidated:
+        state = getattr(error.orig, "sqlstate", None) or ""
+        if error.connection_invalidated or state.startswith(_AWAY_STATES):
             raise DatabaseAway("the database connection was lost; try again in a moment") from error
         raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -72,7 +73,7 @@ class Crew:
 
     def start(self, task_id: str, names: tuple[str, ...] | None = None, pause: Pause = NO_PAUSE) -> Shift:
         """Lets devices join the task and work on it, each in a thread."""
-        return Shift([self._agent(name, pause) for name in names or self.names], task_id)
+        return Shift(self.platform, [self._agent(name, pause) for name in names or self.names], task_id)
 
     def _agent(self, name: str, pause: Pause) -> Agent:
         return Agent(
@@ -87,7 +88,8 @@ class Crew:
 class Shift:
     """Agents at work on one task."""
 
-    def __init__(self, agents: list[Agent], task_id: str) -> None:
+    def __init__(self, platform: RealPlatform, agents: list[Agent], task_id: str) -> None:
+        self._platform, self._task_id = platform, task_id
         self.summaries: dict[str, RunSummary] = {}
         self.faults: list[BaseException] = []
         self._threads = [threading.Thread(target=self._work, args=(agent, task_id)) for agent in agents]
@@ -101,9 +103,22 @@ class Shift:
         except BaseException as error:
             self.faults.append(error)
 
+    def until(self, pause: Pause, seconds: float = 90.0) -> None:
+        """Returns when a device waits at the pause; fails with what went wrong otherwise."""
+        deadline = time.monotonic() + seconds
+        while not pause.reached.wait(0.05):
+            assert not self.faults, self.faults
+            assert time.monotonic() < deadline, self.describe()
+
+    def describe(self) -> str:
+        """What the task says of itself."""
+        admin = self._platform.admin
+        events = [f"{each['kind']} {each['round']} {each['message']}" for each in admin.events(self._task_id)]
+        return "\n".join([str(admin.task(self._task_id)), *events, self._platform.logs()])
+
     def wait(self, seconds: float = 120.0) -> None:
         """Returns when all agents have ended, as they should."""
         for thread in self._threads:
             thread.join(seconds)
         assert not self.faults, self.faults
-        assert not any(thread.is_alive() for thread in self._threads)
+        assert not any(thread.is_alive() for thread in self._threads), self.describe()

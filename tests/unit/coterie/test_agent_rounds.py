@@ -156,6 +156,13 @@ def test_an_upload_cut_by_503_is_repeated(stand_in: StandIn, tmp_path: Path) -> 
     assert run(stand_in, tmp_path).tasks == {"tsk_1": "finished"}
 
 
+def test_a_fault_of_the_platform_is_survived(stand_in: StandIn, tmp_path: Path) -> None:
+    stand_in.faults[UPDATE] = [problem(500, "internal", "an unexpected fault")]
+    stand_in.faults["GET /v1/work"] = [problem(500, "internal"), problem(502, "")]
+    assert run(stand_in, tmp_path).tasks == {"tsk_1": "finished"}
+    assert len(stand_in.updates) == 3
+
+
 def test_the_gateway_may_restart_under_a_running_agent(stand_in: StandIn, tmp_path: Path) -> None:
     stand_in.rounds = 30
     agent = agent_at(stand_in, tmp_path)

@@ -27,7 +27,17 @@ from safetensors.numpy import save as save_tensors
 
 from coterie.cache import BlobCache
 from coterie.client import Platform
-from coterie.errors import BadHome, CoterieError, Declined, InvalidRequest, Refused, RoundOver, TooLarge, WrongModel
+from coterie.errors import (
+    BadHome,
+    CoterieError,
+    Declined,
+    Fault,
+    InvalidRequest,
+    Refused,
+    RoundOver,
+    TooLarge,
+    WrongModel,
+)
 from coterie.heartbeat import Heartbeat
 from coterie.home import DeviceHome, DeviceIdentity, Prepared
 from coterie.mail import Mail
@@ -200,20 +210,30 @@ class Agent:
         return summary
 
     def _work_until_ended(self, summary: RunSummary) -> None:
-        last: tuple[str, int, int] | None = None
+        self._last: tuple[str, int, int] | None = None
+        pauses = Backoff().pauses()
         while len(summary.tasks) < len(self._tasks):
-            open_tasks = [task for task in self._tasks if task not in summary.tasks]
-            began = time.monotonic()
-            work = self.platform.work(tasks=open_tasks, wait_seconds=self._poll_seconds)
-            summary.tasks |= {task: state for task, state in work.ended.items() if task in self._tasks}
-            for item in work.items:
-                place = (item.task_id, item.round, item.attempt)
-                if place == last:
-                    # The platform has not noticed yet what we told it; do not hammer it.
-                    self._stop.sleep(_HASTY_SECONDS * (1.0 + random.random()))
-                summary.rounds.append(self._do(item))
-                last = place
-            self._pace(work, time.monotonic() - began)
+            try:
+                self._work_once(summary)
+                pauses = Backoff().pauses()
+            except Fault as error:
+                # The platform's own mistake; what was prepared is stored, so nothing is lost by asking again.
+                _log.warning("%s: the platform failed (request %s); asking again", self.identity.name, error.request_id)
+                self._stop.sleep(next(pauses))
+
+    def _work_once(self, summary: RunSummary) -> None:
+        open_tasks = [task for task in self._tasks if task not in summary.tasks]
+        began = time.monotonic()
+        work = self.platform.work(tasks=open_tasks, wait_seconds=self._poll_seconds)
+        summary.tasks |= {task: state for task, state in work.ended.items() if task in self._tasks}
+        for item in work.items:
+            place = (item.task_id, item.round, item.attempt)
+            if place == self._last:
+                # The platform has not noticed yet what we told it; do not hammer it.
+                self._stop.sleep(_HASTY_SECONDS * (1.0 + random.random()))
+            self._last = place
+            summary.rounds.append(self._do(item))
+        self._pace(work, time.monotonic() - began)
 
     def _pace(self, work: Work, took_seconds: float) -> None:
         """Waits as long as the platform asks; an empty answer that came at once is not followed by another."""

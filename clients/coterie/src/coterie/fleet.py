@@ -27,7 +27,7 @@ from coterie.errors import CorruptDownload, Refused, RoundOver, Unreachable
 from coterie.keys import DeviceKeys
 from coterie.procedures.context import round_seed
 from coterie.registration import registration_body
-from coterie.transport import IDEMPOTENT, Backoff, headers_for, problem_of, retry_after, timeout_for
+from coterie.transport import IDEMPOTENT, TRY_LATER, Backoff, headers_for, problem_of, retry_after, timeout_for
 from coterie.work import Delivery, Work, WorkItem
 
 POLL_SECONDS = 25.0
@@ -127,7 +127,7 @@ class Line:
                 if response.is_success:
                     return response
                 failure = problem_of(response)
-                if response.status_code != 503 or not safe:
+                if response.status_code not in TRY_LATER or not safe:
                     raise failure
                 pause = max(pause, retry_after(response))
             except httpx.TransportError as error:

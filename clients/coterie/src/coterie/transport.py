@@ -1,7 +1,7 @@
 """One HTTP request, made until it is answered: back-off with jitter, Retry-After, request ids, problems as errors.
 
 A request is repeated when that is safe: always when no connection came about, and otherwise when it is idempotent and
-was answered 503 or not at all. Everything else is raised at once.
+was answered 503 (by a proxy: 502, 504) or not at all. Everything else is raised at once.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import httpx
 
 from coterie.errors import Refused, Unreachable, refusal
 
+TRY_LATER = frozenset({502, 503, 504})
 IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 30.0
@@ -188,7 +189,7 @@ class Transport:
             response.read()
         finally:
             response.close()
-        if response.status_code == 503:
+        if response.status_code in TRY_LATER:
             raise _TryLater(retry_after(response), problem_of(response))
         if not response.is_success:
             raise problem_of(response)
