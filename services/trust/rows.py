@@ -1,7 +1,7 @@
 """`python -m services.trust rows`: data files, or an invented city, as the NDJSON that `POST /v1/trust/imports` takes.
 
-The first line is the header, then one row a line; lines are numbered as in the file, so that an import goes on behind
-the last one stored (`--after`). A tie of a social graph says that two know each other, not how they fared: it becomes
+The first line is the header, then one row a line; rows are numbered the same way each time, so that an import goes on
+behind the last one stored (`--after`). A tie of a social graph says that two know each other, not how they fared: it becomes
 a relation and, unless told otherwise, one good interaction of full length, so that the pair starts with the direct
 trust of a single good day, which fades and moves like any other evidence.
 """
@@ -26,7 +26,6 @@ from services.trust.domain.population import PUBLIC_OWNER, UNKNOWN_MAKE, Populat
 from services.trust.readers.interactions import read_interactions
 from services.trust.readers.lines import open_text
 from services.trust.readers.santander import read_city
-from services.trust.readers.snap import SOURCE as SNAP_SOURCE
 from services.trust.readers.snap import read_ties
 
 FULL_SECONDS = 3_600.0
@@ -75,12 +74,26 @@ class Source:
 
 
 def snap(path: Path, wish: Wish) -> Source:
-    """Ties of a SNAP edge list; node 7 of import `facebook` is device `facebook-7`."""
-    rows = (
-        wish.tie(tie.line, "social", f"{wish.name}-{tie.a}", f"{wish.name}-{tie.b}", 1.0, f"a tie in {path.name}")
-        for tie in read_ties(path, skip_lines=wish.after)
-    )
-    return Source(wish.name, False, _count_lines(path, SNAP_SOURCE), rows)
+    """A SNAP edge list: its nodes as devices, each with an owner of its own, a line each from 1, then its ties.
+
+    Node 7 of import `facebook` is device `facebook-7` of owner `facebook user 7`. The file is read twice, so a bad line
+    is found before anything is stored.
+    """
+    nodes: set[int] = set()
+    last = 0
+    for tie in read_ties(path):
+        nodes.update((tie.a, tie.b))
+        last = tie.line
+    return Source(wish.name, False, len(nodes) + last, _snap_rows(path, sorted(nodes), wish))
+
+
+def _snap_rows(path: Path, nodes: Sequence[int], wish: Wish) -> Iterator[Row]:
+    for line, node in enumerate(nodes, start=1):
+        if line > wish.after:
+            yield {"line": line, "device": {"name": f"{wish.name}-{node}"}, "owner_name": f"{wish.name} user {node}"}
+    for tie in read_ties(path, skip_lines=max(0, wish.after - len(nodes))):
+        ends = f"{wish.name}-{tie.a}", f"{wish.name}-{tie.b}"
+        yield wish.tie(len(nodes) + tie.line, "social", *ends, 1.0, f"a tie in {path.name}")
 
 
 def interactions(path: Path, wish: Wish) -> Source:
@@ -95,7 +108,7 @@ def interactions(path: Path, wish: Wish) -> Source:
         }
         for act in read_interactions(path, skip_lines=wish.after)
     )  # fmt: skip
-    return Source(wish.name, False, _count_lines(path, "whoever recorded the interactions"), rows)
+    return Source(wish.name, False, _count_lines(path), rows)
 
 
 def santander(path: Path, wish: Wish) -> Source:
@@ -144,8 +157,8 @@ def _city_rows(population: Population, blocks: Sequence[relations.Relations], wi
             yield wish.tie(line, kind_name, *ends, relation.strength, relation.because)
 
 
-def _count_lines(path: Path, source: str) -> int:
-    with open_text(path, source=source) as stream:
+def _count_lines(path: Path) -> int:
+    with open_text(path, source="whoever recorded the interactions") as stream:
         try:
             return sum(1 for _ in stream)
         except (UnicodeDecodeError, OSError, EOFError):

@@ -30,9 +30,9 @@ def edges(tmp_path: Path) -> Path:
 
 
 def test_a_tie_becomes_a_relation_and_one_good_interaction(edges: Path) -> None:
-    code, (header, first, second) = printed("snap", str(edges), "--at", "1000")
+    code, (header, *nodes, first, second) = printed("snap", str(edges), "--at", "1000")
     assert code == 0
-    assert header == {"name": "faces", "owner_name": "faces", "synthetic": False, "lines": 3}
+    assert header == {"name": "faces", "owner_name": "faces", "synthetic": False, "lines": 6}
     assert first["relation"] == {
         "kind": "social", "a": "faces-0", "b": "faces-1", "strength": 1.0, "because": "a tie in faces.txt.gz",
     }  # fmt: skip
@@ -40,12 +40,26 @@ def test_a_tie_becomes_a_relation_and_one_good_interaction(edges: Path) -> None:
         "device_a": "faces-0", "device_b": "faces-1", "positive": True, "duration_seconds": rows.FULL_SECONDS,
         "at": 1000.0, "kind": "tie",
     }  # fmt: skip
-    assert (first["line"], second["line"]) == (2, 3)
+    assert [row["line"] for row in (*nodes, first, second)] == [1, 2, 3, 5, 6]
 
 
-def test_an_import_goes_on_behind_a_line_and_may_leave_evidence_out(edges: Path) -> None:
-    _, (header, row) = printed("snap", str(edges), "--after", "2", "--no-evidence", "--name", "f", "--owner", "Ada")
-    assert (header["name"], header["owner_name"], row["line"]) == ("f", "Ada", 3)
+def test_every_node_is_a_device_of_its_own_owner(edges: Path) -> None:
+    """Nodes are people: one owner for all would relate, and with priors trust, everybody with everybody."""
+    _, (_, *nodes, _, _) = printed("snap", str(edges))
+    owners = [(row["device"]["name"], row["owner_name"]) for row in nodes]
+    assert owners == [(f"faces-{node}", f"faces user {node}") for node in range(3)]
+
+
+@pytest.mark.parametrize("after", range(8))
+def test_an_import_goes_on_behind_any_line(edges: Path, after: int) -> None:
+    _, (_, *everything) = printed("snap", str(edges), "--at", "1000")
+    _, (_, *rest) = printed("snap", str(edges), "--at", "1000", "--after", str(after))
+    assert rest == [row for row in everything if row["line"] > after]
+
+
+def test_ties_may_be_relations_alone(edges: Path) -> None:
+    _, (header, *_, row) = printed("snap", str(edges), "--no-evidence", "--name", "f", "--owner", "Ada")
+    assert (header["name"], header["owner_name"], row["relation"]["a"]) == ("f", "Ada", "f-1")
     assert "interaction" not in row
 
 
@@ -78,12 +92,16 @@ def ends(row: dict[str, Any]) -> object:
     return row["device"]["name"] if "device" in row else (row["relation"]["a"], row["relation"]["b"])
 
 
-def test_a_bad_line_is_named_after_the_good_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "ties.txt"
-    path.write_text("0 1\n1 1\n")
-    code, (_, good) = printed("snap", str(path))
-    assert (code, good["line"]) == (2, 1)
+def test_a_bad_line_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In an edge list before any row; in interactions after the good ones."""
+    ties, acts = tmp_path / "ties.txt", tmp_path / "acts.csv"
+    ties.write_text("0 1\n1 1\n")
+    acts.write_text("a,b,positive,duration,at\na,b,1,60,1000\na,b,1,-1,1000\n")
+    assert printed("snap", str(ties)) == (2, [])
     assert "ties.txt, line 2: a tie joins two different nodes" in capsys.readouterr().err
+    code, (_, good) = printed("interactions", str(acts))
+    assert (code, good["line"]) == (2, 2)
+    assert "acts.csv, line 3: duration must be" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
