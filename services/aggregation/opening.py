@@ -257,7 +257,8 @@ class Opener:
         again = [p for p in participations if anew or standing.get(p.device_id) != "delivered"]
         gone = [d for d, state in standing.items() if state == "assigned" and d not in {p.device_id for p in again}]
         if lost:
-            await rounds.mark(tx, task.id, existing.number, lost, state="dropped", note="its cluster waited in vain")
+            silent = [head for head in lost if standing.get(head) == "assigned"]
+            await rounds.mark(tx, task.id, existing.number, silent, state="dropped", note="its cluster waited in vain")
             there = sum(d not in lost and state not in LOST for d, state in standing.items())
             fresh = replace(fresh, quorum=needed(there, task.specification.quorum, task.specification.min_devices))
         else:

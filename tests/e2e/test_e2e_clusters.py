@@ -1,0 +1,298 @@
+"""Clusters over the real platform: what is stored of a member, who is paid what, and heads that go away."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coterie.agent import Agent
+from coterie.client import Platform
+from coterie.home import DeviceHome
+from coterie.privacy.ledger import Limit
+from coterie.procedures.clusters import Clusters
+from coterie.procedures.context import RoundContext
+from coterie.work import Delivery
+from tests.e2e.real_platform import PATIENT, ROOT, SHAPES, RealPlatform, model
+
+OPEN_LIMIT = Limit(1e6, 1e-5, "device", allow_raw=True)
+TOGETHER, ALONE = 49.15085508930, 32.36864570571
+"""Payoffs of the specification's clique and of a device alone."""
+MILLION = 1_000_000
+
+
+class Learner:
+    """A trainer that needs no torch: training adds a change given beforehand."""
+
+    def __init__(self, change: Mapping[str, Any]) -> None:
+        self.change, self.state = change, dict(change)
+
+    def load(self, tensors: Mapping[str, Any]) -> None:
+        self.state = dict(tensors)
+
+    def evaluate(self) -> dict[str, float]:
+        return {"accuracy": 0.5}
+
+    def train(self, recipe: Any, seed: int) -> None:
+        self.state = {name: value + self.change[name] for name, value in self.state.items()}
+
+    def tensors(self) -> dict[str, Any]:
+        return self.state
+
+
+def change(seed: int, norm: float = 0.5) -> dict[str, Any]:
+    draw = np.random.default_rng(seed)
+    drawn = {name: draw.standard_normal(shape) for name, shape in SHAPES.items()}
+    length = math.sqrt(sum(float((value**2).sum()) for value in drawn.values()))
+    return {name: (value / length * norm).astype(np.float32) for name, value in drawn.items()}
+
+
+class Scripted:
+    """Works in clusters with a change given beforehand; `then` is called between working and handing in."""
+
+    def __init__(self, made: Mapping[str, Any], then: Callable[[RoundContext], None] = lambda context: None) -> None:
+        self.made, self.then = made, then
+
+    def prepare(self, context: RoundContext) -> Delivery:
+        training: Any = Learner(self.made)
+        delivery = Clusters().prepare(replace(context, training=training))
+        self.then(context)
+        return delivery
+
+
+class Stuck:
+    """Never gets done."""
+
+    def prepare(self, context: RoundContext) -> Delivery:
+        (context.fetch(context.work.model_digests[0]).parent / "stuck").touch()
+        time.sleep(600)
+        raise AssertionError("nobody waits so long")
+
+
+class Society:
+    """Devices with ties between them, and a publisher with credits."""
+
+    def __init__(self, platform: RealPlatform, names: str, ties: list[tuple[str, str]], label: str) -> None:
+        self.platform, self.label = platform, label
+        self.homes: dict[str, DeviceHome] = {}
+        registered = platform.register(*(f"{label}-{name}" for name in names.split()))
+        for name in names.split():
+            self.homes[name] = registered[f"{label}-{name}"]
+        self.threads: list[threading.Thread] = []
+        self.faults: list[BaseException] = []
+        now = time.time()
+        platform.admin.record_interactions(
+            {
+                "id": f"{label}-{a}-{b}-{number}",
+                "device_a": self.id(a),
+                "device_b": self.id(b),
+                "positive": True,
+                "duration_seconds": 600.0,
+                "at": now - 60.0 * (number + 1),
+                "kind": "meeting",
+            }
+            for a, b in ties
+            for number in range(4)
+        )
+        made = platform.admin.create_key("publisher", f"publisher {label}")
+        self.publisher = Platform(platform.processes.url, made["api_key"], cache=platform.cache, backoff=PATIENT)
+        account = self.publisher.me()["subject"]
+        body = {"amount_microcredits": 2000 * MILLION, "key": "opening"}
+        platform.admin.request("POST", f"/v1/accounts/{account}/deposits", json=body, idempotent=True)
+
+    def id(self, name: str) -> str:
+        identity = self.homes[name].identity()
+        assert identity is not None
+        return identity.id
+
+    def publish(self, **specification: Any) -> str:
+        digest = self.publisher.upload_model(model())
+        defaults: dict[str, Any] = {
+            "preset": "clusters",
+            "rounds": 1,
+            "min_devices": 3,
+            "quorum": 0.7,
+            "round_seconds": 60.0,
+            "training": {"clip_norm": 1.0},
+            "parameters": {"pricing": {"credits_per_point": 1.0}},
+            "escrow_microcredits": 1000 * MILLION,
+        }
+        task = self.publisher.create_task(name=self.label, model_digests=[digest], **(defaults | specification))
+        return str(task["id"])
+
+    def run(self, name: str, task: str, work: Any, limit: Limit = OPEN_LIMIT) -> None:
+        agent = Agent(
+            self.homes[name].folder,
+            samples=10,
+            limit=limit,
+            cache=self.platform.cache,
+            poll_seconds=1.0,
+            choose=lambda item: work,
+        )
+
+        def body() -> None:
+            try:
+                agent.join(task)
+                agent.run()
+            except BaseException as error:
+                self.faults.append(error)
+
+        self.threads.append(threading.Thread(target=body, daemon=True))
+        self.threads[-1].start()
+
+    def start(self, task: str) -> None:
+        """Starts the task when all have enrolled."""
+        admin = self.platform.admin
+        self.platform.wait_until(lambda: bool(self.faults) or admin.task(task)["enrolled"] == len(self.homes))
+        assert not self.faults, self.faults
+        self.publisher.start_task(task)
+
+    def end(self, task: str) -> dict[str, Any]:
+        ended = self.platform.admin.wait_for_end(task)
+        for thread in self.threads:
+            thread.join(30)
+        assert not self.faults, self.faults
+        assert ended["state"] == "finished", f"{ended['reason']}\n{self.platform.logs()}"
+        self.publisher.close()
+        return dict(ended)
+
+    def parts(self, task: str, number: int = 1) -> dict[str, dict[str, Any]]:
+        names = {self.id(name): name for name in self.homes}
+        found = self.platform.admin.round(task, number)["participations"]
+        return {names[part["device_id"]]: part for part in found}
+
+    def paid(self, task: str, number: int = 1) -> dict[str, int]:
+        names = {self.id(name): name for name in self.homes}
+        payments = self.platform.admin.pages("/v1/payments", task=task)
+        return {names[p["device_id"]]: p["amount_microcredits"] for p in payments if p["round"] == number}
+
+    def trust(self, a: str, b: str) -> float:
+        peers = self.platform.admin.trust_peers(self.id(a))
+        return float(next((peer["trust"] for peer in peers if peer["device_id"] == self.id(b)), 0.0))
+
+
+def holds(folder: Path, needle: bytes) -> list[str]:
+    """Files under a folder that contain these bytes."""
+    return [str(path) for path in folder.rglob("*") if path.is_file() and needle in path.read_bytes()]
+
+
+def test_the_platform_never_holds_a_members_update_and_a_free_rider_is_found_out(
+    shared_platform: RealPlatform,
+) -> None:
+    """h knows everybody and so is head; f hands in nothing; s is known to nobody."""
+    ties = [("h", "a"), ("h", "b"), ("h", "f"), ("a", "b")]
+    society = Society(shared_platform, "h a b f s", ties, "free")
+    task = society.publish()
+    planted = change(1)
+    needle = planted["weight"].tobytes()
+    seen: list[list[str]] = []
+    known: list[list[str]] = []
+
+    def search(context: RoundContext) -> None:
+        # Letters lie with the platform now, the sum is ready and not yet handed in.
+        seen.append(holds(shared_platform.folder / "platform", needle))
+        known.append(holds(shared_platform.folder / "platform", model()[-40:]))
+
+    society.run("h", task, Scripted(change(2), search))
+    society.run("a", task, Scripted(planted))
+    society.run("b", task, Scripted(change(3)))
+    society.run("f", task, Scripted({name: np.zeros(shape, np.float32) for name, shape in SHAPES.items()}))
+    society.run("s", task, Scripted(change(4)))
+    society.start(task)
+    society.end(task)
+    assert seen == [[]]
+    assert known != [[]], "the search finds what is stored"
+    assert holds(shared_platform.folder / "platform", needle) == []
+    assert holds(shared_platform.folder / "cache", needle) == []
+
+    plan = shared_platform.admin.plan(task)
+    roles = {seat["device_id"]: (seat["role"], seat["noise_multiplier"]) for seat in plan["seats"]}
+    assert roles[society.id("h")] == ("head", 0.0)
+    assert roles[society.id("a")] == roles[society.id("b")] == roles[society.id("f")] == ("member", 0.0)
+    assert roles[society.id("s")] == ("solo", 0.6)
+    assert plan["details"]["stable"] is True
+
+    parts = society.parts(task)
+    assert {name: part["state"] for name, part in parts.items()} == {
+        "h": "delivered", "a": "delivered", "b": "delivered", "f": "rejected", "s": "delivered",
+    }  # fmt: skip
+    assert parts["f"]["note"] == "by its head: its update is zero"
+    paid = society.paid(task)
+    assert set(paid) == {"h", "a", "b", "s"}
+    total = sum(paid.values())
+    assert total == math.floor((3 * TOGETHER + ALONE) * MILLION)  # to the micro-credit
+    assert paid["s"] == pytest.approx(ALONE * MILLION, abs=1)
+    assert paid["a"] == pytest.approx(TOGETHER * MILLION, abs=1)
+    assert society.trust("h", "f") < 0.5 < 0.95 < society.trust("h", "a")
+    book = shared_platform.admin.request("POST", "/v1/payments/verification", idempotent=True)
+    assert book["sound"] is True
+
+
+TRIANGLE_AND_TAIL = [("h", "a"), ("h", "b"), ("h", "c"), ("a", "b")]
+
+
+def check_replaced(society: Society, task: str, state: str) -> None:
+    """h was lost in round 1: a and b went on with a head of their own, c alone, and all three were paid for it."""
+    (round_,) = society.platform.admin.rounds(task)
+    assert (round_["attempt"], round_["state"]) == (2, "done")
+    parts = society.parts(task)
+    assert {name: part["state"] for name, part in parts.items()} == {
+        "h": state, "a": "delivered", "b": "delivered", "c": "delivered",
+    }  # fmt: skip
+    assert sorted(parts[name]["role"] for name in "ab") == ["head", "member"]
+    assert parts["c"]["role"] == "solo"
+    paid = society.paid(task)
+    assert set(paid) == {"a", "b", "c"}
+    assert sum(paid.values()) == math.floor((2 * TOGETHER + ALONE) * MILLION)
+
+
+def test_when_the_head_is_killed_its_cluster_elects_another_in_the_same_round(shared_platform: RealPlatform) -> None:
+    society = Society(shared_platform, "h a b c", TRIANGLE_AND_TAIL, "killed")
+    task = society.publish(round_seconds=12.0)
+    command = [sys.executable, "-m", "tests.e2e.test_e2e_clusters", str(society.homes["h"].folder), task]
+    environment = {**os.environ, "COTERIE_CACHE": str(society.homes["h"].folder / "cache")}
+    head = subprocess.Popen(command, cwd=ROOT, env=environment)
+    try:
+        for seed, name in enumerate("abc"):
+            society.run(name, task, Scripted(change(seed)))
+        society.start(task)
+        stuck = society.homes["h"].folder / "cache"
+        shared_platform.wait_until(lambda: any(stuck.rglob("stuck")), 60.0)
+    finally:
+        head.kill()
+        head.wait()
+    society.end(task)
+    check_replaced(society, task, "dropped")
+    # c released twice, raw to the lost head and then noised, and both are on its books.
+    spent = society.homes["c"].ledger().spent()
+    assert (spent.raw_releases, spent.releases) == (1, 1)
+    assert society.trust("h", "a") < 0.5
+
+
+def test_when_the_head_declines_nobody_waits_for_the_deadline(shared_platform: RealPlatform) -> None:
+    society = Society(shared_platform, "h a b c", TRIANGLE_AND_TAIL, "declined")
+    task = society.publish(round_seconds=300.0)
+    for seed, name in enumerate("abc"):
+        society.run(name, task, Scripted(change(seed)))
+    society.run("h", task, Scripted(change(9)), Limit(8.0, 1e-5))
+    society.start(task)
+    society.end(task)
+    check_replaced(society, task, "declined")
+    events = shared_platform.admin.events(task)
+    assert any(e["kind"] == "round.reopened" and society.id("h") in e["message"] for e in events)
+
+
+if __name__ == "__main__":
+    agent = Agent(Path(sys.argv[1]), samples=10, limit=OPEN_LIMIT, choose=lambda work: Stuck())
+    agent.join(sys.argv[2])
+    agent.run()
