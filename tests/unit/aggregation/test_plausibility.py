@@ -1,0 +1,149 @@
+"""Where privacy is sold: updates that cannot be honest are refused, odd ones flagged, and declines leave the quorum."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import save
+
+from coterie.asking import specification as survey_specification
+from coterie.market import LocalSteps
+from coterie.survey import Question
+from services.aggregation.domain.findings import survey_metrics
+from services.aggregation.domain.layout import PREFIX_BYTES, header_length, parse
+from services.aggregation.domain.plausibility import NORM, check_norm, norm_of, outliers
+from services.aggregation.domain.records import Delivery, Participation
+from services.aggregation.domain.rounds import quorum_of
+from services.aggregation.domain.tasks import TaskSpecification, complete
+from services.aggregation.errors import BadTask, BadUpdate
+
+QUESTION = Question("How warm is it?", 10.0, 30.0)
+MARKET = complete(TaskSpecification("m", preset="market", model_digests=("a" * 64,), escrow_microcredits=1))
+SURVEY = complete(
+    TaskSpecification(
+        "s",
+        preset="survey",
+        model_digests=("a" * 64,),
+        rounds=1,
+        parameters_json=json.dumps(survey_specification(QUESTION)["parameters"]),
+    )
+)
+
+
+def delivery(**changes: Any) -> Delivery:
+    values: dict[str, Any] = {"task_id": "t", "round": 1, "device_id": "d", "digest": "", "size_bytes": 1}
+    values |= {"form": "mean", "weight": 1.0, "metrics": {}, "model_index": 0, "budget": 0.3}
+    return Delivery(**(values | changes))
+
+
+def part(device: str, norm: float, **changes: Any) -> Participation:
+    values: dict[str, Any] = {"task_id": "t", "round": 1, "device_id": device, "owner_id": "o", "role": "solo"}
+    values |= {"state": "delivered", "samples": 100, "work": b"", "budget": 0.3, "metrics": {NORM: norm}}
+    return Participation(**(values | changes))
+
+
+@given(st.lists(st.floats(-1e3, 1e3, width=32), min_size=1, max_size=30))
+def test_the_norm_is_that_of_all_numbers_together(values: list[float]) -> None:
+    numbers = np.array(values, np.float32)
+    data = save({"a": numbers, "b": np.ones((2, 2), np.float64)})
+    layout = parse(data[PREFIX_BYTES:][: header_length(data[:PREFIX_BYTES], len(data))], len(data))
+    found = norm_of(layout, lambda start, length: data[start : start + length])
+    assert found == pytest.approx(math.sqrt(float((numbers.astype(np.float64) ** 2).sum()) + 4.0))
+
+
+def test_a_norm_beyond_clipping_and_noise_is_refused_and_one_within_is_not() -> None:
+    most = LocalSteps().largest_change(0.3, 100, 650)
+    check_norm(MARKET, delivery(), 100, 650, most)
+    with pytest.raises(BadUpdate, match="beyond"):
+        check_norm(MARKET, delivery(), 100, 650, most * 1.01)
+
+
+def test_a_larger_budget_allows_less() -> None:
+    """Who claims to have added little noise cannot deliver much of it."""
+    assert LocalSteps().largest_change(1.0, 100, 650) < LocalSteps().largest_change(0.1, 100, 650)
+
+
+def test_a_budget_hardly_worth_the_name_and_other_forms_are_refused() -> None:
+    with pytest.raises(BadUpdate, match="least"):
+        check_norm(MARKET, delivery(budget=0.001), 100, 650, 0.1)
+    with pytest.raises(BadUpdate, match="form mean"):
+        check_norm(MARKET, delivery(form="sum"), 100, 650, 0.1)
+
+
+def test_an_answer_far_beyond_its_range_is_refused() -> None:
+    check_norm(SURVEY, delivery(budget=0.25), 1, 1, 4.2)
+    with pytest.raises(BadUpdate, match="variance"):
+        check_norm(SURVEY, delivery(budget=0.25), 1, 1, 4.3)
+
+
+def test_an_update_that_stands_out_is_flagged_and_nobody_else() -> None:
+    usual = [part(f"d{k}", 0.5 + 0.01 * k) for k in range(6)]
+    assert outliers(MARKET, usual, 650) == {}
+    found = outliers(MARKET, [*usual, part("odd", 1.2)], 650)
+    assert list(found) == ["odd"]
+    assert "averaged and paid" in found["odd"]
+
+
+def test_norms_are_compared_by_what_each_budget_allows() -> None:
+    """A device that sold little adds much noise: its large norm is no reason to doubt it."""
+    quiet, loud = (LocalSteps().largest_change(budget, 100, 650) for budget in (0.5, 0.05))
+    everybody = [part(f"d{k}", 0.6 * quiet, budget=0.5) for k in range(5)]
+    assert outliers(MARKET, [*everybody, part("noisy", 0.6 * loud, budget=0.05)], 650) == {}
+
+
+def test_too_few_updates_are_no_statistics() -> None:
+    assert outliers(MARKET, [part("a", 0.1), part("b", 0.1), part("c", 0.1), part("d", 1.3)], 650) == {}
+
+
+def test_only_delivered_answers_are_part_of_the_estimate() -> None:
+    """Shares add to 0.9 over two answers: mean 10 + 0.45·20 = 19; Λ = 0.5, certified 1 − 0.5/100."""
+    parts = [part("a", 0.0, budget=0.2), part("b", 0.0, budget=0.3), part("c", 0.0, budget=9.0, state="declined")]
+    found = survey_metrics(SURVEY, parts, 0.9)
+    assert found["estimate"] == pytest.approx(19.0)
+    assert found["answers"] == 2
+    assert found["total_variance"] == pytest.approx(0.5)
+    assert found["accuracy"] == pytest.approx(0.995)
+    assert survey_metrics(SURVEY, [], 0.0) == {}
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        (["assigned"] * 10, 8),
+        (["declined"] * 4 + ["assigned"] * 6, 5),
+        (["declined"] * 9 + ["delivered"], 1),
+        (["declined"] * 10, 1),
+        (["idle"] * 5 + ["declined"] + ["assigned"] * 4, 4),
+    ],
+)
+def test_a_price_that_is_declined_lowers_the_quorum(states: list[str], expected: int) -> None:
+    assert quorum_of(MARKET, 8, states) == expected
+
+
+def test_a_decline_where_nothing_is_sold_does_not() -> None:
+    free = complete(TaskSpecification("f", preset="fedavg", model_digests=("a" * 64,)))
+    assert quorum_of(free, 8, ["declined"] * 4 + ["assigned"] * 6) == 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"preset": "market", "training_json": '{"steps": 0}'}, "steps"),
+        ({"preset": "market", "training_json": '{"clip_norm": "x"}'}, "clip_norm"),
+        ({"preset": "survey", "rounds": 1}, "question"),
+        (
+            {"preset": "survey", "rounds": 1, "parameters_json": '{"survey": {"question": "?", "low": 2, "high": 1}}'},
+            "low",
+        ),
+        ({"preset": "survey", "rounds": 2}, "asks once"),
+    ],
+)
+def test_a_task_that_devices_could_not_work_with_is_refused(changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(BadTask, match=why):
+        complete(TaskSpecification("t", model_digests=("a" * 64,), **changes))

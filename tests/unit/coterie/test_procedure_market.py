@@ -1,0 +1,190 @@
+"""The market's procedure: the device decides by its own costs, spends exactly what it sells, and tells nobody why."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coterie.errors import Declined
+from coterie.market import LocalSteps, PrivateCosts
+from coterie.privacy.ledger import Limit
+from coterie.procedures import procedure_for
+from coterie.procedures.market import Market, choose_budget, costs_of, noised_descent
+from coterie.training import Trainer, model_bytes
+from tests.unit.coterie.priced_round import Device, work_item
+
+COSTS = {"quadratic": 1.0, "linear": 0.2, "fixed": 0.0}
+
+
+def linear_trainer(samples: int = 40) -> Trainer:
+    draw = torch.Generator().manual_seed(3)
+    inputs = torch.randn(samples, 4, generator=draw)
+    targets = (inputs[:, 0] > 0).long()
+    module = torch.nn.Linear(4, 2)
+    with torch.no_grad():
+        module.weight.zero_()
+        module.bias.zero_()
+    return Trainer(module, (inputs, targets))
+
+
+def stored_model(folder: Path) -> Path:
+    path = folder / "model.safetensors"
+    path.write_bytes(model_bytes(linear_trainer().module))
+    return path
+
+
+def budget_of(device: Device, **changes: Any) -> float:
+    work = work_item(**changes)
+    return choose_budget(device.context(work), LocalSteps.of(work.training))
+
+
+def test_the_market_has_its_procedure() -> None:
+    assert isinstance(procedure_for(work_item()), Market)
+
+
+def test_the_budget_is_the_best_response_to_price_and_risk(tmp_path: Path) -> None:
+    """r = 1, a = 1, b = 0.2, αR = 0.1: ρ = (1 − 0.2)/2 − 0.1 = 0.3."""
+    device = Device(tmp_path, {"costs": COSTS})
+    assert budget_of(device, external_risk=0.1) == pytest.approx(0.3)
+
+
+def test_no_more_is_sold_than_is_paid_for(tmp_path: Path) -> None:
+    device = Device(tmp_path, {"costs": COSTS})
+    offer = {"offer": {"expected": 0.1, "most_microcredits": 150_000}}
+    assert budget_of(device, parameters=offer) == pytest.approx(0.15)
+
+
+@pytest.mark.parametrize(
+    ("costs", "changes", "why"),
+    [
+        (COSTS, {"price_microcredits": 0}, "no price"),
+        (COSTS, {"price_microcredits": 100_000}, "too low"),  # below b: nothing is worth selling
+        (COSTS | {"fixed": 10.0}, {}, "too low"),
+        (COSTS, {"external_risk": 0.5}, "too low"),
+        (COSTS, {"training": {"least_budget": 0.5}}, "less than the task takes"),
+        (COSTS | {"quadratic": -3.5}, {}, "make no sense"),
+        (COSTS | {"linear": math.nan}, {}, "make no sense"),
+        ({"lineal": 3.5}, {}, "make no sense"),
+    ],
+)
+def test_a_round_that_is_not_worth_it_is_declined_without_a_word_about_costs(
+    tmp_path: Path, costs: dict[str, float], changes: dict[str, Any], why: str
+) -> None:
+    device = Device(tmp_path, {"costs": costs})
+    with pytest.raises(Declined, match=why) as refusal:
+        budget_of(device, **changes)
+    assert "3.5" not in str(refusal.value)
+    assert "10" not in str(refusal.value)
+    assert device.ledger.spent().releases == 0
+
+
+def test_a_device_without_costs_draws_them_once_and_keeps_them(tmp_path: Path) -> None:
+    device = Device(tmp_path, {"answer": 4})
+    drawn = costs_of(device.context(work_item()))
+    assert 0.8 <= drawn.quadratic <= 1.2
+    assert 0.02 <= drawn.linear <= 0.06
+    other_noise = device.context(work_item(), noise=lambda: np.random.default_rng(8))
+    assert costs_of(other_noise) == drawn
+    assert device.home.private_settings()["answer"] == 4
+
+
+def test_the_delivery_says_the_budget_and_nothing_of_the_costs(tmp_path: Path) -> None:
+    device = Device(tmp_path, {"costs": COSTS | {"quadratic": 1.2345678}})
+    delivery = Market().prepare(device.context(work_item(), linear_trainer(), stored_model(tmp_path)))
+    assert delivery.budget == pytest.approx(0.8 / 2 / 1.2345678)
+    assert delivery.form == "mean"
+    assert delivery.weight == 40
+    assert [(use.mechanism, use.parameter, use.unit) for use in delivery.privacy] == [
+        ("zcdp", delivery.budget, "example")
+    ]
+    assert delivery.metrics == {}  # there are no samples but those trained with
+    assert "1.2345678" not in delivery.report()
+    assert set(json.loads(delivery.report())) == {
+        "form", "weight", "metrics", "model_index", "budget", "privacy", "members",
+    }  # fmt: skip
+
+
+def test_the_ledger_is_charged_what_is_sold_and_its_limit_is_kept(tmp_path: Path) -> None:
+    device = Device(tmp_path, {"costs": COSTS}, Limit(3.0, 1e-5))
+    context = device.context(work_item(), linear_trainer(), stored_model(tmp_path))
+    with pytest.raises(Declined, match="beyond its limit"):
+        Market().prepare(context)
+    assert device.ledger.spent().releases == 0
+    device.ledger.set_limit(Limit(20.0, 1e-5))
+    delivery = Market().prepare(context)
+    (entry,) = device.ledger.history()
+    assert (entry.charge.mechanism, entry.charge.unit, entry.charge.rho) == ("gaussian", "example", delivery.budget)
+
+
+def test_without_noise_the_steps_are_those_of_clipped_gradient_descent(tmp_path: Path) -> None:
+    class Silent(np.random.Generator):
+        def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
+            return np.zeros(size)
+
+    training = {"steps": 3, "learning_rate": 0.5, "clip_norm": 0.4}
+    device, trainer = Device(tmp_path, {"costs": COSTS}), linear_trainer()
+    context = device.context(
+        work_item(training=training), trainer, stored_model(tmp_path), lambda: Silent(np.random.PCG64(1))
+    )
+    delivery = Market().prepare(context)
+    by_hand = linear_trainer()
+    for _ in range(3):
+        gradient = by_hand.clipped_gradient_sum(np.arange(40), 0.4) / 40
+        by_hand.set_parameters(by_hand.parameters() - 0.5 * gradient)
+    assert delivery.tensors is not None
+    for name, value in by_hand.tensors().items():
+        assert np.allclose(delivery.tensors[name], value, atol=1e-6)
+
+
+def test_the_noise_is_what_the_budget_buys(tmp_path: Path) -> None:
+    """T = 2 steps of ρ/T: the change's noise has variance η²·T·2S²/(D²·ρ/T), measured over 4,100 numbers."""
+    inputs, targets = torch.randn(40, 40, generator=torch.Generator().manual_seed(3)), torch.zeros(40).long()
+    trainer = Trainer(torch.nn.Linear(40, 100), (inputs, targets))
+    steps = LocalSteps(steps=2, learning_rate=0.5, clip_norm=1e-3)
+    context = Device(tmp_path).context(work_item(), trainer)
+    received = {name: np.zeros_like(value, dtype=np.float64) for name, value in trainer.tensors().items()}
+    trainer.load(received)
+    change = noised_descent(context, received, steps, 0.4)
+    values = np.concatenate([value.ravel() for value in change.values()])
+    variance = 0.5**2 * 2 * 2 * 1e-3**2 / (40**2 * 0.4 / 2)
+    signal = 2 * 0.5 * 1e-3  # η·T·S, the norm that is not noise at most
+    assert values @ values / values.size == pytest.approx(variance + signal**2 / values.size, rel=0.12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    budget=st.floats(0.01, 2.0),
+    samples=st.integers(1, 500),
+    steps=st.integers(1, 4),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_an_honest_change_stays_within_what_the_platform_allows(
+    budget: float, samples: int, steps: int, seed: int
+) -> None:
+    """‖Δ‖ ≤ η(T·S + √T·δ(√d + t)) whatever the gradients, here all of the largest norm in one direction."""
+    local, draw, elements = LocalSteps(steps, 0.7, 0.5), np.random.default_rng(seed), 200
+    direction = np.ones(elements) / math.sqrt(elements)
+    deviation = math.sqrt(local.noise_variance(budget, samples))
+    change = -sum(0.7 * (0.5 * direction + draw.normal(0.0, deviation, elements)) for _ in range(steps))
+    assert np.linalg.norm(change) <= local.largest_change(budget, samples, elements)
+
+
+@pytest.mark.parametrize(
+    "training", [{"steps": 0}, {"steps": 1.5}, {"learning_rate": 0.0}, {"clip_norm": math.inf}, {"clip_norm": "1"}]
+)
+def test_training_that_makes_no_sense_is_refused(training: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        LocalSteps.of(training)
+
+
+def test_costs_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ValueError, match="quadratic"):
+        PrivateCosts(0.0)
