@@ -1,0 +1,256 @@
+"""The mesh planner: social graph and times from the registry, plans kept, planned around, and explained."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coterie_api.topology.v1 import topology_pb2 as pb
+from coterie_api.trust.v1 import trust_pb2
+from services.topology.domain.betta_fast import plan_mesh
+from services.topology.domain.mesh_network import DisconnectedSocialGraph, MeshNetwork, MeshRules
+from services.topology.errors import BadParameters
+from services.topology.planners.mesh import MeshPlanner, plan_with_bridges
+from services.topology.planners.mesh_inputs import (
+    MeshInputs,
+    MeshParameters,
+    batch_seconds,
+    degree_cap,
+    link_seconds,
+    trusted_pairs,
+)
+
+PLANNER = MeshPlanner()
+
+
+def device(name: str, link: str = "wifi", **abilities: Any) -> trust_pb2.Device:
+    return trust_pb2.Device(id=name, name=name, capabilities=trust_pb2.Capabilities(link_class=link, **abilities))
+
+
+def inputs(
+    trusted: Sequence[tuple[int, int]],
+    devices: int,
+    *,
+    ids: Sequence[str] | None = None,
+    seconds: Any = None,
+    rules: MeshRules | None = None,
+    **changes: Any,
+) -> MeshInputs:
+    names = tuple(ids or [f"dev_{number}" for number in range(devices)])
+    times = np.ones((devices, devices)) if seconds is None else np.array(seconds, dtype=float)
+    network = MeshNetwork.build(devices, trusted, times, [1.0] * devices, samples=[500] * devices)
+    return MeshInputs(names, names, network, rules or MeshRules(transfers="shared"), MeshParameters(**changes))
+
+
+def plan(given: MeshInputs, previous: pb.Plan | None = None) -> pb.Plan:
+    return PLANNER.plan(pb.MakePlanRequest(task_id="t", keep_if_stable=True), given, previous)
+
+
+def details(made: pb.Plan) -> dict[str, Any]:
+    return dict(json.loads(made.details_json))
+
+
+def pairs(made: pb.Plan) -> set[tuple[str, str]]:
+    return {(s.device_id, n.device_id) for s in made.seats for n in s.neighbours}
+
+
+# --- times and trust --------------------------------------------------------------------------------------------------
+
+
+def test_wifi_and_lora_carry_42_kilobytes_in_the_papers_seconds() -> None:
+    """[BETTA] §IV-A: 0.004654 s over Wi-Fi, 8.96 s over LoRa; the slower end counts."""
+    seconds = link_seconds([device("a"), device("b"), device("c", "lora")], MeshParameters(), {})
+    assert seconds[0, 1] == pytest.approx(0.004654, abs=5e-7)
+    assert seconds[0, 2] == seconds[2, 0] == pytest.approx(8.96)
+    assert not seconds.diagonal().any()
+
+
+def test_what_was_measured_counts_before_what_was_declared() -> None:
+    devices = [device("a"), device("b", "lora"), device("c", "lora", seconds_per_megabyte=2.0)]
+    told = MeshParameters(message_bytes=1_000_000)
+    seconds = link_seconds(devices, told, {("a", "b"): 0.5, ("a", "gone"): 9.0})
+    assert seconds[0, 1] == 0.5
+    assert seconds[0, 2] == pytest.approx(2.0)
+    declared = link_seconds(devices, told.model_copy(update={"times": "declared"}), {("a", "b"): 0.5})
+    assert declared[0, 1] == pytest.approx(8e6 / 37.5e3)
+
+
+def test_an_unknown_link_class_and_speed_take_the_defaults() -> None:
+    told = MeshParameters(default_link_class="bluetooth", default_seconds_per_sample=0.5, basic_batch=10)
+    devices = [device("a", ""), device("b", "", seconds_per_sample=0.2)]
+    assert link_seconds(devices, told, {})[0, 1] == pytest.approx(42_000 * 8 / 2e6)
+    assert batch_seconds(devices, told).tolist() == [5.0, 2.0]
+
+
+def test_trust_at_the_threshold_is_enough_in_spite_of_rounding() -> None:
+    matrix = trust_pb2.TrustMatrix(rows=[0, 0, 1], columns=[1, 2, 2], trust=[0.7 - 1e-13, 0.69, 1.0])
+    assert trusted_pairs(matrix, 3, 0.7).tolist() == [[False, True, False], [True, False, True], [False, True, False]]
+
+
+@pytest.mark.parametrize(("devices", "cap"), [(1, 1), (2, 2), (8, 4), (9, 5), (256, 9)])
+def test_the_recommended_cap_is_the_logarithm_and_one(devices: int, cap: int) -> None:
+    assert degree_cap(MeshParameters(), devices) == cap
+    assert degree_cap(MeshParameters(max_degree=3), devices) == 3
+    assert degree_cap(MeshParameters(max_degree=None), devices) is None
+
+
+# --- parameters -------------------------------------------------------------------------------------------------------
+
+
+def test_checking_fills_every_default_in() -> None:
+    filled = PLANNER.check("partial", {"topology": {"basic_batch": 8}, "pricing": {}})
+    assert filled["topology"]["basic_batch"] == 8
+    assert filled["topology"]["transfers"] == "shared"
+    assert filled["privacy"] == {"epsilon": 1.0, "sensitivity": "clipped", "clip": 20.0}
+    assert "privacy" not in PLANNER.check("none", {})
+
+
+@pytest.mark.parametrize(
+    ("section", "values"),
+    [
+        ("privacy", {"epsilon": 0}),
+        ("privacy", {"epsilon": -1}),
+        ("privacy", {"sensitivity": "guessed"}),
+        ("topology", {"trust_threshold": 0}),
+        ("topology", {"max_degree": 0}),
+        ("topology", {"transfers": "magic"}),
+        ("topology", {"speed": 3}),
+    ],
+)
+def test_senseless_parameters_are_refused_by_name(section: str, values: dict[str, Any]) -> None:
+    with pytest.raises(BadParameters, match=f"{section}.{next(iter(values))}"):
+        PLANNER.check("partial", {section: values})
+
+
+# --- plans ------------------------------------------------------------------------------------------------------------
+
+
+def test_one_device_alone_and_two_that_trust_each_other_get_trivial_plans() -> None:
+    alone = plan(inputs([], 1)).seats[0]
+    assert (alone.role, list(alone.neighbours), alone.self_weight, alone.noised) == ("peer", [], 1.0, False)
+    two = plan(inputs([(0, 1)], 2))
+    assert pairs(two) == {("dev_0", "dev_1"), ("dev_1", "dev_0")}
+    assert [(s.self_weight, s.neighbours[0].weight) for s in two.seats] == [(0.5, 0.5)] * 2
+
+
+def test_seats_are_the_planners_answer_in_the_protocols_words() -> None:
+    given = inputs([(0, 1), (1, 2), (2, 3), (0, 3), (0, 2)], 4)
+    found, made = plan_mesh(given.network, given.rules), plan(given)
+    assert pairs(made) == {(f"dev_{a}", f"dev_{b}") for i, j in found.pairs for a, b in ((i, j), (j, i))}
+    assert [s.batch_size for s in made.seats] == found.batch_sizes.tolist()
+    assert made.round_seconds == found.figures.local_iterate
+    for row, seat in enumerate(made.seats):
+        assert seat.self_weight + sum(n.weight for n in seat.neighbours) == pytest.approx(1.0)
+        assert seat.noised == (row in found.dp_devices)
+    assert {"step", "score", "trusted", "seconds", "between"} == set(details(made)["links"][0])
+    assert set(details(made)["baselines"]) == {"social", "ring", "complete"}
+
+
+def test_a_social_graph_in_parts_is_refused_with_the_parts_and_what_would_join_them() -> None:
+    ids = ["ada", "bob", "eve", "zoe"]
+    seconds = [[0, 1, 5, 9], [1, 0, 3, 9], [5, 3, 0, 9], [9, 9, 9, 0]]
+    given = inputs([(0, 1)], 4, ids=ids, seconds=seconds)
+    with pytest.raises(DisconnectedSocialGraph, match=r"3 parts, \{ada, bob\}, \{eve\}, \{zoe\}") as refused:
+        plan(given)
+    assert "trust between bob–eve, ada–zoe would connect them" in str(refused.value)
+    assert "trust_threshold" in str(refused.value)
+
+
+def test_strangers_are_bridged_when_the_task_says_so_and_both_ends_add_noise() -> None:
+    seconds = [[0, 1, 5, 9], [1, 0, 3, 9], [5, 3, 0, 1], [9, 9, 1, 0]]
+    made = plan(inputs([(0, 1), (2, 3)], 4, seconds=seconds, bridge=True, rules=MeshRules(epsilon=0.1, max_degree=2)))
+    assert details(made)["bridges"] == [["dev_1", "dev_2"]]
+    for seat in made.seats:
+        assert seat.noised == any(not neighbour.trusted for neighbour in seat.neighbours)
+    assert {s.device_id for s in made.seats if s.noised} >= {"dev_1", "dev_2"}
+
+
+def test_no_bridge_is_built_where_no_link_is_possible() -> None:
+    seconds = np.array([[0.0, np.inf], [np.inf, 0.0]])
+    with pytest.raises(DisconnectedSocialGraph, match="no possible link"):
+        plan(inputs([], 2, seconds=seconds, bridge=True))
+
+
+def test_a_device_that_is_gone_is_planned_around_even_if_it_held_the_rest_together() -> None:
+    first = plan(inputs([(0, 1), (1, 2)], 3, rules=MeshRules(epsilon=0.01)))
+    assert not any(seat.noised for seat in first.seats)
+    rest = inputs([], 2, ids=["dev_0", "dev_2"])
+    with pytest.raises(DisconnectedSocialGraph):
+        plan(rest)
+    second = plan(rest, previous=first)
+    assert pairs(second) == {("dev_0", "dev_2"), ("dev_2", "dev_0")}
+    assert all(seat.noised for seat in second.seats)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(2, 7), st.integers(0, 10_000))
+def test_bridged_plans_connect_everybody_and_noise_exactly_the_ends_of_untrusted_links(devices: int, seed: int) -> None:
+    """DP = endpoints of untrust links (spec §7), whatever trust there is."""
+    draw = np.random.default_rng(seed)
+    trusted = [(i, j) for i in range(devices) for j in range(i + 1, devices) if draw.random() < 0.3]
+    times = draw.integers(1, 9, (devices, devices)).astype(float)
+    made = plan(inputs(trusted, devices, seconds=np.maximum(times, times.T), bridge=True))
+    reached, frontier = {"dev_0"}, ["dev_0"]
+    while frontier:
+        here = frontier.pop()
+        for a, b in pairs(made):
+            if a == here and b not in reached:
+                reached.add(b)
+                frontier.append(b)
+    assert len(reached) == devices
+    known = {(f"dev_{a}", f"dev_{b}") for i, j in trusted for a, b in ((i, j), (j, i))}
+    for seat in made.seats:
+        strangers = [n.device_id for n in seat.neighbours if (seat.device_id, n.device_id) not in known]
+        assert seat.noised == bool(strangers)
+        assert [n.device_id for n in seat.neighbours if not n.trusted] == strangers
+
+
+# --- keeping plans ----------------------------------------------------------------------------------------------------
+
+RING = [(0, 1), (1, 2), (2, 3), (0, 3)]
+
+
+def test_the_same_inputs_keep_the_very_plan() -> None:
+    first = plan(inputs(RING, 4))
+    assert plan(inputs(RING, 4), first) is first
+
+
+def test_a_small_change_of_a_link_keeps_the_plan_and_a_large_one_does_not() -> None:
+    times = np.ones((4, 4))
+    first = plan(inputs([*RING, (0, 2), (1, 3)], 4, seconds=times))
+    slow = times.copy()
+    slow[0, 1] = slow[1, 0] = 1.02
+    assert plan(inputs([*RING, (0, 2), (1, 3)], 4, seconds=slow), first) is first
+    slow[0, 1] = slow[1, 0] = 100.0
+    second = plan(inputs([*RING, (0, 2), (1, 3)], 4, seconds=slow), first)
+    assert ("dev_0", "dev_1") in pairs(first)
+    assert ("dev_0", "dev_1") not in pairs(second)
+
+
+def test_lost_trust_is_never_kept_even_if_a_new_plan_is_no_faster() -> None:
+    first = plan(inputs(RING, 4, replan_gain=0.99))
+    assert not any(seat.noised for seat in first.seats)
+    second = plan(inputs(RING[1:], 4, replan_gain=0.99), first)
+    for seat in second.seats:
+        for neighbour in seat.neighbours:
+            lost = {seat.device_id, neighbour.device_id} == {"dev_0", "dev_1"}
+            assert not lost or (seat.noised and not neighbour.trusted)
+
+
+def test_new_members_make_a_new_plan() -> None:
+    first = plan(inputs(RING, 4))
+    second = plan(inputs([*RING, (3, 4)], 5), first)
+    assert {seat.device_id for seat in second.seats} == {f"dev_{number}" for number in range(5)}
+
+
+def test_a_plan_with_bridges_says_which_links_are_really_trusted() -> None:
+    given = inputs([(0, 1)], 3)
+    made = plan_with_bridges(given, [(1, 2)])
+    assert {(link.first, link.second): link.trusted for link in made.links}[0, 1]
+    assert made.dp_devices == tuple(sorted({d for x in made.links if not x.trusted for d in (x.first, x.second)}))
