@@ -1,9 +1,9 @@
 """`python -m services.trust rows`: data files, or an invented city, as the NDJSON that `POST /v1/trust/imports` takes.
 
 The first line is the header, then one row a line; rows are numbered the same way each time, so that an import goes on
-behind the last one stored (`--after`). A tie of a social graph says that two know each other, not how they fared: it becomes
-a relation and, unless told otherwise, one good interaction of full length, so that the pair starts with the direct
-trust of a single good day, which fades and moves like any other evidence.
+behind the last one stored (`--after`). A tie of a social graph says that two know each other, not how they fared: it
+becomes a relation and, unless told otherwise, one good interaction of full length, so that the pair starts with the
+direct trust of a single good day, which fades and moves like any other evidence.
 """
 
 from __future__ import annotations
