@@ -10,7 +10,7 @@ from safetensors.torch import save
 
 from coterie.client import Platform
 
-ROUNDS = int(os.environ.get("COTERIE_DEMO_ROUNDS", "2"))
+ROUNDS = 2
 
 
 def main() -> None:
