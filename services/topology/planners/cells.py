@@ -8,6 +8,7 @@ device is to be hidden, its one clipped update is what is released: X = 1 in the
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import dataclass
 from typing import Any, Self
@@ -38,7 +39,9 @@ class CellsParameters(Radio):
 
     policy: "matching", "greedy", "random", or the id of a trained one.  seed: of fading and of the random policy.
     identity_weight: λ.  relative_loss: losses over their mean, so that λ means the same whatever the loss's unit.
-    settle_after: equal choices after which a device downloads its likely models only.
+    settle_after: equal choices after which a device downloads its likely models only.  fairness: what each round of
+    waiting adds to a device's share when devices are picked. Unlike [DPVD], which serves the same largest shares round
+    after round, so that whoever is crowded out never corrects a first wrong choice of model; 0 is as there.
     """
 
     policy: str = Field(default="matching", pattern=r"^(matching|greedy|random|pol_[0-9a-z]{1,40})$")
@@ -46,6 +49,7 @@ class CellsParameters(Radio):
     identity_weight: float = Field(default=0.5, ge=0, le=1)
     relative_loss: bool = True
     settle_after: int = Field(default=3, ge=1, le=1000)
+    fairness: float = Field(default=0.5, ge=0, le=100)
 
 
 class OptimisedPrivacy(Parameters):
@@ -125,15 +129,21 @@ class CellsPlanner:
         weights = read_section(parameters, "privacy", OptimisedPrivacy).weights if optimised else None
         cells = network(gathered.cells, users, gathered.models, settings, weights=weights)
         delay = draw_delays(cells.layout, np.random.default_rng([settings.seed, request.round]), 1)[0]
-        found = schedule(cells, delay, _picks(cells, delay, settings, request.round, gathered.policy))
+        waited = rounds_waited(previous)
+        patience = np.array([1.0 + settings.fairness * waited.get(p.device_id, 0) for p in placed])
+        eager = dataclasses.replace(cells, shares=cells.shares * patience)
+        found = schedule(cells, delay, _picks(eager, delay, settings, request.round, gathered.policy))
         told = ScheduledRound(gathered.cells, cells, delay, found, _noise(request, parameters, cells, found))
         if found.status == "nobody":
             raise CannotPlan(told.nobody(len(request.participants)))
         seats = {p.device_id: told.seat(i, p.device_id) for i, p in enumerate(placed)}
+        waiting = {d: waited.get(d, 0) + 1 for d, seat in seats.items() if seat.role == "idle"}
+        for device_id, rounds in waiting.items():
+            seats[device_id].because += f" ({rounds} in a row)" if rounds > 1 else ""
         return pb.Plan(
             seats=[seats.get(p.device_id) or unplaced(p.device_id) for p in request.participants],
             round_seconds=max(seat.upload_seconds for seat in seats.values()),
-            details_json=json.dumps(_details(gathered, settings, told, request), sort_keys=True),
+            details_json=json.dumps(_details(gathered, settings, told, request) | {"waited": waiting}, sort_keys=True),
         )
 
 
@@ -159,6 +169,11 @@ def multipliers(cells: Cells, found: Schedule, privacy: OptimisedPrivacy, unit: 
             high = noise_for_budget(np.full(len(own), privacy.least_budget or 0.0), own, privacy.clip)
             answer[members] = bounded_noise(own, privacy.weights, low=low, high=high).noise * own / privacy.clip
     return answer
+
+
+def rounds_waited(previous: pb.Plan | None) -> dict[str, int]:
+    """Rounds in a row each device was not served, by the plan before."""
+    return {} if previous is None else dict(json.loads(previous.details_json or "{}").get("waited", {}))
 
 
 def _user(participant: pb.Participant, given: CellInputs) -> User:
