@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from rich.markup import escape
 
-from coterie.cli import certs, demo, device, fleet, keys, owners, payments, privacy, task, trust, up
+from coterie.cli import cells, certs, demo, device, fleet, keys, owners, payments, privacy, schedule, task, trust, up
 from coterie.cli.console import WRONG_INPUT, err, mistakes_told
 
 EPILOG = """[bold]Examples[/]
@@ -36,6 +36,8 @@ app.command("up", epilog=up.EPILOG)(up.up)
 app.command("demo", epilog=demo.EPILOG)(demo.demo)
 app.add_typer(device.app, name="device")
 app.add_typer(task.app, name="task")
+task.app.command("schedule", epilog=schedule.EPILOG)(schedule.schedule)
+app.add_typer(cells.app, name="cells")
 app.add_typer(fleet.app, name="fleet")
 app.add_typer(owners.app, name="owners")
 app.add_typer(keys.app, name="keys")
