@@ -33,6 +33,7 @@ from services.kit.errors import CoterieError, Unavailable
 from services.kit.logs import get_logger
 
 FAULTS_BEFORE_FAILURE = 5
+FIRST_BACKOFF_SECONDS = 0.1
 HEAD_CHECK_SECONDS = 5.0
 """How often the registry is asked whether heads still live."""
 _log = get_logger()
@@ -88,9 +89,10 @@ class Conductor:
                 async with self.database.writing() as tx:
                     await sums.see_replica(tx, self.replica, self.clock.now())
                     found = await tasks.revisions(tx)
+                    others = await sums.list_replicas(tx, self.clock.now() - REPLICA_SILENT_SECONDS) - {self.replica}
                 for task_id in [t for t, revision in found.items() if seen.get(t) != revision]:
                     self.take_up(task_id)
-                for task_id in list(self.live):
+                for task_id in list(self.live) if others else ():
                     await self._refresh_states(self.live[task_id])
                     self.bell.ring(f"task:{task_id}")
                 seen = found
@@ -109,25 +111,26 @@ class Conductor:
     # --- one task ----------------------------------------------------------------------------------------------------
 
     async def _conduct(self, task_id: str) -> None:
-        faults, backoff = 0, 0.1
+        faults, backoff, doom = 0, FIRST_BACKOFF_SECONDS, ""
         while True:
             with self.bell.listen(f"task:{task_id}") as sleeper:
                 try:
+                    if doom:
+                        await self._end(task_id, "failed", doom)
+                        doom = ""
                     pause = await self._step(task_id)
-                    faults, backoff = 0, 0.1
+                    faults, backoff = 0, FIRST_BACKOFF_SECONDS
                 except Unavailable as error:
                     _log.warning("step waits", task=task_id, reason=error.reason, message=error.message)
                     pause, backoff = backoff, min(backoff * 2, 3.0)
                 except CoterieError as error:
                     _log.error("step refused", task=task_id, reason=error.reason, message=error.message)
-                    await self._end(task_id, "failed", f"{error.reason}: {error.message}")
-                    pause = 0.0
+                    pause, doom = 0.0, f"{error.reason}: {error.message}"
                 except Exception:
                     faults += 1
                     _log.exception("step failed", task=task_id, faults=faults)
-                    if faults >= FAULTS_BEFORE_FAILURE:
-                        await self._end(task_id, "failed", "an unexpected fault; the aggregation log has it")
                     pause, backoff = backoff, min(backoff * 2, 3.0)
+                    doom = "an unexpected fault; the aggregation log has it" if faults >= FAULTS_BEFORE_FAILURE else ""
                 if pause is None:
                     self._forget(task_id)
                     return
@@ -236,7 +239,7 @@ class Conductor:
     async def _settle(self, task: Task, round_: Round) -> float:
         exhausted = await self.settler.settle(task, round_)
         self._forget(task.id)
-        self.bell.ring(f"events:{task.id}", *(f"letters:{task.id}",))
+        self.bell.ring(f"events:{task.id}", f"letters:{task.id}")
         if exhausted:
             await self._end(task.id, "finished", f"the escrow was spent in round {round_.number}")
         return 0.0
