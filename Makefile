@@ -54,6 +54,10 @@ up: $(STAMP) ## start the whole platform on this machine (Ctrl-C stops it)
 bench: $(STAMP) ## measure speed; prints figures with ratios
 	$(BIN)/python -m bench
 
+.PHONY: lab
+lab: $(STAMP) ## the papers' experiments, quick versions (minutes each); writes docs/results
+	for name in clusters mesh market survey multitask; do $(BIN)/python -m coterie_lab.$$name || exit 1; done
+
 .PHONY: compose-up
 compose-up: ## start the platform with Docker Compose on PostgreSQL
 	test -f .env || { sed "s/^POSTGRES_PASSWORD=.*/POSTGRES_PASSWORD=$$(head -c 18 /dev/urandom | base64 | tr -d '+\/')/" .env.example > .env; chmod 600 .env; }
