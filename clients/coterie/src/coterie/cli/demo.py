@@ -24,7 +24,7 @@ def demo(
     devices: Annotated[int, typer.Option(min=0, help="Devices; 0 = as the demo likes.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything.")] = 0,
     garbage_device: Annotated[
-        bool, typer.Option("--garbage-device", help="One device delivers garbage and loses trust.")
+        bool, typer.Option("--garbage-device", help="One device turns to garbage and loses trust.")
     ] = False,
     list_them: Annotated[bool, typer.Option("--list", help="List the demos.")] = False,
     as_json: AsJson = False,
@@ -62,6 +62,10 @@ def _print_averaging(result: dict[str, Any]) -> None:
     ]
     out.print(table("\ndevices", ["device", "samples", "digits it has", "rounds", "contribution"], devices))
     if result.get("trust"):
-        rows = [[peer["name"], f"{peer['trust']:.3f}"] for peer in result["trust"]]
-        first = result["devices"][0]["name"]
-        out.print(table(f"\nhow far {first} trusts the others now", ["device", "trust"], rows))
+        _print_trust(result["trust"], result["devices"][0]["name"], result["devices"][-1]["name"])
+
+
+def _print_trust(rounds: list[dict[str, Any]], honest: str, garbage: str) -> None:
+    rows = [[r["round"], f"{r[honest]:.3f}", f"{r[garbage]:.3f}", r["did"]] for r in rounds]
+    columns = ["round", f"in {honest}", f"in {garbage}", f"{garbage} was"]
+    out.print(table("\nhow far honest devices trust two others, on average", columns, rows))

@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from coterie.client import PAGE_ITEMS
 from coterie.demos import Choices, demo
 from coterie.demos.stage import Stage, stage
 from coterie.procedures import Procedure, procedure_for
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 OWNERS = ("Ada", "Grace", "Hedy", "Mary")
 DEVICES, ROUNDS = 12, 10
+HONEST_SHARE = 0.3
+"""Part of the rounds in which the garbage device still delivers what it trained, so that there is trust to lose."""
 TRAINING = {"epochs": 5, "batch_size": 16, "learning_rate": 0.15, "momentum": 0.5}
 
 
@@ -41,6 +45,7 @@ class Outcome:
 
     accuracy: dict[int, float] = field(default_factory=dict)
     seconds: dict[int, float] = field(default_factory=dict)
+    done_at: dict[int, float] = field(default_factory=dict)
 
 
 @demo("fedavg", "12 devices of 4 owners learn to read digits together")
@@ -57,7 +62,7 @@ def run(choices: Choices) -> dict[str, Any]:
     with ExitStack() as stack:
         with err.status("starting the platform …"):
             ground = stack.enter_context(stage())
-        agents = _devices(ground, split, devices, choices)
+        agents = _devices(ground, split, devices, honest_rounds(rounds) if choices.garbage_device else rounds)
         task = _task(ground, choices.seed, rounds, devices)
         ground.run_agents(agents, task["id"])
         outcome = _follow(ground, task["id"], split, choices)
@@ -65,16 +70,24 @@ def run(choices: Choices) -> dict[str, Any]:
         return _result(ground, task["id"], agents, split, outcome, began, choices)
 
 
-def _devices(ground: Stage, split: Split, devices: int, choices: Choices) -> list[Agent]:
+def honest_rounds(rounds: int) -> int:
+    """Rounds after which the garbage device turns; at least one, and before the last."""
+    return min(max(1, round(HONEST_SHARE * rounds)), max(1, rounds - 1))
+
+
+def _devices(ground: Stage, split: Split, devices: int, honest: int) -> list[Agent]:
+    """Registers the devices; the last one delivers garbage after `honest` rounds."""
     from coterie.samples import digits_model
+
+    def turncoat(work: WorkItem) -> Procedure:
+        return procedure_for(work) if work.round <= honest else Garbage()
 
     tokens = {owner: ground.token_for(owner, devices) for owner in OWNERS}
     agents = []
     for index in range(devices):
         owner = OWNERS[index % len(OWNERS)]
         name = f"{owner.lower()}-{index // len(OWNERS) + 1}"
-        garbage = choices.garbage_device and index == devices - 1
-        choose: Callable[[WorkItem], Procedure] = (lambda work: Garbage()) if garbage else procedure_for
+        choose: Callable[[WorkItem], Procedure] = turncoat if index == devices - 1 else procedure_for
         agents.append(
             ground.add_agent(
                 tokens[owner],
@@ -125,6 +138,7 @@ def _follow(ground: Stage, task_id: str, split: Split, choices: Choices) -> Outc
             if round["state"] == "done" and number not in outcome.accuracy:
                 outcome.accuracy[number] = _accuracy(ground, round["model_digests"][0], split)
                 outcome.seconds[number] = round["done_at"] - round["opened_at"]
+                outcome.done_at[number] = round["done_at"]
 
     if choices.quiet:
         for standing in watch(ground.platform, task_id):
@@ -153,10 +167,10 @@ def _result(
     choices: Choices,
 ) -> dict[str, Any]:
     task = ground.platform.task(task_id)
+    parts = {number: ground.platform.round(task_id, number)["participations"] for number in sorted(outcome.accuracy)}
     delivered = {agent.identity.id: 0 for agent in agents}
-    for number in outcome.accuracy:
-        for part in ground.platform.round(task_id, number)["participations"]:
-            delivered[part["device_id"]] += part["state"] == "delivered"
+    for part in chain.from_iterable(parts.values()):
+        delivered[part["device_id"]] += part["state"] == "delivered"
     total = sum(len(shard[0]) * delivered[agent.identity.id] for agent, shard in zip(agents, split.shards, strict=True))
     return {
         "task": task_id,
@@ -178,13 +192,30 @@ def _result(
             }
             for agent, shard in zip(agents, split.shards, strict=True)
         ],
-        "trust": _trust(ground, agents) if choices.garbage_device else [],
+        "trust": _trust(ground, agents, parts, outcome) if choices.garbage_device else [],
         "seconds": time.monotonic() - began,
     }
 
 
-def _trust(ground: Stage, agents: list[Agent]) -> list[dict[str, Any]]:
-    """How far the first device trusts the others now."""
-    names = {agent.identity.id: agent.identity.name for agent in agents}
-    peers = ground.platform.trust_peers(agents[0].identity.id)
-    return [{"name": names.get(peer["device_id"], ""), "trust": peer["trust"]} for peer in peers]
+def _trust(
+    ground: Stage, agents: list[Agent], parts: dict[int, list[dict[str, Any]]], outcome: Outcome
+) -> list[dict[str, Any]]:
+    """Round by round, how far honest devices trust the first one and the one that turned, and what that one did."""
+    honest, garbage = agents[0].identity, agents[-1].identity
+
+    def trusted(device_id: str, at: float) -> float:
+        """Mean direct trust in a device of all others that are honest."""
+        others = {agent.identity.id for agent in agents} - {device_id, garbage.id}
+        params = {"limit": PAGE_ITEMS, "at": at}
+        peers = ground.platform.request("GET", f"/v1/trust/peers/{device_id}", params=params)["items"]
+        return float(sum(peer["direct"] for peer in peers if peer["device_id"] in others)) / max(1, len(others))
+
+    return [
+        {
+            "round": number,
+            honest.name: trusted(honest.id, outcome.done_at[number]),
+            garbage.name: trusted(garbage.id, outcome.done_at[number]),
+            "did": next((part["state"] for part in each if part["device_id"] == garbage.id), ""),
+        }
+        for number, each in parts.items()
+    ]
