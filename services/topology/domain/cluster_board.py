@@ -123,6 +123,11 @@ class Board:
             self._refused.add(device)
         return worth
 
+    def next_restless(self, start: int) -> int:
+        """The first device from `start` on that may have an option (`options` decides), or the number of devices."""
+        tables = self._game.tables
+        return int(kernel.restless(tables, self._state, start, self._content, self._moves, self._pruned))
+
     def move(self, device: int, target: int) -> int:
         """Moves `device` to cluster `target` (or `SOLO`); returns the number of its new cluster."""
         self._moves += 1

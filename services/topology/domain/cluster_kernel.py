@@ -390,38 +390,74 @@ def far(t, s, n, since, count, floor, ceiling, pruned, members, links, qualities
     With `pruned`, clusters that cannot admit n, or whose offer stays below `ceiling`, are not evaluated: they can
     neither beat nor tie the choice n already has. Device n's own far row is asked for first, when any needs it.
     """
-    first, seen, size, swing, bar, changed = s.first, s.seen, s.size, s.swing, s.bar, s.changed
-    component, forbid, price, reward = t.component, t.forbid, t.price, t.reward
-    solo_quality, full_quality, far_quality = t.solo_quality, t.full_quality, t.far_quality
-    home, burden, alone = component[n], price * solo_quality[n] + t.cost, t.solo_value[n]
-    for c in range(len(first)):
-        one = first[c]
-        if one < 0 or changed[c] <= since or seen[c] == n or (forbid and component[one] != home):
-            continue
-        if pruned and size[c] == 1:
-            mine = full_quality[n] if n < one else far_quality[n]
-            theirs = far_quality[one] if n < one else full_quality[one]
-            both = burden + price * solo_quality[one] + t.cost + reward
-            share = max(0.0, mine * (price - both / (mine + theirs))) + (reward if n < one else 0.0)
-            if alone + share < ceiling:
-                continue
-        elif pruned and s.links[s.head[c]] > 0:
-            if price * far_quality[n] - t.cost + swing[c] + size[c] * TOLERANCE < ceiling:
-                continue
-            if swing[c] < burden and price - (burden - swing[c]) / far_quality[n] < bar[c] - _SLACK:
-                continue
-        elif pruned and alone + _linkless_share(t, s, n, c) + reward < ceiling:
-            continue
-        if t.slot[n] < 0:
-            t.missing[0] = n
-            return -1
-        rho = preference(t, s, n, c, members, links, qualities)
-        if math.isnan(rho):
-            return -1
-        if rho > floor:
-            s.found[count], s.gains[count] = c, rho
-            count += 1
+    c = _next_far(t, s, n, -1, since, ceiling, pruned)
+    while c >= 0:
+        if s.seen[c] != n:
+            if t.slot[n] < 0:
+                t.missing[0] = n
+                return -1
+            rho = preference(t, s, n, c, members, links, qualities)
+            if math.isnan(rho):
+                return -1
+            if rho > floor:
+                s.found[count], s.gains[count] = c, rho
+                count += 1
+        c = _next_far(t, s, n, c, since, ceiling, pruned)
     return count
+
+
+@_jit
+def _next_far(t, s, n, c, since, ceiling, pruned):  # type: ignore[no-untyped-def]
+    """The first cluster after c, changed after move `since`, that (having no neighbour of n) could admit n and offer it
+    `ceiling`; −1 if there is none.
+    """
+    first, size, swing, bar, changed, head, inner = s.first, s.size, s.swing, s.bar, s.changed, s.head, s.links
+    component, forbid, price, cost, reward = t.component, t.forbid, t.price, t.cost, t.reward
+    solo_quality, full_quality, far_quality = t.solo_quality, t.full_quality, t.far_quality
+    home, burden, alone = component[n], price * solo_quality[n] + cost, t.solo_value[n]
+    full, low = full_quality[n], far_quality[n]
+    for other in range(c + 1, len(first)):
+        one = first[other]
+        if one < 0 or changed[other] <= since or (forbid and component[one] != home):
+            continue
+        if not pruned:
+            return other
+        if size[other] == 1:
+            mine, theirs = (full, far_quality[one]) if n < one else (low, full_quality[one])
+            both = burden + price * solo_quality[one] + cost + reward
+            share = max(0.0, mine * (price - both / (mine + theirs))) + (reward if n < one else 0.0)
+            if alone + share >= ceiling:
+                return other
+        elif inner[head[other]] > 0:
+            delta = swing[other]
+            pays = price * low - cost + delta + size[other] * TOLERANCE >= ceiling
+            if pays and (delta >= burden or price - (burden - delta) / low >= bar[other] - _SLACK):
+                return other
+        elif alone + _linkless_share(t, s, n, other) + reward >= ceiling:
+            return other
+    return -1
+
+
+@_jit
+def restless(t, s, start, content, latest, pruned):  # type: ignore[no-untyped-def]
+    """The first device from `start` on that may have an option, or the number of devices.
+
+    A device that wanted nothing at move `content[n]` has none now unless its own cluster, a neighbour's, or another
+    within reach changed since; `latest` is the number of the last move.
+    """
+    changed, cluster, indptr, indices = s.changed, s.cluster, t.indptr, t.indices
+    for n in range(start, len(cluster)):
+        since = content[n]
+        if since < 0 or changed[cluster[n]] > since:
+            return n
+        if since == latest:
+            continue
+        for k in range(indptr[n], indptr[n + 1]):
+            if changed[cluster[indices[k]]] > since:
+                return n
+        if _next_far(t, s, n, -1, since, s.payoff[n], pruned) >= 0:
+            return n
+    return len(cluster)
 
 
 @_jit

@@ -10,6 +10,7 @@ resort `formation_search` looks for a stable partition elsewhere.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -157,7 +158,7 @@ class _Play:
     def rounds(self, *, one_transfer: bool) -> bool:
         """Batch play (spec §3.2) until nobody requests; False at the iteration limit."""
         while self.iteration < self.limit:
-            requests = [(n, choice) for n in range(len(self.history)) if (choice := self._best(n)) is not None]
+            requests = [(n, choice) for n in self._restless() if (choice := self._best(n)) is not None]
             if not requests:
                 return True
             self.iteration += 1
@@ -173,7 +174,7 @@ class _Play:
         while self.iteration < self.limit:
             before = len(self.transfers)
             self.iteration += 1
-            for device in range(len(self.history)):
+            for device in self._restless():
                 choice = self._best(device)
                 if choice is None:
                     continue
@@ -185,6 +186,13 @@ class _Play:
                 return True
             self.counts.append(self._clusters())
         return False
+
+    def _restless(self) -> Iterator[int]:
+        """Devices in turn, without those that cannot have an option when their turn comes."""
+        device = self.board.next_restless(0)
+        while device < len(self.history):
+            yield device
+            device = self.board.next_restless(device + 1)
 
     def _best(self, device: int) -> Option | None:
         """The best thing the device may do: ties go to the smallest minimal id, alone last (spec A12)."""

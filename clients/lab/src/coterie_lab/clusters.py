@@ -100,13 +100,13 @@ def page(rows: Sequence[Row], label: str) -> str:
 
 FIGURES = """[SCFL] Fig 16: 40 → 25 clusters of about 4 after 7 iterations; Fig 14: near central, above top-K,
 above alone."""
-READING = """Reading. On connected samples with strong effects and devices moving in turn, 40 random clusters become about
-25 in about five sweeps, as in Fig 16; the paper's printed batch rules need several times as many iterations, because
-every cluster admits one applicant per round. Uniformly random nodes, which the paper's text suggests, share few ties:
-most are isolated and about 70 clusters remain. Payoffs order as in Fig 14: alone, top-10, clusters, local search,
-bound; on connected samples clusters come within one per cent of the bound with strong effects and three with weak
-ones. The sampling that fits Fig 16 was picked after seeing it, so this shows consistency, not proof. Stable ends are
-the independent checker's count: plain sweeps leave some unstable, which the paper's Theorem 3 says cannot happen;
+READING = """Reading. On connected samples with strong effects and devices moving in turn, 40 random clusters become
+about 25 in about five sweeps, as in Fig 16; the paper's printed batch rules need several times as many iterations,
+because every cluster admits one applicant per round. Uniformly random nodes, which the paper's text suggests, share
+few ties: most are isolated and about 70 clusters remain. Payoffs order as in Fig 14: alone, top-10, clusters, local
+search, bound; on connected samples clusters come within one per cent of the bound with strong effects and three with
+weak ones. The sampling that fits Fig 16 was picked after seeing it, so this shows consistency, not proof. Stable ends
+are the independent checker's count: plain sweeps leave some unstable, which the paper's Theorem 3 says cannot happen;
 with restarts and search none of these is left."""
 
 
