@@ -49,6 +49,7 @@ async def test_a_policy_is_trained_in_the_background_and_fits_its_own_layout_alo
         await world.app.policies.ready(begun.id, layout_fingerprint([cell], 2))
 
 
+@pytest.mark.slow
 async def test_a_restarted_planner_goes_on_with_an_unfinished_training(world: World) -> None:
     await world.put_cell()
     begun = await world.topology.TrainPolicy(asked(steps=150))
