@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -290,6 +291,46 @@ def test_when_the_head_declines_nobody_waits_for_the_deadline(shared_platform: R
     check_replaced(society, task, "declined")
     events = shared_platform.admin.events(task)
     assert any(e["kind"] == "round.reopened" and society.id("h") in e["message"] for e in events)
+
+
+@pytest.mark.slow
+def test_the_example_of_the_documentation_works(shared_platform: RealPlatform, tmp_path: Path) -> None:
+    """The publisher's and the device's code as printed, with three owners' devices."""
+    import torch
+
+    from coterie.training import model_bytes, single_threaded
+
+    single_threaded()
+    page = (ROOT / "docs" / "presets" / "clusters.md").read_text()
+    published, device = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    admin, url = shared_platform.admin, shared_platform.processes.url
+    made = admin.create_key("publisher", "documented")
+    with Platform(url, made["api_key"]) as publisher:
+        account = publisher.me()["subject"]
+    body = {"amount_microcredits": 100 * MILLION, "key": "opening"}
+    admin.request("POST", f"/v1/accounts/{account}/deposits", json=body, idempotent=True)
+    place = {"url": url, "publisher_key": made["api_key"], "initial_model": model_bytes(torch.nn.Linear(4, 3))}
+    exec(published, place)
+    faults: list[BaseException] = []
+
+    def work(number: int) -> None:
+        inputs = torch.randn(30, 4, generator=torch.Generator().manual_seed(number))
+        token = admin.issue_token(admin.create_owner(f"reader {number}")["id"])["token"]
+        dataset = (inputs, inputs[:, :3].argmax(dim=1))
+        own = {"url": url, "token": token, "folder": tmp_path / str(number), "module": torch.nn.Linear(4, 3)}
+        try:
+            exec(device.replace('join("digits")', f"join({place['task']['id']!r})"), own | {"dataset": dataset})
+        except BaseException as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not faults, faults
+    task = admin.task(place["task"]["id"])
+    assert (task["state"], task["round"]) == ("finished", 8), task["reason"]
 
 
 if __name__ == "__main__":
