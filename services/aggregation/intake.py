@@ -63,6 +63,8 @@ class Intake:
 
     async def _fold(self, live: LiveRound, delivery: Delivery) -> None:
         try:
+            if live.task.specification.topology == "clusters":
+                await asyncio.to_thread(live.refuse_free_ride, self._library, delivery)
             await asyncio.to_thread(live.fold, self._library, delivery)
         except BadUpdate as error:
             await self._note_rejection(delivery, error.message)

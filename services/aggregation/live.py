@@ -99,6 +99,20 @@ class LiveRound:
         """Largest update taken: the model's size and room for another header."""
         return max(size for _, size in self.bases) + 65_536
 
+    def refuse_free_ride(self, library: Library, delivery: Delivery) -> None:
+        """Raises for an update of zeros, or another device's very update; call from a worker thread, under the lock.
+
+        Heads look at their members' updates; this is what the platform can see of heads and of devices alone.
+        """
+        if any(d.digest == delivery.digest and d.device_id != delivery.device_id for d in self.folded.values()):
+            raise BadUpdate("the update is a copy of another device's; train on your own data")
+        start = self._update_layout(library, delivery).header_bytes
+        for place in range(start, delivery.size_bytes, WINDOW):
+            piece = library.blobs.read(delivery.digest, place, min(WINDOW, delivery.size_bytes - place))
+            if np.frombuffer(piece, np.uint8).any():
+                return
+        raise BadUpdate("the update is zero everywhere; train before you deliver")
+
     def fold(self, library: Library, delivery: Delivery) -> None:
         """Adds a delivery's tensors to the sum of its model line; call from a worker thread, under the lock."""
         layout, read = self._update_layout(library, delivery), _reader(library.blobs, delivery)

@@ -1,0 +1,72 @@
+"""What an open round in clusters refuses, counts and hears."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+
+from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from services.aggregation.domain.records import Delivery, Participation, Round, Task
+from services.aggregation.domain.tasks import TaskSpecification
+from services.aggregation.errors import BadUpdate
+from services.aggregation.live import Library, LiveRound
+from services.kit.blobs import BlobStore
+
+TASK = Task("tsk", "pub", TaskSpecification("t", topology="clusters"), "running", "", 1, 0.0, 0.0, 0.0, False, 0)
+ROUND = Round("tsk", 1, 1, "open", 2, 20, 0.0, 60.0, 1)
+
+
+def part(device: str, state: str, item: pb.WorkItem, members: list[dict[str, object]] | None = None) -> Participation:
+    work = item.SerializeToString()
+    return Participation("tsk", 1, device, "own", item.role, state, 10, work, members=members or [])
+
+
+def cluster(head_state: str, member_state: str, members: list[dict[str, object]] | None = None) -> LiveRound:
+    """h with member m, and s alone, who has delivered."""
+    head = pb.WorkItem(role="head", peers=[pb.Peer(device_id="m", role="member")])
+    member = pb.WorkItem(role="member", peers=[pb.Peer(device_id="h", role="head")])
+    solo = pb.WorkItem(role="solo")
+    everybody = [
+        part("h", head_state, head, members),
+        part("m", member_state, member),
+        part("s", "delivered", solo, [{"device_id": "m", "outcome": "rejected", "note": "by a stranger"}]),
+    ]
+    return LiveRound(TASK, ROUND, everybody, [])
+
+
+def test_members_are_counted_with_their_head() -> None:
+    waiting = cluster("assigned", "delivered")
+    assert (waiting.delivered, waiting.pending) == (1, 2)
+    lost = cluster("dropped", "delivered")
+    assert (lost.delivered, lost.pending) == (1, 0)
+    done = cluster("delivered", "delivered", [{"device_id": "m", "outcome": "delivered", "note": ""}])
+    assert (done.delivered, done.pending) == (3, 0)
+
+
+def test_a_report_on_somebody_elses_member_counts_for_nothing() -> None:
+    round_ = cluster("delivered", "delivered", [{"device_id": "m", "outcome": "delivered", "note": ""}])
+    round_.hear("s", [{"device_id": "m", "outcome": "rejected", "note": ""}, {"device_id": "h", "outcome": "rejected"}])
+    assert round_.heard == {"m": ("delivered", "")}
+
+
+async def deliver(library: Library, device: str, values: list[float]) -> Delivery:
+    data = save({"w": np.array(values, np.float32)})
+    digest = await library.blobs.put_bytes(data)
+    return Delivery("tsk", 1, device, digest, len(data), "sum", 90.0, {}, 0, 0.0)
+
+
+async def test_zeros_and_copies_are_refused_and_anything_else_is_not(tmp_path: Path) -> None:
+    library = Library(BlobStore.in_folder(tmp_path))
+    round_ = cluster("assigned", "assigned")
+    with pytest.raises(BadUpdate, match="zero everywhere"):
+        round_.refuse_free_ride(library, await deliver(library, "h", [0.0] * 1000))
+    almost = [0.0] * 999 + [1e-30]
+    first = await deliver(library, "h", almost)
+    round_.refuse_free_ride(library, first)
+    round_.folded["h"] = first
+    round_.refuse_free_ride(library, first)
+    with pytest.raises(BadUpdate, match="copy of another"):
+        round_.refuse_free_ride(library, await deliver(library, "s", almost))
