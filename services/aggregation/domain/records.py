@@ -79,7 +79,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Participation:
-    """One device in a round: "assigned", "delivered", "late", "rejected", "dropped" or "declined"."""
+    """One device in a round: "assigned", "delivered", "late", "rejected", "dropped", "declined" or "orphaned"."""
 
     task_id: str
     round: int

@@ -183,7 +183,7 @@ class Participation(Answer):
     device_id: str
     role: str
     state: str
-    """"assigned", "working", "delivered", "late", "rejected", "dropped" or "declined"."""
+    """"assigned", "working", "delivered", "late", "rejected", "dropped", "declined" or "orphaned" (its head delivered nothing)."""
     weight: float
     metrics: dict[str, float]
     delivered_at: float

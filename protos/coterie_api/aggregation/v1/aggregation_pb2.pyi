@@ -636,7 +636,7 @@ class Participation(_message.Message):
     role: _builtins.str
     """Seat's role."""
     state: _builtins.str
-    """"assigned", "working", "delivered", "late", "rejected", "dropped" or "declined"."""
+    """"assigned", "working", "delivered", "late", "rejected", "dropped", "declined" or "orphaned" (its head delivered nothing)."""
     weight: _builtins.float
     """Weight its update was folded with."""
     delivered_at: _builtins.float
