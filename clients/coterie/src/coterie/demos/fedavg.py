@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 OWNERS = ("Ada", "Grace", "Hedy", "Mary")
 DEVICES, ROUNDS = 12, 10
+QUORUM = 0.8
 HONEST_SHARE = 0.3
 """Part of the rounds in which the garbage device still delivers what it trained, so that there is trust to lose."""
 TRAINING = {"epochs": 5, "batch_size": 16, "learning_rate": 0.15, "momentum": 0.5}
@@ -114,6 +115,7 @@ def _task(ground: Stage, seed: int, rounds: int, devices: int) -> dict[str, Any]
         rounds=rounds,
         min_devices=max(1, devices - 2),
         round_seconds=60.0,
+        quorum=min(QUORUM, max(0.0, 1.0 - 1.5 / devices) or QUORUM),  # of a few devices, all but one
         training=TRAINING,
         seed=seed,
         auto_start=False,

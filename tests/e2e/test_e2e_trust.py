@@ -1,0 +1,102 @@
+"""The registry over real processes: imports that survive a kill, explanations, and trust lost by garbage."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from typer.testing import CliRunner
+
+from coterie.agent import Agent
+from coterie.cli.main import app
+from coterie.procedures.context import RoundContext
+from coterie.work import Delivery
+from tests.e2e.crew import NO_PAUSE, SAMPLES, Crew, Seeded, Shift
+from tests.e2e.real_platform import RealPlatform
+
+HONEST_ROUNDS, ROUNDS = 2, 4
+
+
+def coterie(platform: RealPlatform, *arguments: str) -> Any:
+    """What a command prints with --json."""
+    where = ["--url", platform.processes.url, "--key", platform.processes.admin_key(), "--json"]
+    result = CliRunner().invoke(app, [*arguments, *where], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_an_import_goes_on_after_the_registry_was_killed_and_is_explained(
+    shared_platform: RealPlatform, tmp_path: Path
+) -> None:
+    """A ring of 300 and a chord; half of it is stored when the registry dies."""
+    ties = [*((k, (k + 1) % 300) for k in range(300)), (0, 150)]
+    rows = tmp_path / "ring.ndjson"
+    header = {"name": "ring", "owner_name": "ring"}
+    act = {"positive": True, "duration_seconds": 3600.0, "at": 1_700_000_000.0}
+    lines = [
+        {"line": n, "interaction": {"device_a": f"ring-{a}", "device_b": f"ring-{b}", **act}}
+        for n, (a, b) in enumerate(ties, start=1)
+    ]
+    rows.write_text("\n".join(json.dumps(line) for line in [header, *lines[:150]]))
+    assert coterie(shared_platform, "trust", "import", str(rows), "--format", "rows")["last_line"] == 150
+    shared_platform.kill("trust")
+    shared_platform.restart("trust")
+    rows.write_text("\n".join(json.dumps(line) for line in [header, *lines]))
+    found = coterie(shared_platform, "trust", "import", str(rows), "--format", "rows")
+    assert (found["last_line"], found["devices"], found["interactions"]) == (301, 300, 301)
+    moment = "2023-11-14T22:13:20+00:00"
+    explained = coterie(shared_platform, "trust", "explain", "ring-0", "ring-149", "--at", moment)
+    assert (explained["direct"], explained["indirect"], len(explained["path"])) == (0.0, 1.0, 2)
+    assert "The best shortest chain has 1.000 × 1.000" in explained["text"]
+    entries = shared_platform.admin.request("GET", "/v1/audit", params={"limit": 20})["items"]
+    assert "trust.read" in {entry["act"] for entry in entries}  # an admin looked at a personal tie
+
+
+class Turncoat(Seeded):
+    """Honest for a while, then numbers that are none."""
+
+    def prepare(self, context: RoundContext) -> Delivery:
+        delivery = super().prepare(context)
+        if context.work.round <= HONEST_ROUNDS:
+            return delivery
+        assert delivery.tensors is not None
+        nothing = {name: np.full_like(value, np.nan) for name, value in delivery.tensors.items()}
+        return Delivery(nothing, delivery.weight)
+
+
+def _agent(platform: RealPlatform, home: Path, name: str) -> Agent:
+    procedure = (Turncoat if name == "quinn" else Seeded)(name, NO_PAUSE)
+    return Agent(home, samples=SAMPLES, cache=platform.cache, poll_seconds=1.0, choose=lambda work: procedure)
+
+
+def test_a_device_that_delivers_garbage_loses_its_trust_and_the_reasons_are_told(
+    shared_platform: RealPlatform,
+) -> None:
+    admin = shared_platform.admin
+    crew = Crew(shared_platform, ("nina", "otto", "pam", "quinn"))
+    task = shared_platform.create_task("turning", rounds=ROUNDS, min_devices=3, quorum=0.7, auto_start=False)
+    agents = [_agent(shared_platform, home.folder, name) for name, home in crew.homes.items()]
+    shift = Shift(shared_platform, agents, task)
+    shared_platform.wait_until(lambda: admin.task(task)["enrolled"] == 4)
+    admin.start_task(task)
+    shift.wait()
+    shared_platform.final_model(task)
+
+    honest = coterie(shared_platform, "trust", "show", "nina", "otto")
+    garbage = coterie(shared_platform, "trust", "explain", "nina", "quinn")
+    assert honest["direct"] > 0.99
+    assert (garbage["direct"], garbage["positive_count"], garbage["negative_count"]) == (0.0, 2, 2)
+    assert "the bad outweighs the good and direct trust is 0" in garbage["text"]
+    course = [point["direct"] for point in coterie(shared_platform, "trust", "history", "nina", "quinn")]
+    assert max(course) > 0.99
+    assert course[-1] == 0.0
+    quinn = agents[-1].identity.id
+    losses = coterie(shared_platform, "trust", "losses", "--device", quinn)
+    assert all(quinn in (loss["device_a"], loss["device_b"]) for loss in losses)
+    assert len(losses) == 3
+    assert {act["kind"] for loss in losses for act in loss["because"]} == {"rejected"}
+    graph = coterie(shared_platform, "trust", "graph", "--task", task)
+    assert len(graph["ties"]) == 3
+    assert quinn not in {end for tie in graph["ties"] for end in (tie["device_a"], tie["device_b"])}
