@@ -43,7 +43,7 @@ def schedule(
 def round_schedule(platform: Platform, task_id: str, number: int) -> list[dict[str, Any]]:
     """Everybody in a round with their seat and the model they chose (-1 = none)."""
     found = platform.round(task_id, number)
-    plan = platform.plan(task_id, found["plan_version"])
+    plan = platform.plan(task_id, found["round"]["plan_version"])
     seats = {seat["device_id"]: seat for seat in plan["seats"]}
     cells = [cell["id"] for cell in plan["details"].get("cells", [])]
     entries = []

@@ -1,0 +1,142 @@
+"""Several models at once over real processes: cells serve devices, devices find their model, schedules can be read."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from coterie.agent import Agent
+from coterie.cli.main import app
+from coterie.demos import Choices, demos
+from coterie.errors import InvalidRequest
+from coterie.privacy.ledger import Limit
+from coterie.training import model_bytes, seeded
+from tests.e2e.real_platform import RealPlatform
+
+CELL = {
+    "x_metres": 0.0,
+    "y_metres": 0.0,
+    "blocks": 4,
+    "power_watts": 0.01,
+    "bandwidth_hertz": 150e3,
+    "delay_limit_seconds": 0.4,
+    "radius_metres": 300.0,
+}
+ROUNDS = 4
+
+
+def data(kind: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Points of the plane; one kind calls the right half 1, the other calls it 0."""
+    with seeded(seed):
+        points = torch.randn(60, 2)
+    return points, ((points[:, 0] > 0) ^ (kind == 1)).long()
+
+
+def agents(platform: RealPlatform, folder: Path) -> list[Agent]:
+    """Four devices near the cell, two of each kind, and one far away."""
+    owner = platform.admin.create_owner("multitask")["id"]
+    token = platform.admin.issue_token(owner, uses=5)["token"]
+    return [
+        Agent.register(
+            platform.processes.url,
+            token,
+            name=f"cell-device-{index}",
+            home=folder / str(index),
+            profile={"location": {"x_metres": 5000.0 if index == 4 else 40.0 * index, "y_metres": 10.0}},
+            model=torch.nn.Linear(2, 2),
+            data=data(index % 2, index),
+            limit=Limit(1e3, 1e-5),
+            cache=platform.cache,
+            poll_seconds=1.0,
+        )
+        for index in range(5)
+    ]
+
+
+def initial(seed: int) -> bytes:
+    with seeded(seed):
+        return model_bytes(torch.nn.Linear(2, 2))
+
+
+def create(platform: RealPlatform, **changes: Any) -> str:
+    specification: dict[str, Any] = {
+        "name": "halves",
+        "preset": "multitask",
+        "model_digests": [platform.admin.upload_model(initial(seed)) for seed in (1, 2)],
+        "rounds": ROUNDS,
+        "min_devices": 5,
+        "round_seconds": 60.0,
+        "training": {"epochs": 3, "learning_rate": 1.0},
+        "parameters": {"privacy": {"dimension": 100.0}},
+        "privacy_unit": "example",
+        "auto_start": True,
+    }
+    return str(platform.admin.create_task(**(specification | changes))["id"])
+
+
+def run_all(team: list[Agent], task: str) -> None:
+    threads = [threading.Thread(target=_run, args=(agent, task), daemon=True) for agent in team]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120.0)
+        assert not thread.is_alive()
+
+
+def _run(agent: Agent, task: str) -> None:
+    agent.join(task)
+    agent.run()
+
+
+def test_two_kinds_of_devices_train_two_models_through_a_cell(shared_platform: RealPlatform, tmp_path: Path) -> None:
+    admin = shared_platform.admin
+    admin.request("PUT", "/v1/cells/roof", json=CELL)
+    team = agents(shared_platform, tmp_path)
+    task = create(shared_platform)
+    run_all(team, task)
+    ended = admin.wait_for_end(task)
+    assert ended["state"] == "finished", ended["reason"]
+    assert len(ended["model_digests"]) == 2
+
+    last = admin.round(task, ROUNDS)
+    chosen = {part["device_id"]: part for part in last["participations"]}
+    ids = [agent.identity.id for agent in team]
+    assert [chosen[device]["state"] for device in ids] == ["delivered"] * 4 + ["idle"]
+    lines = [chosen[device]["model_index"] for device in ids[:4]]
+    assert lines[0] == lines[2] != lines[1] == lines[3]
+    assert last["round"]["metrics"]["accuracy[0]"] > 0.8
+    assert last["round"]["metrics"]["accuracy[1]"] > 0.8
+
+    plan = admin.plan(task)
+    seats = {seat["device_id"]: seat for seat in plan["seats"]}
+    assert "out of range" in seats[ids[4]]["because"]
+    spent = team[0].home.ledger().history(task)
+    assert spent[-1].charge.rho == pytest.approx(2.0 / seats[ids[0]]["noise_multiplier"] ** 2)
+    assert admin.request("GET", "/v1/policies")["items"] == []
+
+    options = ["--url", shared_platform.processes.url, "--key", shared_platform.processes.admin_key(), "--json"]
+    shown = CliRunner().invoke(app, ["task", "schedule", task, "--device", ids[0], *options])
+    assert [entry["round"] for entry in json.loads(shown.stdout)] == [1, 2, 3, 4]
+    assert json.loads(shown.stdout)[-1]["model"] == lines[0]
+    cells = CliRunner().invoke(app, ["cells", "list", *options])
+    assert [cell["id"] for cell in json.loads(cells.stdout)] == ["roof"]
+
+
+def test_one_model_alone_is_refused(shared_platform: RealPlatform) -> None:
+    with pytest.raises(InvalidRequest, match="at least 2 initial models"):
+        create(shared_platform, name="one", model_digests=[shared_platform.admin.upload_model(initial(1))])
+
+
+@pytest.mark.slow
+def test_the_demo_tells_two_kinds_of_devices_apart() -> None:
+    result = demos()["multitask"].run(Choices(quiet=True))
+    assert result["state"] == "finished", result["reason"]
+    assert result["identities_right"] == 1.0
+    assert min(result["accuracy"]) > 0.75
+    assert all(device["epsilon"] < 20.0 for device in result["devices"])

@@ -1,0 +1,170 @@
+"""A device among several models: it finds its own, fetches only likely ones, and pays for what it gives away."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from coterie.errors import Declined
+from coterie.home import DeviceHome
+from coterie.mail import Mail
+from coterie.privacy.ledger import Limit
+from coterie.procedures import procedure_for
+from coterie.procedures.context import RoundContext
+from coterie.procedures.multitask import Multitask, read_history
+from coterie.training import Trainer, model_bytes
+from coterie.work import Delivery, WorkItem
+
+LIMIT = Limit(1e4, 1e-5)
+
+
+class Bench:
+    """One device with data y = sign · x (regression on one number), and models in a folder."""
+
+    def __init__(self, folder: Path, slope: float, limit: Limit = LIMIT) -> None:
+        folder.mkdir(exist_ok=True)
+        inputs = torch.linspace(-1.0, 1.0, 20)[:, None]
+        self.home = DeviceHome(folder / "home")
+        self.trainer = Trainer(line(0.0), (inputs, slope * inputs), loss=torch.nn.functional.mse_loss)
+        self.folder, self.limit, self.fetched = folder, limit, list[str]()
+
+    def model(self, slope: float) -> str:
+        """Stores a model; its name in place of a digest."""
+        name = f"slope{slope:g}"
+        (self.folder / name).write_bytes(model_bytes(line(slope)))
+        return name
+
+    def fetch(self, digest: str) -> Path:
+        self.fetched.append(digest)
+        return self.folder / digest
+
+    def context(self, slopes: list[float], before: list[float] | None = None, **changes: Any) -> RoundContext:
+        """Round's context with models of these slopes, moved from those before."""
+        work: dict[str, Any] = {
+            "task_id": "tsk_1", "round": 1, "attempt": 1, "role": "solo",
+            "model_digests": tuple(self.model(slope) for slope in slopes),
+            "model_lines": tuple(range(len(slopes))),
+            "previous_digests": tuple(self.model(slope) for slope in before or ()),
+            "deadline_at": 0.0, "plan_version": 1, "noise_multiplier": 2.0, "noised": False, "batch_size": 0,
+            "self_weight": 0.0, "peers": (), "price_microcredits": 0, "external_risk": 0.0, "base_microcredits": 0,
+            "slope_microcredits": 0, "training": {"epochs": 2, "learning_rate": 0.5}, "parameters": {},
+            "privacy_unit": "example", "topology": "cells", "privacy": "none", "incentive": "none",
+            "max_update_bytes": 10**6, "rounds": 5,
+        }  # fmt: skip
+        return RoundContext(
+            work=WorkItem(**(work | changes)),
+            device_id="dev_1",
+            keys=self.home.keys(),
+            training=self.trainer,
+            samples=20,
+            mail=cast(Mail, None),
+            ledger=self.home.ledger(self.limit),
+            private={},
+            memory=self.home.memory("tsk_1"),
+            fetch=self.fetch,
+            seed=1,
+            noise=lambda: np.random.default_rng(3),
+        )
+
+    def round(self, slopes: list[float], before: list[float] | None = None, **changes: Any) -> Delivery:
+        """What the device hands in."""
+        return Multitask().prepare(self.context(slopes, before, **changes))
+
+
+def line(slope: float) -> torch.nn.Module:
+    module = torch.nn.Linear(1, 1, bias=False)
+    with torch.no_grad():
+        module.weight.fill_(slope)
+    return module
+
+
+def weight(delivery: Delivery) -> float:
+    assert delivery.tensors is not None
+    values: NDArray[Any] = np.asarray(delivery.tensors["weight"])
+    return float(values[0, 0])
+
+
+def test_the_first_round_goes_by_loss_alone_and_the_choice_is_told(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, slope=2.0)
+    delivery = bench.round([-2.0, 1.0])
+    assert delivery.model_index == 1
+    assert (delivery.metrics["model"], delivery.metrics["compared"]) == (1.0, 2.0)
+    assert weight(delivery) > 0.0
+    assert (delivery.weight, delivery.privacy, delivery.budget) == (20.0, (), 0.0)
+    assert isinstance(procedure_for(bench.context([0.0, 0.0]).work), Multitask)
+
+
+def test_a_model_that_moved_the_devices_way_wins_over_a_slightly_better_one(tmp_path: Path) -> None:
+    """Slopes 0.1 and 0 for a device of slope 2: line 0 has less loss but moved away (from 1 to 0.1), line 1 came."""
+    moved: list[float] = [1.0, -1.0]
+    assert Bench(tmp_path / "a", 2.0).round([0.1, 0.0], moved).model_index == 1
+    by_loss = {"topology": {"identity_weight": 0.0}}
+    assert Bench(tmp_path / "b", 2.0).round([0.1, 0.0], moved, parameters=by_loss).model_index == 0
+
+
+def test_settled_devices_fetch_their_likely_models_only(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, slope=2.0)
+    for number in (1, 2, 3):
+        bench.round([-2.0, -1.0, 1.0], round=number)
+    assert bench.fetched.count("slope-2") == 3
+    bench.fetched.clear()
+    delivery = bench.round([-2.0, -1.0, 1.0], round=4)
+    assert set(bench.fetched) == {"slope1"}
+    assert (delivery.model_index, delivery.metrics["compared"]) == (2, 1.0)
+
+
+def test_the_history_survives_on_disk_and_a_repeated_round_counts_once(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, slope=2.0)
+    bench.round([-2.0, 1.0], round=1)
+    bench.round([3.0, -1.0], round=2)
+    bench.round([3.0, -1.0], round=2)
+    assert read_history(bench.context([0.0, 0.0], round=3)) == {1: 1, 2: 0}
+    assert read_history(bench.context([0.0, 0.0], round=2)) == {1: 1}
+
+
+def test_optimised_noise_costs_two_over_the_multiplier_squared(tmp_path: Path) -> None:
+    """z = 2: ρ = 2/4 = 0.5 per round, charged before anything is made and told as zCDP."""
+    bench = Bench(tmp_path, slope=2.0)
+    delivery = bench.round([-2.0, 1.0], privacy="optimised")
+    [use] = delivery.privacy
+    assert (use.mechanism, use.parameter, use.unit, delivery.budget) == ("zcdp", 0.5, "example", 0.5)
+    [entry] = bench.home.ledger().history()
+    assert (entry.charge.rho, entry.charge.unit, entry.charge.purpose) == (0.5, "example", "update")
+
+
+def test_steps_on_clipped_gradients_share_the_rounds_noise(tmp_path: Path) -> None:
+    """2 steps from slope 1, rate 0.5, clip M: w ← w − 0.5 (Σ clipped + √2 z M n) / 20, worked out beside."""
+    bench = Bench(tmp_path, slope=2.0)
+    parameters = {"privacy": {"clip": 0.25}}
+    delivery = bench.round([-2.0, 1.0], privacy="optimised", parameters=parameters, noise_multiplier=2.0)
+    x, w, random = np.linspace(-1.0, 1.0, 20), 1.0, np.random.default_rng(3)
+    for _ in range(2):
+        gradients = np.clip(2 * (w * x - 2.0 * x) * x, -0.25, 0.25)
+        w -= 0.5 * (gradients.sum() + math.sqrt(2) * 2.0 * 0.25 * random.normal()) / 20
+    assert weight(delivery) == pytest.approx(w - 1.0, abs=1e-5)
+
+
+def test_hiding_a_device_clips_the_whole_change_and_noises_it_once(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, slope=50.0)
+    parameters = {"privacy": {"clip": 0.25}}
+    delivery = bench.round([-2.0, 1.0], privacy="optimised", privacy_unit="device", parameters=parameters)
+    expected = 0.25 + 2.0 * 0.25 * np.random.default_rng(3).normal()
+    assert weight(delivery) == pytest.approx(expected, abs=1e-5)
+    assert delivery.privacy[0].unit == "device"
+
+
+def test_what_cannot_be_protected_or_paid_for_is_declined(tmp_path: Path) -> None:
+    with pytest.raises(Declined, match="promises noise"):
+        Bench(tmp_path / "a", 2.0).round([0.0, 1.0], privacy="optimised", noise_multiplier=0.0)
+    with pytest.raises(Declined, match="beyond its limit"):
+        Bench(tmp_path / "b", 2.0, Limit(0.5, 1e-5)).round([0.0, 1.0], privacy="optimised")
+    empty = Bench(tmp_path / "c", 2.0)
+    empty.trainer = Trainer(line(0.0), (torch.zeros(0, 1), torch.zeros(0, 1)))
+    with pytest.raises(Declined, match="no data for any model"):
+        empty.round([0.0, 1.0])
