@@ -183,7 +183,7 @@ class Participation(Answer):
     device_id: str
     role: str
     state: str
-    """"assigned", "working", "delivered", "late", "rejected", "dropped", "declined" or "orphaned" (its head delivered nothing)."""
+    """"assigned", "working", "delivered", "late", "rejected", "dropped", "declined" or "orphaned" (head gone)."""
     weight: float
     metrics: dict[str, float]
     delivered_at: float
