@@ -48,11 +48,11 @@ def judge(standing: Standing, now: float) -> Verdict:
 
 
 def quorum_of(specification: TaskSpecification, quorum: int, states: Sequence[str]) -> int:
-    """The round's quorum; where privacy is sold, of those who did not decline: a price may be refused."""
-    declined = states.count("declined")
-    if specification.privacy != "priced" or not declined:
+    """The round's quorum; where privacy is sold, of those who neither declined the price nor were refused."""
+    out = ("declined", "rejected")
+    if specification.privacy != "priced" or not any(state in out for state in states):
         return quorum
-    staying = sum(state not in ("idle", "declined") for state in states)
+    staying = sum(state not in (*out, "idle") for state in states)
     return min(quorum, needed(staying, specification.quorum, specification.min_devices))
 
 

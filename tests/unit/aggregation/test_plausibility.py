@@ -119,6 +119,7 @@ def test_only_delivered_answers_are_part_of_the_estimate() -> None:
         (["declined"] * 4 + ["assigned"] * 6, 5),
         (["declined"] * 9 + ["delivered"], 1),
         (["declined"] * 10, 1),
+        (["rejected"] * 2 + ["declined"] * 2 + ["delivered"] * 6, 5),
         (["idle"] * 5 + ["declined"] + ["assigned"] * 4, 4),
     ],
 )

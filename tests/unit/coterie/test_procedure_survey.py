@@ -79,6 +79,7 @@ def test_whom_nothing_can_betray_answers_as_clearly_as_may_be(tmp_path: Path) ->
     [
         (PRIVATE, {"base_microcredits": 400_000}, "too low"),
         (PRIVATE | {"care": {"own": 50.0}}, {}, "too low"),
+        (PRIVATE | {"care": {"own": 50.0}}, {"slope_microcredits": 400_000}, "too low"),  # noise alone, for nothing
         (PRIVATE | {"care": {"own": -1.0}}, {}, "makes no sense"),
         (PRIVATE | {"care": {"own": "much"}}, {}, "makes no sense"),
         ({"answers": {"Another question?": 25.0}}, {}, "no answer"),

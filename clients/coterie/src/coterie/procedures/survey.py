@@ -84,7 +84,8 @@ def choose_variance(context: RoundContext) -> float:
     paid = min(max(base - slope * variance, 0.0), most)
     constant = float(work.parameters.get("pricing", {}).get("constant", PUBLIC_CONSTANT))
     worth = survey.utility(paid, others + variance, care=care, hidden=hidden, constant=constant)
-    if worth < -_ROUNDING:
+    # Unlike [CAPP], whose loss turns negative behind enough noise, nobody answers with noise alone for nothing.
+    if worth < -_ROUNDING or paid <= 0.0 < most:
         raise Declined("the payment is too low for this device")
     return variance
 
