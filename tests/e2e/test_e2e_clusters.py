@@ -19,6 +19,7 @@ import pytest
 
 from coterie.agent import Agent
 from coterie.client import Platform
+from coterie.errors import InvalidRequest, RoundOver
 from coterie.home import DeviceHome
 from coterie.privacy.ledger import Limit
 from coterie.procedures.clusters import Clusters
@@ -291,6 +292,30 @@ def test_when_the_head_declines_nobody_waits_for_the_deadline(shared_platform: R
     check_replaced(society, task, "declined")
     events = shared_platform.admin.events(task)
     assert any(e["kind"] == "round.reopened" and society.id("h") in e["message"] for e in events)
+
+
+def test_a_report_alone_earns_nothing(shared_platform: RealPlatform) -> None:
+    """A device alone must hand in an update, a member's report counts only once its letter is there."""
+    society = Society(shared_platform, "s m n", [("m", "n")], "idle")
+    task = society.publish(min_devices=2, quorum=1.0)
+    report = Delivery(None, 50.0, form="report").report()
+    for name in "smn":
+        with shared_platform.as_device(society.homes[name]) as device:
+            device.enrol(task, society.id(name), samples=10)
+    society.start(task)
+    refused: set[str] = set()
+    for name in "smn":
+        with shared_platform.as_device(society.homes[name]) as device:
+            (item,) = device.work(tasks=[task], wait_seconds=30.0).items
+            kind = RoundOver if item.role == "member" else InvalidRequest
+            with pytest.raises(kind):
+                device.put_update(task, 1, society.id(name), report=report, body=None)
+            refused.add(item.role)
+    assert refused == {"solo", "head", "member"}
+    for seed, name in enumerate("smn"):
+        society.run(name, task, Scripted(change(seed)))
+    society.end(task)
+    assert {part["state"] for part in society.parts(task).values()} == {"delivered"}
 
 
 @pytest.mark.slow

@@ -120,9 +120,31 @@ class WorkUseCases:
             return await self._submit_late(delivery)
         if delivery.device_id not in live.states:
             raise NotInRound(f"device {delivery.device_id} has no part in round {delivery.round}; ask for work first")
+        if live.task.specification.topology == "clusters":
+            await self._check_role(live, delivery)
         if delivery.form != "report":
             self._check_fit(live, delivery)
         return await self._intake.take(live, delivery), live.round.number
+
+    async def _check_role(self, live: LiveRound, delivery: Delivery) -> None:
+        """A member of a cluster reports, once its letter to its present head is here; everybody else hands in tensors.
+
+        So a report that was under way when the round was planned anew does not count for a letter never sent.
+        """
+        head = live.head_of.get(delivery.device_id)
+        if (head is None) == (delivery.form == "report"):
+            wanted = "a sum or a mean" if head is None else "a report, its update goes to its head"
+            refusal = RoundOver if live.round.attempt > 1 else BadUpdate  # it may have been right before
+            raise refusal(f"the plan wants {wanted} from {delivery.device_id}, not a {delivery.form}")
+        if head is None or live.states[delivery.device_id] != "assigned":
+            return
+        plan = live.items[delivery.device_id].plan_version
+        async with self._database.reading() as tx:
+            letters = await models.list_letters(tx, delivery.task_id, delivery.round, head)
+        if not any(x.sender == delivery.device_id and x.plan_version == plan for x in letters):
+            raise RoundOver(
+                f"no letter of {delivery.device_id} to {head} under plan {plan} is here; ask for work again"
+            )
 
     def _check_fit(self, live: LiveRound, delivery: Delivery) -> None:
         if delivery.size_bytes > live.max_update_bytes:
