@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +34,15 @@ CELL = {
     "radius_metres": 300.0,
 }
 ROUNDS = 4
+GUIDE = Path(__file__).parents[2] / "docs" / "presets" / "multitask.md"
+
+
+@pytest.fixture(autouse=True)
+def _cells_gone(shared_platform: RealPlatform) -> Iterator[None]:
+    """Cells serve every task, so each test takes its own away."""
+    yield
+    for cell in shared_platform.admin.request("GET", "/v1/cells")["items"]:
+        shared_platform.admin.request("DELETE", f"/v1/cells/{cell['id']}")
 
 
 def data(kind: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -131,6 +145,23 @@ def test_two_kinds_of_devices_train_two_models_through_a_cell(shared_platform: R
 def test_one_model_alone_is_refused(shared_platform: RealPlatform) -> None:
     with pytest.raises(InvalidRequest, match="at least 2 initial models"):
         create(shared_platform, name="one", model_digests=[shared_platform.admin.upload_model(initial(1))])
+
+
+def test_the_guides_example_runs_as_printed_and_tells_both_kinds_apart(shared_platform: RealPlatform) -> None:
+    [program] = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    program += "\nprint([identities[agent.identity.id] for agent in agents])\n"
+    environment = {
+        "COTERIE_URL": shared_platform.processes.url,
+        "COTERIE_API_KEY": shared_platform.processes.admin_key(),
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, **environment}, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("finished ")
+    chosen = json.loads(done.stdout.splitlines()[-1])
+    assert chosen[0] == chosen[2] != chosen[1] == chosen[3]
 
 
 @pytest.mark.slow
