@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import numpy as np
+import pytest
 from typer.testing import CliRunner
 
 from coterie.agent import Agent
@@ -100,3 +103,32 @@ def test_a_device_that_delivers_garbage_loses_its_trust_and_the_reasons_are_told
     graph = coterie(shared_platform, "trust", "graph", "--task", task)
     assert len(graph["ties"]) == 3
     assert quinn not in {end for tie in graph["ties"] for end in (tie["device_a"], tie["device_b"])}
+
+
+GUIDE = Path(__file__).parents[2] / "docs" / "trust.md"
+
+
+def test_the_guides_commands_run_as_printed(
+    shared_platform: RealPlatform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All but those that need files of others, a shell of their own or a running server."""
+    monkeypatch.chdir(tmp_path)
+    text = GUIDE.read_text()
+    (table,) = re.findall(r"```csv\n(.*?)```", text, re.DOTALL)
+    Path("meetings.csv").write_text(table)
+    Path("town.ndjson").write_text(
+        '{"name": "town", "owner_name": "Town"}\n{"line": 1, "device": {"name": "town-1"}}\n'
+    )
+    blocks = "\n".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL))
+    commands = [line.split()[1:] for line in blocks.splitlines() if line.startswith("coterie ")]
+    runnable = [command for command in commands if "facebook" not in " ".join(command)]
+    assert len(runnable) >= 12
+    where = ["--url", shared_platform.processes.url, "--key", shared_platform.processes.admin_key()]
+    for command in runnable:
+        result = CliRunner().invoke(app, [*command, *where], env={"COLUMNS": "1000"}, catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        if command[:2] == ["trust", "explain"]:
+            told = " ".join(result.stdout.splitlines()[0].split())
+            assert told in " ".join(text.split())
+    assert nx.node_link_graph(json.loads(Path("ties.json").read_text()), edges="links").number_of_nodes()
+    assert nx.read_graphml("ties.graphml").number_of_edges()
