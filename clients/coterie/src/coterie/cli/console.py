@@ -93,8 +93,8 @@ def show(document: Any, as_json: bool, table: Callable[[], RenderableType]) -> N
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> RenderableType:
     """A plain table under a title; texts are shown as they are, markup and all."""
     made = Table(header_style="bold", box=None, pad_edge=False)
-    for column in columns:
-        made.add_column(column, overflow="fold")
+    for index, column in enumerate(columns):
+        made.add_column(column, overflow="fold", no_wrap=index == 0)
     for row in rows:
         made.add_row(*(escape(str(cell)) for cell in row))
     return Group(Text(title, style="bold"), made) if title else made
