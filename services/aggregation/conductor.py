@@ -261,6 +261,7 @@ class Conductor:
                 await rounds.change_round(tx, task_id, task.round, expected=before, state="failed", done_at=now)
             await tasks.add_events(tx, Event(task_id, now, f"task.{state}", reason, task.round))
         self._forget(task_id)
+        self.bell.ring(f"ended:{task_id}")
 
     # --- open rounds in memory ---------------------------------------------------------------------------------------
 

@@ -46,7 +46,7 @@ class WorkUseCases:
         require_device(device_id)
         deadline = self._clock.now() + min(max(wait_seconds, 0.0), MAX_WAIT_SECONDS)
         while True:
-            with self._bell.listen(f"device:{device_id}") as sleeper:
+            with self._bell.listen(f"device:{device_id}", *(f"ended:{task_id}" for task_id in task_ids)) as sleeper:
                 items = self._items(device_id, task_ids)
                 if items:
                     return items, {}

@@ -122,22 +122,30 @@ def verify(url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
         raise typer.Exit(FAILED)
 
 
-@app.command("summary", epilog="[bold]Example[/]  coterie payments summary --task digits")
+@app.command("summary", epilog="[bold]Example[/]  coterie payments summary --task digits --progress")
 def summary(
     task: Annotated[str, typer.Option(help="Only this task, by id or name.")] = "",
+    progress: Annotated[bool, typer.Option("--progress", help="Also what the task's progress cost.")] = False,
     url: Url = "",
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
     """Show outstanding escrow, top earners, what tasks cost, and what stands out."""
+    if progress and not task:
+        raise Mistake("--progress is of one task; give --task")
     with connect(url, key) as platform:
         chosen = {"task": platform.find_task(task)["id"]} if task else {}
         found = platform.request("GET", "/v1/payments/summary", params=chosen)
+        if progress:
+            found |= progress_of(platform, chosen["task"], found["paid_microcredits"])
     rows = [["paid", "all", credits(found["paid_microcredits"])]]
     rows += [["in escrow", "all", credits(found["outstanding_microcredits"])]]
     rows += [["task", t["task_id"], credits(t["paid_microcredits"])] for t in found["tasks"]]
     rows += [["earner", e["device_id"], credits(e["paid_microcredits"])] for e in found["earners"]]
-    rows += [["look at", line, ""] for line in found["anomalies"]]
+    if found.get("accuracy_points", 0.0) > 0:
+        points = f"{found['accuracy_points']:.1f} points gained"
+        rows += [["accuracy point", points, credits(round(found["microcredits_per_accuracy_point"]))]]
+    rows += [["look at", line, ""] for line in [*found["anomalies"], *found.get("updates", [])]]
     show(found, as_json, lambda: table("", ["what", "who", "credits"], rows))
 
 
@@ -155,6 +163,21 @@ def deposit(
     with connect(url, key) as platform:
         account = platform.request("POST", f"/v1/accounts/{publisher}/deposits", json=body, idempotent=True)
     show(account, as_json, lambda: f"{account['id']} holds [bold]{credits(account['balance_microcredits'])}[/] credits")
+
+
+def progress_of(platform: Platform, task_id: str, paid_microcredits: int) -> dict[str, Any]:
+    """Accuracy points a task gained, what one cost, and updates that were refused or stood out.
+
+    A round's accuracy is that of the model it began with, so the last round's own gain is not counted.
+    """
+    accuracy = [r["metrics"]["accuracy"] for r in platform.rounds(task_id) if "accuracy" in r["metrics"]]
+    points = 100.0 * (accuracy[-1] - accuracy[0]) if len(accuracy) > 1 else 0.0
+    events = [e for e in platform.events(task_id) if e["kind"] in ("update.rejected", "update.suspicious")]
+    return {
+        "accuracy_points": points,
+        "microcredits_per_accuracy_point": paid_microcredits / points if points > 0 else None,
+        "updates": [f"round {e['round']}, {e['device_id']}: {e['message']}" for e in events],
+    }
 
 
 def credits(amount_microcredits: int) -> str:
