@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import tempfile
 import warnings
@@ -16,6 +17,8 @@ from hypothesis import settings as hypothesis_settings
 from services.kit.database import Database
 from services.kit.settings import ServiceSettings
 
+# Tables are as wide in a test runner's worker as on a terminal of this width.
+os.environ["COLUMNS"] = "160"
 # No test is timed: a busy machine must not turn a true property into a failure.
 hypothesis_settings.register_profile("coterie", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 hypothesis_settings.load_profile("coterie")
