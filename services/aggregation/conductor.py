@@ -53,6 +53,7 @@ class Conductor:
     replica: str
     poll_seconds: float = 0.25
     live: dict[str, LiveRound] = field(default_factory=dict)
+    running: set[str] = field(default_factory=set)
     _running: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _poller: asyncio.Task[None] | None = None
 
@@ -142,11 +143,14 @@ class Conductor:
         async with self.database.reading() as tx:
             task = await tasks.find_task(tx, task_id)
             round_ = await rounds.find_round(tx, task_id, task.round) if task is not None else None
-        if task is None or (task.ended and task.released) or task.state == "created":
+        if task is None or task.state == "created":
             return None
         if task.ended:
             self._forget(task_id)
-            return await self._release(task)
+            self.running.discard(task_id)
+            self.bell.ring(f"ended:{task_id}")
+            return None if task.released else await self._release(task)
+        self.running.add(task_id)
         if round_ is None or round_.state == "done":
             return await self._next_round(task, round_)
         if round_.state == "open":
@@ -261,7 +265,6 @@ class Conductor:
                 await rounds.change_round(tx, task_id, task.round, expected=before, state="failed", done_at=now)
             await tasks.add_events(tx, Event(task_id, now, f"task.{state}", reason, task.round))
         self._forget(task_id)
-        self.bell.ring(f"ended:{task_id}")
 
     # --- open rounds in memory ---------------------------------------------------------------------------------------
 
@@ -283,4 +286,4 @@ class Conductor:
         live = self.live.pop(task_id, None)
         if live is not None:
             live.close()
-            self.bell.ring(f"events:{task_id}", f"letters:{task_id}", *(f"device:{d}" for d in live.items))
+            self.bell.ring(f"events:{task_id}", f"letters:{task_id}")

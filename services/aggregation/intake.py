@@ -19,6 +19,8 @@ from services.aggregation.store import models, rounds, tasks
 from services.kit.clock import Clock
 from services.kit.database import Database
 
+SMALL_BYTES = 64 << 10
+"""Updates up to this size are folded at once: a thread would cost more than the sum."""
 _Waiting = tuple[Delivery, "asyncio.Future[str]"]
 
 
@@ -47,7 +49,8 @@ class Intake:
         if outcome == "accepted":
             live.states[delivery.device_id] = "delivered"
             live.hear(delivery.device_id, delivery.members)
-            self._bell.ring(f"task:{delivery.task_id}")
+            if live.head_of or not live.pending:
+                self._bell.ring(f"task:{delivery.task_id}")
         elif folded:
             await self._take_back(live, delivery)
         return outcome
@@ -63,9 +66,10 @@ class Intake:
 
     async def _fold(self, live: LiveRound, delivery: Delivery) -> None:
         try:
-            if live.task.specification.topology == "clusters":
-                await asyncio.to_thread(live.refuse_free_ride, self._library, delivery)
-            await asyncio.to_thread(live.fold, self._library, delivery)
+            if delivery.size_bytes <= SMALL_BYTES:
+                live.fold(self._library, delivery)
+            else:
+                await asyncio.to_thread(live.fold, self._library, delivery)
         except BadUpdate as error:
             await self._note_rejection(delivery, error.message)
             raise

@@ -99,24 +99,25 @@ class LiveRound:
         """Largest update taken: the model's size and room for another header."""
         return max(size for _, size in self.bases) + 65_536
 
-    def refuse_free_ride(self, library: Library, delivery: Delivery) -> None:
-        """Raises for an update of zeros, or another device's very update; call from a worker thread, under the lock.
+    def _refuse_free_ride(self, delivery: Delivery, layout: Layout, read: _Reader) -> None:
+        """Raises for an update of zeros, or another device's very update.
 
         Heads look at their members' updates; this is what the platform can see of heads and of devices alone.
         """
         if any(d.digest == delivery.digest and d.device_id != delivery.device_id for d in self.folded.values()):
             raise BadUpdate("the update is a copy of another device's; train on your own data")
-        start = self._update_layout(library, delivery).header_bytes
-        for place in range(start, delivery.size_bytes, WINDOW):
-            piece = library.blobs.read(delivery.digest, place, min(WINDOW, delivery.size_bytes - place))
-            if np.frombuffer(piece, np.uint8).any():
+        for place in range(layout.header_bytes, delivery.size_bytes, WINDOW):
+            if np.frombuffer(read(place, min(WINDOW, delivery.size_bytes - place)), np.uint8).any():
                 return
         raise BadUpdate("the update is zero everywhere; train before you deliver")
 
     def fold(self, library: Library, delivery: Delivery) -> None:
         """Adds a delivery's tensors to the sum of its model line; call from a worker thread, under the lock."""
-        layout, read = self._update_layout(library, delivery), _reader(library.blobs, delivery)
+        read = _Reader(library.blobs, delivery)
+        layout = read.layout()
         total = self.sum_of(library, delivery.model_index)
+        if self.task.specification.topology == "clusters":
+            self._refuse_free_ride(delivery, layout, read)
         if self.task.specification.privacy == "priced":
             norm = norm_of(layout, read)
             samples = self.samples[delivery.device_id]
@@ -127,10 +128,9 @@ class LiveRound:
 
     def unfold(self, library: Library, delivery: Delivery) -> None:
         """Takes a delivery out again; call from a worker thread, under the lock."""
-        layout = self._update_layout(library, delivery)
-        self._sums[delivery.model_index].unfold(
-            layout, _reader(library.blobs, delivery), delivery.weight, is_sum=delivery.form == "sum"
-        )
+        read = _Reader(library.blobs, delivery)
+        total = self._sums[delivery.model_index]
+        total.unfold(read.layout(), read, delivery.weight, is_sum=delivery.form == "sum")
         del self.folded[delivery.device_id]
 
     def sum_of(self, library: Library, line: int) -> Accumulator:
@@ -144,12 +144,6 @@ class LiveRound:
         """Sums begun so far, by model line."""
         return dict(self._sums)
 
-    def _update_layout(self, library: Library, delivery: Delivery) -> Layout:
-        try:
-            return library.layout(delivery.digest, delivery.size_bytes)
-        except InvalidInput as error:
-            raise BadUpdate(f"the update is not a sound safetensors file: {error.message}") from error
-
     def close(self) -> None:
         """Gives all sums back."""
         for total in self._sums.values():
@@ -157,7 +151,7 @@ class LiveRound:
         self._sums.clear()
 
 
-class _reader:
+class _Reader:
     """Reads a stored update; one that fits a single read is read once."""
 
     SMALL = 4 << 20
@@ -165,6 +159,14 @@ class _reader:
     def __init__(self, blobs: BlobStore, delivery: Delivery) -> None:
         self._blobs, self._digest, self._size = blobs, delivery.digest, delivery.size_bytes
         self._whole = blobs.read(self._digest, 0, self._size) if self._size <= self.SMALL else None
+
+    def layout(self) -> Layout:
+        """Where the update's tensors lie; raises BadUpdate when it is no sound safetensors file."""
+        try:
+            length = header_length(bytes(self(0, min(PREFIX_BYTES, self._size))), self._size)
+            return parse(bytes(self(PREFIX_BYTES, length)), self._size)
+        except InvalidInput as error:
+            raise BadUpdate(f"the update is not a sound safetensors file: {error.message}") from error
 
     def __call__(self, start: int, length: int) -> memoryview:
         if self._whole is not None:

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SERVICES = ("trust", "topology", "pricing", "aggregation", "gateway")
-IMPURE = ("asyncio", "grpc", "sqlalchemy", "httpx", "fastapi", "time", "requests", "socket", "subprocess", "os")
+IMPURE = ("asyncio", "grpc", "sqlalchemy", "httpx", "fastapi", "time", "requests", "socket", "subprocess")
 
 
 def imports_of(path: Path) -> Iterator[str]:

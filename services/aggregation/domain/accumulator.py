@@ -12,8 +12,11 @@ from __future__ import annotations
 
 import math
 import mmap
+import os
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import IO
 
 import numpy as np
@@ -27,14 +30,14 @@ Read = Callable[[int, int], "memoryview | bytes"]
 
 MAX_MAGNITUDE = 4096.0
 """Largest |value| an update of the heaviest weight may hold."""
-CHUNK = 1 << 14
+CHUNK = 1 << 15
 """Elements worked on at a time: their float64 and int64 forms stay in the processor's cache."""
 WINDOW = 1 << 20
 """Elements mapped, or read from a blob, at a time."""
 IN_MEMORY = 4 * WINDOW
-"""Accumulators up to this many elements live in memory, larger ones in an unlinked file mapped a window at a time."""
-_UNIT = 1 << 20
-"""Weights are kept in whole units of 2^-20."""
+"""Accumulators up to this many elements are arrays, larger ones nameless files mapped a window at a time."""
+_UNIT = 1 << 40
+"""Weights are kept in whole units of 2^-40."""
 _SUM_BITS = 62
 _TERM_BITS = 51
 # Adding 1.5·2^52 to a double of magnitude at most 2^51 rounds it to the nearest whole number (ties to even) and leaves
@@ -81,17 +84,17 @@ class Accumulator:
         if reason:
             raise BadUpdate(f"{reason}; send an update made from the round's own model")
         factor = 1.0 if is_sum else weight
-        taken: list[tuple[Tensor, Tensor, int]] = []
+        taken: list[tuple[Tensor, Tensor, list[int]]] = []
         ours = {tensor.name: tensor for tensor in self.layout.tensors}
         for theirs in layout.tensors:
-            taken.append((ours[theirs.name], theirs, theirs.elements))
-            done = self._add(ours[theirs.name], theirs, read, factor, theirs.elements, sign=1)
-            if done < theirs.elements:
-                taken[-1] = (ours[theirs.name], theirs, done)
-                for mine, other, count in taken:
-                    self._add(mine, other, read, factor, count, sign=-1)
+            whole = _windows(theirs.elements)
+            passed = self._add(ours[theirs.name], theirs, read, factor, whole, sign=1)
+            taken.append((ours[theirs.name], theirs, passed))
+            if passed != whole:
+                for mine, other, counts in taken:
+                    self._add(mine, other, read, factor, counts, sign=-1)
                 raise BadUpdate(
-                    f"tensor {theirs.name!r} holds NaN, infinity or a value too large to average near element {done}; "
+                    f"tensor {theirs.name!r} holds NaN, infinity or a value too large to average; "
                     "lower the learning rate or clip the update"
                 )
         self.weight_units += _units(weight)
@@ -100,33 +103,46 @@ class Accumulator:
         """Takes an update out again that `fold` took in."""
         ours = {tensor.name: tensor for tensor in self.layout.tensors}
         for theirs in layout.tensors:
-            self._add(ours[theirs.name], theirs, read, 1.0 if is_sum else weight, theirs.elements, sign=-1)
+            factor = 1.0 if is_sum else weight
+            self._add(ours[theirs.name], theirs, read, factor, _windows(theirs.elements), sign=-1)
         self.weight_units -= _units(weight)
 
-    def _add(self, mine: Tensor, theirs: Tensor, read: Read, factor: float, count: int, *, sign: int) -> int:
-        """Adds (or with sign −1 subtracts) the first `count` elements; returns how many passed before a bad one.
+    def _add(
+        self, mine: Tensor, theirs: Tensor, read: Read, factor: float, counts: list[int], *, sign: int
+    ) -> list[int]:
+        """Adds (or with sign −1 subtracts) the first `counts[w]` elements of each window; how many passed in each.
 
-        The count returned is a multiple of CHUNK, or `count` when all passed: an undo repeats exactly the same chunks.
+        A window ends before its first bad chunk, so an undo with what this returned repeats exactly the same chunks.
+        Windows do not touch each other: large tensors are shared out over two threads.
         """
-        dtype, scaling = DTYPES[theirs.dtype], factor * 2.0**self.scale
-        scaled = np.empty(CHUNK)
+
+        def add(window: int) -> int:
+            return self._add_window(mine, theirs, read, factor * 2.0**self.scale, window, counts[window], sign)
+
+        if len(counts) <= 2:
+            return [add(window) for window in range(len(counts))]
+        return list(_threads().map(add, range(len(counts))))
+
+    def _add_window(
+        self, mine: Tensor, theirs: Tensor, read: Read, scaling: float, window: int, count: int, sign: int
+    ) -> int:
+        dtype, start = DTYPES[theirs.dtype], window * WINDOW
+        scaled = np.empty(min(CHUNK, count))
         integers = scaled.view(np.int64)
-        for start in range(0, count, WINDOW):
-            stop = min(start + WINDOW, count)
-            values = np.frombuffer(read(theirs.start + start * dtype.itemsize, (stop - start) * dtype.itemsize), dtype)
-            with self._cells.window(mine.offset + start, mine.offset + stop) as cells:
-                for low in range(0, stop - start, CHUNK):
-                    piece, sums = values[low : low + CHUNK], cells[low : low + CHUNK]
-                    terms, whole = scaled[: len(piece)], integers[: len(piece)]
-                    np.multiply(piece, scaling, out=terms, dtype=np.float64)
-                    if not _are_within(terms, self._limit):
-                        return start + low
-                    terms += _MAGIC
-                    whole -= _MAGIC_BITS
-                    if sign > 0:
-                        sums += whole
-                    else:
-                        sums -= whole
+        values = np.frombuffer(read(theirs.start + start * dtype.itemsize, count * dtype.itemsize), dtype)
+        with self._cells.window(mine.offset + start, mine.offset + start + count) as cells:
+            for low in range(0, count, CHUNK):
+                piece, sums = values[low : low + CHUNK], cells[low : low + CHUNK]
+                terms, whole = scaled[: len(piece)], integers[: len(piece)]
+                np.multiply(piece, scaling, out=terms, dtype=np.float64)
+                if not _are_within(terms, self._limit):
+                    return low
+                terms += _MAGIC
+                whole -= _MAGIC_BITS
+                if sign > 0:
+                    sums += whole
+                else:
+                    sums -= whole
         return count
 
     def merge(self, pieces: Iterator[npt.NDArray[np.int64]], weight_units: int) -> None:
@@ -178,6 +194,16 @@ class Accumulator:
         self._cells.close()
 
 
+@cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(2, thread_name_prefix="fold")
+
+
+def _windows(elements: int) -> list[int]:
+    """Lengths of the windows that cover so many elements."""
+    return [min(WINDOW, elements - start) for start in range(0, elements, WINDOW)]
+
+
 def _are_within(terms: npt.NDArray[np.float64], limit: float) -> bool:
     """Whether every term is a finite number of magnitude at most `limit`."""
     # No term exceeds the root of the sum of squares, so one fast pass settles almost every chunk; NaN and infinity
@@ -201,8 +227,15 @@ class _Window:
         self._cells = None
 
 
+def _memory_file() -> IO[bytes]:
+    """A file without a name that is never written to disk; where the system has none, a temporary one."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("coterie-sum"), "r+b")
+    return tempfile.TemporaryFile()
+
+
 class _Cells:
-    """A flat vector of int64 zeros, in memory when small, else in an unlinked temporary file."""
+    """A flat vector of int64 zeros: an array when small, else a nameless file of which only windows are mapped."""
 
     def __init__(self, elements: int) -> None:
         self._file: IO[bytes] | None = None
@@ -210,7 +243,7 @@ class _Cells:
         if elements <= IN_MEMORY:
             self._array = np.zeros(elements, np.int64)
         else:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`, gone with the process
+            self._file = _memory_file()
             self._file.truncate(elements * 8)
 
     def window(self, start: int, stop: int) -> _Window:
@@ -221,7 +254,7 @@ class _Cells:
             return _Window(np.empty(0, np.int64))
         # A mapping begins at a whole page; filling it at once is cheaper than a fault per page.
         first = start * 8 // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
-        flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
+        flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
         mapping = mmap.mmap(self._file.fileno(), stop * 8 - first, flags, offset=first)
         return _Window(np.frombuffer(mapping, np.int64, offset=start * 8 - first))
 

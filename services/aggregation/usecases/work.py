@@ -64,10 +64,11 @@ class WorkUseCases:
         ]
 
     async def _ended(self, task_ids: Sequence[str]) -> dict[str, str]:
-        if not task_ids:
+        doubtful = [task_id for task_id in task_ids if task_id not in self._conductor.running]
+        if not doubtful:
             return {}
         async with self._database.reading() as tx:
-            states = await tasks.task_states(tx, task_ids)
+            states = await tasks.task_states(tx, doubtful)
         return {task_id: state for task_id, state in states.items() if state in ENDED}
 
     # --- updates -----------------------------------------------------------------------------------------------------

@@ -60,13 +60,16 @@ async def deliver(library: Library, device: str, values: list[float]) -> Deliver
 
 async def test_zeros_and_copies_are_refused_and_anything_else_is_not(tmp_path: Path) -> None:
     library = Library(BlobStore.in_folder(tmp_path))
+    base = await deliver(library, "", [1.0] * 1000)
     round_ = cluster("assigned", "assigned")
+    round_.bases = ((base.digest, base.size_bytes),)
     with pytest.raises(BadUpdate, match="zero everywhere"):
-        round_.refuse_free_ride(library, await deliver(library, "h", [0.0] * 1000))
+        round_.fold(library, await deliver(library, "h", [0.0] * 1000))
     almost = [0.0] * 999 + [1e-30]
     first = await deliver(library, "h", almost)
-    round_.refuse_free_ride(library, first)
-    round_.folded["h"] = first
-    round_.refuse_free_ride(library, first)
+    round_.fold(library, first)
     with pytest.raises(BadUpdate, match="copy of another"):
-        round_.refuse_free_ride(library, await deliver(library, "s", almost))
+        round_.fold(library, await deliver(library, "s", almost))
+    round_.unfold(library, first)
+    round_.fold(library, first)
+    assert set(round_.folded) == {"h"}
