@@ -108,8 +108,9 @@ class StandIn:
             self.requests.append((method, request.url.path, dict(request.headers)))
             waiting = self.faults.get(f"{method} {path}")
             if waiting:
+                fault = waiting.pop(0)  # taken before anything is awaited: the next request may be here already
                 await request.body()
-                return waiting.pop(0)
+                return fault
             return await answer(request)
 
         return Route(path, endpoint, methods=[method])

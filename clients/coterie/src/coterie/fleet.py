@@ -10,24 +10,23 @@ import asyncio
 import hashlib
 import json
 import random
-import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-import httpx
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from coterie.errors import CorruptDownload, Refused, RoundOver, Unreachable
+from coterie.errors import CorruptDownload, Refused, RoundOver
+from coterie.fleet_lines import Line, Place
 from coterie.keys import DeviceKeys
 from coterie.procedures.context import round_seed
 from coterie.registration import registration_body
-from coterie.transport import IDEMPOTENT, TRY_LATER, Backoff, headers_for, problem_of, retry_after, timeout_for
+from coterie.transport import Backoff
 from coterie.work import Delivery, Work, WorkItem
 
 POLL_SECONDS = 25.0
@@ -68,8 +67,9 @@ class RandomWorker:
     def deliver(self, member: Member, work: WorkItem, model: Arrays) -> Delivery:
         """A random change, the same whenever seed, member and round are."""
         draw = np.random.Generator(np.random.SFC64(round_seed(self._seed, "fleet", work.round, member.name)))
-        change = {
-            name: (draw.standard_normal(value.shape) * self._scale).astype(value.dtype) for name, value in model.items()
+        change = {  # by name, because a file's tensors are read in no fixed order
+            name: (draw.standard_normal(model[name].shape) * self._scale).astype(model[name].dtype)
+            for name in sorted(model)
         }
         return Delivery(change, float(member.samples))
 
@@ -88,58 +88,6 @@ class FleetSummary:
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
 
 
-class Line:
-    """Connections of a few members: small pools, because a pool's cost grows with its size."""
-
-    def __init__(self, url: str, backoff: Backoff) -> None:
-        self._backoff, self.requests = backoff, 0
-        context = httpx.create_ssl_context() if url.startswith("https") else False
-        limits = httpx.Limits(max_connections=2 * _GROUP, max_keepalive_connections=2 * _GROUP, keepalive_expiry=60.0)
-        transport = httpx.AsyncHTTPTransport(verify=context, limits=limits, trust_env=False)
-        self._client = httpx.AsyncClient(base_url=url, transport=transport, timeout=timeout_for())
-
-    async def close(self) -> None:
-        """Gives connections back."""
-        await self._client.aclose()
-
-    async def send(
-        self,
-        method: str,
-        path: str,
-        *,
-        key: str = "",
-        idempotent: bool | None = None,
-        wait_seconds: float = 0.0,
-        headers: dict[str, str] | None = None,
-        **options: Any,
-    ) -> httpx.Response:
-        """The answer, made until it comes: as `Transport.send`, for one event loop."""
-        safe = method in IDEMPOTENT if idempotent is None else idempotent
-        headers = {**headers_for(key), "X-Request-Id": secrets.token_hex(8), **(headers or {})}
-        began = time.monotonic()
-        for pause in self._backoff.pauses():
-            self.requests += 1
-            failure: Exception
-            try:
-                response = await self._client.request(
-                    method, path, headers=headers, timeout=timeout_for(wait_seconds), **options
-                )
-                if response.is_success:
-                    return response
-                failure = problem_of(response)
-                if response.status_code not in TRY_LATER or not safe:
-                    raise failure
-                pause = max(pause, retry_after(response))
-            except httpx.TransportError as error:
-                if not safe and not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-                    raise Unreachable(f"no answer to {method} {path} ({error})") from error
-                failure = error
-            if time.monotonic() - began + pause > self._backoff.patience_seconds:
-                raise Unreachable(f"the platform cannot be reached ({failure}); check that it runs") from failure
-            await asyncio.sleep(pause)
-        raise AssertionError("pauses never end")
-
-
 class Fleet:
     """A fleet of members on one platform; use within one event loop."""
 
@@ -151,7 +99,8 @@ class Fleet:
     @asynccontextmanager
     async def open(self, members: int) -> AsyncIterator[Fleet]:
         """Connections for so many members, closed afterwards."""
-        self._lines = [Line(self._url, self._backoff) for _ in range(-(-members // _GROUP))]
+        place = Place.of(self._url)
+        self._lines = [Line(place, self._backoff) for _ in range(-(-members // _GROUP))]
         try:
             yield self
         finally:
@@ -163,7 +112,7 @@ class Fleet:
         async def one(index: int, name: str) -> Member:
             body = registration_body(DeviceKeys.generate(), token, name, {"kind": "simulated"})
             answer = await self._line(index).send("POST", "/v1/devices", json=body, idempotent=True)
-            document = answer.json()
+            document = json.loads(answer.content)
             return Member(document["device"]["id"], name, document["api_key"], samples)
 
         return await _bounded([lambda i=i, name=name: one(i, name) for i, name in enumerate(names)])  # type: ignore[misc]
