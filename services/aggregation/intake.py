@@ -46,7 +46,8 @@ class Intake:
             if folded:
                 await self._take_back(live, delivery)
             raise
-        if outcome == "accepted":
+        # "Repeated" while it still counts as pending: an earlier commit succeeded although its answer was lost.
+        if outcome == "accepted" or (outcome == "repeated" and live.states.get(delivery.device_id) == "assigned"):
             live.states[delivery.device_id] = "delivered"
             live.hear(delivery.device_id, delivery.members)
             if live.head_of or not live.pending:

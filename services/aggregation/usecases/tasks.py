@@ -72,20 +72,7 @@ class TaskUseCases:
         """Stores a new task; the same specification again returns the task that exists."""
         caller = require_role("publisher", "admin")
         spec = rules.complete(specification)
-        parameters = await self._upstreams.topology.CheckParameters(
-            topology.CheckParametersRequest(
-                topology=spec.topology, privacy=spec.privacy, parameters_json=spec.parameters_json
-            )
-        )
-        await self._upstreams.pricing.CheckParameters(
-            pricing.CheckParametersRequest(
-                incentive=spec.incentive,
-                parameters_json=spec.parameters_json,
-                escrow_microcredits=spec.escrow_microcredits,
-                rounds=spec.rounds,
-            )
-        )
-        spec = replace(spec, parameters_json=parameters.parameters_json or spec.parameters_json)
+        spec = await self._with_defaults(spec)
         sizes = [await self._check_model(digest) for digest in spec.model_digests]
         now = self._clock.now()
         task = Task(new_id("tsk"), caller.subject, spec, "created", "", 0, now, 0.0, 0.0, False, 0)
@@ -101,6 +88,24 @@ class TaskUseCases:
         if existing is not None and existing.specification != spec:
             raise TaskExists(f"you have another task named {spec.name!r}; choose another name")
         return await self.get(task.id if existing is None else existing.id)
+
+    async def _with_defaults(self, spec: TaskSpecification) -> TaskSpecification:
+        """The specification with every default of topology and pricing in its parameters; each refuses what is its."""
+        planned = await self._upstreams.topology.CheckParameters(
+            topology.CheckParametersRequest(
+                topology=spec.topology, privacy=spec.privacy, parameters_json=spec.parameters_json
+            )
+        )
+        parameters = planned.parameters_json or spec.parameters_json
+        priced = await self._upstreams.pricing.CheckParameters(
+            pricing.CheckParametersRequest(
+                incentive=spec.incentive,
+                parameters_json=parameters,
+                escrow_microcredits=spec.escrow_microcredits,
+                rounds=spec.rounds,
+            )
+        )
+        return replace(spec, parameters_json=priced.parameters_json or parameters)
 
     async def _check_model(self, digest: str) -> int:
         """Size of a registered model, whose layout must be sound."""

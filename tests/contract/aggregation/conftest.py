@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -69,7 +70,9 @@ class Pricing(pricing_pb2_grpc.PricingServicer):
         return pricing.Quote(task_id=request.task_id, round=request.round, status="ok")
 
     async def CheckParameters(self, request: pricing.CheckParametersRequest, context: Any) -> Any:
-        return pricing.CheckParametersReply(parameters_json=request.parameters_json)
+        document = json.loads(request.parameters_json)
+        completed = {**document, "pricing": {"round_microcredits": 0} | document.get("pricing", {})}
+        return pricing.CheckParametersReply(parameters_json=json.dumps(completed))
 
 
 class Ledger(pricing_pb2_grpc.LedgerServicer):

@@ -11,8 +11,11 @@ import pytest
 from safetensors.numpy import save
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from services.aggregation.domain.records import Delivery
+from services.aggregation.intake import Intake
 from services.kit.caller import Caller, set_caller
-from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied, TooLarge
+from services.kit.database import DatabaseAway
+from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied, TooLarge, Unavailable
 from tests.contract.aggregation.conftest import House, eventually
 
 DEVICES = ["dev_a", "dev_b", "dev_c"]
@@ -301,3 +304,27 @@ async def test_two_hundred_devices_that_deliver_at_once_are_all_counted(house: H
     assert set(outcomes) == {"accepted"}
     ended = await client.finished(task.id)
     assert (await client.model(ended.model_digests[0])).tolist() == [99.5, 0.0, 1.0]
+
+
+async def test_an_update_whose_first_answer_was_lost_still_counts(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit succeeds, the answer does not arrive: the repeat finds it stored and the round closes."""
+    client = await house.start()
+    task = await client.create(["dev_a"], rounds=1)
+    await client.start_task(task.id)
+    item = await client.get_work("dev_a")
+    commit = Intake._commit
+
+    async def lose_the_answer(self: Intake, deliveries: list[Delivery]) -> list[str | Exception]:
+        await commit(self, deliveries)
+        raise DatabaseAway("the connection was lost")
+
+    monkeypatch.setattr(Intake, "_commit", lose_the_answer)
+    with pytest.raises(Unavailable):
+        await client.deliver(item, "dev_a", [1.0, 2.0, 3.0])
+    monkeypatch.setattr(Intake, "_commit", commit)
+    assert (await client.deliver(item, "dev_a", [1.0, 2.0, 3.0])).outcome == "repeated"
+    ended = await client.finished(task.id)
+    assert ended.state == "finished"
+    assert (await client.model(ended.model_digests[0])).tolist() == [1.0, 2.0, 3.0]
