@@ -1,4 +1,4 @@
-"""`python -m services.topology` serves; `python -m services.topology what-if SOLVER` answers one question."""
+"""`python -m services.topology` serves; `… what-if SOLVER` answers one question; `… refit` fits the quality model."""
 
 import sys
 
@@ -25,6 +25,10 @@ async def serve() -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["what-if"]:
         sys.exit(whatif.main(SOLVERS, sys.argv[2:]))
+    if sys.argv[1:] == ["refit"]:
+        from services.topology import refitting
+
+        sys.exit(refitting.main())
     # Imported here so that a what-if question does not wait for the server's libraries.
     from services.kit import process
 
