@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
 import sqlalchemy as sa
@@ -21,6 +22,7 @@ _COLUMNS = (
     keys.c.revoked_at,
 )
 _BY_ID = sa.select(*_COLUMNS).where(keys.c.id == sa.bindparam("id"))
+_BY_IDS = sa.select(*_COLUMNS).where(keys.c.id.in_(sa.bindparam("ids", expanding=True)))
 
 
 async def add(connection: AsyncConnection, key: ApiKey) -> None:
@@ -32,6 +34,12 @@ async def by_id(connection: AsyncConnection, key_id: str) -> ApiKey | None:
     """The key with that id, revoked or not: one indexed read."""
     row = (await connection.execute(_BY_ID, {"id": key_id})).one_or_none()
     return ApiKey(*row) if row else None
+
+
+async def by_ids(connection: AsyncConnection, key_ids: Sequence[str]) -> dict[str, ApiKey]:
+    """Those of the keys that there are, revoked or not: one indexed read."""
+    found = [ApiKey(*row) for row in await connection.execute(_BY_IDS, {"ids": key_ids})]
+    return {key.id: key for key in found}
 
 
 async def by_name(connection: AsyncConnection, role: str, name: str) -> list[ApiKey]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 
 from services.kit.caller import require_role
@@ -16,6 +17,7 @@ from services.trust.credentials import Credential, matches, new_credential, pars
 from services.trust.errors import InvalidAdminKeyFile, InvalidApiKey, LastAdminKey, NameTaken, UnknownKey
 from services.trust.records import ApiKey
 from services.trust.store import audit, keys, serialise
+from services.trust.together import Together
 
 SUBJECT_PREFIX = {"admin": "adm", "publisher": "pub"}
 BOOTSTRAP_NAME = "bootstrap"
@@ -29,19 +31,23 @@ class Keys:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
+        self._presented = Together(self._read)
 
     async def authenticate(self, text: str) -> ApiKey:
         """Who holds this API key."""
         presented = parse("ck", text)
         if presented is None:
             raise InvalidApiKey("that is not an API key; it reads ck_….… and was shown once, when it was made")
-        async with self._database.reading() as connection:
-            key = await keys.by_id(connection, presented.id)
+        key = await self._presented.find(presented.id)
         if key is None or not matches(presented, key.digest):
             raise InvalidApiKey("nobody holds that API key; register again, or ask an admin for a new one")
         if key.revoked_at is not None:
             raise InvalidApiKey("that API key was revoked; register again, or ask an admin for a new one")
         return key
+
+    async def _read(self, key_ids: Sequence[str]) -> dict[str, ApiKey]:
+        async with self._database.reading() as connection:
+            return await keys.by_ids(connection, key_ids)
 
     async def create(self, role: str, name: str) -> tuple[ApiKey, Credential]:
         """A new key for an admin or a publisher; who held the name before keeps the subject."""
