@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from typing import Any
 
 import numpy as np
@@ -259,6 +260,16 @@ async def test_creating_is_repeatable_but_a_name_names_one_task(house: House) ->
     assert (await client.create([])).id == first.id
     with pytest.raises(Exception, match="another name"):
         await client.create([], rounds=7)
+
+
+async def test_a_task_is_stored_with_the_defaults_of_topology_and_of_pricing(house: House) -> None:
+    client = await house.start()
+    given = '{"privacy": {"noise_max": 0.5}, "pricing": {"credits_per_point": 2.0}}'
+    made = [await client.create([], preset="clusters", parameters_json=given) for _ in range(2)]
+    assert made[0].id == made[1].id
+    stored = json.loads(made[0].specification.parameters_json)
+    assert stored["pricing"] == {"round_microcredits": 0, "credits_per_point": 2.0}
+    assert (stored["privacy"]["noise_max"], stored["privacy"]["trust_threshold"]) == (0.5, 0.7)
 
 
 async def test_two_replicas_share_a_round_and_agree_to_the_bit(house: House) -> None:
