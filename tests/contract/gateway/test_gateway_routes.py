@@ -98,6 +98,11 @@ async def test_the_graph_of_a_task_nobody_joined_is_empty_not_everybodys(
     platform.replies["ListEnrolments"] = aggregation_pb2.ListEnrolmentsReply()
     answer = await client.get("/v1/trust/graph?task=tsk_1", headers=ADMIN)
     assert answer.json() == {"devices": [], "ties": [], "at": 0}
+    graphml = await client.get("/v1/trust/graph?task=tsk_1&format=graphml", headers=ADMIN)
+    assert graphml.headers["content-type"].startswith("application/graphml+xml")
+    linked = await client.get("/v1/trust/graph?task=tsk_1&format=node-link", headers=ADMIN)
+    empty: list[Any] = [nx.parse_graphml(graphml.text), nx.node_link_graph(linked.json(), edges="links")]
+    assert [graph.number_of_nodes() for graph in empty] == [0, 0]
     assert platform.called("GetGraph") == []
 
 
