@@ -37,6 +37,7 @@ def build(settings: GatewaySettings) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
         default_response_class=Json,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # `Edge` measures; asking costs every request
         exception_handlers={
             CoterieError: refuse,
             RequestValidationError: refuse_invalid,

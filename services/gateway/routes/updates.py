@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Any
 
 from fastapi import Header
@@ -10,13 +11,14 @@ from starlette.requests import Request
 
 from coterie_api.aggregation.v1 import aggregation_pb2
 from services.gateway.answers import Json, answer
-from services.gateway.bodies import MEDIA_TYPE, check_size, pieces_of, promised_digest, promised_size
+from services.gateway.bodies import MEDIA_TYPE, check_size, pieces_of, promised_digest, promised_size, read_within
 from services.gateway.convert import to_proto
 from services.gateway.errors import BadHeader
 from services.gateway.ownership import demand_own_device
 from services.gateway.parts import Gateway, Parts, routes_for
 from services.gateway.schemas.base import DIGEST_PATTERN, DeviceId, RoundNumber, TaskId
 from services.gateway.schemas.work import UpdateOutcome, UpdateReport
+from services.kit.blobs import DigestMismatch
 
 SMALL_BYTES = 256 * 1024
 MOST_REPORT_BYTES = 32 * 1024
@@ -90,5 +92,19 @@ async def _store(request: Request, gateway: Parts, place: dict[str, Any], digest
             return size
         limit = min(limit, admission.max_bytes)
         check_size(size, limit)
+    else:
+        return await _store_small(request, gateway, digest)
     _, taken = await gateway.blobs.put(pieces_of(request), max_bytes=limit, digest=digest)
     return taken
+
+
+async def _store_small(request: Request, gateway: Parts, digest: str) -> int:
+    """Takes a body that fits in memory: checked first and written once, without a staging name."""
+    body = await read_within(request, SMALL_BYTES)
+    found = hashlib.sha256(body).hexdigest()
+    if found != digest:
+        raise DigestMismatch(
+            f"the body has SHA-256 {found}, not {digest} as promised: cut short or changed; send it again"
+        )
+    await gateway.blobs.put_bytes(body)
+    return len(body)
