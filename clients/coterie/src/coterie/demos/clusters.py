@@ -56,7 +56,7 @@ def run(choices: Choices) -> dict[str, Any]:
         with err.status("starting the platform …"):
             ground = stack.enter_context(stage())
         agents = _devices(ground, split)
-        _meet(ground, agents)
+        meet(ground, agents)
         publisher, _ = publisher_with(ground, "library", ESCROW)
         stack.callback(publisher.close)
         task = _task(publisher, choices.seed, rounds)
@@ -90,7 +90,7 @@ def _devices(ground: Stage, split: Split) -> list[Agent]:
     ]
 
 
-def _meet(ground: Stage, agents: list[Agent]) -> None:
+def meet(ground: Stage, agents: list[Agent]) -> None:
     """Friends have met well, the acquaintances with mixed success, the stranger nobody."""
     ids = {agent.identity.name: agent.identity.id for agent in agents}
     friends = [pair for circle in CIRCLES for pair in combinations(circle, 2)]
