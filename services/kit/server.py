@@ -35,27 +35,31 @@ _log = get_logger()
 class Gatekeeper(grpc.aio.ServerInterceptor):
     """Sets the caller and request id, demands a deadline, times the call and maps errors: once, for every RPC."""
 
+    def __init__(self) -> None:
+        self._guarded: dict[str, Any] = {}
+
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         details: grpc.HandlerCallDetails,
     ) -> Any:
+        known = self._guarded.get(details.method)
+        if known is not None:
+            return known
         handler = await continuation(details)
         if handler is None or details.method.startswith(_FREE_OF_DEADLINE):
             return handler
         if handler.request_streaming:
-            return grpc.stream_unary_rpc_method_handler(
-                self._guard(handler.stream_unary, details.method),
-                handler.request_deserializer,
-                handler.response_serializer,
-            )
-        return grpc.unary_unary_rpc_method_handler(
-            self._guard(handler.unary_unary, details.method),
-            handler.request_deserializer,
-            handler.response_serializer,
-        )
+            sort, behaviour = grpc.stream_unary_rpc_method_handler, handler.stream_unary
+        else:
+            sort, behaviour = grpc.unary_unary_rpc_method_handler, handler.unary_unary
+        guarded = self._guard(behaviour, details.method)
+        self._guarded[details.method] = sort(guarded, handler.request_deserializer, handler.response_serializer)
+        return self._guarded[details.method]
 
     def _guard(self, behaviour: Callable[[Any, Any], Awaitable[Any]], method: str) -> Callable[[Any, Any], Any]:
+        seconds = RPC_SECONDS.labels(method)
+
         async def guarded(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             started = time.perf_counter()
             metadata = dict(context.invocation_metadata() or ())
@@ -83,7 +87,7 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
                 _log.exception("rpc failed", method=method)
                 await context.abort(code, "an unexpected fault; the log has it under this request id")
             finally:
-                RPC_SECONDS.labels(method).observe(time.perf_counter() - started)
+                seconds.observe(time.perf_counter() - started)
                 RPC_TOTAL.labels(method, code.name).inc()
 
         return guarded
