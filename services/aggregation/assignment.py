@@ -30,10 +30,20 @@ def make_items(
     seats = {seat.device_id: seat for seat in plan.seats if seat.device_id in devices}
     return {
         device_id: _with_peers(
-            _item(task, round_, seat, offers.get(device_id, pricing.Offer()), models, previous), seat, seats, devices
+            _item(task, round_, seat, _offer(task.specification, seat, offers), models, previous), seat, seats, devices
         )
         for device_id, seat in seats.items()
     }
+
+
+def sells(spec: TaskSpecification, seat: topology.Seat) -> bool:
+    """Whether a seat sells privacy: in clusters only one that noises its own update, elsewhere every one."""
+    return spec.topology != "clusters" or spec.incentive != "stackelberg" or seat.noise_multiplier > 0.0
+
+
+def _offer(spec: TaskSpecification, seat: topology.Seat, offers: Mapping[str, pricing.Offer]) -> pricing.Offer:
+    """A seat's offer; none for one that sells nothing, though it may have had one before the round was planned anew."""
+    return offers.get(seat.device_id, pricing.Offer()) if sells(spec, seat) else pricing.Offer()
 
 
 def _item(
@@ -75,8 +85,8 @@ def _item(
 
 
 def _parameters(spec: TaskSpecification, offer: pricing.Offer) -> str:
-    """The task's parameters; where privacy is priced with the rest of the device's own offer under "offer"."""
-    if spec.privacy != "priced":
+    """The task's parameters; where privacy is sold with the rest of the device's own offer under "offer"."""
+    if spec.incentive not in ("stackelberg", "correlated"):
         return spec.parameters_json
     own = {"expected": offer.expected, "most_microcredits": offer.most_microcredits}
     return json.dumps({**spec.parameters, "offer": own | json.loads(offer.terms_json or "{}")})

@@ -18,7 +18,7 @@ from services.aggregation.assignment import heads_of
 from services.aggregation.domain.accumulator import WINDOW, Accumulator
 from services.aggregation.domain.clusters import effective_state
 from services.aggregation.domain.layout import PREFIX_BYTES, Layout, header_length, parse
-from services.aggregation.domain.plausibility import check_norm, norm_of
+from services.aggregation.domain.plausibility import check_noise_left, check_norm, norm_of
 from services.aggregation.domain.records import Delivery, Participation, Round, Task
 from services.aggregation.errors import BadUpdate
 from services.kit.blobs import BlobStore
@@ -118,6 +118,10 @@ class LiveRound:
         total = self.sum_of(library, delivery.model_index)
         if self.task.specification.topology == "clusters":
             self._refuse_free_ride(delivery, layout, read)
+            item = self.items[delivery.device_id]
+            if item.role == "solo" and item.price_microcredits > 0:
+                norm = norm_of(layout, read)
+                check_noise_left(self.task.specification, item.noise_multiplier, delivery, total.layout.elements, norm)
         if self.task.specification.privacy == "priced":
             norm = norm_of(layout, read)
             samples = self.samples[delivery.device_id]

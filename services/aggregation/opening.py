@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
-from services.aggregation.assignment import make_items, scale_for
+from services.aggregation.assignment import make_items, scale_for, sells
 from services.aggregation.domain.clusters import LOST
 from services.aggregation.domain.records import Enrolment, Event, Model, Participation, Round, Task
 from services.aggregation.domain.rounds import choose_participants
@@ -88,7 +88,8 @@ class Opener:
         by_id = {e.device_id: e for e in enrolled}
         seats = [by_id[device_id] for device_id in chosen]
         plan = await self._plan(task, number, attempt, seats, last_line)
-        quote = await self._quote(task, number, seats, devices)
+        selling = {seat.device_id for seat in plan.seats if sells(task.specification, seat)}
+        quote = await self._quote(task, number, [seat for seat in seats if seat.device_id in selling], devices)
         await self._store(task, number, attempt, seats, devices, plan, quote, current, previous, list(lost or {}))
         return True
 

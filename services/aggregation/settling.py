@@ -15,6 +15,7 @@ from services.aggregation.assignment import heads_of
 from services.aggregation.domain import clusters
 from services.aggregation.domain.records import Event, Participation, Round, Task
 from services.aggregation.domain.rounds import witness_pairs
+from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.store import models, rounds, tasks
 from services.aggregation.upstreams import Upstreams
 from services.kit.blobs import BlobStore
@@ -39,12 +40,12 @@ class Settler:
         """Pays and records a round in state "settling", moves it to "done"; True when the escrow is spent."""
         async with self.database.reading() as tx:
             everybody = await rounds.list_participations(tx, task.id, round_.number)
-        owed = await self._owed(task, round_, everybody) if task.specification.incentive == "payoff" else {}
+        owed = await self._owed(task, round_, everybody) if pays_clusters(task.specification) else {}
         settlement = await self.upstreams.ledger.SettleRound(
             pricing.SettleRoundRequest(
                 task_id=task.id,
                 round=round_.number,
-                work=[_work(p, owed.get(p.device_id, -1)) for p in everybody if p.state != "idle"],
+                work=[work_of(p, owed.get(p.device_id, -1)) for p in everybody if p.state != "idle"],
             ),
             timeout=120.0,
         )
@@ -62,10 +63,12 @@ class Settler:
             plan = await self.upstreams.topology.GetPlan(topology.GetPlanRequest(task_id=task.id, version=version))
             of_plan = {device: item for device, item in items.items() if item.plan_version == version}
             payoffs |= realised_payoffs(of_plan, json.loads(plan.details_json))
-        quote = await self.upstreams.pricing.GetQuote(pricing.GetQuoteRequest(task_id=task.id, round=round_.number))
-        pot = int(json.loads(quote.details_json or "{}").get("pot_microcredits", 0))
-        per_point = float(task.specification.parameters.get("pricing", {}).get("credits_per_point", 0.0))
-        return clusters.owed(payoffs, per_point * 1e6, pot)
+        told = task.specification.parameters.get("pricing", {})
+        pot = int(told.get("round_microcredits", 0))
+        if task.specification.incentive == "payoff":  # whose quote shares the escrow out when the task names no pot
+            quote = await self.upstreams.pricing.GetQuote(pricing.GetQuoteRequest(task_id=task.id, round=round_.number))
+            pot = int(json.loads(quote.details_json or "{}").get("pot_microcredits", 0))
+        return clusters.owed(payoffs, float(told.get("credits_per_point", 0.0)) * 1e6, pot)
 
     async def _record_conduct(self, task: Task, round_: Round, everybody: list[Participation]) -> None:
         conduct = {p.device_id: p.state for p in everybody if p.state in _JUDGED or p.state == "orphaned"}
@@ -121,6 +124,11 @@ class Settler:
             await self.blobs.delete(digest)
 
 
+def pays_clusters(spec: TaskSpecification) -> bool:
+    """Whether devices are paid their share of what their cluster is worth."""
+    return spec.topology == "clusters" and spec.incentive in ("payoff", "stackelberg")
+
+
 def ties_of(everybody: list[Participation]) -> dict[str, list[str]]:
     """The heads each member worked for in a round: its own, and one that was lost before."""
     ties: dict[str, list[str]] = {}
@@ -146,12 +154,15 @@ def realised_payoffs(items: Mapping[str, pb.WorkItem], details: Mapping[str, Any
     return payoffs
 
 
-def _work(p: Participation, owed: int) -> pricing.Work:
+def work_of(p: Participation, owed: int) -> pricing.Work:
+    """What pricing is told; in clusters a budget counts only from a device that was offered a price for it."""
+    item = pb.WorkItem.FromString(p.work)
+    sold = item.topology != "clusters" or item.price_microcredits > 0
     return pricing.Work(
         device_id=p.device_id,
         owner_id=p.owner_id,
         outcome=p.state,
-        budget=p.budget,
+        budget=p.budget if sold else 0.0,
         quality=p.weight,
         owed_microcredits=owed,
         privacy=[pricing.PrivacyCharge(**charge) for charge in p.privacy] if p.state == "delivered" else [],  # type: ignore[arg-type]

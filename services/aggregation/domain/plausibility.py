@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from coterie.market import LocalSteps
+from coterie.market import CHANCE_OF_INJUSTICE, LocalSteps
+from coterie.privacy.zcdp import multiplier_of_rho, rho_of_multiplier
 from coterie.survey import LARGEST_DEVIATIONS
 from services.aggregation.domain.accumulator import WINDOW, Read
 from services.aggregation.domain.layout import DTYPES, Layout
@@ -27,6 +28,7 @@ FEWEST = 5
 DEVIATIONS = 5.0
 _LEAST_SPREAD = 0.05
 _TO_DEVIATION = 1.4826
+_ROUNDING = 1e-3
 
 
 def sells_gradients(specification: TaskSpecification) -> bool:
@@ -65,6 +67,27 @@ def check_norm(specification: TaskSpecification, delivery: Delivery, samples: in
         raise BadUpdate(
             f"the update's norm of {norm:.4g} is beyond the {most:.4g} that clipping and a claimed "
             f"{'variance' if sells_answers(specification) else 'budget'} of {delivery.budget:.4g} allow"
+        )
+
+
+def check_noise_left(
+    specification: TaskSpecification, seat_multiplier: float, delivery: Delivery, elements: int, norm: float
+) -> None:
+    """Refuses a device alone in clusters whose update's norm the budget it claims to have sold rules out.
+
+    It was clipped to S and carries the noise of ρ₀ + ρ, its seat's and what was sold: |Δ| ≤ S(1 + σ(√d + t)), exceeded
+    with chance exp(−t²/2) at most.
+    """
+    if delivery.form != "mean":
+        raise BadUpdate(f"a device alone hands in its own update in the form mean, not {delivery.form!r}")
+    bound = float(specification.training.get("clip_norm", 1.0))
+    multiplier = multiplier_of_rho(rho_of_multiplier(seat_multiplier) + delivery.budget)
+    tail = math.sqrt(elements) + math.sqrt(2.0 * math.log(1.0 / CHANCE_OF_INJUSTICE))
+    most = bound * (1.0 + multiplier * tail) * (1.0 + _ROUNDING)
+    if norm > most:  # NaN passes here: folding refuses it and says where it is
+        raise BadUpdate(
+            f"the update's norm of {norm:.4g} is beyond the {most:.4g} that clipping and a sold budget of "
+            f"{delivery.budget:.4g} allow"
         )
 
 

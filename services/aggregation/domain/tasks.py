@@ -167,6 +167,9 @@ def _check_trade(spec: TaskSpecification) -> None:
             Question.of(spec.parameters)
         elif spec.privacy == "priced":
             LocalSteps.of(spec.training)
+            told = spec.parameters.get("pricing")
+            if isinstance(told, dict) and told.get("credits_per_point"):
+                raise ValueError("credits_per_point pays clusters: choose the topology clusters, or leave it out")
     except (TypeError, ValueError) as error:
         raise BadTask(str(error)) from error
 

@@ -92,6 +92,9 @@ class MarketParameters(Parameters):
     cost_linear: float = Field(default=0.04, ge=0, description="Expected b.")
     headroom: float = Field(default=2.0, ge=1, le=1000, description="A device may sell this often what is expected.")
     round_microcredits: int = Field(default=0, ge=0, le=2**53, description="Pot shared by quality besides the price.")
+    credits_per_point: float = Field(
+        default=0.0, ge=0, le=1e9, description="In clusters, credits for each point of payoff; 0 = shares of the pot."
+    )
 
 
 class SurveyParameters(Parameters):

@@ -112,9 +112,9 @@ def gaussian_charge(task: str, round: int, purpose: str, unit: Unit, multiplier:
     return Charge(task, round, purpose, "gaussian", unit, rho=zcdp.rho_of_multiplier(multiplier))
 
 
-def priced_charge(task: str, round: int, purpose: str, rho: float) -> Charge:
-    """A budget ρ sold to the platform: Gaussian noise by `zcdp.variance_of_rho`, protecting one example."""
-    return Charge(task, round, purpose, "gaussian", "example", rho=rho)
+def priced_charge(task: str, round: int, purpose: str, rho: float, unit: Unit = "example") -> Charge:
+    """A release of Gaussian noise known by its ρ, such as a budget sold to the platform."""
+    return Charge(task, round, purpose, "gaussian", unit, rho=rho)
 
 
 def zcdp_charge(task: str, round: int, purpose: str, unit: Unit, rho: float) -> Charge:

@@ -21,13 +21,14 @@ from numpy.typing import NDArray
 from coterie.errors import Declined
 from coterie.mail import Received
 from coterie.privacy import zcdp
-from coterie.privacy.accounting import Charge, gaussian_charge, raw_charge
+from coterie.privacy.accounting import Charge, priced_charge, raw_charge
 from coterie.privacy.clipping import clip_update
 from coterie.privacy.gaussian import gaussian_noise
 from coterie.privacy.ledger import BudgetExceeded
 from coterie.procedures import clusters_checks as checks
 from coterie.procedures import procedure
 from coterie.procedures.clusters_checks import Flat, Tally
+from coterie.procedures.clusters_market import rho_to_release, sold
 from coterie.procedures.context import RoundContext
 from coterie.procedures.star import change_of
 from coterie.work import Delivery, MemberReport, Peer, PrivacyUse, Tensors, WorkItem
@@ -53,7 +54,7 @@ class Clusters:
             case "head":
                 return _as_head(context)
             case "solo":
-                return _alone(context, _trained(context), context.work.noise_multiplier, context.work.self_weight)
+                return _alone(context, _trained(context), rho_to_release(context), context.work.self_weight)
             case role:
                 raise Declined(f"the plan gives this device the role {role!r}, which clusters do not know")
 
@@ -106,16 +107,16 @@ def _charge(context: RoundContext, charge: Charge) -> None:
         raise Declined(str(error)) from error
 
 
-def _released(context: RoundContext, change: Arrays, multiplier: float, purpose: str) -> Arrays:
-    """The change as it may leave: charged to the ledger, and noised by `multiplier` times the clip norm."""
+def _released(context: RoundContext, change: Arrays, rho: float, purpose: str) -> Arrays:
+    """The change as it may leave: charged to the ledger, and with the noise of `rho`; infinite means none."""
     work = context.work
     if work.privacy == "none":
         return change
-    if multiplier == 0.0:
+    if math.isinf(rho):
         _charge(context, raw_charge(work.task_id, work.round, purpose))
         return change
-    _charge(context, gaussian_charge(work.task_id, work.round, purpose, "device", multiplier))
-    random, bound = context.noise(), _bound(work)
+    _charge(context, priced_charge(work.task_id, work.round, purpose, rho, "device"))
+    random, bound, multiplier = context.noise(), _bound(work), zcdp.multiplier_of_rho(rho)
     return {
         name: (value + gaussian_noise(value.shape, multiplier, bound, random)).astype(value.dtype)
         for name, value in change.items()
@@ -135,16 +136,23 @@ def _uses(context: RoundContext) -> tuple[PrivacyUse, ...]:
 def _alone(
     context: RoundContext,
     trained: Trained,
-    multiplier: float,
+    rho: float,
     weight: float,
     members: tuple[MemberReport, ...] = (),
 ) -> Delivery:
     """The device's own change, noised, straight to the platform."""
-    if multiplier == 0.0 and context.work.privacy != "none":
+    if math.isinf(rho) and context.work.privacy != "none":
         raise Declined("the plan lets this device upload alone without noise; ask the publisher to check it")
     purpose = context.purpose if not members else f"{context.purpose}-alone"
-    tensors = _released(context, trained.change, multiplier, purpose)
-    return Delivery(tensors, weight, metrics=trained.metrics, privacy=_uses(context), members=members)
+    tensors = _released(context, trained.change, rho, purpose)
+    return Delivery(
+        tensors,
+        weight,
+        metrics=trained.metrics,
+        budget=sold(context, rho),
+        privacy=_uses(context),
+        members=members,
+    )
 
 
 # --- members ----------------------------------------------------------------------------------------------------------
@@ -155,6 +163,7 @@ def _as_member(context: RoundContext) -> Delivery:
     heads = [peer.device_id for peer in work.peers if peer.role == "head"]
     if len(heads) != 1:
         raise Declined(f"the plan gives this member {len(heads)} heads instead of one")
+    rho = rho_to_release(context)
     if context.mail.is_prepared(heads[0], KIND):
         # As before a crash: the letter lies sealed, and noise is not drawn twice for one release.
         context.trainer.load(context.model())
@@ -162,9 +171,10 @@ def _as_member(context: RoundContext) -> Delivery:
     else:
         trained = _trained(context)
         metrics = dict(trained.metrics)
-        letter = _released(context, trained.change, work.noise_multiplier, context.purpose)
+        letter = _released(context, trained.change, rho, context.purpose)
     context.mail.send(heads[0], KIND, dict(letter))
-    return Delivery(None, work.self_weight, form="report", metrics=metrics, privacy=_uses(context))
+    budget = sold(context, rho)
+    return Delivery(None, work.self_weight, form="report", metrics=metrics, budget=budget, privacy=_uses(context))
 
 
 # --- heads ------------------------------------------------------------------------------------------------------------
@@ -264,9 +274,9 @@ def _as_head(context: RoundContext) -> Delivery:
     _remember(context, inspection.tallies)
     reports = tuple(_report(peer, inspection) for peer in members)
     if not inspection.taken and work.privacy == "trust":
-        noise, weight = float(work.parameters["privacy"]["noise_max"]), _weight_alone(work)
-        return _alone(context, trained, noise, weight, reports)
-    own = _released(context, trained.change, work.noise_multiplier, context.purpose)
+        rho = zcdp.rho_of_multiplier(float(work.parameters["privacy"]["noise_max"]))
+        return _alone(context, trained, rho, _weight_alone(work), reports)
+    own = _released(context, trained.change, zcdp.rho_of_multiplier(work.noise_multiplier), context.purpose)
     weights = {peer.device_id: peer.weight for peer in members if peer.device_id in inspection.taken}
     parts = [(work.self_weight, own), *((weights[name], inspection.taken[name]) for name in weights)]
     total = math.fsum(weight for weight, _ in parts)
