@@ -20,15 +20,16 @@ as it is, which no ledger limits: those are the updates the platform accepted.
 Data, order of training and, on these simulated devices, noise are seeded: repeated, seed 0 gave every accuracy again.
 Device ids and the clock are not, which moves ε in the third decimal.
 Accuracy is measured on held-out images (359 digits, 1,000 of MNIST)."""
-READING = """Reading. Clusters lie between the two. Nine of the twelve are among friends and one heads an acquaintance, so
-that two noised updates enter each round's model against twelve. On the digits (650 parameters) this costs {digits_clusters:.1f}
-points of accuracy, uniform noise {digits_uniform:.1f}. MNIST has 7,850 parameters, hence 3.5 times the norm of noise at
-the same clip: {mnist_clusters:.1f} points against {mnist_uniform:.1f}, too much for either to be of use in ten rounds.
+READING = """Reading. Clusters lie between the two. Nine of the twelve are among friends and one heads an
+acquaintance, so that two noised updates enter each round's model against twelve. On the digits (650 parameters) this
+costs {digits_clusters:.1f} points of accuracy, uniform noise {digits_uniform:.1f}. MNIST has 7,850 parameters, hence
+3.5 times the norm of noise at the same clip: {mnist_clusters:.1f} points against {mnist_uniform:.1f}, too much for
+either to be of use in ten rounds.
 
 The price is in the other columns. The devices among friends have no ε at all: their protection is the head's
 discretion and the sum. The stranger's ε equals that of uniform noise. The acquaintance that trusts its head 0.4 is the
-most exposed of those with a guarantee: the paper gives it ε = 28.6 *in each round* at δ = 1e-6, more as good rounds
-raise trust, and ten rounds compose to an ε that promises next to nothing. Nor is uniform noise of 0.6 a strong promise.
+most exposed of those with a guarantee: the paper gives it ε = 28.6 *in each round* at δ = 1e-6 and, as good rounds
+raise trust, more (σ falls from 0.236 to 0.214), and ten rounds compose to an ε that promises next to nothing. Nor is uniform noise of 0.6 a strong promise.
 The per-round budgets of [SCFL] should not be read as privacy over a task; the ledger's figure should."""
 
 
