@@ -29,8 +29,9 @@ either to be of use in ten rounds.
 The price is in the other columns. The devices among friends have no ε at all: their protection is the head's
 discretion and the sum. The stranger's ε equals that of uniform noise. The acquaintance that trusts its head 0.4 is the
 most exposed of those with a guarantee: the paper gives it ε = 28.6 *in each round* at δ = 1e-6 and, as good rounds
-raise trust, more (σ falls from 0.236 to 0.214), and ten rounds compose to an ε that promises next to nothing. Nor is uniform noise of 0.6 a strong promise.
-The per-round budgets of [SCFL] should not be read as privacy over a task; the ledger's figure should."""
+raise trust, more (σ falls from 0.236 to 0.214), and ten rounds compose to an ε that promises next to nothing.
+Nor is uniform noise of 0.6 a strong promise. The per-round budgets of [SCFL] should not be read as privacy over a
+task; the ledger's figure should."""
 
 
 def write_report(out: Path, results: Results, seeds: Sequence[int], rounds: int) -> str:
