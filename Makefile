@@ -56,7 +56,7 @@ bench: $(STAMP) ## measure speed; prints figures with ratios
 
 .PHONY: lab
 lab: $(STAMP) ## the papers' experiments, quick versions (minutes each); writes docs/results
-	for name in clusters mesh market survey multitask; do $(BIN)/python -m coterie_lab.$$name || exit 1; done
+	for name in clusters cluster_agents mesh market survey multitask; do $(BIN)/python -m coterie_lab.$$name || exit 1; done
 
 .PHONY: compose-up
 compose-up: ## start the platform with Docker Compose on PostgreSQL
