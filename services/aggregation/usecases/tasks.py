@@ -209,7 +209,8 @@ class TaskUseCases:
             raise BadTask(f"non_iid must be a finite number of at least 0, not {non_iid}")
         now = self._clock.now()
         async with self._database.writing() as tx:
-            task = await tasks.find_task(tx, task_id)
+            # Locked, so that of two devices enrolling at once the second counts the first.
+            task = await tasks.find_task(tx, task_id, lock=True)
             if task is None:
                 raise UnknownTask(f"no task {task_id}; list them with GET /v1/tasks")
             if task.ended:

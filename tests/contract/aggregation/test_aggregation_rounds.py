@@ -339,3 +339,16 @@ async def test_an_update_whose_first_answer_was_lost_still_counts(
     ended = await client.finished(task.id)
     assert ended.state == "finished"
     assert (await client.model(ended.model_digests[0])).tolist() == [1.0, 2.0, 3.0]
+
+
+async def test_devices_that_enrol_at_once_start_the_task_between_them(house: House) -> None:
+    """Whoever comes last counts all: on PostgreSQL too, where neither sees what the other has not committed."""
+    client = await house.start()
+    task = await client.create([], name="together", min_devices=8, auto_start=True)
+
+    async def enrol(device: str) -> None:
+        set_caller(Caller("device", device))
+        await client.tasks.Enrol(pb.EnrolRequest(task_id=task.id, device_id=device, samples=1))
+
+    await asyncio.gather(*(enrol(f"dev_{i}") for i in range(8)))
+    assert (await client.get_task(task.id)).state == "running"
