@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -62,12 +62,10 @@ def _await_admin_key(url: str, folder: Path) -> str:
     """The bootstrap admin's key, once the platform answers to it."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
-        try:
+        with suppress(OSError, httpx.TransportError):  # not up yet
             key = (folder / "admin.key").read_text().strip()
             if httpx.get(f"{url}/v1/me", headers={"Authorization": f"Bearer {key}"}).status_code == 200:
                 return key
-        except (OSError, httpx.TransportError):
-            pass  # not up yet
         time.sleep(0.1)
     raise TimeoutError(f"the platform did not answer within {START_SECONDS:g} s")
 
