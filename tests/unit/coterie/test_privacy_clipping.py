@@ -1,7 +1,6 @@
 """Clipping of whole updates and of every example's gradient."""
 
 import math
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -11,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from torch import nn
 
-from coterie.privacy.clipping import Norm, clip_update, clip_vector, clipped_gradients, update_norm
+from coterie.privacy.clipping import Method, Norm, clip_update, clip_vector, clipped_gradients, update_norm
+from coterie.privacy.clipping_layers import is_plain_stack
 
 UPDATES = st.dictionaries(
     st.sampled_from(["weight", "bias", "scale"]),
@@ -76,20 +76,44 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3))
 
 
+def convolution() -> nn.Module:
+    torch.manual_seed(6)
+    return nn.Sequential(nn.Conv1d(2, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(6, 3))
+
+
 def examples(count: int) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(11)
     return torch.randn(count, 2, 3, generator=generator), torch.randint(0, 3, (count,), generator=generator)
 
 
-def test_both_methods_give_the_sum_of_gradients_clipped_one_by_one() -> None:
-    model, (inputs, targets) = network(), examples(7)
-    fast = clipped_gradients(model, nn.functional.cross_entropy, inputs, targets, 0.5, chunk_size=3)
-    slow = clipped_gradients(model, nn.functional.cross_entropy, inputs, targets, 0.5, method="loop")
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+@pytest.mark.parametrize("method", ["auto", "vectorised"])
+@pytest.mark.parametrize("model", [network(), nn.Sequential(nn.Flatten(), nn.Linear(6, 3, bias=False)), convolution()])
+def test_all_methods_give_the_sum_of_gradients_clipped_one_by_one(model: nn.Module, method: Method, norm: Norm) -> None:
+    inputs, targets = examples(7)
+    loss = nn.functional.cross_entropy
+    fast = clipped_gradients(model, loss, inputs, targets, 0.5, norm=norm, method=method, chunk_size=3)
+    slow = clipped_gradients(model, loss, inputs, targets, 0.5, norm=norm, method="loop")
     assert bool((fast.norms > 0.5).any())
     torch.testing.assert_close(fast.norms, slow.norms)
     for name, parameter in model.named_parameters():
         assert fast.total[name].shape == parameter.shape
         torch.testing.assert_close(fast.total[name], slow.total[name])
+
+
+def test_only_stacks_that_cannot_mix_examples_are_taken_by_layers() -> None:
+    inputs, _ = examples(4)
+    shared = nn.Linear(6, 6)
+    assert is_plain_stack(network(), inputs)
+    assert is_plain_stack(nn.Linear(6, 2), inputs.flatten(1))
+    assert not is_plain_stack(nn.Linear(3, 2), inputs)  # an example has two rows: their products add up
+    assert not is_plain_stack(nn.Sequential(nn.Flatten(0), nn.Linear(24, 2)), inputs)
+    assert not is_plain_stack(nn.Sequential(nn.Flatten(), shared, shared), inputs)
+    assert not is_plain_stack(nn.Sequential(nn.Flatten(), nn.Linear(6, 4), nn.Softmax(dim=0)), inputs)
+    assert not is_plain_stack(convolution(), inputs)
+    hooked = network()
+    hooked.register_forward_hook(lambda module, arguments, output: output - output.mean(0))
+    assert not is_plain_stack(hooked, inputs)
 
 
 def test_without_clipping_the_mean_is_the_ordinary_gradient() -> None:
@@ -116,7 +140,7 @@ def test_one_example_moves_the_sum_by_at_most_the_bound(example: int, bound: flo
 def test_frozen_parameters_have_no_gradient_and_no_examples_give_zeros() -> None:
     model = network()
     next(model.parameters()).requires_grad_(False)
-    methods: tuple[Literal["vectorised", "loop"], ...] = ("vectorised", "loop")
+    methods: tuple[Method, ...] = ("auto", "vectorised", "loop")
     for method in methods:
         inputs, targets = examples(3)
         some = clipped_gradients(model, nn.functional.cross_entropy, inputs, targets, 1.0, method=method)

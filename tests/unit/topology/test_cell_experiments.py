@@ -15,9 +15,9 @@ def test_devices_find_their_groups_better_as_rounds_pass() -> None:
     assert np.array_equal(runs[0], clustering(fleet, 0.5, 0))
 
 
-def test_the_first_valid_step_is_read_from_the_curve() -> None:
-    assert first_valid([(0, -9.0, 0.1), (50, -8.0, 0.95), (100, -7.0, 0.5)]) == 50.0
-    assert first_valid([(0, -9.0, 0.1)]) == float("inf")
+def test_the_first_valid_epoch_is_read_from_the_curve() -> None:
+    assert first_valid([(0, -9.0, 0.1), (50, -8.0, 0.95), (100, -7.0, 0.5)]) == "1"
+    assert first_valid([(0, -9.0, 0.1)]) == "never"
 
 
 def test_the_common_plan_never_violates_and_matching_serves_no_less() -> None:

@@ -5,7 +5,7 @@
 Parameters and gradients are flat float vectors, whatever model they come from. The order of a round is
 
     y = outgoing(state, …)           what the neighbours get; noisy on a DP device
-    g = a mean gradient at state.parameters over this round's batch
+    g = a mean gradient over this round's batch, taken at y
     state = step(state, y, received, …)
 
 The device's own term uses y as well, noise included. So, given everything sent before, what is sent next depends on

@@ -122,7 +122,8 @@ def rounds_to_targets(contender: Contender, images: Images, seed: int, *, epsilo
     """Rounds until the devices' mean test accuracy first reaches each target; targets never reached are left out.
 
     ODLF-PDP (spec §6) with the provable clipped noise: softmax regression, η_t = 0.01·0.99^t, 300 samples at first and
-    10 to 30 more each round.
+    10 to 30 more each round. The gradient is taken at what was sent: a noised device's own exact parameters would carry
+    its last batch past the noise (docs/papers/betta.md).
     """
     rng = np.random.default_rng([seed, 7])
     count = len(contender.batches)
@@ -145,7 +146,7 @@ def rounds_to_targets(contender: Contender, images: Images, seed: int, *, epsilo
             chosen = rng.choice(shares[i][: held[i]], size, replace=False)
             clip = CLIP if i in contender.noisy else None
             gradient = softmax_gradient(
-                states[i].parameters, images.train[chosen], images.train_labels[chosen], images.classes, clip=clip
+                sent[i], images.train[chosen], images.train_labels[chosen], images.classes, clip=clip
             )
             received = {j: sent[j] for j in weights[i]}
             states[i] = step(states[i], sent[i], received, weights[i], gradient, size, eta)

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +38,13 @@ FIRST_SEED = 100
 """Networks and tasks of the reported figures start here; settings were chosen on seeds below."""
 
 WEIGHTS = (0.0, 0.2, 0.5, 0.8)
+
+NETWORKS = {
+    "3 stations × 4 blocks, 12 devices": {"stations": 3, "blocks": 4, "users": 12},
+    "5 stations × 2 blocks, 15 devices": {"stations": 5, "blocks": 2, "users": 15},
+}
+EPOCH = 50
+"""Training steps between two evaluations, as in the specification's "30 epochs"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +74,16 @@ FULL = Effort(seeds=6, steps=1500, states=200, clustering_seeds=30)
 def learners(steps: int) -> dict[str, tuple[LearningConfig, Reward]]:
     """The compared learners. "plain ε" drops structured exploration, as the specification's penalty comparison does."""
     plain, growing = LearningConfig.specified, Reward()
-    fixed = Reward(penalty="fixed", fixed_penalty=1.6e4)
+    fixed, huge = (Reward(penalty="fixed", fixed_penalty=penalty) for penalty in (1.6e4, 1e5))
     return {
         "specified VDN": (plain("vdn", steps=steps), growing),
         "specified IQL": (plain("iql", steps=steps), growing),
         "VDN, plain ε, growing penalty": (plain("vdn", steps=steps, structured=0.0), growing),
-        "VDN, plain ε, fixed penalty": (plain("vdn", steps=steps, structured=0.0), fixed),
+        "VDN, plain ε, fixed penalty 1.6e4": (plain("vdn", steps=steps, structured=0.0), fixed),
+        "VDN, plain ε, fixed penalty 1e5": (plain("vdn", steps=steps, structured=0.0), huge),
+        "IQL, plain ε, growing penalty": (plain("iql", steps=steps, structured=0.0), growing),
         "pointer VDN, no prior": (LearningConfig(prior="none", steps=steps), growing),
+        "pointer IQL, no prior": (LearningConfig(mixing="iql", prior="none", steps=steps), growing),
         "pointer VDN, rivals": (LearningConfig(prior="rivals", steps=steps), growing),
         "pointer VDN, plan": (LearningConfig(steps=steps), growing),
         "pointer IQL, plan": (LearningConfig(mixing="iql", steps=steps), growing),
@@ -118,37 +132,32 @@ def references(cells: Cells, states: Floats, seed: int) -> dict[str, Score]:
     }
 
 
-def compare(effort: Effort, seed: int, result: dict[str, Any]) -> None:
-    """Adds every reference's and learner's score on one network, and each learner's curve, to `result`."""
-    scores, curves = result.setdefault("scores", {}), result.setdefault("curves", {})
-    layout = random_layout(np.random.default_rng(seed))
+def compare(effort: Effort, network: str, seed: int) -> dict[str, Any]:
+    """Every reference's and learner's score on one network, and each learner's curve."""
+    torch.set_num_threads(1)
+    layout = random_layout(np.random.default_rng(seed), **NETWORKS[network])
     judge = Cells.of(layout)  # everyone is scored with the growing penalty
     states = draw_delays(layout, np.random.default_rng([seed, 2]), effort.states)
-    for name, score in references(judge, states, seed).items():
-        scores.setdefault(name, []).append(asdict(score))
+    scores = {name: asdict(score) for name, score in references(judge, states, seed).items()}
+    curves = {}
     for name, (config, reward) in learners(effort.steps).items():
         history: list[Progress] = []
         policy = train(Cells.of(layout, reward), config, seed, on_progress=history.append)
-        scores.setdefault(name, []).append(asdict(measure(judge, states, chooser(policy, judge))))
-        curves.setdefault(name, []).append([(p.step, p.reward, p.valid) for p in history])
+        scores[name] = asdict(measure(judge, states, chooser(policy, judge)))
+        curves[name] = [(p.step, p.reward, p.valid) for p in history]
+    return {"scores": scores, "curves": curves}
 
 
-def crowds(effort: Effort) -> dict[str, Any]:
-    """6, 12, 24 and 48 devices around 3 stations of 4 blocks: beyond 12 somebody must wait."""
-    answer: dict[str, Any] = {}
-    for users in (6, 12, 24, 48):
-        rows: dict[str, list[dict[str, float]]] = {}
-        for seed in range(FIRST_SEED, FIRST_SEED + effort.seeds):
-            layout = random_layout(np.random.default_rng(seed), users=users)
-            cells = Cells.of(layout)
-            states = draw_delays(layout, np.random.default_rng([seed, 2]), effort.states)
-            policy = train(cells, LearningConfig(steps=max(40, effort.steps // 5)), seed)
-            scores = references(cells, states, seed)
-            scores["pointer VDN, plan"] = measure(cells, states, chooser(policy, cells))
-            for name, score in scores.items():
-                rows.setdefault(name, []).append(asdict(score))
-        answer[str(users)] = rows
-    return answer
+def crowd(effort: Effort, users: int, seed: int) -> dict[str, Any]:
+    """The references and the trained policy with `users` devices around 3 stations of 4 blocks."""
+    torch.set_num_threads(1)
+    layout = random_layout(np.random.default_rng(seed), users=users)
+    cells = Cells.of(layout)
+    states = draw_delays(layout, np.random.default_rng([seed, 2]), effort.states)
+    policy = train(cells, LearningConfig(steps=max(40, effort.steps // 5)), seed)
+    scores = references(cells, states, seed)
+    scores["pointer VDN, plan"] = measure(cells, states, chooser(policy, cells))
+    return {name: asdict(score) for name, score in scores.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,32 +214,40 @@ def identities(effort: Effort) -> dict[str, Any]:
     return {"main": main, "settings": others}
 
 
-def first_valid(curve: Sequence[tuple[int, float, float]]) -> float:
-    """The first step from which a learner's greedy decisions are 90 % valid; +inf if never."""
-    return next((float(step) for step, _, valid in curve if valid >= 0.9), float("inf"))
+def first_valid(curve: Sequence[tuple[int, float, float]]) -> str:
+    """The first epoch whose greedy decisions are 90 % valid."""
+    return next((f"{step / EPOCH:g}" for step, _, valid in curve if valid >= 0.9), "never")
+
+
+def _spread(rows: Sequence[dict[str, float]]) -> str:
+    reward = [row["reward"] for row in rows]
+    return f"{np.mean(reward):.0f} | ± {np.std(reward):.0f} ({min(reward):.0f} … {max(reward):.0f})"
+
+
+def _means(rows: Sequence[dict[str, float]], *keys: str) -> list[float]:
+    return [float(np.mean([row[key] for row in rows])) for key in keys]
 
 
 def tables(result: dict[str, Any]) -> str:
     """All figures as Markdown: mean ± standard deviation over seeds."""
-    lines = ["| policy | reward | spread | median | valid | data served | ms |", "|---|---|---|---|---|---|---|"]
-    for name, rows in result["compare"]["scores"].items():
-        reward = [row["reward"] for row in rows]
-        rest = [float(np.mean([row[key] for row in rows])) for key in ("valid", "data", "milliseconds")]
-        lines.append(
-            f"| {name} | {np.mean(reward):.0f} | ± {np.std(reward):.0f} ({min(reward):.0f} … {max(reward):.0f}) "
-            f"| {np.median(reward):.0f} | {rest[0]:.3f} | {rest[1]:.3f} | {rest[2]:.2f} |"
-        )
-    lines += ["", "| learner | first step with ≥ 90 % valid, per seed |", "|---|---|"]
-    for name, curves in result["compare"]["curves"].items():
-        lines.append(f"| {name} | {', '.join(f'{first_valid(c):.0f}' for c in curves)} |")
-    lines += ["", "| devices | policy | reward | data served | ms |", "|---|---|---|---|---|"]
-    for users, policies in result["crowds"].items():
-        for name, rows in policies.items():
-            reward = [row["reward"] for row in rows]
-            data, spent = (float(np.mean([row[key] for row in rows])) for key in ("data", "milliseconds"))
-            lines.append(
-                f"| {users} | {name} | {np.mean(reward):.0f} ± {np.std(reward):.0f} | {data:.3f} | {spent:.2f} |"
-            )
+    lines: list[str] = []
+    for network, runs in result["compare"].items():
+        lines += ["", f"**{network}**", "", "| policy | reward | spread | median | valid | data served | ms |"]
+        lines += ["|---|---|---|---|---|---|---|"]
+        for name in runs[0]["scores"]:
+            rows = [run["scores"][name] for run in runs]
+            valid, data, spent = _means(rows, "valid", "data", "milliseconds")
+            middle = float(np.median([row["reward"] for row in rows]))
+            lines.append(f"| {name} | {_spread(rows)} | {middle:.0f} | {valid:.3f} | {data:.3f} | {spent:.2f} |")
+        lines += ["", f"| learner | first epoch of {EPOCH} steps with ≥ 90 % valid, per network |", "|---|---|"]
+        for name in runs[0]["curves"]:
+            lines.append(f"| {name} | {', '.join(first_valid(run['curves'][name]) for run in runs)} |")
+    lines += ["", "| devices | policy | reward | spread | data served | ms |", "|---|---|---|---|---|---|"]
+    for users, runs in result["crowds"].items():
+        for name in runs[0]:
+            rows = [run[name] for run in runs]
+            data, spent = _means(rows, "data", "milliseconds")
+            lines.append(f"| {users} | {name} | {_spread(rows)} | {data:.3f} | {spent:.2f} |")
     lines += ["", "| λ | round 15 | round 29 |", "|---|---|---|"]
     for weight, runs in result["identities"]["main"].items():
         table = np.array(runs)
@@ -251,18 +268,20 @@ def write(result: dict[str, Any], folder: Path) -> None:
 
 def plot(result: dict[str, Any], folder: Path) -> None:
     """Three pictures: learning curves, clustering accuracy, crowds."""
-    figure, axes = plt.subplots(figsize=(9, 5))
-    for name, curves in result["compare"]["curves"].items():
-        if "fixed" in name:
-            continue  # its training reward counts another penalty
-        table = np.array([[reward for _, reward, _ in curve] for curve in curves])
-        steps = [step for step, _, _ in curves[0]]
-        axes.plot(steps, np.median(table, axis=0), label=name)
-        axes.fill_between(steps, table.min(axis=0), table.max(axis=0), alpha=0.08)
-    oracle = [row["reward"] for row in result["compare"]["scores"]["matching (sees all)"]]
-    axes.axhline(np.median(oracle), color="black", linestyle="--", label="matching (sees all)")
-    axes.set(xlabel="training step", ylabel="reward of greedy decisions (median, range)", ylim=(-1500, 20))
-    axes.legend(fontsize=8, loc="lower right")
+    figure, panels = plt.subplots(1, len(NETWORKS), figsize=(13, 5), sharey=True)
+    for axes, (network, runs) in zip(panels, result["compare"].items(), strict=True):
+        for name, first in runs[0]["curves"].items():
+            if "fixed" in name:
+                continue  # its training reward counts another penalty
+            table = np.array([[reward for _, reward, _ in run["curves"][name]] for run in runs])
+            steps = [step for step, _, _ in first]
+            axes.plot(steps, np.median(table, axis=0), label=name)
+            axes.fill_between(steps, table.min(axis=0), table.max(axis=0), alpha=0.06)
+        oracle = [run["scores"]["matching (sees all)"]["reward"] for run in runs]
+        axes.axhline(np.median(oracle), color="black", linestyle="--", label="matching (sees all)")
+        axes.set(title=network, xlabel="training step", ylim=(-1500, 20))
+    panels[0].set(ylabel="reward of greedy decisions (median, range)")
+    panels[0].legend(fontsize=8, loc="lower right")
     _save(figure, folder / "multitask-learning.png")
     figure, axes = plt.subplots(figsize=(8, 4.5))
     for weight, runs in result["identities"]["main"].items():
@@ -276,8 +295,8 @@ def plot(result: dict[str, Any], folder: Path) -> None:
     _save(figure, folder / "multitask-identity.png")
     figure, axes = plt.subplots(figsize=(8, 4.5))
     counts = list(result["crowds"])
-    for name in result["crowds"][counts[0]]:
-        data = [float(np.mean([row["data"] for row in result["crowds"][c][name]])) for c in counts]
+    for name in result["crowds"][counts[0]][0]:
+        data = [_means([run[name] for run in result["crowds"][c]], "data")[0] for c in counts]
         axes.plot([int(c) for c in counts], data, marker="o", label=name)
     axes.set(xlabel="devices (3 stations × 4 blocks)", ylabel="part of all data served", ylim=(0, 1.03))
     axes.legend()
@@ -297,17 +316,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, help="training steps instead of the mode's")
     parser.add_argument("--out", type=Path, default=Path("docs/results"), help="folder of the results")
     options = parser.parse_args(argv)
-    torch.set_num_threads(1)
     effort = FULL if options.full else QUICK
     if options.steps:
         effort = replace(effort, steps=options.steps)
     options.out.mkdir(parents=True, exist_ok=True)
     result: dict[str, Any] = {"effort": asdict(effort), "identities": identities(effort), "compare": {}, "crowds": {}}
-    for seed in range(FIRST_SEED, FIRST_SEED + effort.seeds):
-        compare(effort, seed, result["compare"])
-        write(result, options.out)  # an interrupted run keeps the networks it finished
-        print(f"network {seed} done", flush=True)
-    result["crowds"] = crowds(effort)
+    seeds = range(FIRST_SEED, FIRST_SEED + effort.seeds)
+    # Spawned, because a forked child of a process with torch's threads may hang.
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as workers:
+        for network in NETWORKS:
+            runs = result["compare"][network] = []
+            for seed, run in zip(seeds, workers.map(partial(compare, effort, network), seeds), strict=True):
+                runs.append(run)
+                write(result, options.out)  # an interrupted run keeps the networks it finished
+                print(f"{network}: network {seed} done", flush=True)
+        for users in (6, 12, 24, 48):
+            result["crowds"][str(users)] = list(workers.map(partial(crowd, effort, users), seeds))
+            print(f"{users} devices done", flush=True)
     write(result, options.out)
     plot(result, options.out)
     return 0

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 FloatArray: TypeAlias = NDArray[np.floating[Any]]
 Norm: TypeAlias = Literal["l1", "l2"]
+Method: TypeAlias = Literal["auto", "vectorised", "loop"]
 _ORDERS: dict[Norm, int] = {"l1": 1, "l2": 2}
 
 
@@ -82,24 +83,56 @@ def clipped_gradients(
     bound: float,
     *,
     norm: Norm = "l2",
-    method: Literal["vectorised", "loop"] = "vectorised",
+    method: Method = "auto",
     chunk_size: int = 256,
 ) -> ClippedGradients:
     """Sum over examples of their gradients, each scaled to a norm of at most `bound`; an infinite one leaves them be.
 
-    `loss` takes a batch of outputs and targets and returns their mean; it is called with batches of one. The
-    "vectorised" method maps over at most `chunk_size` examples at once, which costs that many copies of the
-    parameters; "loop" takes one at a time, for models that cannot be mapped. Both give the same sum.
-    Models with batch normalisation are refused: it mixes examples, so clipping would not bound any one of them.
+    `loss` takes a batch of outputs and targets and returns their mean; it is called with batches of one. All methods
+    give the same sum. "vectorised" maps over at most `chunk_size` examples at once, which costs that many copies of the
+    parameters; "loop" takes one at a time, for models that cannot be mapped; "auto" maps too, but takes plain stacks of
+    linear layers by whole layers, tens of times as fast. Models with batch normalisation are refused: it mixes
+    examples, so clipping would not bound any one of them.
     """
     check_positive("clip bound", bound)
     if len(inputs) != len(targets):
         raise ValueError(f"got {len(inputs)} inputs but {len(targets)} targets; give one target per example")
+    from coterie.privacy.clipping_layers import is_plain_stack
+
     _refuse_batch_normalisation(model)
     parameters = {name: value.detach() for name, value in model.named_parameters() if value.requires_grad}
+    if method == "auto" and parameters and is_plain_stack(model, inputs):
+        return _by_layers(model, loss, inputs, targets, bound, parameters, _ORDERS[norm], chunk_size)
     if method == "loop":
         return _by_loop(model, loss, inputs, targets, bound, parameters, _ORDERS[norm])
     return _by_map(model, loss, inputs, targets, bound, parameters, _ORDERS[norm], chunk_size)
+
+
+def _by_layers(
+    model: torch.nn.Module,
+    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    inputs: torch.Tensor,
+    targets: torch.Tensor,
+    bound: float,
+    parameters: dict[str, torch.Tensor],
+    order: int,
+    chunk_size: int,
+) -> ClippedGradients:
+    import torch
+
+    from coterie.privacy.clipping_layers import passes
+
+    total = {name: torch.zeros_like(value) for name, value in parameters.items()}
+    norms = [torch.zeros(0)]
+    for start in range(0, len(inputs), chunk_size):
+        chunk = slice(start, start + chunk_size)
+        layers = passes(model, loss, inputs[chunk], targets[chunk])
+        norm = torch.linalg.vector_norm(torch.stack([layer.norms(order) for layer in layers]), order, dim=0)
+        factors = _factors(norm, bound)
+        for layer in layers:
+            layer.add_to(total, factors)
+        norms.append(norm.cpu())
+    return ClippedGradients(total, torch.cat(norms))
 
 
 def _by_map(
