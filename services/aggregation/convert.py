@@ -83,6 +83,7 @@ def participation(record: Participation) -> pb.Participation:
         payload_bytes=record.payload_bytes,
         note=record.note,
         model_index=record.model_index,
+        round=record.round,
     )
 
 

@@ -65,6 +65,16 @@ class TasksServicer(rpc.TasksServicer):
         view, everybody = await self._tasks.get_round(request.task_id, request.number)
         return pb.RoundDetail(round=convert.round_(view), participations=map(convert.participation, everybody))
 
+    async def ListParticipations(
+        self, request: pb.ListParticipationsRequest, context: Context
+    ) -> pb.ListParticipationsReply:
+        limit = page_size(request.limit)
+        found = await self._tasks.list_participations(
+            request.task_id, request.device_id, limit=limit, cursor=request.cursor
+        )
+        cursor = next_cursor(found, limit, lambda part: str(part.round))
+        return pb.ListParticipationsReply(participations=map(convert.participation, found), next_cursor=cursor)
+
     async def ListEvents(self, request: pb.ListEventsRequest, context: Context) -> pb.ListEventsReply:
         found = await self._tasks.list_events(
             request.task_id,

@@ -78,6 +78,7 @@ participations = sa.Table(
     sa.Column("members", sa.JSON, nullable=False),
     sa.Column("replica", sa.String(40), nullable=False, default=""),
     sa.Index("participations_by_digest", "digest"),
+    sa.Index("participations_by_device", "task_id", "device_id", "round"),
 )
 
 partials = sa.Table(

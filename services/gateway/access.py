@@ -60,6 +60,7 @@ ACCESS: dict[str, Roles] = {
     "get_plan": _PUBLISHERS,
     "list_rounds": _ALL,
     "get_round": _PUBLISHERS,
+    "list_participations": _ALL,
     "list_events": _PUBLISHERS,
     "list_models": _ALL,
     "list_enrolments": _PUBLISHERS,

@@ -18,8 +18,9 @@ from typer.testing import CliRunner
 
 from coterie.agent import Agent
 from coterie.cli.main import app
+from coterie.client import Platform
 from coterie.demos import Choices, demos
-from coterie.errors import InvalidRequest
+from coterie.errors import InvalidRequest, NotAllowed
 from coterie.privacy.ledger import Limit
 from coterie.training import model_bytes, seeded
 from tests.e2e.real_platform import RealPlatform
@@ -138,6 +139,11 @@ def test_two_kinds_of_devices_train_two_models_through_a_cell(shared_platform: R
     shown = CliRunner().invoke(app, ["task", "schedule", task, "--device", ids[0], *options])
     assert [entry["round"] for entry in json.loads(shown.stdout)] == [1, 2, 3, 4]
     assert json.loads(shown.stdout)[-1]["model"] == lines[0]
+    with Platform(shared_platform.processes.url, team[0].identity.api_key) as device:
+        mine = list(device.participations(task, ids[0]))
+        assert [(part["round"], part["state"]) for part in mine] == [(n, "delivered") for n in (1, 2, 3, 4)]
+        with pytest.raises(NotAllowed, match="may not act for"):
+            list(device.participations(task, ids[1]))
     cells = CliRunner().invoke(app, ["cells", "list", *options])
     assert [cell["id"] for cell in json.loads(cells.stdout)] == ["roof"]
 

@@ -99,12 +99,17 @@ async def last_lines(tx: Tx, task_id: str) -> dict[str, int]:
     return {row.device_id: row.model_index for row in await tx.execute(found)}
 
 
-async def list_device_participations(tx: Tx, task_id: str, device_id: str) -> list[Participation]:
-    """A device's part in every round of a task, in order."""
+async def list_device_participations(
+    tx: Tx, task_id: str, device_id: str, *, limit: int, cursor: str
+) -> list[Participation]:
+    """A device's part in the rounds of a task, in order."""
+    p = t.participations.c
+    after = int(cursor) if cursor.isdigit() else 0
     query = (
         sa.select(t.participations)
-        .where(t.participations.c.task_id == task_id, t.participations.c.device_id == device_id)
-        .order_by(t.participations.c.round)
+        .where(p.task_id == task_id, p.device_id == device_id, p.round > after)
+        .order_by(p.round)
+        .limit(limit)
     )
     return [Participation(**row) for row in (await tx.execute(query)).mappings()]
 

@@ -261,6 +261,16 @@ class TaskUseCases:
         visible = [p for p in everybody if caller.role != "device" or p.device_id == caller.subject]
         return RoundView(round_, len(everybody), delivered), visible
 
+    async def list_participations(
+        self, task_id: str, device_id: str, *, limit: int, cursor: str
+    ) -> list[Participation]:
+        """A device's part in each round of a task; a device may ask for its own only."""
+        if require_role("publisher", "admin", "device").role == "device":
+            require_device(device_id)
+        await self.get(task_id)
+        async with self._database.reading() as tx:
+            return await rounds.list_device_participations(tx, task_id, device_id, limit=limit, cursor=cursor)
+
     async def list_events(self, task_id: str, *, after: int, limit: int, wait_seconds: float) -> list[Event]:
         """Events after a number; waits for the first."""
         await self.get(task_id)

@@ -21,6 +21,7 @@ from services.gateway.schemas.base import (
     MOST_INT32,
     MOST_INT64,
     Cursor,
+    DeviceId,
     IdFilter,
     Items,
     Limit,
@@ -31,7 +32,18 @@ from services.gateway.schemas.base import (
     WordFilter,
 )
 from services.gateway.schemas.money import Quote
-from services.gateway.schemas.tasks import Cancellation, Event, Links, Model, NewTask, Plan, Round, RoundDetail, Task
+from services.gateway.schemas.tasks import (
+    Cancellation,
+    Event,
+    Links,
+    Model,
+    NewTask,
+    Participation,
+    Plan,
+    Round,
+    RoundDetail,
+    Task,
+)
 from services.kit.caller import current_caller
 
 START_SECONDS = 60.0
@@ -118,6 +130,19 @@ async def get_prices(task_id: TaskId, number: RoundNumber, platform: Platform) -
         document["offers"] = [offer for offer in document["offers"] if offer["device_id"] == caller.subject]
         document["details"] = {}
     return Json(document)
+
+
+@routes.get(
+    "/v1/tasks/{task_id}/devices/{device_id}/rounds", response_model=Page[Participation], summary="A device's rounds"
+)
+async def list_participations(
+    task_id: TaskId, device_id: DeviceId, platform: Platform, limit: Limit = 100, cursor: Cursor = ""
+) -> Json:
+    """In order: the model it chose in each round (its identity), and what became of its updates."""
+    request = aggregation_pb2.ListParticipationsRequest(
+        task_id=task_id, device_id=device_id, limit=limit, cursor=cursor
+    )
+    return Json(page(await platform.tasks.ListParticipations(request), "participations"))
 
 
 @routes.get("/v1/tasks/{task_id}/events", response_model=Items[Event], summary="What happened to a task")

@@ -190,6 +190,7 @@ class Participation(Answer):
     payload_bytes: int
     note: str
     model_index: int
+    round: int
 
 
 class RoundDetail(Answer):

@@ -49,6 +49,30 @@ async def test_a_task_runs_to_its_end_and_averages_what_was_delivered(house: Hou
     assert all(interaction.positive for interaction in house.fakes.interactions.values())
 
 
+async def test_a_devices_rounds_are_told_in_order_and_page_by_page(house: House) -> None:
+    client = await house.start()
+    task = await client.create(DEVICES, rounds=3)
+    await client.start_task(task.id)
+    await play(client, task.id, 3)
+    await client.finished(task.id)
+    ask = pb.ListParticipationsRequest(task_id=task.id, device_id="dev_b", limit=2)
+    first = await client.tasks.ListParticipations(ask)
+    assert [(p.round, p.device_id, p.state) for p in first.participations] == [
+        (1, "dev_b", "delivered"),
+        (2, "dev_b", "delivered"),
+    ]
+    ask.cursor = first.next_cursor
+    rest = await client.tasks.ListParticipations(ask)
+    assert ([p.round for p in rest.participations], rest.next_cursor) == ([3], "")
+    ask.device_id = "dev_nobody"
+    assert not (await client.tasks.ListParticipations(ask)).participations
+    set_caller(Caller("device", "dev_a"))
+    with pytest.raises(PermissionDenied, match="may not act for dev_nobody"):
+        await client.tasks.ListParticipations(ask)
+    with pytest.raises(NotFound):
+        await client.tasks.ListParticipations(pb.ListParticipationsRequest(task_id="tsk_none", device_id="dev_a"))
+
+
 async def _holds(value: bool) -> bool:
     return value
 

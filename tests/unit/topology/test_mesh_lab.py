@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from coterie_lab.mesh import GRAPHS, Results, contenders, radio_network, round_seconds, rounds_to_targets
+from coterie_lab.mesh import GRAPHS, Course, Results, contenders, radio_network, round_seconds, rounds_to_targets
 from coterie_lab.mesh_data import Images
-from coterie_lab.mesh_report import saving, savings, worked_example
+from coterie_lab.mesh_report import partial_privacy, saving, savings, worked_example
 from services.topology.domain.mesh_network import MeshNetwork, MeshRules, Transfers, pairs_to_adjacency
 from services.topology.domain.mixing import components
 
@@ -68,11 +68,24 @@ def test_savings_compare_with_the_better_baseline_and_admit_defeat() -> None:
         "social + MEP": full,
     }
     for name, run in runs.items():
-        results["hubs", 16, "shared", name] = [run]
+        results["hubs", 16, "shared", name] = [Course(16 if name == "PDOO-like" else 0, run)]
     assert saving(results, "hubs", 16, "shared", "BeTTa", 0.80) == pytest.approx(0.5)
     assert saving(results, "hubs", 16, "shared", "BeTTa capped", 0.80) == -np.inf
     assert "in 1 of 1 settings" in savings(results)
     assert "did not arrive" in savings(results)
+
+
+def test_partial_plans_are_counted_and_compared_with_the_quiet_baseline() -> None:
+    """Three partial plans: one first, one late, one that never arrives; a plan without noise does not count."""
+    results: Results = {
+        ("hubs", 16, "shared", name): [Course(0, {0.80: 10.0})] * 2 for name in ("DABMD-like", "PDOO-like")
+    }
+    results["hubs", 16, "shared", "social + MEP"] = [Course(0, {0.80: 10.0})] * 2
+    results["hubs", 16, "shared", "BeTTa"] = [Course(5, {0.80: 9.0}), Course(5, {0.80: 11.0})]
+    results["hubs", 16, "shared", "BeTTa capped"] = [Course(15, {}), Course(0, {0.80: 1.0})]
+    text = partial_privacy(results)
+    assert "3 plans have some but not all devices noisy; 2 of them reach 80%" in text
+    assert "and 1 before the social graph" in text
 
 
 def test_the_worked_example_is_reported_with_its_winner() -> None:

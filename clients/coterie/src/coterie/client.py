@@ -196,6 +196,10 @@ class Platform:
         """A round with everybody in it."""
         return dict(self.request("GET", f"/v1/tasks/{task_id}/rounds/{number}"))
 
+    def participations(self, task_id: str, device_id: str) -> Iterator[Json]:
+        """One device's part in every round of a task, in order; `model_index` is its identity there."""
+        return self.pages(f"/v1/tasks/{task_id}/devices/{device_id}/rounds")
+
     def events(self, task_id: str, *, after: int = 0, wait_seconds: float = 0.0) -> list[Json]:
         """Events of a task after a number; waits for the first."""
         path, params = f"/v1/tasks/{task_id}/events", {"after": after, "wait": wait_seconds, "limit": PAGE_ITEMS}

@@ -631,6 +631,7 @@ class Participation(_message.Message):
     PAYLOAD_BYTES_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
     MODEL_INDEX_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
     device_id: _builtins.str
     """Device's id."""
     role: _builtins.str
@@ -647,6 +648,8 @@ class Participation(_message.Message):
     """Why it was rejected, and the like; for people."""
     model_index: _builtins.int
     """Model it trained."""
+    round: _builtins.int
+    """Round's number."""
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Its metrics."""
@@ -663,10 +666,11 @@ class Participation(_message.Message):
         payload_bytes: _builtins.int = ...,
         note: _builtins.str = ...,
         model_index: _builtins.int = ...,
+        round: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delivered_at", b"delivered_at", "device_id", b"device_id", "metrics", b"metrics", "model_index", b"model_index", "note", b"note", "payload_bytes", b"payload_bytes", "role", b"role", "state", b"state", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delivered_at", b"delivered_at", "device_id", b"device_id", "metrics", b"metrics", "model_index", b"model_index", "note", b"note", "payload_bytes", b"payload_bytes", "role", b"role", "round", b"round", "state", b"state", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -785,6 +789,68 @@ class RoundDetail(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RoundDetail: _TypeAlias = RoundDetail  # noqa: Y015
+
+@_typing.final
+class ListParticipationsRequest(_message.Message):
+    """See Tasks.ListParticipations."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.str
+    """Task's id."""
+    device_id: _builtins.str
+    """Device's id."""
+    limit: _builtins.int
+    """At most this many, 1 to 500; 0 means 100."""
+    cursor: _builtins.str
+    """Continue after this cursor; empty starts."""
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.str = ...,
+        device_id: _builtins.str = ...,
+        limit: _builtins.int = ...,
+        cursor: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "device_id", b"device_id", "limit", b"limit", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListParticipationsRequest: _TypeAlias = ListParticipationsRequest  # noqa: Y015
+
+@_typing.final
+class ListParticipationsReply(_message.Message):
+    """A page of one device's rounds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTICIPATIONS_FIELD_NUMBER: _builtins.int
+    NEXT_CURSOR_FIELD_NUMBER: _builtins.int
+    next_cursor: _builtins.str
+    """Cursor of the next page; empty at the end."""
+    @_builtins.property
+    def participations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Participation]:
+        """The page."""
+
+    def __init__(
+        self,
+        *,
+        participations: _abc.Iterable[Global___Participation] | None = ...,
+        next_cursor: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_cursor", b"next_cursor", "participations", b"participations"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListParticipationsReply: _TypeAlias = ListParticipationsReply  # noqa: Y015
 
 @_typing.final
 class Event(_message.Message):

@@ -85,6 +85,11 @@ class TasksStub:
                 request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.GetRoundRequest.SerializeToString,
                 response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.RoundDetail.FromString,
                 _registered_method=True)
+        self.ListParticipations = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Tasks/ListParticipations',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListParticipationsRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListParticipationsReply.FromString,
+                _registered_method=True)
         self.ListEvents = channel.unary_unary(
                 '/coterie_api.aggregation.v1.Tasks/ListEvents',
                 request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListEventsRequest.SerializeToString,
@@ -181,6 +186,13 @@ class TasksServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListParticipations(self, request, context):
+        """One device's part in every round of a task, in order: which model it chose, what became of its updates.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListEvents(self, request, context):
         """Events of a task after a number, in order; waits up to `wait_seconds` for the first.
         """
@@ -261,6 +273,11 @@ def add_TasksServicer_to_server(servicer, server):
                     servicer.GetRound,
                     request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.GetRoundRequest.FromString,
                     response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.RoundDetail.SerializeToString,
+            ),
+            'ListParticipations': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListParticipations,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListParticipationsRequest.FromString,
+                    response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListParticipationsReply.SerializeToString,
             ),
             'ListEvents': grpc.unary_unary_rpc_method_handler(
                     servicer.ListEvents,
@@ -554,6 +571,33 @@ class Tasks:
             '/coterie_api.aggregation.v1.Tasks/GetRound',
             coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.GetRoundRequest.SerializeToString,
             coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.RoundDetail.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListParticipations(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.aggregation.v1.Tasks/ListParticipations',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListParticipationsRequest.SerializeToString,
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListParticipationsReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -55,6 +55,8 @@ class TasksStub:
     """Rounds of a task, a page at a time, in order."""
     GetRound: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.GetRoundRequest, _aggregation_pb2.RoundDetail]
     """One round with every participant."""
+    ListParticipations: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.ListParticipationsRequest, _aggregation_pb2.ListParticipationsReply]
+    """One device's part in every round of a task, in order: which model it chose, what became of its updates."""
     ListEvents: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.ListEventsRequest, _aggregation_pb2.ListEventsReply]
     """Events of a task after a number, in order; waits up to `wait_seconds` for the first."""
     ListModels: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.ListModelsRequest, _aggregation_pb2.ListModelsReply]
@@ -89,6 +91,8 @@ class TasksAsyncStub(TasksStub):
     """Rounds of a task, a page at a time, in order."""
     GetRound: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.GetRoundRequest, _aggregation_pb2.RoundDetail]  # type: ignore[assignment]
     """One round with every participant."""
+    ListParticipations: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.ListParticipationsRequest, _aggregation_pb2.ListParticipationsReply]  # type: ignore[assignment]
+    """One device's part in every round of a task, in order: which model it chose, what became of its updates."""
     ListEvents: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.ListEventsRequest, _aggregation_pb2.ListEventsReply]  # type: ignore[assignment]
     """Events of a task after a number, in order; waits up to `wait_seconds` for the first."""
     ListModels: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.ListModelsRequest, _aggregation_pb2.ListModelsReply]  # type: ignore[assignment]
@@ -180,6 +184,14 @@ class TasksServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_aggregation_pb2.RoundDetail, _abc.Awaitable[_aggregation_pb2.RoundDetail]]:
         """One round with every participant."""
+
+    @_abc_1.abstractmethod
+    def ListParticipations(
+        self,
+        request: _aggregation_pb2.ListParticipationsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_aggregation_pb2.ListParticipationsReply, _abc.Awaitable[_aggregation_pb2.ListParticipationsReply]]:
+        """One device's part in every round of a task, in order: which model it chose, what became of its updates."""
 
     @_abc_1.abstractmethod
     def ListEvents(

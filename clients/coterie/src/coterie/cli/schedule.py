@@ -30,8 +30,7 @@ def schedule(
         found = platform.find_task(task)
         last = found["round"]
         if device:
-            rows = [_entry(platform, found["id"], number, device) for number in range(1, last + 1)]
-            entries = [entry for entry in rows if entry is not None]
+            entries = device_history(platform, found["id"], device)
             title = f"{device} in {found['specification']['name']}"
         else:
             number = round or last
@@ -44,31 +43,38 @@ def round_schedule(platform: Platform, task_id: str, number: int) -> list[dict[s
     """Everybody in a round with their seat and the model they chose (-1 = none)."""
     found = platform.round(task_id, number)
     plan = platform.plan(task_id, found["round"]["plan_version"])
-    seats = {seat["device_id"]: seat for seat in plan["seats"]}
-    cells = [cell["id"] for cell in plan["details"].get("cells", [])]
+    return [_entry(plan, part) for part in found["participations"]]
+
+
+def device_history(platform: Platform, task_id: str, device: str) -> list[dict[str, Any]]:
+    """One device in every round it was in, with its seat and the model it chose (-1 = none)."""
+    versions = {round["number"]: round["plan_version"] for round in platform.rounds(task_id)}
+    plans: dict[int, dict[str, Any]] = {}
     entries = []
-    for part in found["participations"]:
-        seat = seats.get(part["device_id"], {})
-        group = seat.get("group", -1)
-        entries.append(
-            {
-                "round": number,
-                "device_id": part["device_id"],
-                "state": part["state"],
-                "cell": cells[group] if 0 <= group < len(cells) else "",
-                "block": seat.get("block", -1),
-                "upload_seconds": seat.get("upload_seconds", 0.0),
-                "noise_multiplier": seat.get("noise_multiplier", 0.0),
-                "model": part["model_index"] if part["state"] == "delivered" else -1,
-                "because": seat.get("because", ""),
-            }
-        )
+    for part in platform.participations(task_id, device):
+        version = versions[part["round"]]
+        if version not in plans:
+            plans[version] = platform.plan(task_id, version)
+        entries.append(_entry(plans[version], part))
     return entries
 
 
-def _entry(platform: Platform, task_id: str, number: int, device: str) -> dict[str, Any] | None:
-    entries = round_schedule(platform, task_id, number)
-    return next((entry for entry in entries if entry["device_id"] == device), None)
+def _entry(plan: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
+    seats = {seat["device_id"]: seat for seat in plan["seats"]}
+    seat = seats.get(part["device_id"], {})
+    cells = [cell["id"] for cell in plan["details"].get("cells", [])]
+    group = seat.get("group", -1)
+    return {
+        "round": part["round"],
+        "device_id": part["device_id"],
+        "state": part["state"],
+        "cell": cells[group] if 0 <= group < len(cells) else "",
+        "block": seat.get("block", -1),
+        "upload_seconds": seat.get("upload_seconds", 0.0),
+        "noise_multiplier": seat.get("noise_multiplier", 0.0),
+        "model": part["model_index"] if part["state"] == "delivered" else -1,
+        "because": seat.get("because", ""),
+    }
 
 
 _COLUMNS = ["round", "device", "state", "cell", "block", "upload", "noise", "model", "because"]
