@@ -87,7 +87,8 @@ class Opener:
                 return False
         by_id = {e.device_id: e for e in enrolled}
         seats = [by_id[device_id] for device_id in chosen]
-        plan = await self._plan(task, number, attempt, seats, last_line)
+        largest = max(model.size_bytes for model in current)
+        plan = await self._plan(task, number, attempt, seats, last_line, largest)
         selling = {seat.device_id for seat in plan.seats if sells(task.specification, seat)}
         quote = await self._quote(task, number, [seat for seat in seats if seat.device_id in selling], devices)
         await self._store(task, number, attempt, seats, devices, plan, quote, current, previous, list(lost or {}))
@@ -129,7 +130,13 @@ class Opener:
         return found
 
     async def _plan(
-        self, task: Task, number: int, attempt: int, seats: list[Enrolment], last_line: dict[str, int]
+        self,
+        task: Task,
+        number: int,
+        attempt: int,
+        seats: list[Enrolment],
+        last_line: dict[str, int],
+        model_bytes: int,
     ) -> topology.Plan:
         spec = task.specification
         return await self.upstreams.topology.MakePlan(
@@ -152,6 +159,7 @@ class Opener:
                 keep_if_stable=True,
                 models=len(spec.model_digests),
                 privacy_unit=spec.privacy_unit,
+                model_bytes=model_bytes,
             ),
             timeout=300.0,
         )

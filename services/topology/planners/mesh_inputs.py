@@ -31,6 +31,8 @@ LINK_BITS_PER_SECOND = {
     "ethernet": 100e6,
 }
 """Wi-Fi and LoRa as in [BETTA] §IV-A; the others are the usual rate of their kind."""
+PAPER_BYTES = 42_000
+"""A letter's size in [BETTA] §IV-A, where neither the task nor its model tells one."""
 TOLERANCE = 1e-12
 LinkClass = Literal["wifi", "lora", "bluetooth", "cellular", "ethernet"]
 
@@ -45,7 +47,7 @@ class MeshParameters(Parameters):
     max_degree: Annotated[int, Field(ge=1)] | Literal["recommended"] | None = "recommended"
     transfers: Transfers = "shared"
     times: Literal["measured", "declared"] = "measured"
-    message_bytes: int = Field(default=42_000, ge=1)
+    message_bytes: int = Field(default=0, ge=0)
     default_link_class: LinkClass = "wifi"
     default_seconds_per_sample: float = Field(default=0.01, gt=0)
     bridge: bool = False
@@ -101,7 +103,7 @@ async def gather_inputs(request: pb.MakePlanRequest, sources: Sources) -> MeshIn
         measured = await store.list_links(tx, request.task_id)
         first = await store.find_plan(tx, request.task_id, 1)
     trusted = await _social_graph(sources, devices, settings, first.created_at if first is not None else 0.0)
-    seconds = link_seconds(devices, settings, measured)
+    seconds = link_seconds(devices, settings, measured, request.model_bytes)
     if request.privacy == "none":
         # Nobody adds noise, so only trusted links may carry anything.
         seconds[~trusted] = np.inf
@@ -154,14 +156,18 @@ def trusted_pairs(matrix: trust_pb2.TrustMatrix, devices: int, threshold: float)
 
 
 def link_seconds(
-    devices: Sequence[trust_pb2.Device], settings: MeshParameters, measured: Mapping[tuple[str, str], float]
+    devices: Sequence[trust_pb2.Device],
+    settings: MeshParameters,
+    measured: Mapping[tuple[str, str], float],
+    model_bytes: int,
 ) -> Floats:
     """Seconds of one message between each two devices: as measured, else by the slower end's link.
 
-    A device's rate is what it measured to the platform, else that of its link class, else of the default class.
+    A message has `message_bytes`, else the model's size. A device's rate is what it measured to the platform, else that
+    of its link class, else of the default class.
     """
     rates = np.array([_bits_per_second(device.capabilities, settings) for device in devices])
-    seconds = settings.message_bytes * 8.0 / np.minimum.outer(rates, rates)
+    seconds = (settings.message_bytes or model_bytes or PAPER_BYTES) * 8.0 / np.minimum.outer(rates, rates)
     if settings.times == "measured":
         rows = {device.id: row for row, device in enumerate(devices)}
         for (a, b), value in measured.items():

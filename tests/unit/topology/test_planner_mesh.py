@@ -65,7 +65,7 @@ def pairs(made: pb.Plan) -> set[tuple[str, str]]:
 
 def test_wifi_and_lora_carry_42_kilobytes_in_the_papers_seconds() -> None:
     """[BETTA] §IV-A: 0.004654 s over Wi-Fi, 8.96 s over LoRa; the slower end counts."""
-    seconds = link_seconds([device("a"), device("b"), device("c", "lora")], MeshParameters(), {})
+    seconds = link_seconds([device("a"), device("b"), device("c", "lora")], MeshParameters(), {}, 42_000)
     assert seconds[0, 1] == pytest.approx(0.004654, abs=5e-7)
     assert seconds[0, 2] == seconds[2, 0] == pytest.approx(8.96)
     assert not seconds.diagonal().any()
@@ -74,17 +74,18 @@ def test_wifi_and_lora_carry_42_kilobytes_in_the_papers_seconds() -> None:
 def test_what_was_measured_counts_before_what_was_declared() -> None:
     devices = [device("a"), device("b", "lora"), device("c", "lora", seconds_per_megabyte=2.0)]
     told = MeshParameters(message_bytes=1_000_000)
-    seconds = link_seconds(devices, told, {("a", "b"): 0.5, ("a", "gone"): 9.0})
+    seconds = link_seconds(devices, told, {("a", "b"): 0.5, ("a", "gone"): 9.0}, 42_000)
     assert seconds[0, 1] == 0.5
     assert seconds[0, 2] == pytest.approx(2.0)
-    declared = link_seconds(devices, told.model_copy(update={"times": "declared"}), {("a", "b"): 0.5})
+    declared = link_seconds(devices, told.model_copy(update={"times": "declared"}), {("a", "b"): 0.5}, 42_000)
     assert declared[0, 1] == pytest.approx(8e6 / 37.5e3)
 
 
 def test_an_unknown_link_class_and_speed_take_the_defaults() -> None:
     told = MeshParameters(default_link_class="bluetooth", default_seconds_per_sample=0.5, basic_batch=10)
     devices = [device("a", ""), device("b", "", seconds_per_sample=0.2)]
-    assert link_seconds(devices, told, {})[0, 1] == pytest.approx(42_000 * 8 / 2e6)
+    assert link_seconds(devices, told, {}, 1000)[0, 1] == pytest.approx(1000 * 8 / 2e6)
+    assert link_seconds(devices, told, {}, 0)[0, 1] == pytest.approx(42_000 * 8 / 2e6)
     assert batch_seconds(devices, told).tolist() == [5.0, 2.0]
 
 

@@ -68,6 +68,7 @@ class MakePlanRequest(_message.Message):
     KEEP_IF_STABLE_FIELD_NUMBER: _builtins.int
     MODELS_FIELD_NUMBER: _builtins.int
     PRIVACY_UNIT_FIELD_NUMBER: _builtins.int
+    MODEL_BYTES_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """Task's id."""
     key: _builtins.str
@@ -86,6 +87,8 @@ class MakePlanRequest(_message.Message):
     """Models of the task; 0 means 1."""
     privacy_unit: _builtins.str
     """What privacy hides, "example" or "device"; empty means "device"."""
+    model_bytes: _builtins.int
+    """Size of one model, bytes; 0 = unknown."""
     @_builtins.property
     def participants(self) -> _containers.RepeatedCompositeFieldContainer[Global___Participant]:
         """Who takes part."""
@@ -103,10 +106,11 @@ class MakePlanRequest(_message.Message):
         keep_if_stable: _builtins.bool = ...,
         models: _builtins.int = ...,
         privacy_unit: _builtins.str = ...,
+        model_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep_if_stable", b"keep_if_stable", "key", b"key", "models", b"models", "parameters_json", b"parameters_json", "participants", b"participants", "privacy", b"privacy", "privacy_unit", b"privacy_unit", "round", b"round", "task_id", b"task_id", "topology", b"topology"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep_if_stable", b"keep_if_stable", "key", b"key", "model_bytes", b"model_bytes", "models", b"models", "parameters_json", b"parameters_json", "participants", b"participants", "privacy", b"privacy", "privacy_unit", b"privacy_unit", "round", b"round", "task_id", b"task_id", "topology", b"topology"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

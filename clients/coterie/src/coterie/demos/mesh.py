@@ -33,7 +33,7 @@ FRIENDS = (("ada-laptop", "grace-laptop"), ("grace-sensor", "hedy-sensor"))
 MEETINGS, MEETING_SECONDS = 5, 600.0
 EPSILON, CLIP = 2.0, 20.0
 PARAMETERS = {
-    "topology": {"times": "declared", "message_bytes": 2_700, "basic_batch": 96},
+    "topology": {"times": "declared", "basic_batch": 96},
     "privacy": {"epsilon": EPSILON, "clip": CLIP},
 }
 TRAINING = {"learning_rate": 1.0, "learning_rate_decay": 0.99}

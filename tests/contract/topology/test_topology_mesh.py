@@ -1,0 +1,161 @@
+"""Meshes planned from a real trust registry over real gRPC on both databases."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from coterie_api.topology.v1 import topology_pb2 as pb
+from coterie_api.topology.v1.topology_pb2_grpc import TopologyStub
+from coterie_api.trust.v1 import trust_pb2
+from services.kit.caller import SERVICE, set_caller
+from services.kit.errors import InvalidInput
+from services.kit.settings import ServiceSettings
+from services.kit.upstream import open_channel
+from services.topology.__main__ import SOLVERS
+from services.topology.app import App
+from services.trust.settings import TrustSettings
+from tests.contract.trust.conftest import Hand, Keypair, open_world
+from tests.contract.trust.conftest import World as TrustWorld
+
+MODEL_BYTES = 42_000
+
+
+@dataclass
+class Meshes:
+    """A trust registry and a planner that asks it."""
+
+    registry: TrustWorld
+    topology: Any
+
+    async def device(self, owner: str, name: str, link_class: str = "wifi", seconds_per_sample: float = 1.0) -> str:
+        """A device of a new owner, with its link and speed."""
+        token = await self.registry.token(await self.registry.owner(owner))
+        pair = Keypair()
+        profile = pair.profile(name)
+        profile.capabilities.link_class = link_class
+        profile.capabilities.seconds_per_sample = seconds_per_sample
+        request = trust_pb2.RegisterDeviceRequest(token=token, device=profile, proof=pair.proof())
+        return (await self.registry.registry.RegisterDevice(request)).device.id
+
+    async def meet(self, a: str, b: str) -> None:
+        """Enough good meetings that the two trust each other."""
+        meetings = [
+            trust_pb2.Interaction(
+                id=f"{a}-{b}-{self.registry.clock.now()}-{n}",
+                device_a=a,
+                device_b=b,
+                positive=True,
+                duration_seconds=600.0,
+                at=self.registry.clock.now(),
+                kind="meeting",
+            )
+            for n in range(5)
+        ]
+        request = trust_pb2.RecordInteractionsRequest(interactions=meetings)
+        await self.registry.trust.RecordInteractions(request)
+
+    async def plan(self, devices: list[str], number: int = 1, privacy: str = "partial", **topology: Any) -> pb.Plan:
+        """The plan of a round; ε is so small that noise never pays."""
+        request = pb.MakePlanRequest(
+            task_id="tsk_1",
+            key=f"{number}.1",
+            topology="mesh",
+            privacy=privacy,
+            parameters_json=json.dumps({"topology": topology, "privacy": {"epsilon": 0.01}}),
+            participants=[pb.Participant(device_id=device, samples=100) for device in devices],
+            round=number,
+            models=1,
+            model_bytes=MODEL_BYTES,
+            keep_if_stable=True,
+        )
+        plan: pb.Plan = await self.topology.MakePlan(request)
+        return plan
+
+
+@pytest.fixture
+async def meshes(settings: ServiceSettings) -> AsyncIterator[Meshes]:
+    set_caller(SERVICE)
+    own = TrustSettings(data_dir=settings.data_dir, database_url=settings.database_url, drain_seconds=1)
+    clock = Hand()
+    clock.time = time.time()  # the planner's clock, which asks for trust as it was at a plan
+    registry, trust_channel = await open_world(own, clock)
+    planner = settings.model_copy(update={"trust_address": f"127.0.0.1:{registry.app.port}", "drain_seconds": 1.0})
+    app = App(planner, "127.0.0.1:0", SOLVERS)
+    await app.start()
+    channel = open_channel(planner, f"127.0.0.1:{app.server.port}")
+    yield Meshes(registry, TopologyStub(channel))
+    set_caller(SERVICE)
+    for open_one in (channel, trust_channel):
+        await open_one.close()
+    await app.stop()
+    await registry.app.stop()
+
+
+def links(plan: pb.Plan) -> set[frozenset[str]]:
+    return {frozenset((seat.device_id, n.device_id)) for seat in plan.seats for n in seat.neighbours}
+
+
+async def three(meshes: Meshes) -> list[str]:
+    """Ada's and Grace's phones trust each other, so do Grace's and Hedy's; Hedy's is on LoRa."""
+    devices = [await meshes.device(*who) for who in (("Ada", "a"), ("Grace", "g"), ("Hedy", "h", "lora"))]
+    await meshes.meet(devices[0], devices[1])
+    await meshes.meet(devices[1], devices[2])
+    return devices
+
+
+async def test_trust_links_and_speeds_come_from_the_registry(meshes: Meshes) -> None:
+    a, g, h = devices = await three(meshes)
+    plan = await meshes.plan(devices, trust_threshold=0.99)
+    assert links(plan) == {frozenset((a, g)), frozenset((g, h))}
+    seats = {seat.device_id: seat for seat in plan.seats}
+    assert not any(seat.noised for seat in plan.seats)
+    assert [n.link_seconds for n in seats[a].neighbours] == [pytest.approx(0.004654, abs=5e-7)]
+    assert [n.link_seconds for n in seats[h].neighbours] == [pytest.approx(8.96)]
+    # shared transfers: 32 samples at 1 s and both of g's letters
+    assert plan.round_seconds == pytest.approx(32.0 + 8.96 + 0.004654, abs=1e-5)
+    assert json.loads(plan.details_json)["names"] == {a: "a", g: "g", h: "h"}
+
+
+async def test_strangers_are_refused_by_name_or_bridged_with_noise(meshes: Meshes) -> None:
+    a, g, h = devices = await three(meshes)
+    stranger = await meshes.device("Mary", "m")
+    with pytest.raises(InvalidInput, match=r"2 parts, \{a, g, h\}, \{m\}; trust between a–m would connect them"):
+        await meshes.plan([*devices, stranger], trust_threshold=0.99)
+    plan = await meshes.plan([*devices, stranger], number=2, trust_threshold=0.99, bridge=True)
+    assert {seat.device_id for seat in plan.seats if seat.noised} == {a, stranger}
+    with pytest.raises(InvalidInput, match="no possible link would connect them"):
+        await meshes.plan([g, h, stranger], number=3, privacy="none", trust_threshold=0.99)
+
+
+async def test_measured_links_change_the_plan_when_they_change_enough(meshes: Meshes) -> None:
+    a, g, h = devices = await three(meshes)
+    await meshes.meet(a, h)
+    first = await meshes.plan(devices, trust_threshold=0.99)
+    assert (await meshes.plan(devices, number=2, trust_threshold=0.99)).version == first.version
+    slow = pb.Link(device_a=a, device_b=g, seconds=500.0)
+    await meshes.topology.ReportLinks(pb.ReportLinksRequest(task_id="tsk_1", links=[slow]))
+    second = await meshes.plan(devices, number=3, trust_threshold=0.99)
+    assert second.version > first.version
+    assert links(second) == {frozenset((a, h)), frozenset((g, h))}
+    with pytest.raises(InvalidInput):
+        bad = pb.Link(device_a=a, device_b=g, seconds=-1.0)
+        await meshes.topology.ReportLinks(pb.ReportLinksRequest(task_id="tsk_1", links=[bad]))
+
+
+async def test_trust_earned_inside_a_task_opens_no_raw_link_in_it_unless_asked(meshes: Meshes) -> None:
+    a, g, h = devices = await three(meshes)
+    first = await meshes.plan(devices, trust_threshold=0.99)
+    meshes.registry.clock.time = first.created_at + 60.0
+    await meshes.meet(a, h)
+    meshes.registry.clock.time += 60.0
+    kept = await meshes.plan(devices, number=2, trust_threshold=0.99)
+    assert links(kept) == {frozenset((a, g)), frozenset((g, h))}
+    earned = await meshes.plan(devices, number=3, trust_threshold=0.99, may_earn_trust=True, replan_gain=0.0)
+    assert json.loads(earned.details_json)["baselines"]["social"]["noised"] == 0.0
+    assert frozenset((a, h)) in links(earned)
