@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from coterie_lab.mesh import GRAPHS, LOOSE, MOST_ROUNDS, TARGETS, Course, Results, radio_network
-from services.topology.domain.betta import pseudo_training_time
+from services.topology.domain.betta import evaluate_links, pseudo_training_time
 from services.topology.domain.betta_fast import plan_mesh
 from services.topology.domain.betta_reference import plan_mesh_reference
 from services.topology.domain.mesh_baselines import baseline_plans
 from services.topology.domain.mesh_network import MeshNetwork, MeshRules, Transfers
+from services.topology.domain.mixing import hitting_times
 
 TRUST = {"AB": 4, "AD": 4, "AE": 48, "AF": 4, "BC": 29, "BE": 42, "CD": 31, "DF": 4}
 UNTRUST = {"AC": 34, "BD": 4, "BF": 8, "CE": 7, "CF": 37, "DE": 45, "EF": 51}
+FIG_3B = ("AB", "AD", "AF", "BC", "CD", "CE", "DE", "DF")
+LETTERS = "ABCDEF"
 NAMES = ("BeTTa", "BeTTa capped", "DABMD-like", "social + MEP", "PDOO-like")
 BASELINES = ("DABMD-like", "PDOO-like")
 CLOCKS: tuple[Transfers, ...] = ("parallel", "shared")
@@ -72,31 +76,59 @@ def write_report(out: Path, data: str, seeds: int, results: Results, loose: Resu
 
 
 def worked_example() -> str:
-    """The winner of Fig. 3's network and why each link is there."""
-    seconds = np.full((6, 6), np.inf)
-    for name, value in {**TRUST, **UNTRUST}.items():
-        i, j = (ord(letter) - 65 for letter in name)
-        seconds[i, j] = seconds[j, i] = value
-    trusted = [[ord(letter) - 65 for letter in name] for name in TRUST]
-    network = MeshNetwork.build(6, trusted, seconds, [1, 2, 7, 2, 7, 1])
-    plan, check = plan_mesh(network, MeshRules()), plan_mesh_reference(network, MeshRules())
+    """Fig. 3's network: Table IV's hitting times, the winner, why each link is there, and every snapshot on its way."""
+    network, rules = _fig_3(), MeshRules()
+    plan, check = plan_mesh(network, rules), plan_mesh_reference(network, rules)
     same = plan.pairs == check.pairs and plan.dp_budget == check.dp_budget
-    rows = [
-        f"| {chr(65 + link.first)}{chr(65 + link.second)} | {link.step} | {link.score or 0:.4g} |"
-        for link in plan.links
-    ]
-    facts = plan.figures
+    facts, drawn = plan.figures, evaluate_links(network, rules, _pairs(FIG_3B))
+    times = hitting_times(drawn.figures.mixing)
+    matrix = [f"| {LETTERS[i]} | " + " | ".join(f"{value:.1f}" for value in row) + " |" for i, row in enumerate(times)]
+    rows = []
+    for count, link in enumerate(plan.links, 1):
+        weighed = (
+            ""
+            if count < network.devices - 1
+            else _snapshot(network, rules, [(x.first, x.second) for x in plan.links[:count]])
+        )
+        name = f"{LETTERS[link.first]}{LETTERS[link.second]}"
+        rows.append(f"| {name} | {link.step} | {link.score or 0:.4g} | {weighed} |")
     return "\n".join(
         [
+            f"Hitting times in Fig. 3(b)'s topology (Table IV), rows from, columns to; H = "
+            f"{drawn.figures.hitting_time:.2f}, L = {drawn.figures.local_iterate:g}, δ = "
+            f"{drawn.figures.spectral_gap:.5f}, P = {drawn.figures.pseudo_training_time:.1f} at ε = 1:",
+            "",
+            f"| | {' | '.join(LETTERS)} |",
+            "|---" * 7 + "|",
+            *matrix,
+            "",
             f"Winner n = {plan.dp_budget}, H = {facts.hitting_time:.3f}, L = {facts.local_iterate:g}, "
             f"P = {facts.pseudo_training_time:.2f}, batches {plan.batch_sizes.tolist()}; "
-            f"fast and reference planner {'agree' if same else 'DISAGREE'}.",
+            f"fast and reference planner {'agree' if same else 'DISAGREE'}. Its links in the order they were added; "
+            "every topology from the spanning tree on is a snapshot:",
             "",
-            "| link | step | score (T for CAS) |",
-            "|---|---|---|",
+            "| link | step | score (T for CAS) | snapshot: H, L, P |",
+            "|---|---|---|---|",
             *rows,
         ]
     )
+
+
+def _fig_3() -> MeshNetwork:
+    seconds = np.full((6, 6), np.inf)
+    for name, value in {**TRUST, **UNTRUST}.items():
+        i, j = (LETTERS.index(letter) for letter in name)
+        seconds[i, j] = seconds[j, i] = value
+    return MeshNetwork.build(6, _pairs(tuple(TRUST)), seconds, [1, 2, 7, 2, 7, 1])
+
+
+def _pairs(names: tuple[str, ...]) -> list[tuple[int, int]]:
+    return [(LETTERS.index(name[0]), LETTERS.index(name[1])) for name in names]
+
+
+def _snapshot(network: MeshNetwork, rules: MeshRules, links: Sequence[tuple[int, int]]) -> str:
+    facts = evaluate_links(network, rules, links).figures
+    return f"{facts.hitting_time:.2f}, {facts.local_iterate:g}, {facts.pseudo_training_time:.2f}"
 
 
 def pseudo_times(instances: int) -> str:
