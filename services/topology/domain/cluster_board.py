@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from services.topology.domain import cluster_kernel as kernel
-from services.topology.domain.cluster_kernel import TOLERANCE
+from services.topology.domain.cluster_value import TOLERANCE
 from services.topology.domain.coalition import Game, Partition, partition_of
 from services.topology.domain.quality import Floats, Integers
 

@@ -18,7 +18,7 @@ from scipy.sparse.csgraph import connected_components
 
 from coterie.privacy import gaussian
 from services.kit.errors import InvalidInput
-from services.topology.domain import cluster_kernel as kernel
+from services.topology.domain import cluster_value
 from services.topology.domain.quality import Floats, QualityModel
 from services.trust.domain import scores
 from services.trust.domain.graph import TrustGraph
@@ -92,7 +92,7 @@ class Game:
     quality: QualityModel
     stakes: Stakes
     direct_weight: float
-    tables: kernel.Tables = field(repr=False)
+    tables: cluster_value.Tables = field(repr=False)
     _used: int = field(repr=False)
 
     def __init__(
@@ -167,7 +167,7 @@ def evaluate(game: Game, members: Sequence[int]) -> Coalition:
     noise, quality, payoff = (np.empty(len(chosen)) for _ in range(3))
     stranger = np.zeros(len(chosen), dtype=np.bool_)
     ids = np.array(chosen, dtype=np.int64)
-    while (head := int(kernel.appraise(game.tables, ids, noise, quality, payoff, stranger))) < 0:
+    while (head := int(cluster_value.appraise(game.tables, ids, noise, quality, payoff, stranger))) < 0:
         game.supply_row()
     feasible = game.stakes.strangers != "forbid" or not stranger.any()
     return Coalition(chosen, head, noise, quality, payoff, float(math.fsum(payoff)), feasible)
@@ -187,7 +187,7 @@ def preference(game: Game, device: int, others: Sequence[int], history: Iterable
     before = evaluate(game, others)
     after = dict(zip(joined.members, joined.payoff, strict=True))
     for member, payoff in zip(before.members, before.payoff, strict=True):
-        if after[member] < payoff - kernel.TOLERANCE:
+        if after[member] < payoff - cluster_value.TOLERANCE:
             return -math.inf
     return float(after[device])
 
@@ -201,14 +201,14 @@ def _degrees_of(non_iid: npt.ArrayLike, size: int) -> Floats:
     return np.array(np.broadcast_to(given, (size,)))
 
 
-def _tables(game: Game) -> kernel.Tables:
+def _tables(game: Game) -> cluster_value.Tables:
     graph, model, stakes, size = game.graph, game.quality, game.stakes, game.graph.size
     mu1, mu2, mu3, mu4, mu5 = model.loss_fit
     curve_low, curve_step, curve = _curve(model)
     solo = model.quality(model.noise_max, game.non_iid)
     far_noise = model.noise(np.array([1.0 - game.direct_weight]))
     links: csr_array[np.float64] = csr_array((graph.values, graph.indices, graph.indptr), shape=(size, size))
-    return kernel.Tables(
+    return cluster_value.Tables(
         indptr=graph.indptr,
         indices=graph.indices,
         closeness=graph.values,
