@@ -11,12 +11,13 @@ import hashlib
 from collections.abc import Sequence
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from coterie_api.topology.v1 import topology_pb2 as pb
 from services.topology.domain.cell_noise import NoiseWeights
 from services.topology.domain.radio import Layout, Station, User
 from services.topology.domain.scheduling import Cells, Floats, Reward
+from services.topology.errors import BadPolicy
 from services.topology.planners.base import Parameters
 
 MOST_SCALE, MOST_REWARD = 400.0, 900.0
@@ -66,9 +67,21 @@ def reached(cells: Sequence[pb.Cell], layout: Layout) -> np.ndarray[tuple[int, .
     return within
 
 
-def layout_fingerprint(cells: Sequence[pb.Cell], models: int) -> str:
-    """What a policy is bound to: the cells as registered and the number of models."""
-    told = hashlib.sha256(f"{models} models".encode())
+def read_radio(text: str) -> Radio:
+    """The channel a policy is asked for, defaults filled in."""
+    try:
+        return Radio.model_validate_json(text or "{}")
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "radio"
+        known = ", ".join(Radio.model_fields)
+        raise BadPolicy(f"radio: {where}: {first['msg']}; it takes {known}") from error
+
+
+def layout_fingerprint(cells: Sequence[pb.Cell], models: int, radio: Radio) -> str:
+    """What a policy is bound to: the cells as registered, the number of models and the channel."""
+    channel = [getattr(radio, name) for name in Radio.model_fields]
+    told = hashlib.sha256(f"{models} models, {channel}".encode())
     for cell in cells:
         data = cell.SerializeToString(deterministic=True)
         told.update(len(data).to_bytes(4, "big") + data)

@@ -24,7 +24,7 @@ from services.kit.ids import new_id
 from services.kit.logs import get_logger
 from services.kit.settings import ServiceSettings
 from services.topology import store
-from services.topology.cell_network import layout_fingerprint
+from services.topology.cell_network import layout_fingerprint, read_radio
 from services.topology.errors import BadPolicy, NoCells, PolicyNotUsable, UnknownPolicy
 from services.topology.policy_training import Job, read_tensors
 
@@ -65,6 +65,7 @@ class Policies:
         """Starts training for the present cells."""
         require_role("admin")
         _check(request)
+        radio = read_radio(request.radio_json)
         async with self._database.writing() as tx:
             cells = await store.list_cells(tx)
             if not cells:
@@ -72,7 +73,7 @@ class Policies:
             policy = store.StoredPolicy(
                 id=new_id("pol"),
                 learner=request.learner or "vdn",
-                layout=layout_fingerprint(cells, request.models),
+                layout=layout_fingerprint(cells, request.models, radio),
                 state="training",
                 progress=0.0,
                 reward=0.0,
@@ -107,8 +108,8 @@ class Policies:
         trained_for, tensors = self._ready[policy_id]
         if trained_for != layout:
             raise PolicyNotUsable(
-                f"policy {policy_id} was trained for layout {trained_for[:12]}, the cells and the task's models make "
-                f"{layout[:12]}; train one for these with POST /v1/policies, or use matching"
+                f"policy {policy_id} was trained for layout {trained_for[:12]}, the cells, the task's models and its "
+                f"radio constants make {layout[:12]}; train one for these with POST /v1/policies, or use matching"
             )
         return tensors
 

@@ -27,7 +27,7 @@ from coterie_api.topology.v1 import topology_pb2 as pb
 from services.kit.blobs import BlobStore, UnknownBlob
 from services.kit.errors import CoterieError
 from services.kit.settings import ServiceSettings
-from services.topology.cell_network import Radio, network, population
+from services.topology.cell_network import network, population, read_radio
 
 MOST_CHECKPOINTS = 30
 
@@ -73,8 +73,9 @@ def train_policy(job: Job, blobs: BlobStore) -> None:
         steps=steps,
         epoch=max(LearningConfig().epoch, steps // MOST_CHECKPOINTS),
     )
+    radio = read_radio(request.radio_json)
     people = population(job.cells, request.users, request.models, np.random.default_rng([request.seed, 2]))
-    cells = network(job.cells, people, request.models, Radio(), fixed_penalty=request.penalty == "fixed")
+    cells = network(job.cells, people, request.models, radio, fixed_penalty=request.penalty == "fixed")
     told: list[Progress] = []
 
     def checkpoint(step: int, tensors: dict[str, NDArray[Any]]) -> None:

@@ -328,6 +328,8 @@ class NewPolicy(Body):
     penalty: Literal["dynamic", "fixed"] = "dynamic"
     users: Annotated[int, Field(ge=1, le=100_000)]
     models: Annotated[int, Field(ge=1, le=64)] = 1
+    radio: Object = Field(default_factory=dict)
+    """Radio constants of the tasks it is for, as in their "topology" parameters."""
 
 
 class Policy(Answer):

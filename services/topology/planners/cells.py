@@ -115,7 +115,7 @@ class CellsPlanner:
         ids = [participant.device_id for participant in request.participants]
         reply = await sources.registry.GetDevices(trust_pb2.GetDevicesRequest(device_ids=ids))
         models = max(request.models, 1)
-        layout = layout_fingerprint(cells, models)
+        layout = layout_fingerprint(cells, models, settings)
         policy = None if settings.policy in BY_HAND else await self._policies.ready(settings.policy, layout)
         return CellInputs(cells, {device.id: device for device in reply.devices}, models, layout, policy)
 

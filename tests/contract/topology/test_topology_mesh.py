@@ -74,7 +74,8 @@ class Meshes:
             model_bytes=MODEL_BYTES,
             keep_if_stable=True,
         )
-        plan: pb.Plan = await self.topology.MakePlan(request)
+        # The first plan on a machine compiles the planner's loops; the aggregation server waits as long.
+        plan: pb.Plan = await self.topology.MakePlan(request, timeout=300.0)
         return plan
 
 

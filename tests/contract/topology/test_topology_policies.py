@@ -9,7 +9,7 @@ import pytest
 from coterie_api.topology.v1 import topology_pb2 as pb
 from services.kit.caller import Caller, set_caller
 from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied
-from services.topology.cell_network import layout_fingerprint
+from services.topology.cell_network import Radio, layout_fingerprint
 from services.topology.errors import PolicyNotUsable
 from tests.contract.topology.conftest import World
 
@@ -39,14 +39,22 @@ async def test_a_policy_is_trained_in_the_background_and_fits_its_own_layout_alo
     (policy,) = await world.policies()
     assert (policy.state, policy.reason, policy.progress) == ("ready", "", 1.0)
     assert policy.reward < 0.0
-    assert policy.layout == layout_fingerprint([cell], 2)
-    tensors = await world.app.policies.ready(begun.id, layout_fingerprint([cell], 2))
+    assert policy.layout == layout_fingerprint([cell], 2, Radio())
+    tensors = await world.app.policies.ready(begun.id, layout_fingerprint([cell], 2, Radio()))
     assert any(name.startswith("best.") for name in tensors)
     with pytest.raises(PolicyNotUsable, match="trained for layout"):
-        await world.app.policies.ready(begun.id, layout_fingerprint([cell], 3))
+        await world.app.policies.ready(begun.id, layout_fingerprint([cell], 3, Radio()))
+    with pytest.raises(PolicyNotUsable, match="radio constants make"):
+        await world.app.policies.ready(begun.id, layout_fingerprint([cell], 2, Radio(payload_bits=1e6)))
+    for radio in ('{"payload_bits": -1}', '{"speed": 1}', "[]", "{"):
+        with pytest.raises(InvalidInput, match="it takes payload_bits"):
+            await world.topology.TrainPolicy(asked(radio_json=radio))
+    other = await world.topology.TrainPolicy(asked(radio_json='{"payload_bits": 1e6}'))
+    await world.until(world.no_training)
+    assert await world.app.policies.ready(other.id, layout_fingerprint([cell], 2, Radio(payload_bits=1e6)))
     cell.blocks = 5
     with pytest.raises(PolicyNotUsable, match="trained for layout"):
-        await world.app.policies.ready(begun.id, layout_fingerprint([cell], 2))
+        await world.app.policies.ready(begun.id, layout_fingerprint([cell], 2, Radio()))
 
 
 @pytest.mark.slow

@@ -65,7 +65,7 @@ def inputs(cells: list[pb.Cell], places: dict[str, float | None]) -> CellInputs:
         name: trust_pb2.Device(id=name, location=None if x is None else trust_pb2.Location(x_metres=x))
         for name, x in places.items()
     }
-    return CellInputs(cells, devices, 2, layout_fingerprint(cells, 2), None)
+    return CellInputs(cells, devices, 2, layout_fingerprint(cells, 2, Radio()), None)
 
 
 def by_id(plan: pb.Plan) -> dict[str, pb.Seat]:

@@ -118,8 +118,7 @@ def section(folder: Path | None, *, full: bool) -> str:
         "\n## Accuracy on Fashion-MNIST (Table 1), in one process\n\n"
         f"{DEVICES} devices with {size} images each, so few that noise matters, one hidden layer of 64, {rounds} "
         "rounds of one clipped, noised full-batch gradient per device,\ncommon prices r*(t), mean ± standard deviation "
-        "over "
-        f"{len(seeds)} seeds. Market against social-agnostic, paired by seed: "
+        f"over {len(seeds)} seeds. Market against social-agnostic, paired by seed: "
         + " and ".join(f"{gap.mean():+.2f} ({gap.min():+.2f} to {gap.max():+.2f})" for gap in gaps)
         + " points.\n\n"
         + table(header, rows)

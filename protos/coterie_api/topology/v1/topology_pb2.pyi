@@ -500,6 +500,7 @@ class TrainPolicyRequest(_message.Message):
     PENALTY_FIELD_NUMBER: _builtins.int
     USERS_FIELD_NUMBER: _builtins.int
     MODELS_FIELD_NUMBER: _builtins.int
+    RADIO_JSON_FIELD_NUMBER: _builtins.int
     learner: _builtins.str
     """"vdn" or "iql"."""
     seed: _builtins.int
@@ -512,6 +513,8 @@ class TrainPolicyRequest(_message.Message):
     """Expected number of users."""
     models: _builtins.int
     """Number of models."""
+    radio_json: _builtins.str
+    """Radio constants of the tasks it is for, as in their "topology" parameters, a JSON object; empty = the defaults."""
     def __init__(
         self,
         *,
@@ -521,10 +524,11 @@ class TrainPolicyRequest(_message.Message):
         penalty: _builtins.str = ...,
         users: _builtins.int = ...,
         models: _builtins.int = ...,
+        radio_json: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["learner", b"learner", "models", b"models", "penalty", b"penalty", "seed", b"seed", "steps", b"steps", "users", b"users"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["learner", b"learner", "models", b"models", "penalty", b"penalty", "radio_json", b"radio_json", "seed", b"seed", "steps", b"steps", "users", b"users"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

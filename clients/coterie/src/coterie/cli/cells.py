@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from coterie.cli.console import FAILED, AsJson, Key, Mistake, Url, connect, out, pick, show, table, when
+from coterie.cli.console import FAILED, AsJson, Key, Mistake, Url, connect, out, pick, read_json, show, table, when
 
 app = typer.Typer(help="Base stations of multi-task learning, and scheduling policies.", no_args_is_help=True)
 _PUT_EPILOG = """[bold]Examples[/]
@@ -75,6 +75,7 @@ def train(
     penalty: Annotated[str, typer.Option(help="dynamic or fixed.")] = "dynamic",
     steps: Annotated[int, typer.Option(min=0, help="Training steps; 0 = as is usual.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Seed.")] = 0,
+    radio: Annotated[str, typer.Option(help="Radio constants of the tasks it is for: JSON or @file.")] = "{}",
     wait: Annotated[bool, typer.Option("--wait", help="Return when it is ready.")] = False,
     url: Url = "",
     key: Key = "",
@@ -83,7 +84,15 @@ def train(
     """Train a scheduling policy for the present cells, in the background."""
     if learner not in ("vdn", "iql") or penalty not in ("dynamic", "fixed"):
         raise Mistake("--learner must be vdn or iql, --penalty dynamic or fixed")
-    body = {"users": users, "models": models, "learner": learner, "penalty": penalty, "steps": steps, "seed": seed}
+    body = {
+        "users": users,
+        "models": models,
+        "learner": learner,
+        "penalty": penalty,
+        "steps": steps,
+        "seed": seed,
+        "radio": read_json(radio, "--radio"),
+    }
     with connect(url, key) as platform:
         policy = platform.request("POST", "/v1/policies", json=body)
         while wait and policy["state"] == "training":
