@@ -268,7 +268,7 @@ def write(result: dict[str, Any], folder: Path) -> None:
 
 def plot(result: dict[str, Any], folder: Path) -> None:
     """Three pictures: learning curves, clustering accuracy, crowds."""
-    figure, panels = plt.subplots(1, len(NETWORKS), figsize=(13, 5), sharey=True)
+    figure, panels = plt.subplots(1, len(NETWORKS), figsize=(15, 5), sharey=True)
     for axes, (network, runs) in zip(panels, result["compare"].items(), strict=True):
         for name, first in runs[0]["curves"].items():
             if "fixed" in name:
@@ -276,12 +276,12 @@ def plot(result: dict[str, Any], folder: Path) -> None:
             table = np.array([[reward for _, reward, _ in run["curves"][name]] for run in runs])
             steps = [step for step, _, _ in first]
             axes.plot(steps, np.median(table, axis=0), label=name)
-            axes.fill_between(steps, table.min(axis=0), table.max(axis=0), alpha=0.06)
+            axes.fill_between(steps, table.min(axis=0), table.max(axis=0), alpha=0.05)
         oracle = [run["scores"]["matching (sees all)"]["reward"] for run in runs]
         axes.axhline(np.median(oracle), color="black", linestyle="--", label="matching (sees all)")
         axes.set(title=network, xlabel="training step", ylim=(-1500, 20))
     panels[0].set(ylabel="reward of greedy decisions (median, range)")
-    panels[0].legend(fontsize=8, loc="lower right")
+    panels[-1].legend(fontsize=9, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     _save(figure, folder / "multitask-learning.png")
     figure, axes = plt.subplots(figsize=(8, 4.5))
     for weight, runs in result["identities"]["main"].items():
