@@ -124,7 +124,7 @@ def section(folder: Path | None, *, full: bool) -> str:
         + " and ".join(f"{gap.mean():+.2f} ({gap.min():+.2f} to {gap.max():+.2f})" for gap in gaps)
         + " points.\n\n"
         + table(header, rows)
-        + f"\nBetween the best and the worst mechanism lie {spread:.2f} points: their mean budgets are much alike. The 4 "
-        "to 11 points that the paper\nfinds between SARDA and the others do not come from budgets such as the proxy "
+        + f"\nBetween the best and the worst mechanism lie {spread:.2f} points: their mean budgets are much alike. The "
+        "4 to 11 points that the paper\nfinds between SARDA and the others do not come from budgets such as the proxy "
         "buys.\n"
     )
