@@ -34,6 +34,7 @@ def build(settings: GatewaySettings) -> FastAPI:
         version=documents.VERSION,
         description=documents.DESCRIPTION,
         lifespan=lifespan,
+        docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
         default_response_class=Json,
@@ -46,6 +47,7 @@ def build(settings: GatewaySettings) -> FastAPI:
     )
     for family in FAMILIES:
         app.router.routes.extend(family.routes.routes)
+    documents.serve_docs(app)
     app.add_middleware(Edge)
     app.openapi = partial(documents.complete_openapi, app)  # type: ignore[method-assign]
     return app

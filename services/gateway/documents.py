@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+from starlette.staticfiles import StaticFiles
 
 from services.gateway.access import ACCESS, NOBODY, PUBLIC
 from services.gateway.answers import TITLE_OF_STATUS
@@ -24,6 +28,7 @@ DIGEST_PARAMETER: dict[str, Any] = {
     "description": "SHA-256 of the body.",
     "schema": {"type": "string", "pattern": DIGEST_PATTERN},
 }
+ASSETS = "/docs-assets"
 _BINARY = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 BLOB_ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {"description": "The bytes.", "content": _BINARY},
@@ -50,6 +55,23 @@ def complete_openapi(app: FastAPI) -> dict[str, Any]:
                 _complete(operation)
         app.openapi_schema = document
     return app.openapi_schema
+
+
+def serve_docs(app: FastAPI) -> None:
+    """The interactive page at /docs, with scripts and styles of this server's own: it works without internet."""
+    page = get_swagger_ui_html(
+        openapi_url="/openapi.json",
+        title=TITLE,
+        swagger_js_url=f"{ASSETS}/swagger-ui-bundle.js",
+        swagger_css_url=f"{ASSETS}/swagger-ui.css",
+        swagger_favicon_url=f"{ASSETS}/favicon.png",
+    )
+
+    async def docs(request: Request) -> HTMLResponse:
+        return page
+
+    app.mount(ASSETS, StaticFiles(packages=[("fastapi_offline", "static")]))
+    app.add_route("/docs", docs, include_in_schema=False)
 
 
 def _complete(operation: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from typing import Any
 
 import httpx
@@ -171,4 +172,8 @@ async def test_the_document_says_who_may_and_what_can_go_wrong(client: httpx.Asy
     }
     assert bodies
     assert [name for name in bodies if "example" not in schemas[name]] == []
-    assert (await client.get("/docs")).status_code == 200
+    page = await client.get("/docs")
+    assert page.status_code == 200
+    sources = re.findall(r'(?:src|href)="([^"]*)"', page.text)
+    assert len(sources) == 3
+    assert [(await client.get(source)).status_code for source in sources] == [200] * 3  # nothing from elsewhere
