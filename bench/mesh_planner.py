@@ -47,7 +47,8 @@ def main() -> None:
         for kind in GRAPHS:
             print(measure(kind, count, reference=count <= 32 or (count == 64 and kind == "small world")), flush=True)
     for count in (512, 1000) if full else ():
-        print(measure("small world", count, reference=False), flush=True)
+        for kind in ("hubs", "small world"):
+            print(measure(kind, count, reference=False), flush=True)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ from services.topology.domain.betta_state import (
     Problem,
     Run,
     compiled,
+    larger,
     threshold,
 )
 from services.topology.domain.mixing import Floats
@@ -42,6 +43,8 @@ CHECK_EVERY = 64
 DRIFT_PER_DEVICE = 1e-11
 KRYLOV = 60
 EIGEN_TOLERANCE = 1e-11
+BLAS_FROM, BLOCK = 12, 64
+"""Rank from which a library's matrix product is faster than loops, and rows it takes at a time."""
 
 
 @compiled
@@ -73,18 +76,25 @@ def mask_open(problem: Problem, run: Run, budget: int) -> None:
 def score_rows(run: Run, weight: Floats) -> None:
     """The largest score of each row over later columns, and H; scores lack the factor V."""
     count = len(run.degree)
-    diagonal = np.diag(run.inverse)
+    diagonal = np.diag(run.inverse).copy()
     farthest = 0.0
     for i in range(count):
-        row, open_row, own = run.inverse[i], run.open_times[i], diagonal[i]
-        far, top = 0.0, 0.0
-        for j in range(i + 1, count):
-            gap = max(own, diagonal[j]) - row[j]
-            far = max(far, gap)
-            top = max(top, gap * open_row[j] * weight[j])
+        row, open_row = run.inverse[i, i + 1 :], run.open_times[i, i + 1 :]
+        far, top = _score_row(row, open_row, diagonal[i + 1 :], weight[i + 1 :], diagonal[i])
         farthest = max(farthest, far)
         run.row_best[i] = top * weight[i]
     run.levels[HITTING] = count * farthest
+
+
+# Inner loops over slices from 0, in functions of their own, are vectorised; the same loops in place are not.
+@compiled
+def _score_row(row: Floats, open_row: Floats, diagonal: Floats, weight: Floats, own: float) -> tuple[float, float]:
+    far, top = 0.0, 0.0
+    for j in range(len(row)):
+        gap = larger(own, diagonal[j]) - row[j]
+        far = larger(far, gap)
+        top = larger(top, gap * open_row[j] * weight[j])
+    return far, top
 
 
 @compiled
@@ -125,7 +135,7 @@ def add_link(problem: Problem, run: Run, best: Best, budget: int, i: int, j: int
     if run.levels[GAP_BOUND] < np.inf:
         for e in range(rank):
             run.levels[GAP_BOUND] += change[e] * (run.fiedler[first[e]] - run.fiedler[second[e]]) ** 2
-    if 3 * rank > count:
+    if 3 * rank > 2 * count:
         fresh_inverse(run)
     else:
         _low_rank_update(run, first[:rank], second[:rank], change[:rank])
@@ -178,21 +188,41 @@ def _low_rank_update(run: Run, first: Ints, second: Ints, change: Floats) -> Non
         for f in range(rank):
             core[e, f] = difference[e, first[f]] - difference[e, second[f]]
         core[e, e] += 1.0 / change[e]
-    solved = np.linalg.solve(core, difference)
-    for a in range(count):
-        row = inverse[a]
-        e = 0
-        while e + 3 < rank:
-            u0, u1, u2, u3 = difference[e, a], difference[e + 1, a], difference[e + 2, a], difference[e + 3, a]
-            w0, w1, w2, w3 = solved[e], solved[e + 1], solved[e + 2], solved[e + 3]
-            for b in range(a, count):
-                row[b] -= u0 * w0[b] + u1 * w1[b] + u2 * w2[b] + u3 * w3[b]
-            e += 4
-        while e < rank:
-            u0, w0 = difference[e, a], solved[e]
-            for b in range(a, count):
-                row[b] -= u0 * w0[b]
-            e += 1
+    solved = np.ascontiguousarray(np.linalg.solve(core, difference))
+    if rank < BLAS_FROM:
+        for a in range(count):
+            _subtract(inverse[a, a:], difference, solved, a)
+        return
+    for a in range(0, count, BLOCK):
+        b = min(a + BLOCK, count)
+        inverse[a:b, a:] -= np.dot(np.ascontiguousarray(difference[:, a:b].T), np.ascontiguousarray(solved[:, a:]))
+
+
+@compiled
+def _subtract(row: Floats, difference: Floats, solved: Floats, a: int) -> None:
+    """Subtracts Σ_e difference[e, a]·solved[e, a:] from row a of the upper triangle, four at a time."""
+    rank, e = len(solved), 0
+    while e + 3 < rank:
+        u0, u1, u2, u3 = difference[e, a], difference[e + 1, a], difference[e + 2, a], difference[e + 3, a]
+        _subtract_four(row, solved[e, a:], solved[e + 1, a:], solved[e + 2, a:], solved[e + 3, a:], u0, u1, u2, u3)
+        e += 4
+    while e < rank:
+        _subtract_one(row, solved[e, a:], difference[e, a])
+        e += 1
+
+
+@compiled
+def _subtract_four(
+    row: Floats, w0: Floats, w1: Floats, w2: Floats, w3: Floats, u0: float, u1: float, u2: float, u3: float
+) -> None:
+    for b in range(len(row)):
+        row[b] -= u0 * w0[b] + u1 * w1[b] + u2 * w2[b] + u3 * w3[b]
+
+
+@compiled
+def _subtract_one(row: Floats, other: Floats, factor: float) -> None:
+    for b in range(len(row)):
+        row[b] -= factor * other[b]
 
 
 @compiled
@@ -201,11 +231,17 @@ def multiply(inverse: Floats, vector: Floats, out: Floats) -> None:
     count = len(vector)
     out[:] = 0.0
     for a in range(count):
-        row, own, total = inverse[a], vector[a], inverse[a, a] * vector[a]
-        for b in range(a + 1, count):
-            total += row[b] * vector[b]
-            out[b] += row[b] * own
-        out[a] += total
+        above = _multiply_row(inverse[a, a + 1 :], vector[a + 1 :], out[a + 1 :], vector[a])
+        out[a] += inverse[a, a] * vector[a] + above
+
+
+@compiled
+def _multiply_row(row: Floats, vector: Floats, out: Floats, own: float) -> float:
+    total = 0.0
+    for b in range(len(row)):
+        total += row[b] * vector[b]
+        out[b] += row[b] * own
+    return total
 
 
 @compiled

@@ -39,7 +39,7 @@ from services.topology.domain.betta_state import (
 from services.topology.domain.mixing import Floats
 
 EXHAUSTED, PRUNED, SPLIT = range(3)
-PRUNE_EVERY = 4
+PRUNE_EVERY = 16
 
 
 @compiled

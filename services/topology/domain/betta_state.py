@@ -13,6 +13,9 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numba
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from services.topology.domain.betta import REL, local_iterate, pseudo_training_time
@@ -40,6 +43,19 @@ def compiled(function: Function) -> Function:
     """
     options = {"nnan", "nsz", "reassoc", "contract", "arcp"}
     return cast(Function, numba.njit(cache=True, fastmath=options)(function))
+
+
+def _larger(typing_context: Any, first: Any, second: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        double = ir.DoubleType()
+        kind = ir.FunctionType(double, [double, double])
+        return builder.call(builder.module.declare_intrinsic("llvm.maxnum", [double], kind), arguments)
+
+    return types.float64(types.float64, types.float64), generate
+
+
+larger = cast(Callable[[float, float], float], intrinsic(_larger))
+"""max of two numbers, in compiled code only. Python's max minds NaN, which keeps a loop from being vectorised."""
 
 
 class Problem(NamedTuple):
