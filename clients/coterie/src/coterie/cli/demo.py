@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import RenderableType
+from rich.markup import escape
 
 from coterie.cli.console import FAILED, AsJson, Mistake, out, show, table
 from coterie.demos import Choices, demos
@@ -49,8 +50,8 @@ def _closing(result: dict[str, Any]) -> RenderableType:
         out.print(table(each["title"], each["columns"], each["rows"]))
     if "tables" not in result:
         _print_averaging(result)
-    found = result.get("found") or f"[bold]{result['accuracy']:.1%}[/] right"
-    return f"\n{result['state']}: {found} in {result['seconds']:.1f} s"
+    found = result.get("found") or f"{result['accuracy']:.1%} right"
+    return f"\n{result['state']}: [bold]{escape(found)}[/] in {result['seconds']:.1f} s"
 
 
 def _print_averaging(result: dict[str, Any]) -> None:

@@ -201,7 +201,7 @@ def _result(ground: Stage, task_id: str, agents: list[Agent], split: Split, bega
     ]
     right = float(rounds[-1]["identities_right"]) if rounds else 0.0
     accuracy: list[float] = rounds[-1]["accuracy"] if rounds else [0.0] * MODELS
-    models = " and ".join(f"[bold]{value:.1%}[/]" for value in accuracy)
+    models = " and ".join(f"{value:.1%}" for value in accuracy)
     return {
         "task": task_id,
         "state": task["state"],

@@ -110,7 +110,7 @@ def _result(
     }
     if not found:
         return result | {"found": "nobody answered", "tables": []}
-    line = f"[bold]{found['estimate']:.2f} ± {found['standard_error']:.2f} °C[/]"
+    line = f"{found['estimate']:.2f} ± {found['standard_error']:.2f} °C"
     return result | {"found": line, "tables": _tables(result, found)}
 
 
