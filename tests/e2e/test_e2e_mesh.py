@@ -9,7 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from coterie.cli.main import app
 from coterie.home import DeviceHome
 from coterie.procedures.mesh_state import DeviceState, Outgoing
 from coterie.processes import die_with_parent
@@ -82,6 +84,10 @@ def test_a_mesh_learns_through_letters_nobody_else_can_read_and_goes_on_when_a_d
     seated = {seat["device_id"] for seat in admin.plan(task)["seats"]}
     assert seated == {ids[name] for name in NAMES[:3]}
     assert rounds[-1]["participants"] == 3
+    options = ["--url", shared_platform.processes.url, "--key", shared_platform.processes.admin_key()]
+    shown = CliRunner().invoke(app, ["task", "plan", task, *options], env={"COLUMNS": "160"}).stdout
+    assert "links, in the order they were added" in shown
+    assert [word for word in ("mesh-a", "mesh-b", "mesh-c", "CAS", "this plan", "social") if word not in shown] == []
 
     for name in NAMES[:3]:
         assert crew[name].wait(60) == 0

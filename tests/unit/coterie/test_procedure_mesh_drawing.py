@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import networkx as nx
 import pytest
+from rich.console import Console
 
 from coterie.cli.drawing import CannotDraw, draw_plan, plan_graph
+from coterie.cli.plans import plan_table
 
 
 def seat(name: str, role: str = "peer", **values: Any) -> dict[str, Any]:
@@ -83,3 +86,31 @@ def test_a_picture_is_drawn_of_any_mesh(tmp_path: Path, seats: list[dict[str, An
 def test_other_files_are_refused_with_those_there_are(tmp_path: Path) -> None:
     with pytest.raises(CannotDraw, match=r"\.png, \.svg, \.pdf or \.graphml"):
         draw_plan(MESH, tmp_path / "plan.docx")
+
+
+def test_a_mesh_is_told_link_by_link_with_step_and_score() -> None:
+    told = {
+        **MESH,
+        "seats": [{**each, "self_weight": 0.75} for each in MESH["seats"]],
+        "details": {
+            "names": {"a": "ada", "b": "bob", "c": "cy"},
+            "links": [
+                {"between": ["a", "b"], "step": "CAS", "score": 5.0, "trusted": True, "seconds": 0.004654},
+                {"between": ["b", "c"], "step": "NAS", "score": None, "trusted": False, "seconds": 8.96},
+            ],
+            "noised": ["b", "c"],
+            "hitting_time": 12.0,
+            "spectral_gap": 0.25,
+            "pseudo_training_time": 36.0,
+            "baselines": {"ring": {"round_seconds": 9.0, "pseudo_training_time": 99.0, "noised": 3.0}},
+        },
+    }
+    console = Console(width=140, record=True, file=StringIO())
+    console.print(plan_table(told))
+    text = [" ".join(line.split()) for line in console.export_text().splitlines()]
+    assert "plan 2 (mesh): a round takes 3.5 s as planned, hitting time 12, spectral gap 0.25" in text
+    assert "bob b 2 32 0.750 adds noise" in text
+    assert "ada–bob CAS 5 yes 0.004654 s" in text
+    assert "bob–cy NAS – no 8.96 s" in text
+    assert "this plan 3.5 s 36 2" in text
+    assert "ring 9 s 99 3" in text

@@ -12,6 +12,7 @@ from rich.console import RenderableType
 
 from coterie.cli.console import FAILED, AsJson, Key, Mistake, Url, connect, out, read_json, show, table, when
 from coterie.cli.live import follow
+from coterie.cli.plans import plan_table
 from coterie.client import Platform
 from coterie.progress import watch as watch_task
 
@@ -173,40 +174,7 @@ def plan(
         from coterie.cli.drawing import draw_plan
 
         draw_plan(found, draw)
-    show(found, as_json, lambda: _clusters(found) if found["topology"] == "clusters" else _seats(found))
-
-
-def _seats(plan: dict[str, Any]) -> RenderableType:
-    rows = [
-        [s["device_id"], s["role"], s["group"], s["head_device_id"] or "–", f"{s['weight']:g}", s["because"]]
-        for s in plan["seats"]
-    ]
-    title = f"plan {plan['version']} ({plan['topology']})"
-    return table(title, ["device", "role", "group", "head", "weight", "because"], rows)
-
-
-def _clusters(plan: dict[str, Any]) -> RenderableType:
-    """Clusters with noise and payoffs, one after the other, those alone last; and what the checker says of them."""
-    details, move = plan["details"], plan["details"]["blocking"]
-    verdict = "stable: nobody gains by moving"
-    if move is not None:
-        verdict = f"not stable: {move['device']} would gain by joining {', '.join(move['to']) or 'nobody'}"
-    seats = sorted(plan["seats"], key=lambda s: (s["group"] < 0, s["group"], s["role"] != "head", s["device_id"]))
-    rows = [
-        [
-            s["group"] if s["group"] >= 0 else "–",
-            s["device_id"],
-            s["role"],
-            f"{s['noise_multiplier']:.3f}",
-            f"{s['weight']:.2f}",
-            f"{s['payoff']:.2f}",
-            s["because"],
-        ]
-        for s in seats
-    ]
-    payoffs = f"mean payoff {details['mean_payoff']:.2f}, alone {details['mean_alone']:.2f}"
-    title = f"plan {plan['version']} (clusters): {verdict}; {payoffs}"
-    return table(title, ["cluster", "device", "role", "noise", "quality", "payoff", "because"], rows)
+    show(found, as_json, lambda: plan_table(found))
 
 
 _COLUMNS = ["round", "state", "attempt", "updates", "accuracy", "loss", "seconds", "model"]
