@@ -17,6 +17,7 @@ $(STAMP): pyproject.toml constraints.txt clients/coterie/pyproject.toml clients/
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 -c constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 		-e 'clients/coterie[torch,demo,accounting]' -e '.[dev,console]' -e clients/lab
+	$(BIN)/python -m services.topology warm
 	touch $(STAMP)
 
 .PHONY: install

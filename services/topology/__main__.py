@@ -1,4 +1,5 @@
-"""`python -m services.topology` serves; `… what-if SOLVER` answers one question; `… refit` fits the quality model."""
+"""`python -m services.topology` serves; `… what-if SOLVER` answers one question; `… refit` fits the quality model;
+`… warm` compiles the planners' loops beforehand."""
 
 import sys
 
@@ -29,6 +30,10 @@ if __name__ == "__main__":
         from services.topology import refitting
 
         sys.exit(refitting.main())
+    if sys.argv[1:] == ["warm"]:
+        from services.topology import warming
+
+        sys.exit(warming.main())
     # Imported here so that a what-if question does not wait for the server's libraries.
     from services.kit import process
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from coterie_api.topology.v1 import topology_pb2 as pb
 from services.topology.domain.betta import MeshPlan, PlannedLink, evaluate_links
-from services.topology.domain.betta_fast import plan_mesh
+from services.topology.domain.betta_fast import plan_soonest
 from services.topology.domain.mesh_baselines import complete_links, ring_links, social_links
 from services.topology.domain.mesh_network import BadMeshInput, DisconnectedSocialGraph, MeshNetwork
 from services.topology.domain.mixing import NotConnected, components
@@ -56,11 +56,11 @@ def plan_with_bridges(given: MeshInputs, bridges: list[Pair]) -> MeshPlan:
     the plan is then evaluated with the trust there is.
     """
     if not bridges:
-        return plan_mesh(given.network, given.rules)
+        return plan_soonest(given.network, given.rules)
     trusted = given.network.trusted.copy()
     for i, j in bridges:
         trusted[i, j] = trusted[j, i] = True
-    joined = plan_mesh(dataclasses.replace(given.network, trusted=trusted), given.rules)
+    joined = plan_soonest(dataclasses.replace(given.network, trusted=trusted), given.rules)
     honest = evaluate_links(given.network, given.rules, joined.pairs)
     links = tuple(dataclasses.replace(x, trusted=bool(given.network.trusted[x.first, x.second])) for x in joined.links)
     return dataclasses.replace(honest, links=links, snapshots=joined.snapshots)

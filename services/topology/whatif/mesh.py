@@ -9,7 +9,7 @@ from pydantic import AllowInfNan, BeforeValidator
 
 from services.kit import whatif
 from services.topology.domain.betta import MeshPlan, evaluate_links
-from services.topology.domain.betta_fast import plan_mesh
+from services.topology.domain.betta_fast import plan_soonest
 from services.topology.domain.mesh_network import MeshNetwork, MeshRules, Transfers
 
 Seconds = Annotated[float, AllowInfNan(True), BeforeValidator(lambda value: math.inf if value == "inf" else value)]
@@ -38,7 +38,7 @@ def solve(given: Input) -> dict[str, Any]:
     )
     rules = MeshRules(given.epsilon, given.basic_batch, given.max_degree, given.transfers)
     if given.links is None:
-        return _describe(plan_mesh(network, rules))
+        return _describe(plan_soonest(network, rules))
     plan = evaluate_links(network, rules, given.links)
     return _describe(plan) | {"hitting_times": plan.figures.hitting_times}
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.topology.domain.betta import batch_sizes, evaluate_links
-from services.topology.domain.betta_fast import plan_mesh, plan_mesh_with_work
+from services.topology.domain import betta_fast
+from services.topology.domain.betta import MeshPlan, batch_sizes, evaluate_links
+from services.topology.domain.betta_fast import MOST_UNCOMPILED, plan_mesh, plan_mesh_with_work, plan_soonest
 from services.topology.domain.betta_reference import plan_mesh_reference
 from services.topology.domain.mesh_baselines import baseline_plans, expander_links, social_links
 from services.topology.domain.mesh_network import (
@@ -89,6 +90,20 @@ def test_fast_equals_reference_at_48_to_64(
     count: int, times: str, epsilon: float, cap: int | None, transfers: Transfers
 ) -> None:
     require_equal(random_network(count, count, times, 0.05), MeshRules(epsilon, 32, cap, transfers))
+
+
+def test_small_networks_need_no_compiled_code_and_larger_ones_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def spy(network: MeshNetwork, rules: MeshRules) -> MeshPlan:
+        sizes.append(network.devices)
+        return plan_mesh_reference(network, rules)
+
+    monkeypatch.setattr(betta_fast, "plan_mesh", spy)
+    for count in (2, MOST_UNCOMPILED, MOST_UNCOMPILED + 1):
+        network = random_network(count, count, "radio", 0.2)
+        assert plan_soonest(network, MeshRules()).pairs == plan_mesh_reference(network, MeshRules()).pairs
+    assert sizes == [MOST_UNCOMPILED + 1]
 
 
 @given(seed=st.integers(0, 2**32), count=st.integers(2, 10), times=st.sampled_from(TIMES))
