@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from coterie.cli.console import FAILED, AsJson, Key, Mistake, Url, connect, out, pick, read_json, show, table, when
+from coterie.cli.console import FAILED, AsJson, Key, Mistake, Url, connect, out, pick, read_json, show, table
 
 app = typer.Typer(help="Base stations of multi-task learning, and scheduling policies.", no_args_is_help=True)
 _PUT_EPILOG = """[bold]Examples[/]
@@ -114,17 +114,15 @@ def policies(url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
     show(known, as_json, lambda: table("", _COLUMNS, [_row(policy) for policy in known]))
 
 
-_COLUMNS = ["id", "learner", "layout", "state", "trained", "reward", "since", "reason"]
+_COLUMNS = ["id", "learner", "layout", "trained", "reward", "state"]
 
 
 def _row(policy: dict[str, Any]) -> list[object]:
-    trained = f"{policy['progress']:.0%}"
+    state = f"{policy['state']}: {policy['reason']}" if policy["reason"] else policy["state"]
     return [
         *pick(policy, "id", "learner"),
-        policy["layout"][:12],
-        policy["state"],
-        trained,
+        policy["layout"][:8],
+        f"{policy['progress']:.0%}",
         f"{policy['reward']:.1f}",
-        when(policy["created_at"]),
-        policy["reason"] or "–",
+        state,
     ]
