@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 from collections.abc import Sequence
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from coterie_api.topology.v1 import topology_pb2 as pb
 from services.topology.domain.cell_noise import NoiseWeights
 from services.topology.domain.radio import Layout, Station, User
 from services.topology.domain.scheduling import Cells, Floats, Reward
 from services.topology.errors import BadPolicy
-from services.topology.planners.base import Parameters
+from services.topology.planners.base import Parameters, read_section
 
 MOST_SCALE, MOST_REWARD = 400.0, 900.0
 """Reward units per objective unit, and what serving nobody may cost at most: below 1000, the least violation."""
@@ -70,12 +71,10 @@ def reached(cells: Sequence[pb.Cell], layout: Layout) -> np.ndarray[tuple[int, .
 def read_radio(text: str) -> Radio:
     """The channel a policy is asked for, defaults filled in."""
     try:
-        return Radio.model_validate_json(text or "{}")
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "radio"
-        known = ", ".join(Radio.model_fields)
-        raise BadPolicy(f"radio: {where}: {first['msg']}; it takes {known}") from error
+        given = json.loads(text or "{}")
+    except ValueError as error:
+        raise BadPolicy(f"radio is not JSON: {error}") from error
+    return read_section({"radio": given}, "radio", Radio)
 
 
 def layout_fingerprint(cells: Sequence[pb.Cell], models: int, radio: Radio) -> str:

@@ -12,6 +12,7 @@ Writes market-agents.md and its picture. DIR holds the four IDX files (apt-get i
 from __future__ import annotations
 
 import argparse
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,10 +27,11 @@ from coterie.agent import Agent
 from coterie.client import Platform
 from coterie.demos.market import meet, publisher_with, start
 from coterie.demos.stage import Stage, stage
+from coterie.market import LocalSteps
 from coterie.privacy.ledger import Limit
 from coterie.procedures import procedure_for
 from coterie.procedures.context import RoundContext
-from coterie.procedures.star import change_of
+from coterie.procedures.market import noised_descent
 from coterie.training import Trainer, load_model, model_bytes, single_threaded
 from coterie.work import Delivery
 from coterie_lab.market import table
@@ -81,17 +83,12 @@ to an ε of 30 for one example. Prices and budgets are those of the paper's sett
 
 
 class ClippedSteps:
-    """The market's own full-batch clipped steps, sent as they are: what noise costs is measured against this."""
+    """The market's own clipped steps, sent as they are: what noise costs is measured against this."""
 
     def prepare(self, context: RoundContext) -> Delivery:
-        """Five clipped gradient steps from the received model."""
-        trainer, received = context.trainer, context.model()
-        trainer.load(received)
-        everything = np.arange(trainer.samples)
-        for _ in range(int(TRAINING["steps"])):
-            gradient = trainer.clipped_gradient_sum(everything, TRAINING["clip_norm"]) / trainer.samples
-            trainer.set_parameters(trainer.parameters() - TRAINING["learning_rate"] * gradient)
-        return Delivery(change_of(received, trainer.tensors()), float(trainer.samples))
+        """Steps with an unlimited budget, which buys no noise."""
+        change = noised_descent(context, context.model(), LocalSteps.of(TRAINING), math.inf)
+        return Delivery(change, float(context.samples))
 
 
 def network(seed: int) -> torch.nn.Module:

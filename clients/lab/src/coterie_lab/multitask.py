@@ -43,8 +43,7 @@ NETWORKS = {
     "3 stations × 4 blocks, 12 devices": {"stations": 3, "blocks": 4, "users": 12},
     "5 stations × 2 blocks, 15 devices": {"stations": 5, "blocks": 2, "users": 15},
 }
-EPOCH = 50
-"""Training steps between two evaluations, as in the specification's "30 epochs"."""
+EPOCH = LearningConfig().epoch
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 FloatArray: TypeAlias = NDArray[np.floating[Any]]
 Norm: TypeAlias = Literal["l1", "l2"]
 Method: TypeAlias = Literal["auto", "vectorised", "loop"]
+_Add: TypeAlias = "Callable[[dict[str, torch.Tensor], torch.Tensor], None]"
+"""Adds the gradients of a batch to the totals, each times its example's factor."""
+_Gradients: TypeAlias = "Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, _Add]]"
+"""Norm of each example's gradient in a batch of inputs and targets, and how to add them up."""
 _ORDERS: dict[Norm, int] = {"l1": 1, "l2": 2}
 
 
@@ -97,69 +101,81 @@ def clipped_gradients(
     check_positive("clip bound", bound)
     if len(inputs) != len(targets):
         raise ValueError(f"got {len(inputs)} inputs but {len(targets)} targets; give one target per example")
-    from coterie.privacy.clipping_layers import is_plain_stack
-
     _refuse_batch_normalisation(model)
     parameters = {name: value.detach() for name, value in model.named_parameters() if value.requires_grad}
-    if method == "auto" and parameters and is_plain_stack(model, inputs):
-        return _by_layers(model, loss, inputs, targets, bound, parameters, _ORDERS[norm], chunk_size)
     if method == "loop":
         return _by_loop(model, loss, inputs, targets, bound, parameters, _ORDERS[norm])
-    return _by_map(model, loss, inputs, targets, bound, parameters, _ORDERS[norm], chunk_size)
+    gradients_of = _by_map(model, loss, parameters, _ORDERS[norm])
+    if method == "auto" and parameters:
+        gradients_of = _by_layers(model, loss, inputs, _ORDERS[norm]) or gradients_of
+    return _in_chunks(gradients_of, inputs, targets, bound, parameters, chunk_size)
+
+
+def _in_chunks(
+    gradients_of: _Gradients,
+    inputs: torch.Tensor,
+    targets: torch.Tensor,
+    bound: float,
+    parameters: dict[str, torch.Tensor],
+    chunk_size: int,
+) -> ClippedGradients:
+    import torch
+
+    total = {name: torch.zeros_like(value) for name, value in parameters.items()}
+    norms = [torch.zeros(0)]
+    for start in range(0, len(inputs), chunk_size):
+        chunk = slice(start, start + chunk_size)
+        norm, add_to = gradients_of(inputs[chunk], targets[chunk])
+        add_to(total, _factors(norm, bound))
+        norms.append(norm.cpu())
+    return ClippedGradients(total, torch.cat(norms))
 
 
 def _by_layers(
     model: torch.nn.Module,
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
     inputs: torch.Tensor,
-    targets: torch.Tensor,
-    bound: float,
-    parameters: dict[str, torch.Tensor],
     order: int,
-    chunk_size: int,
-) -> ClippedGradients:
+) -> _Gradients | None:
+    """By whole layers, if the model is nothing but a stack of them."""
     import torch
 
-    from coterie.privacy.clipping_layers import passes
+    from coterie.privacy.clipping_layers import is_plain_stack, passes
 
-    total = {name: torch.zeros_like(value) for name, value in parameters.items()}
-    norms = [torch.zeros(0)]
-    for start in range(0, len(inputs), chunk_size):
-        chunk = slice(start, start + chunk_size)
-        layers = passes(model, loss, inputs[chunk], targets[chunk])
-        norm = torch.linalg.vector_norm(torch.stack([layer.norms(order) for layer in layers]), order, dim=0)
-        factors = _factors(norm, bound)
-        for layer in layers:
-            layer.add_to(total, factors)
-        norms.append(norm.cpu())
-    return ClippedGradients(total, torch.cat(norms))
+    def gradients_of(inputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, _Add]:
+        layers = passes(model, loss, inputs, targets)
+
+        def add_to(total: dict[str, torch.Tensor], factors: torch.Tensor) -> None:
+            for layer in layers:
+                layer.add_to(total, factors)
+
+        return torch.linalg.vector_norm(torch.stack([layer.norms(order) for layer in layers]), order, dim=0), add_to
+
+    return gradients_of if is_plain_stack(model, inputs) else None
 
 
 def _by_map(
     model: torch.nn.Module,
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-    inputs: torch.Tensor,
-    targets: torch.Tensor,
-    bound: float,
     parameters: dict[str, torch.Tensor],
     order: int,
-    chunk_size: int,
-) -> ClippedGradients:
+) -> _Gradients:
+    """Every example's gradient, by mapping over examples."""
     import torch
 
     gradient = torch.func.vmap(torch.func.grad(_loss_of_one(model, loss)), in_dims=(None, 0, 0), randomness="different")
-    total = {name: torch.zeros_like(value) for name, value in parameters.items()}
-    norms = [torch.zeros(0)]
-    for start in range(0, len(inputs), chunk_size):
-        chunk = slice(start, start + chunk_size)
-        gradients = gradient(parameters, inputs[chunk], targets[chunk])
+
+    def gradients_of(inputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, _Add]:
+        gradients = gradient(parameters, inputs, targets)
+
+        def add_to(total: dict[str, torch.Tensor], factors: torch.Tensor) -> None:
+            for name, value in gradients.items():
+                total[name] += torch.einsum("e,e...->...", factors, value)
+
         flat = torch.cat([value.flatten(1) for value in gradients.values()], dim=1)
-        norm = torch.linalg.vector_norm(flat, order, dim=1)
-        factors = _factors(norm, bound)
-        for name, value in gradients.items():
-            total[name] += torch.einsum("e,e...->...", factors, value)
-        norms.append(norm.cpu())
-    return ClippedGradients(total, torch.cat(norms))
+        return torch.linalg.vector_norm(flat, order, dim=1), add_to
+
+    return gradients_of
 
 
 def _by_loop(

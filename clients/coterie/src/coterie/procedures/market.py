@@ -93,9 +93,8 @@ def noised_descent(
     deviation = math.sqrt(steps.noise_variance(budget, trainer.samples))
     trained = {name: p.numel() for name, p in trainer.module.named_parameters() if p.requires_grad}
     change = np.zeros(sum(trained.values()))
-    for step in range(steps.steps):
-        if step:
-            trainer.load(_moved(received, trained, change))
+    for _ in range(steps.steps):
+        trainer.load(_moved(received, trained, change))
         gradient = trainer.clipped_gradient_sum(everything, steps.clip_norm) / trainer.samples
         change -= steps.learning_rate * (gradient + random.normal(0.0, deviation, gradient.shape))
     after = _moved(received, trained, change)
