@@ -25,7 +25,7 @@ import torch
 
 from coterie.agent import Agent
 from coterie.client import Platform
-from coterie.demos.market import meet, publisher_with, start
+from coterie.demos.market import meet, publisher_with
 from coterie.demos.stage import Stage, stage
 from coterie.market import LocalSteps
 from coterie.privacy.ledger import Limit
@@ -107,7 +107,7 @@ def run(method: str, data: Images, parts: list[torch.Tensor], seed: int, rounds:
         with publisher:
             task_id = _create(publisher, method, seed, rounds)
             ground.run_agents(agents, task_id)
-            start(ground, task_id)
+            ground.start_task(task_id)
             ended = ground.platform.wait_for_end(task_id)
         ground.wait_for_agents()
         if ended["state"] != "finished":

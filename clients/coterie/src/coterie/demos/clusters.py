@@ -61,11 +61,7 @@ def run(choices: Choices) -> dict[str, Any]:
         stack.callback(publisher.close)
         task = _task(publisher, choices.seed, rounds)
         ground.run_agents(agents, task["id"])
-        while ground.platform.task(task["id"])["enrolled"] < len(agents):
-            if ground.faults:
-                raise ground.faults[0]
-            time.sleep(0.05)
-        publisher.start_task(task["id"])
+        ground.start_task(task["id"])
         if choices.quiet:
             ground.platform.wait_for_end(task["id"])
         else:

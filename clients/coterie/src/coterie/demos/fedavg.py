@@ -129,11 +129,7 @@ def _follow(ground: Stage, task_id: str, split: Split, choices: Choices) -> Outc
     from coterie.progress import watch
 
     outcome = Outcome()
-    while ground.platform.task(task_id)["enrolled"] < len(ground.agents):
-        if ground.faults:
-            raise ground.faults[0]
-        time.sleep(0.05)
-    ground.platform.start_task(task_id)
+    ground.start_task(task_id)
 
     def measure(standing: Standing) -> None:
         for number, round in standing.rounds.items():

@@ -137,15 +137,6 @@ def _task(publisher: Platform, seed: int, rounds: int, devices: int) -> dict[str
     )
 
 
-def start(ground: Stage, task_id: str) -> None:
-    """Starts a task when every agent has enrolled."""
-    while ground.platform.task(task_id)["enrolled"] < len(ground.agents):
-        if ground.faults:
-            raise ground.faults[0]
-        time.sleep(0.05)
-    ground.platform.start_task(task_id)
-
-
 def _follow(ground: Stage, task_id: str, split: Split, choices: Choices) -> dict[int, float]:
     """Starts the task and measures each new model on digits nobody trained on."""
     from coterie.cli.live import follow
@@ -153,7 +144,7 @@ def _follow(ground: Stage, task_id: str, split: Split, choices: Choices) -> dict
     from coterie.progress import watch
     from coterie.training import Trainer, load_model
 
-    start(ground, task_id)
+    ground.start_task(task_id)
     judge, accuracy = Trainer(digits_regression(), split.test), dict[int, float]()
 
     def measure(standing: Standing) -> None:

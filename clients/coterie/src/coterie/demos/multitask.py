@@ -58,7 +58,7 @@ def run(choices: Choices) -> dict[str, Any]:
         agents = _devices(ground, split, choices.seed)
         task = _task(ground, choices.seed, rounds, devices)
         ground.run_agents(agents, task["id"])
-        _start(ground, task["id"])
+        ground.start_task(task["id"])
         if choices.quiet:
             ground.platform.wait_for_end(task["id"])
         else:
@@ -128,14 +128,6 @@ def _task(ground: Stage, seed: int, rounds: int, devices: int) -> dict[str, Any]
         privacy_unit="example",
         description="Recognise handwritten digits, whatever you call them",
     )
-
-
-def _start(ground: Stage, task_id: str) -> None:
-    while ground.platform.task(task_id)["enrolled"] < len(ground.agents):
-        if ground.faults:
-            raise ground.faults[0]
-        time.sleep(0.05)
-    ground.platform.start_task(task_id)
 
 
 # --- what came out ----------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -63,6 +64,14 @@ class Stage:
             thread = threading.Thread(target=self._run, args=(agent, task_id), name=agent.identity.name, daemon=True)
             self._threads.append(thread)
             thread.start()
+
+    def start_task(self, task_id: str) -> None:
+        """Starts a task when every agent has enrolled."""
+        while self.platform.task(task_id)["enrolled"] < len(self.agents):
+            if self.faults:
+                raise self.faults[0]
+            time.sleep(0.05)
+        self.platform.start_task(task_id)
 
     def _run(self, agent: Agent, task_id: str) -> None:
         try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coterie.demos import Choices, demo
-from coterie.demos.market import meet, publisher_with, start
+from coterie.demos.market import meet, publisher_with
 from coterie.demos.stage import Stage, stage
 from coterie.survey import Question
 
@@ -53,7 +53,7 @@ def run(choices: Choices) -> dict[str, Any]:
             seed=choices.seed,
         )
         ground.run_agents(agents, task["id"])
-        start(ground, task["id"])
+        ground.start_task(task["id"])
         if choices.quiet:
             ground.platform.wait_for_end(task["id"])
         else:
