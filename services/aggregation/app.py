@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from coterie_api.aggregation.v1 import aggregation_pb2, aggregation_pb2_grpc
-from services.aggregation.bell import Bell
-from services.aggregation.closing import Closer
-from services.aggregation.conductor import Conductor
-from services.aggregation.intake import Intake
-from services.aggregation.live import Library
-from services.aggregation.opening import Opener
-from services.aggregation.servicer import TasksServicer, WorkServicer
+from services.aggregation.rounds.closing import Closer
+from services.aggregation.rounds.conductor import Conductor
+from services.aggregation.rounds.intake import Intake
+from services.aggregation.rounds.opening import Opener
+from services.aggregation.rounds.settling import Settler
+from services.aggregation.rounds.upstreams import Upstreams
+from services.aggregation.servicer.tasks import TasksServicer
+from services.aggregation.servicer.work import WorkServicer
 from services.aggregation.settings import AggregationSettings
-from services.aggregation.settling import Settler
-from services.aggregation.upstreams import Upstreams
+from services.aggregation.store.library import Library
 from services.aggregation.usecases.models import ModelUseCases
 from services.aggregation.usecases.tasks import TaskUseCases
 from services.aggregation.usecases.work import WorkUseCases
+from services.kit.bell import Bell
 from services.kit.blobs import BlobStore
 from services.kit.clock import SystemClock
 from services.kit.database import Database

@@ -155,3 +155,22 @@ class Partial:
     digest: str
     weight_units: int
     devices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskView:
+    """A task with what is counted for it."""
+
+    task: Task
+    enrolled: int
+    model_digests: tuple[str, ...]
+    last_event: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoundView:
+    """A round with what is counted for it."""
+
+    round: Round
+    participants: int
+    delivered: int

@@ -6,8 +6,8 @@ import asyncio
 
 from services.aggregation.domain.layout import Layout
 from services.aggregation.errors import UnknownLetter
-from services.aggregation.live import Library
 from services.aggregation.store import models, tasks
+from services.aggregation.store.library import Library
 from services.kit.blobs import UnknownBlob, check_digest
 from services.kit.caller import current_caller, require_role
 from services.kit.clock import Clock

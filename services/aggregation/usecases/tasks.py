@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
-from services.aggregation.bell import Bell
-from services.aggregation.conductor import Conductor
 from services.aggregation.domain import tasks as rules
-from services.aggregation.domain.records import Enrolment, Event, Model, Participation, Round, Task
+from services.aggregation.domain.records import Enrolment, Event, Model, Participation, RoundView, Task, TaskView
 from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.errors import (
     BadTask,
@@ -21,9 +19,11 @@ from services.aggregation.errors import (
     UnknownTask,
     WrongTaskState,
 )
-from services.aggregation.live import Library
+from services.aggregation.rounds.conductor import Conductor
+from services.aggregation.rounds.upstreams import Upstreams
 from services.aggregation.store import models, rounds, tasks
-from services.aggregation.upstreams import Upstreams
+from services.aggregation.store.library import Library
+from services.kit.bell import Bell
 from services.kit.caller import SERVICE, acting_as, current_caller, require_device, require_role
 from services.kit.clock import Clock
 from services.kit.database import Database
@@ -32,25 +32,6 @@ from services.kit.rows import Tx
 
 MAX_WAIT_SECONDS = 30.0
 MAX_SAMPLES = 1_000_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class TaskView:
-    """A task with what is counted for it."""
-
-    task: Task
-    enrolled: int
-    model_digests: tuple[str, ...]
-    last_event: int
-
-
-@dataclass(frozen=True, slots=True)
-class RoundView:
-    """A round with what is counted for it."""
-
-    round: Round
-    participants: int
-    delivered: int
 
 
 class TaskUseCases:

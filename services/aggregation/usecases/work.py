@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from services.aggregation.bell import Bell
-from services.aggregation.conductor import Conductor
 from services.aggregation.domain.records import Delivery, Event, Letter
 from services.aggregation.domain.tasks import ENDED
 from services.aggregation.errors import BadUpdate, NotInRound, RoundOver, UnknownTask, UpdateTooLarge
-from services.aggregation.intake import Intake
-from services.aggregation.live import LiveRound
+from services.aggregation.rounds.conductor import Conductor
+from services.aggregation.rounds.intake import Intake
+from services.aggregation.rounds.live import LiveRound
 from services.aggregation.store import models, rounds, tasks
+from services.kit.bell import Bell
 from services.kit.blobs import check_digest
 from services.kit.caller import require_device
 from services.kit.clock import Clock

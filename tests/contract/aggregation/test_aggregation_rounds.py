@@ -13,7 +13,7 @@ from safetensors.numpy import save
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.aggregation.domain.records import Delivery
-from services.aggregation.intake import Intake
+from services.aggregation.rounds.intake import Intake
 from services.kit.caller import Caller, set_caller
 from services.kit.database import DatabaseAway
 from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied, TooLarge, Unavailable

@@ -12,7 +12,8 @@ from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.aggregation.domain.records import Delivery, Participation, Round, Task
 from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.errors import BadUpdate
-from services.aggregation.live import Library, LiveRound
+from services.aggregation.rounds.live import LiveRound
+from services.aggregation.store.library import Library
 from services.kit.blobs import BlobStore
 
 TASK = Task("tsk", "pub", TaskSpecification("t", topology="clusters"), "running", "", 1, 0.0, 0.0, 0.0, False, 0)

@@ -12,12 +12,12 @@ from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
-from services.aggregation.assignment import make_items, sells
 from services.aggregation.domain.plausibility import check_noise_left
 from services.aggregation.domain.records import Delivery, Model, Participation, Round, Task
 from services.aggregation.domain.tasks import PRESETS, TaskSpecification, complete
 from services.aggregation.errors import BadTask, BadUpdate
-from services.aggregation.settling import pays_clusters, work_of
+from services.aggregation.rounds.assignment import make_items, sells
+from services.aggregation.rounds.settling import pays_clusters, work_of
 
 MIXED = complete(
     TaskSpecification(

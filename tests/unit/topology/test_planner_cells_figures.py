@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from services.aggregation.closing import mean_metrics
 from services.aggregation.domain.records import Participation
+from services.aggregation.rounds.closing import mean_metrics
 
 
 def part(device: str, samples: int, line: int, loss: float, state: str = "delivered") -> Participation:

@@ -6,9 +6,17 @@ from dataclasses import fields
 from typing import Any
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from services.aggregation.domain.records import Delivery, Enrolment, Event, Letter, Model, Participation
+from services.aggregation.domain.records import (
+    Delivery,
+    Enrolment,
+    Event,
+    Letter,
+    Model,
+    Participation,
+    RoundView,
+    TaskView,
+)
 from services.aggregation.domain.tasks import TaskSpecification
-from services.aggregation.usecases.tasks import RoundView, TaskView
 
 _DEFAULTS = {field.name: field.default for field in fields(TaskSpecification)}
 

@@ -11,13 +11,13 @@ from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
-from services.aggregation.assignment import heads_of
 from services.aggregation.domain import clusters
 from services.aggregation.domain.records import Event, Participation, Round, Task
 from services.aggregation.domain.rounds import witness_pairs
 from services.aggregation.domain.tasks import TaskSpecification
+from services.aggregation.rounds.assignment import heads_of
+from services.aggregation.rounds.upstreams import Upstreams
 from services.aggregation.store import models, rounds, tasks
-from services.aggregation.upstreams import Upstreams
 from services.kit.blobs import BlobStore
 from services.kit.clock import Clock
 from services.kit.database import Database

@@ -11,8 +11,9 @@ from services.aggregation.domain.clusters import verdicts
 from services.aggregation.domain.findings import survey_metrics
 from services.aggregation.domain.plausibility import outliers, sells_answers, sells_gradients
 from services.aggregation.domain.records import Delivery, Event, Model, Partial, Participation, Round, Task
-from services.aggregation.live import Library, LiveRound, read_partial, write_partial
+from services.aggregation.rounds.live import LiveRound
 from services.aggregation.store import models, rounds, sums, tasks
+from services.aggregation.store.library import Library, read_partial, write_partial
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.rows import Tx

@@ -17,16 +17,16 @@ from contextvars import Context
 from dataclasses import dataclass, field
 
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
-from services.aggregation.bell import Bell
-from services.aggregation.closing import REPLICA_SILENT_SECONDS, Closer
 from services.aggregation.domain.clusters import HEAD_PATIENCE, lost_heads
 from services.aggregation.domain.records import Event, Round, Task
 from services.aggregation.domain.rounds import Standing, Verdict, judge, quorum_of
-from services.aggregation.live import LiveRound
-from services.aggregation.opening import Opener
-from services.aggregation.settling import Settler
+from services.aggregation.rounds.closing import REPLICA_SILENT_SECONDS, Closer
+from services.aggregation.rounds.live import LiveRound
+from services.aggregation.rounds.opening import Opener
+from services.aggregation.rounds.settling import Settler
+from services.aggregation.rounds.upstreams import Upstreams
 from services.aggregation.store import models, rounds, sums, tasks
-from services.aggregation.upstreams import Upstreams
+from services.kit.bell import Bell
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.errors import CoterieError, Unavailable

@@ -6,44 +6,19 @@ Everything here can be rebuilt from the database and the blob store; losing it c
 from __future__ import annotations
 
 import asyncio
-import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from services.aggregation.assignment import heads_of
 from services.aggregation.domain.accumulator import WINDOW, Accumulator
 from services.aggregation.domain.clusters import effective_state
-from services.aggregation.domain.layout import PREFIX_BYTES, Layout, header_length, parse
+from services.aggregation.domain.layout import Layout
 from services.aggregation.domain.plausibility import check_noise_left, check_norm, norm_of
 from services.aggregation.domain.records import Delivery, Participation, Round, Task
 from services.aggregation.errors import BadUpdate
-from services.kit.blobs import BlobStore
-from services.kit.errors import InvalidInput
-
-
-class Library:
-    """Layouts of stored models, read once."""
-
-    def __init__(self, blobs: BlobStore) -> None:
-        self.blobs = blobs
-        self._cached = lru_cache(maxsize=256)(self._read)
-
-    def layout(self, digest: str, size_bytes: int) -> Layout:
-        """Layout of a stored file; call from a worker thread."""
-        return self._cached(digest, size_bytes)
-
-    def _read(self, digest: str, size_bytes: int) -> Layout:
-        prefix = bytes(self.blobs.read(digest, 0, min(PREFIX_BYTES, size_bytes)))
-        length = header_length(prefix, size_bytes)
-        return parse(bytes(self.blobs.read(digest, PREFIX_BYTES, length)), size_bytes)
-
-    def header(self, digest: str, layout: Layout) -> bytes:
-        """Everything before a stored file's first tensor."""
-        return bytes(self.blobs.read(digest, 0, layout.header_bytes))
+from services.aggregation.rounds.assignment import heads_of
+from services.aggregation.store.library import Library, UpdateReader
 
 
 class LiveRound:
@@ -99,7 +74,7 @@ class LiveRound:
         """Largest update taken: the model's size and room for another header."""
         return max(size for _, size in self.bases) + 65_536
 
-    def _refuse_free_ride(self, delivery: Delivery, layout: Layout, read: _Reader) -> None:
+    def _refuse_free_ride(self, delivery: Delivery, layout: Layout, read: UpdateReader) -> None:
         """Raises for an update of zeros, or another device's very update.
 
         Heads look at their members' updates; this is what the platform can see of heads and of devices alone.
@@ -113,7 +88,7 @@ class LiveRound:
 
     def fold(self, library: Library, delivery: Delivery) -> None:
         """Adds a delivery's tensors to the sum of its model line; call from a worker thread, under the lock."""
-        read = _Reader(library.blobs, delivery)
+        read = UpdateReader(library.blobs, delivery)
         layout = read.layout()
         total = self.sum_of(library, delivery.model_index)
         if self.task.specification.topology == "clusters":
@@ -132,7 +107,7 @@ class LiveRound:
 
     def unfold(self, library: Library, delivery: Delivery) -> None:
         """Takes a delivery out again; call from a worker thread, under the lock."""
-        read = _Reader(library.blobs, delivery)
+        read = UpdateReader(library.blobs, delivery)
         total = self._sums[delivery.model_index]
         total.unfold(read.layout(), read, delivery.weight, is_sum=delivery.form == "sum")
         del self.folded[delivery.device_id]
@@ -153,41 +128,3 @@ class LiveRound:
         for total in self._sums.values():
             total.close()
         self._sums.clear()
-
-
-class _Reader:
-    """Reads a stored update; one that fits a single read is read once."""
-
-    SMALL = 4 << 20
-
-    def __init__(self, blobs: BlobStore, delivery: Delivery) -> None:
-        self._blobs, self._digest, self._size = blobs, delivery.digest, delivery.size_bytes
-        self._whole = blobs.read(self._digest, 0, self._size) if self._size <= self.SMALL else None
-
-    def layout(self) -> Layout:
-        """Where the update's tensors lie; raises BadUpdate when it is no sound safetensors file."""
-        try:
-            length = header_length(bytes(self(0, min(PREFIX_BYTES, self._size))), self._size)
-            return parse(bytes(self(PREFIX_BYTES, length)), self._size)
-        except InvalidInput as error:
-            raise BadUpdate(f"the update is not a sound safetensors file: {error.message}") from error
-
-    def __call__(self, start: int, length: int) -> memoryview:
-        if self._whole is not None:
-            return self._whole[start : start + length]
-        return self._blobs.read(self._digest, start, length)
-
-
-def write_partial(total: Accumulator) -> Iterator[bytes]:
-    """A sum as bytes for another replica: little-endian int64, a window at a time, after their number."""
-    yield struct.pack("<q", total.layout.elements)
-    for piece in total.pieces():
-        yield piece.astype("<i8").tobytes()
-
-
-def read_partial(blobs: BlobStore, digest: str) -> Iterator[npt.NDArray[np.int64]]:
-    """The reverse of `write_partial`."""
-    (elements,) = struct.unpack("<q", blobs.read(digest, 0, 8))
-    for start in range(0, elements, WINDOW):
-        count = min(WINDOW, elements - start)
-        yield np.frombuffer(blobs.read(digest, 8 + start * 8, count * 8), "<i8").astype(np.int64)

@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
-from services.aggregation.assignment import make_items, scale_for, sells
 from services.aggregation.domain.clusters import LOST
 from services.aggregation.domain.records import Enrolment, Event, Model, Participation, Round, Task
 from services.aggregation.domain.rounds import choose_participants
 from services.aggregation.domain.tasks import TaskSpecification, needed
-from services.aggregation.live import LiveRound
+from services.aggregation.rounds.assignment import make_items, scale_for, sells
+from services.aggregation.rounds.live import LiveRound
+from services.aggregation.rounds.upstreams import Upstreams
 from services.aggregation.store import models, rounds, tasks
-from services.aggregation.upstreams import Upstreams
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.rows import Tx

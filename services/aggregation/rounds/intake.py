@@ -10,12 +10,13 @@ import asyncio
 from collections import defaultdict
 from dataclasses import replace
 
-from services.aggregation.bell import Bell
 from services.aggregation.domain.plausibility import NORM, sells_gradients
 from services.aggregation.domain.records import Delivery, Event
 from services.aggregation.errors import AlreadyDelivered, BadUpdate, NotInRound
-from services.aggregation.live import Library, LiveRound
+from services.aggregation.rounds.live import LiveRound
 from services.aggregation.store import models, rounds, tasks
+from services.aggregation.store.library import Library
+from services.kit.bell import Bell
 from services.kit.clock import Clock
 from services.kit.database import Database
 

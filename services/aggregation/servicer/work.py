@@ -1,0 +1,47 @@
+"""The Work service on the wire."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.aggregation.v1 import aggregation_pb2_grpc as rpc
+from services.aggregation.servicer import messages
+from services.aggregation.usecases.work import WorkUseCases
+
+Context = Any
+RETRY_AFTER_SECONDS = 0.2
+
+
+class WorkServicer(rpc.WorkServicer):
+    """For devices."""
+
+    def __init__(self, work: WorkUseCases) -> None:
+        self._work = work
+
+    async def GetWork(self, request: pb.GetWorkRequest, context: Context) -> pb.GetWorkReply:
+        items, ended = await self._work.get_work(request.device_id, request.wait_seconds, request.task_ids)
+        return pb.GetWorkReply(items=items, retry_after_seconds=0.0 if items else RETRY_AFTER_SECONDS, ended=ended)
+
+    async def AdmitUpdate(self, request: pb.AdmitUpdateRequest, context: Context) -> pb.AdmitUpdateReply:
+        most, stored = await self._work.admit(
+            request.task_id, request.round, request.device_id, request.digest, request.size_bytes
+        )
+        return pb.AdmitUpdateReply(max_bytes=most, stored=stored)
+
+    async def SubmitUpdate(self, request: pb.SubmitUpdateRequest, context: Context) -> pb.SubmitUpdateReply:
+        outcome, number = await self._work.submit(messages.delivery_from(request))
+        return pb.SubmitUpdateReply(outcome=outcome, round=number)
+
+    async def DeclineWork(self, request: pb.DeclineWorkRequest, context: Context) -> pb.DeclineWorkReply:
+        await self._work.decline(request.task_id, request.round, request.device_id, request.why)
+        return pb.DeclineWorkReply()
+
+    async def SendLetter(self, request: pb.SendLetterRequest, context: Context) -> pb.Letter:
+        return messages.letter(await self._work.send_letter(messages.letter_from(request.letter)))
+
+    async def ListLetters(self, request: pb.ListLettersRequest, context: Context) -> pb.ListLettersReply:
+        letters, state, gone = await self._work.list_letters(
+            request.task_id, request.round, request.device_id, request.known, request.wait_seconds
+        )
+        return pb.ListLettersReply(letters=map(messages.letter, letters), round_state=state, gone=gone)
