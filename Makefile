@@ -11,12 +11,12 @@ PROTOS := $(shell find protos -name '*.proto')
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'
 
-$(STAMP): pyproject.toml constraints.txt clients/coterie/pyproject.toml clients/lab/pyproject.toml
+$(STAMP): pyproject.toml constraints.txt clients/coterie/pyproject.toml clients/cli/pyproject.toml clients/lab/pyproject.toml
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Coterie needs Python 3.11 or newer: make PYTHON=python3.11"'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 -c constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-		-e 'clients/coterie[torch,demo,accounting]' -e '.[dev,console]' -e clients/lab
+		-e 'clients/coterie[torch,demo]' -e 'clients/cli[drawing]' -e '.[dev,console]' -e clients/lab
 	$(BIN)/python -m services.topology warm
 	touch $(STAMP)
 

@@ -19,9 +19,9 @@ import psutil
 from safetensors.numpy import save
 
 from coterie.client import Platform
-from coterie.fleet import Fleet, FleetSummary, RandomWorker
-from coterie.processes import PlatformProcesses
 from coterie.transport import Backoff
+from coterie_cli.fleet import Fleet, FleetSummary, RandomWorker
+from coterie_cli.processes import PlatformProcesses
 
 LIMITS_SECONDS = {20: 0.2, 1000: 5.0}
 ROUNDS = {20: 30, 1000: 6}

@@ -18,9 +18,9 @@ from safetensors.numpy import save
 from coterie.cache import BlobCache
 from coterie.client import Platform
 from coterie.home import DeviceHome
-from coterie.processes import PlatformProcesses, die_with_parent
 from coterie.registration import register_device
 from coterie.transport import Backoff
+from coterie_cli.processes import PlatformProcesses, die_with_parent
 
 ROOT = Path(__file__).parents[2]
 PATIENT = Backoff(patience_seconds=30.0)

@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from coterie.processes import free_ports
+from coterie_cli.processes import free_ports
 
 DEVICE_ID = "dev_1"
 TASK_ID = "tsk_1"

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from coterie.cli.main import app
 from coterie.home import DeviceHome
 from coterie.procedures.mesh_state import DeviceState, Outgoing
-from coterie.processes import die_with_parent
 from coterie.training import model_bytes
+from coterie_cli.main import app
+from coterie_cli.processes import die_with_parent
 from tests.e2e.mesh_device import make_model
 from tests.e2e.real_platform import ROOT, RealPlatform
 

@@ -17,12 +17,12 @@ import torch
 from typer.testing import CliRunner
 
 from coterie.agent import Agent
-from coterie.cli.main import app
 from coterie.client import Platform
-from coterie.demos import Choices, demos
 from coterie.errors import InvalidRequest, NotAllowed
 from coterie.privacy.ledger import Limit
 from coterie.training import model_bytes, seeded
+from coterie_cli.demos import Choices, demos
+from coterie_cli.main import app
 from tests.e2e.real_platform import RealPlatform
 
 CELL = {

@@ -29,7 +29,7 @@ DEPOSIT, ESCROW = 50_000_000, 20_000_000
 def coterie(platform: RealPlatform, key: str, *arguments: str) -> Any:
     """Runs the command, as a publisher would; its JSON."""
     environment = {**os.environ, "COTERIE_URL": platform.processes.url, "COTERIE_API_KEY": key}
-    command = [sys.executable, "-m", "coterie.cli.main", *arguments, "--json"]
+    command = [sys.executable, "-m", "coterie_cli.main", *arguments, "--json"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -118,7 +118,7 @@ def test_a_question_is_answered_published_and_paid(shared_platform: RealPlatform
     ],
 )
 def test_a_survey_that_is_none_is_refused_before_anything_is_sent(arguments: list[str], why: str) -> None:
-    command = [sys.executable, "-m", "coterie.cli.main", "task", "create", "x", *arguments, "--key", "k"]
+    command = [sys.executable, "-m", "coterie_cli.main", "task", "create", "x", *arguments, "--key", "k"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     assert why in done.stderr

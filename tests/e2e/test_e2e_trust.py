@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from coterie.agent import Agent
-from coterie.cli.main import app
 from coterie.procedures.context import RoundContext
 from coterie.work import Delivery
+from coterie_cli.main import app
 from tests.e2e.crew import NO_PAUSE, SAMPLES, Crew, Seeded, Shift
 from tests.e2e.real_platform import RealPlatform
 

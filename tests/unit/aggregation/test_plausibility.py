@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from coterie.asking import specification as survey_specification
 from coterie.market import LocalSteps
 from coterie.survey import Question
+from coterie_cli.asking import specification as survey_specification
 from services.aggregation.domain.findings import survey_metrics
 from services.aggregation.domain.layout import PREFIX_BYTES, header_length, parse
 from services.aggregation.domain.plausibility import NORM, check_norm, norm_of, outliers

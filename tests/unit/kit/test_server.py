@@ -10,9 +10,9 @@ from typing import Any
 import grpc
 import pytest
 
-from coterie.certificates import make_certificates
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.topology.v1 import topology_pb2_grpc as rpc
+from coterie_cli.certificates import make_certificates
 from services.kit import errors, wire
 from services.kit.caller import Caller, current_caller, current_request_id, set_caller, set_request_id
 from services.kit.healthcheck import is_serving

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie.demos.clusters import CAST
+from coterie_cli.demos.clusters import CAST
 from coterie_lab.cluster_agents import Outcome, Results, studies
 from coterie_lab.cluster_agents_report import write_report
 

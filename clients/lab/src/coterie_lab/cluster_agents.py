@@ -24,12 +24,12 @@ import numpy as np
 import torch
 
 from coterie.agent import Agent, RoundResult
-from coterie.demos.clusters import CAST, CREDITS_PER_POINT, ESCROW, NOISE_MAX, meet
-from coterie.demos.market import publisher_with
-from coterie.demos.stage import Stage, stage
 from coterie.privacy.ledger import Limit
 from coterie.samples import Split, digits, dirichlet_shares
 from coterie.training import Trainer, load_model, model_bytes, single_threaded
+from coterie_cli.demos.clusters import CAST, CREDITS_PER_POINT, ESCROW, NOISE_MAX, meet
+from coterie_cli.demos.market import publisher_with
+from coterie_cli.demos.stage import Stage, stage
 from coterie_lab.mesh_data import TRAIN_IMAGES, load_images
 
 ROUNDS = 10

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from coterie.demos.clusters import CAST, NOISE_MAX
+from coterie_cli.demos.clusters import CAST, NOISE_MAX
 from coterie_lab.cluster_agents import CONCENTRATION, DELTA, METHODS, MNIST_SAMPLES, Outcome, Results
 
 HEADER = """| data | method | accuracy (range) | noised: largest ε | raw to head | raw to platform | payoff (solo) |

@@ -25,8 +25,6 @@ import torch
 
 from coterie.agent import Agent
 from coterie.client import Platform
-from coterie.demos.market import meet, publisher_with
-from coterie.demos.stage import Stage, stage
 from coterie.market import LocalSteps
 from coterie.privacy.ledger import Limit
 from coterie.procedures import procedure_for
@@ -34,6 +32,8 @@ from coterie.procedures.context import RoundContext
 from coterie.procedures.market import noised_descent
 from coterie.training import Trainer, load_model, model_bytes, single_threaded
 from coterie.work import Delivery
+from coterie_cli.demos.market import meet, publisher_with
+from coterie_cli.demos.stage import Stage, stage
 from coterie_lab.market import table
 from coterie_lab.market_accuracy import DEFAULT_DATA, DEVICES, PAPER, load, split
 

@@ -1,0 +1,1 @@
+"""One module per group of commands, put together in `coterie_cli.main`."""

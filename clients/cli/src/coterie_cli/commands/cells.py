@@ -1,0 +1,128 @@
+"""`coterie cells`: base stations, and the policies that schedule their blocks."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+
+from coterie_cli.console import FAILED, AsJson, Key, Mistake, Url, connect, out, pick, read_json, show, table
+
+app = typer.Typer(help="Base stations of multi-task learning, and scheduling policies.", no_args_is_help=True)
+_PUT_EPILOG = """[bold]Examples[/]
+
+coterie cells put north --x 0 --y 250 --blocks 3 --radius 300\n
+coterie cells put roof --x 0 --y 0 --models 0 --models 1
+"""
+Cell = Annotated[str, typer.Argument(help="Cell's id.")]
+
+
+@app.command("put", epilog=_PUT_EPILOG)
+def put(
+    cell: Cell,
+    x: Annotated[float, typer.Option(help="Metres east.")],
+    y: Annotated[float, typer.Option(help="Metres north.")],
+    blocks: Annotated[int, typer.Option(min=1, help="Resource blocks: devices served at a time.")] = 4,
+    power: Annotated[float, typer.Option(help="Watts a device may transmit with.")] = 0.01,
+    bandwidth: Annotated[float, typer.Option(help="Hertz of a block.")] = 150e3,
+    delay_limit: Annotated[float, typer.Option(help="Seconds an upload may take.")] = 0.4,
+    radius: Annotated[float, typer.Option(help="Metres served.")] = 400.0,
+    models: Annotated[list[int], typer.Option(help="Models it handles; none = all.")] = [],  # noqa: B006 - typer reads it only
+    url: Url = "",
+    key: Key = "",
+    as_json: AsJson = False,
+) -> None:
+    """Register a base station, or change one."""
+    body = {
+        "x_metres": x,
+        "y_metres": y,
+        "blocks": blocks,
+        "power_watts": power,
+        "bandwidth_hertz": bandwidth,
+        "delay_limit_seconds": delay_limit,
+        "radius_metres": radius,
+        "models": list(models),
+    }
+    with connect(url, key) as platform:
+        made = platform.request("PUT", f"/v1/cells/{cell}", json=body)
+    show(made, as_json, lambda: f"cell [bold]{cell}[/] at ({x:g}, {y:g}) m, {blocks} blocks, {radius:g} m")
+
+
+@app.command("list", epilog="[bold]Example[/]  coterie cells list")
+def list_cells(url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
+    """List base stations."""
+    with connect(url, key) as platform:
+        cells = platform.request("GET", "/v1/cells")["items"]
+    names = ("id", "x_metres", "y_metres", "blocks", "radius_metres", "delay_limit_seconds")
+    rows = [[*pick(cell, *names), " ".join(map(str, cell["models"])) or "all"] for cell in cells]
+    show(cells, as_json, lambda: table("", ["id", "x, m", "y, m", "blocks", "radius, m", "limit, s", "models"], rows))
+
+
+@app.command("remove", epilog="[bold]Example[/]  coterie cells remove north")
+def remove(cell: Cell, url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
+    """Remove a base station; plans made from now on do without it."""
+    with connect(url, key) as platform:
+        platform.request("DELETE", f"/v1/cells/{cell}")
+    show({"removed": cell}, as_json, lambda: f"cell [bold]{cell}[/] is gone")
+
+
+@app.command("train", epilog="[bold]Example[/]  coterie cells train --users 12 --models 2 --wait")
+def train(
+    users: Annotated[int, typer.Option(min=1, help="Devices expected.")],
+    models: Annotated[int, typer.Option(min=1, help="Models of the tasks it is for.")] = 2,
+    learner: Annotated[str, typer.Option(help="vdn or iql.")] = "vdn",
+    penalty: Annotated[str, typer.Option(help="dynamic or fixed.")] = "dynamic",
+    steps: Annotated[int, typer.Option(min=0, help="Training steps; 0 = as is usual.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed.")] = 0,
+    radio: Annotated[str, typer.Option(help="Radio constants of the tasks it is for: JSON or @file.")] = "{}",
+    wait: Annotated[bool, typer.Option("--wait", help="Return when it is ready.")] = False,
+    url: Url = "",
+    key: Key = "",
+    as_json: AsJson = False,
+) -> None:
+    """Train a scheduling policy for the present cells, in the background."""
+    if learner not in ("vdn", "iql") or penalty not in ("dynamic", "fixed"):
+        raise Mistake("--learner must be vdn or iql, --penalty dynamic or fixed")
+    body = {
+        "users": users,
+        "models": models,
+        "learner": learner,
+        "penalty": penalty,
+        "steps": steps,
+        "seed": seed,
+        "radio": read_json(radio, "--radio"),
+    }
+    with connect(url, key) as platform:
+        policy = platform.request("POST", "/v1/policies", json=body)
+        while wait and policy["state"] == "training":
+            time.sleep(1.0)
+            known = platform.request("GET", "/v1/policies")["items"]
+            policy = next(each for each in known if each["id"] == policy["id"])
+            if not as_json:
+                out.print(f"{policy['progress']:.0%}  reward {policy['reward']:.1f}")
+    show(policy, as_json, lambda: f"policy [bold]{policy['id']}[/] is {policy['state']} {policy['reason']}")
+    if policy["state"] == "failed":
+        raise typer.Exit(FAILED)
+
+
+@app.command("policies", epilog="[bold]Example[/]  coterie cells policies")
+def policies(url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
+    """List scheduling policies, newest first."""
+    with connect(url, key) as platform:
+        known = platform.request("GET", "/v1/policies")["items"]
+    show(known, as_json, lambda: table("", _COLUMNS, [_row(policy) for policy in known]))
+
+
+_COLUMNS = ["id", "learner", "layout", "trained", "reward", "state"]
+
+
+def _row(policy: dict[str, Any]) -> list[object]:
+    state = f"{policy['state']}: {policy['reason']}" if policy["reason"] else policy["state"]
+    return [
+        *pick(policy, "id", "learner"),
+        policy["layout"][:8],
+        f"{policy['progress']:.0%}",
+        f"{policy['reward']:.1f}",
+        state,
+    ]

@@ -1,0 +1,217 @@
+"""`coterie device`: register a device, run its agent, list devices."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coterie.errors import NotFound
+from coterie.home import DeviceHome
+from coterie.registration import register_device
+from coterie_cli.console import (
+    FAILED,
+    INTERRUPTED,
+    AsJson,
+    Key,
+    Mistake,
+    Url,
+    connect,
+    err,
+    found_url,
+    pick,
+    show,
+    table,
+    when,
+)
+
+if TYPE_CHECKING:
+    from coterie.agent import Agent
+    from coterie.samples import Source
+
+app = typer.Typer(help="Devices: register one, run its agent, list all.", no_args_is_help=True)
+_RUN_EPILOG = """[bold]Examples[/]
+
+coterie device run --home phone --task digits --source my_device.py:make\n
+coterie device run --home phone --task digits --sample digits --part 1/3
+
+The function returns (model, data) or (model, data, test_data): a torch module and datasets.
+"""
+
+
+@app.command("register", epilog="[bold]Example[/]  coterie device register --token ct_… --name phone --home phone")
+def register(
+    home: Annotated[Path, typer.Option(help="Folder for the device's keys and identity.")],
+    token: Annotated[str, typer.Option(envvar="COTERIE_TOKEN", help="Enrolment token from an admin.")] = "",
+    name: Annotated[str, typer.Option(help="Name of the device.")] = "",
+    kind: Annotated[str, typer.Option(help="What it is, such as smartphone.")] = "",
+    brand: Annotated[str, typer.Option(help="Who made it.")] = "",
+    url: Url = "",
+    as_json: AsJson = False,
+) -> None:
+    """Register a device; a folder that knows its device is left as it is and needs no token."""
+    identity = register_device(
+        DeviceHome(home), url or found_url(), token, name=name or home.name, profile={"kind": kind, "brand": brand}
+    )
+    document = {"id": identity.id, "name": identity.name, "owner_id": identity.owner_id, "home": str(home)}
+    show(document, as_json, lambda: f"device [bold]{identity.id}[/] ({identity.name}), keys in {home}")
+
+
+@app.command("run", epilog=_RUN_EPILOG)
+def run(
+    home: Annotated[Path, typer.Option(help="Folder of a registered device.")],
+    task: Annotated[list[str], typer.Option(help="Task to join, by id or name; repeat for more.")],
+    source: Annotated[str, typer.Option(help="file.py:function that returns model and data.")] = "",
+    sample: Annotated[str, typer.Option(help="Built-in sample data instead: digits.")] = "",
+    part: Annotated[str, typer.Option(help="Which part of the sample, such as 1/3.")] = "1/1",
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the task has been created.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a device's agent until its tasks have ended or Ctrl-C; start it again and it goes on where it was."""
+    if DeviceHome(home).identity() is None:
+        raise Mistake(f"{home} holds no registered device; run `coterie device register --home {home}` first")
+    found = _source(source, sample, part) if source or sample or not _has_answer(home) else None
+    from coterie.agent import Agent
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    agent = Agent(home) if found is None else _training_agent(home, found)
+    for name in task:
+        _join(agent, name, wait)
+    summary = agent.run()
+    rounds = [asdict(result) for result in summary.rounds]
+    show({"tasks": summary.tasks, "rounds": rounds}, as_json, lambda: str(summary))
+    if summary.interrupted:
+        raise typer.Exit(INTERRUPTED)
+    if any(state != "finished" for state in summary.tasks.values()):
+        raise typer.Exit(FAILED)
+
+
+@app.command("list", epilog="[bold]Example[/]  coterie device list --owner own_01jd0c…")
+def list_devices(
+    owner: Annotated[str, typer.Option(help="Only this owner's, by id.")] = "",
+    state: Annotated[str, typer.Option(help="Only active or revoked ones.")] = "",
+    url: Url = "",
+    key: Key = "",
+    as_json: AsJson = False,
+) -> None:
+    """List devices."""
+    with connect(url, key) as platform:
+        devices = list(platform.devices(owner=owner, state=state))
+    rows = [
+        [*pick(device, "id", "name", "kind", "owner_id", "state"), when(device["last_seen_at"])] for device in devices
+    ]
+    show(devices, as_json, lambda: table("", ["id", "name", "kind", "owner", "state", "last seen"], rows))
+
+
+@app.command("revoke", epilog="[bold]Example[/]  coterie device revoke dev_01jd0d… --why 'lost on the train'")
+def revoke(
+    device: str,
+    why: Annotated[str, typer.Option(help="Why, for the audit log.")] = "",
+    url: Url = "",
+    key: Key = "",
+    as_json: AsJson = False,
+) -> None:
+    """Revoke a device for good."""
+    with connect(url, key) as platform:
+        revoked = platform.revoke_device(device, why)
+    show(revoked, as_json, lambda: f"{device} is revoked")
+
+
+@app.command("answer", epilog="[bold]Example[/]  coterie device answer 21.5 --home phone --question 'How warm is it?'")
+def answer(
+    value: Annotated[float, typer.Argument(help="The answer; it stays on the device, only a noised one leaves.")],
+    home: Annotated[Path, typer.Option(help="Folder of a registered device.")],
+    question: Annotated[str, typer.Option(help="For this question, word for word; left out: for any.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Keep the answer a device gives to surveys, in its private settings."""
+    settings = _private_settings(home)
+    if question:
+        settings["answers"] = {**settings.get("answers", {}), question: value}
+    else:
+        settings["answer"] = value
+    DeviceHome(home).save_private_settings(settings)
+    show({"home": str(home), "question": question}, as_json, lambda: f"{home} answers {question or 'any question'}")
+
+
+@app.command("costs", epilog="[bold]Example[/]  coterie device costs --home phone --quadratic 1.5 --fixed 0.01")
+def costs(
+    home: Annotated[Path, typer.Option(help="Folder of a registered device.")],
+    quadratic: Annotated[float, typer.Option(help="a: credits per squared unit of exposure; 0 = as it is.")] = 0.0,
+    linear: Annotated[float, typer.Option(help="b: credits per unit of exposure; -1 = as it is.")] = -1.0,
+    fixed: Annotated[float, typer.Option(help="C: credits per round of work; -1 = as it is.")] = -1.0,
+    as_json: AsJson = False,
+) -> None:
+    """Show or set what privacy and work cost the owner; a device that sells without any draws some and keeps them."""
+    from coterie.market import PrivateCosts
+
+    settings = _private_settings(home)
+    kept = dict(settings.get("costs") or {})
+    given = {"quadratic": quadratic or None, "linear": None if linear == -1.0 else linear}
+    given["fixed"] = None if fixed == -1.0 else fixed
+    changed = {name: value for name, value in given.items() if value is not None}
+    if changed:
+        kept |= changed
+        try:
+            kept = asdict(PrivateCosts(**kept))
+        except (TypeError, ValueError) as error:
+            raise Mistake(f"{error}; give --quadratic above 0 and the others at least 0") from error
+        DeviceHome(home).save_private_settings({**settings, "costs": kept})
+    rows = [[name, value] for name, value in kept.items()]
+    title = "" if rows else "no costs yet: they are drawn when the device first sells"
+    show(kept, as_json, lambda: table(title, ["cost", "credits"], rows))
+
+
+def _private_settings(home: Path) -> dict[str, Any]:
+    if DeviceHome(home).identity() is None:
+        raise Mistake(f"{home} holds no registered device; run `coterie device register --home {home}` first")
+    return dict(DeviceHome(home).private_settings())
+
+
+def _has_answer(home: Path) -> bool:
+    return bool(DeviceHome(home).private_settings().keys() & {"answer", "answers"})
+
+
+def _training_agent(home: Path, found: Source) -> Agent:
+    from coterie.agent import Agent
+    from coterie.training import single_threaded
+
+    single_threaded()
+    return Agent(home, found.model, found.data, test_data=found.test_data)
+
+
+def _source(source: str, sample: str, part: str) -> Source:
+    from coterie.samples import digits_source, load_source
+
+    if bool(source) == bool(sample):
+        raise Mistake("give --source file.py:function or --sample digits, one of them")
+    if source:
+        return load_source(source)
+    number, _, parts = part.partition("/")
+    if sample != "digits" or not number.isdecimal() or not parts.isdecimal():
+        raise Mistake(f"--sample must be digits and --part such as 1/3, not {sample!r} and {part!r}")
+    return digits_source(int(number), int(parts))
+
+
+def _join(agent: Agent, task: str, wait: bool) -> None:
+    while True:
+        try:
+            agent.join(task)
+            return
+        except NotFound:
+            if not wait:
+                raise
+            err.print(f"no task {task} yet; waiting")
+            time.sleep(1.0)
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,246 @@
+"""`coterie payments`: who was paid what and why, statements, deposits, and whether the book is sound."""
+
+from __future__ import annotations
+
+import csv
+import secrets
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from coterie.client import Platform
+from coterie_cli.console import FAILED, AsJson, Key, Mistake, Url, connect, pick, show, table, when
+
+PAYMENT_COLUMNS = (
+    "number", "at", "task_id", "round", "device_id", "owner_id", "amount_microcredits", "price_microcredits", "budget",
+    "quality", "because",
+)  # fmt: skip
+POSTING_COLUMNS = ("entry", "at", "account_id", "amount_microcredits", "kind", "note")
+MICRO_DIGITS = 6
+VERIFY_SECONDS = 300.0
+
+app = typer.Typer(help="Payments, accounts and the book that proves them.", no_args_is_help=True)
+Since = Annotated[str, typer.Option(help="From this day or moment, such as 2026-01-31 or 2026-01-31T12:00.")]
+Until = Annotated[str, typer.Option(help="Up to, not including, this day or moment.")]
+Csv = Annotated[Path | None, typer.Option("--csv", help="Write CSV to this file instead; - is standard output.")]
+
+_LIST_EPILOG = """[bold]Examples[/]
+
+coterie payments list --task digits --limit 20\n
+coterie payments list --owner own_01jd… --since 2026-01-01 --until 2026-02-01 --csv january.csv
+"""
+
+
+@app.command("list", epilog=_LIST_EPILOG)
+def list_payments(
+    task: Annotated[str, typer.Option(help="Only of this task, by id or name.")] = "",
+    device: Annotated[str, typer.Option(help="Only to this device.")] = "",
+    owner: Annotated[str, typer.Option(help="Only to this owner's devices.")] = "",
+    since: Since = "",
+    until: Until = "",
+    limit: Annotated[int, typer.Option(min=0, help="At most this many; 0 = all.")] = 100,
+    csv_file: Csv = None,
+    url: Url = "",
+    key: Key = "",
+    as_json: AsJson = False,
+) -> None:
+    """List payments, newest first, each with its reason."""
+    with connect(url, key) as platform:
+        wanted = {
+            "device": device,
+            "owner": owner,
+            "since": moment("--since", since),
+            "until": moment("--until", until),
+        }
+        if task:
+            wanted["task"] = platform.find_task(task)["id"]
+        found = platform.pages("/v1/payments", **{name: value for name, value in wanted.items() if value})
+        payments = list(islice(found, limit or None))
+    if csv_file is not None:
+        write_csv(csv_file, PAYMENT_COLUMNS, payments)
+        return
+    rows = [
+        [
+            *pick(p, "number", "task_id", "round", "device_id"),
+            credits(p["amount_microcredits"]),
+            when(p["at"]),
+            p["because"],
+        ]
+        for p in payments
+    ]
+    show(payments, as_json, lambda: table("", ["no", "task", "round", "device", "credits", "when", "because"], rows))
+
+
+@app.command(
+    "statement",
+    epilog="[bold]Examples[/]  coterie payments statement device:dev_01jd…\n\n"
+    "coterie payments statement owner:own_01jd… --since 2026-01-01 --csv statement.csv",
+)
+def statement(
+    account: Annotated[str, typer.Argument(help="Account, such as device:dev_…; left out: the key's own.")] = "",
+    since: Since = "",
+    until: Until = "",
+    csv_file: Csv = None,
+    url: Url = "",
+    key: Key = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show an account's postings over a period, with the balances before and after it."""
+    with connect(url, key) as platform:
+        name = account or _own_account(platform)
+        document = _statement(platform, name, moment("--since", since), moment("--until", until))
+    if csv_file is not None:
+        write_csv(csv_file, POSTING_COLUMNS, document["items"])
+        return
+    rows = [
+        [p["entry"], when(p["at"]), p["account_id"], credits(p["amount_microcredits"]), p["kind"], p["note"]]
+        for p in document["items"]
+    ]
+    opening, closing = credits(document["opening_microcredits"]), credits(document["closing_microcredits"])
+    title = f"{name}: {opening} before, {closing} after"
+    show(document, as_json, lambda: table(title, ["entry", "when", "account", "credits", "kind", "note"], rows))
+
+
+@app.command("verify", epilog="[bold]Example[/]  coterie payments verify && echo sound")
+def verify(url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
+    """Add the whole book up again and check its hash chain; exit code 1 when something is wrong."""
+    with connect(url, key) as platform:
+        found = platform.request("POST", "/v1/payments/verification", idempotent=True, wait_seconds=VERIFY_SECONDS)
+    state = "[green]sound[/]" if found["sound"] else "[bold red]not sound[/]"
+    summary = f"{found['entries']} entries, {found['postings']} postings, {found['seconds']:.1f} s: {state}"
+    rows = [[fault] for fault in found["faults"]]
+    show(
+        found, as_json, lambda: f"{summary}\nhead {found['head']}" if not rows else table("not sound", ["fault"], rows)
+    )
+    if not found["sound"]:
+        raise typer.Exit(FAILED)
+
+
+@app.command("summary", epilog="[bold]Example[/]  coterie payments summary --task digits --progress")
+def summary(
+    task: Annotated[str, typer.Option(help="Only this task, by id or name.")] = "",
+    progress: Annotated[bool, typer.Option("--progress", help="Also what the task's progress cost.")] = False,
+    url: Url = "",
+    key: Key = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show outstanding escrow, top earners, what tasks cost, and what stands out."""
+    if progress and not task:
+        raise Mistake("--progress is of one task; give --task")
+    with connect(url, key) as platform:
+        chosen = {"task": platform.find_task(task)["id"]} if task else {}
+        found = platform.request("GET", "/v1/payments/summary", params=chosen)
+        if progress:
+            found |= progress_of(platform, chosen["task"], found["paid_microcredits"])
+    rows = [["paid", "all", credits(found["paid_microcredits"])]]
+    rows += [["in escrow", "all", credits(found["outstanding_microcredits"])]]
+    rows += [["task", t["task_id"], credits(t["paid_microcredits"])] for t in found["tasks"]]
+    rows += [["earner", e["device_id"], credits(e["paid_microcredits"])] for e in found["earners"]]
+    if found.get("accuracy_points", 0.0) > 0:
+        points = f"{found['accuracy_points']:.1f} points gained"
+        rows += [["accuracy point", points, credits(round(found["microcredits_per_accuracy_point"]))]]
+    rows += [["look at", line, ""] for line in [*found["anomalies"], *found.get("updates", [])]]
+    show(found, as_json, lambda: table("", ["what", "who", "credits"], rows))
+
+
+@app.command("deposit", epilog="[bold]Example[/]  coterie payments deposit pub_01jd… 250 --reference invoice-17")
+def deposit(
+    publisher: Annotated[str, typer.Argument(help="Publisher's subject, pub_….")],
+    amount: Annotated[str, typer.Argument(metavar="CREDITS", help="Credits, with up to six decimals.")],
+    reference: Annotated[str, typer.Option(help="Makes the deposit repeatable; left out: a fresh one.")] = "",
+    url: Url = "",
+    key: Key = "",
+    as_json: AsJson = False,
+) -> None:
+    """Put credits into a publisher's account; the same reference counts once."""
+    body = {"amount_microcredits": microcredits(amount), "key": reference or secrets.token_hex(8)}
+    with connect(url, key) as platform:
+        account = platform.request("POST", f"/v1/accounts/{publisher}/deposits", json=body, idempotent=True)
+    show(account, as_json, lambda: f"{account['id']} holds [bold]{credits(account['balance_microcredits'])}[/] credits")
+
+
+def progress_of(platform: Platform, task_id: str, paid_microcredits: int) -> dict[str, Any]:
+    """Accuracy points a task gained, what one cost, and updates that were refused or stood out.
+
+    A round's accuracy is that of the model it began with, so the last round's own gain is not counted.
+    """
+    accuracy = [r["metrics"]["accuracy"] for r in platform.rounds(task_id) if "accuracy" in r["metrics"]]
+    points = 100.0 * (accuracy[-1] - accuracy[0]) if len(accuracy) > 1 else 0.0
+    events = [e for e in platform.events(task_id) if e["kind"] in ("update.rejected", "update.suspicious")]
+    return {
+        "accuracy_points": points,
+        "microcredits_per_accuracy_point": paid_microcredits / points if points > 0 else None,
+        "updates": [f"round {e['round']}, {e['device_id']}: {e['message']}" for e in events],
+    }
+
+
+def credits(amount_microcredits: int) -> str:
+    """Micro-credits as credits, exactly."""
+    return f"{Decimal(amount_microcredits).scaleb(-MICRO_DIGITS):f}"
+
+
+def microcredits(text: str) -> int:
+    """Credits as micro-credits, exactly."""
+    try:
+        amount = Decimal(text).scaleb(MICRO_DIGITS)
+    except InvalidOperation as error:
+        raise Mistake(f"{text!r} is not an amount; give credits such as 2.5") from error
+    if not amount.is_finite() or amount != amount.to_integral_value() or amount <= 0:
+        raise Mistake(f"{text!r} must be positive credits with at most six decimals")
+    return int(amount)
+
+
+def moment(option: str, text: str) -> float:
+    """Unix seconds of an ISO day or moment, local unless it says otherwise; 0 when empty."""
+    if not text:
+        return 0.0
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError as error:
+        raise Mistake(f"{option} {text!r} is not a date; write 2026-01-31 or 2026-01-31T12:00") from error
+
+
+def write_csv(path: Path, columns: Sequence[str], items: Iterable[Mapping[str, Any]]) -> None:
+    """Writes items as CSV; a path of - is standard output."""
+    if str(path) == "-":
+        _write_rows(sys.stdout, columns, items)
+        return
+    with path.open("w", newline="", encoding="utf-8") as file:
+        _write_rows(file, columns, items)
+
+
+def _write_rows(file: Any, columns: Sequence[str], items: Iterable[Mapping[str, Any]]) -> None:
+    writer = csv.writer(file)
+    writer.writerow(columns)
+    for item in items:
+        writer.writerow([_harmless(item[column]) for column in columns])
+
+
+def _harmless(value: Any) -> Any:
+    """Text that a spreadsheet would take for a formula, made plain."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+
+
+def _own_account(platform: Platform) -> str:
+    me = platform.me()
+    if me["role"] not in ("device", "publisher"):
+        raise Mistake(f"an {me['role']} has no account of its own; name one, such as publisher:pub_…")
+    return f"{me['role']}:{me['subject']}"
+
+
+def _statement(platform: Platform, account: str, since: float, until: float) -> dict[str, Any]:
+    """The whole statement, its pages put together."""
+    cursor, items = "", []
+    while True:
+        params = {"since": since, "until": until, "limit": 1000, "cursor": cursor}
+        page = platform.request("GET", f"/v1/accounts/{account}/statement", params=params)
+        items += page["items"]
+        cursor = page["next_cursor"]
+        if not cursor:
+            return {**page, "items": items}

@@ -1,0 +1,95 @@
+"""What `coterie task plan` prints: who exchanges updates with whom, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Group, RenderableType
+
+from coterie_cli.console import table
+
+
+def plan_table(plan: dict[str, Any]) -> RenderableType:
+    """A plan as its topology is best read."""
+    views = {"clusters": _clusters, "mesh": _mesh}
+    return views.get(plan["topology"], _seats)(plan)
+
+
+def _seats(plan: dict[str, Any]) -> RenderableType:
+    rows = [
+        [s["device_id"], s["role"], s["group"], s["head_device_id"] or "–", f"{s['weight']:g}", s["because"]]
+        for s in plan["seats"]
+    ]
+    title = f"plan {plan['version']} ({plan['topology']})"
+    return table(title, ["device", "role", "group", "head", "weight", "because"], rows)
+
+
+def _clusters(plan: dict[str, Any]) -> RenderableType:
+    """Clusters with noise and payoffs, one after the other, those alone last; and what the checker says of them."""
+    details, move = plan["details"], plan["details"]["blocking"]
+    verdict = "stable: nobody gains by moving"
+    if move is not None:
+        verdict = f"not stable: {move['device']} would gain by joining {', '.join(move['to']) or 'nobody'}"
+    seats = sorted(plan["seats"], key=lambda s: (s["group"] < 0, s["group"], s["role"] != "head", s["device_id"]))
+    rows = [
+        [
+            s["group"] if s["group"] >= 0 else "–",
+            s["device_id"],
+            s["role"],
+            f"{s['noise_multiplier']:.3f}",
+            f"{s['weight']:.2f}",
+            f"{s['payoff']:.2f}",
+            s["because"],
+        ]
+        for s in seats
+    ]
+    payoffs = f"mean payoff {details['mean_payoff']:.2f}, alone {details['mean_alone']:.2f}"
+    title = f"plan {plan['version']} (clusters): {verdict}; {payoffs}"
+    return table(title, ["cluster", "device", "role", "noise", "quality", "payoff", "because"], rows)
+
+
+def _mesh(plan: dict[str, Any]) -> RenderableType:
+    """Every device's part, every link with the step that added it and its score, and what others would take."""
+    details, names = plan["details"], plan["details"]["names"]
+    devices = [
+        [
+            names[s["device_id"]],
+            s["device_id"],
+            len(s["neighbours"]),
+            s["batch_size"],
+            f"{s['self_weight']:.3f}",
+            "adds noise" if s["noised"] else "–",
+        ]
+        for s in plan["seats"]
+    ]
+    links = [
+        [
+            "–".join(names[device] for device in link["between"]),
+            link["step"],
+            "–" if link["score"] is None else f"{link['score']:.4g}",
+            "yes" if link["trusted"] else "no",
+            f"{link['seconds']:.4g} s",
+        ]
+        for link in details["links"]
+    ]
+    figures = {"this plan": {**_figures(plan), "noised": len(details["noised"])}, **details["baselines"]}
+    others = [
+        [name, f"{each['round_seconds']:.4g} s", f"{each['pseudo_training_time']:.4g}", int(each["noised"])]
+        for name, each in figures.items()
+    ]
+    title = (
+        f"plan {plan['version']} (mesh): a round takes {plan['round_seconds']:.4g} s as planned, "
+        f"hitting time {details['hitting_time']:.4g}, spectral gap {details['spectral_gap']:.3g}"
+    )
+    return Group(
+        table(title, ["device", "id", "neighbours", "batch", "own weight", "privacy"], devices),
+        table("\nlinks, in the order they were added", ["between", "step", "score", "trusted", "transfer"], links),
+        table("\nbeside other topologies", ["topology", "round", "pseudo training time", "noisy"], others),
+    )
+
+
+def _figures(plan: dict[str, Any]) -> dict[str, float]:
+    return {
+        "round_seconds": plan["round_seconds"],
+        "pseudo_training_time": plan["details"]["pseudo_training_time"],
+    }

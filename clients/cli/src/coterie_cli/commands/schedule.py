@@ -1,0 +1,95 @@
+"""`coterie task schedule`: which cell served whom in each round of a multi-task task, and who chose which model."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from coterie.client import Platform
+from coterie_cli.console import AsJson, Key, Url, connect, show, table
+
+EPILOG = """[bold]Examples[/]
+
+coterie task schedule digits\n
+coterie task schedule digits --round 3\n
+coterie task schedule digits --device dev_…
+"""
+
+
+def schedule(
+    task: Annotated[str, typer.Argument(help="Task's id or name.")],
+    round: Annotated[int, typer.Option(min=0, help="Which round; 0 = the newest.")] = 0,
+    device: Annotated[str, typer.Option(help="One device through all rounds: its identity history.")] = "",
+    url: Url = "",
+    key: Key = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show whom the cells served in a round, on which block, with how much noise; or one device's history."""
+    with connect(url, key) as platform:
+        found = platform.find_task(task)
+        last = found["round"]
+        if device:
+            entries = device_history(platform, found["id"], device)
+            title = f"{device} in {found['specification']['name']}"
+        else:
+            number = round or last
+            entries = round_schedule(platform, found["id"], number) if number else []
+            title = f"round {number} of {found['specification']['name']}"
+    show(entries, as_json, lambda: table(title, _COLUMNS, [_row(entry) for entry in entries]))
+
+
+def round_schedule(platform: Platform, task_id: str, number: int) -> list[dict[str, Any]]:
+    """Everybody in a round with their seat and the model they chose (-1 = none)."""
+    found = platform.round(task_id, number)
+    plan = platform.plan(task_id, found["round"]["plan_version"])
+    return [_entry(plan, part) for part in found["participations"]]
+
+
+def device_history(platform: Platform, task_id: str, device: str) -> list[dict[str, Any]]:
+    """One device in every round it was in, with its seat and the model it chose (-1 = none)."""
+    versions = {round["number"]: round["plan_version"] for round in platform.rounds(task_id)}
+    plans: dict[int, dict[str, Any]] = {}
+    entries = []
+    for part in platform.participations(task_id, device):
+        version = versions[part["round"]]
+        if version not in plans:
+            plans[version] = platform.plan(task_id, version)
+        entries.append(_entry(plans[version], part))
+    return entries
+
+
+def _entry(plan: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
+    seats = {seat["device_id"]: seat for seat in plan["seats"]}
+    seat = seats.get(part["device_id"], {})
+    cells = [cell["id"] for cell in plan["details"].get("cells", [])]
+    group = seat.get("group", -1)
+    return {
+        "round": part["round"],
+        "device_id": part["device_id"],
+        "state": part["state"],
+        "cell": cells[group] if 0 <= group < len(cells) else "",
+        "block": seat.get("block", -1),
+        "upload_seconds": seat.get("upload_seconds", 0.0),
+        "noise_multiplier": seat.get("noise_multiplier", 0.0),
+        "model": part["model_index"] if part["state"] == "delivered" else -1,
+        "because": seat.get("because", ""),
+    }
+
+
+_COLUMNS = ["round", "device", "state", "cell", "block", "upload", "noise", "model", "because"]
+
+
+def _row(entry: dict[str, Any]) -> list[object]:
+    served = entry["cell"] != ""
+    return [
+        entry["round"],
+        entry["device_id"],
+        entry["state"],
+        entry["cell"] or "–",
+        entry["block"] if served else "–",
+        f"{entry['upload_seconds']:.3f} s" if served else "–",
+        f"{entry['noise_multiplier']:.3g}" if served else "–",
+        entry["model"] if entry["model"] >= 0 else "–",
+        entry["because"],
+    ]

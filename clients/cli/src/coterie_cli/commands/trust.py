@@ -1,0 +1,299 @@
+"""`coterie trust`: who trusts whom, how far and why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+
+from coterie.client import Platform
+from coterie.errors import NotAllowed, Refused
+from coterie_cli.commands import trust_import
+from coterie_cli.commands.payments import moment
+from coterie_cli.console import AsJson, Key, Mistake, Url, connect, err, out, show, table, when
+
+BARS = "▁▂▃▄▅▆▇█"
+NO_TRUST = "·"
+HISTORY_ROWS = 12
+GRAPH_SECONDS = 120.0
+
+app = typer.Typer(help="Who trusts whom, how far and why; imports of social graphs.", no_args_is_help=True)
+app.command("import", epilog=trust_import.IMPORT_EPILOG)(trust_import.import_file)
+app.command("generate", epilog=trust_import.GENERATE_EPILOG)(trust_import.generate)
+
+DeviceA = Annotated[str, typer.Argument(metavar="DEVICE", help="A device: its id or, for admins, its name.")]
+DeviceB = Annotated[str, typer.Argument(metavar="OTHER", help="The other device.")]
+At = Annotated[str, typer.Option(help="At this day or moment, such as 2026-01-31T12:00; left out: now.")]
+
+
+class GraphFormat(StrEnum):
+    """How a graph is written."""
+
+    TABLE = "table"
+    JSON = "json"
+    GRAPHML = "graphml"
+    NODE_LINK = "node-link"
+
+
+class Names:
+    """Devices by name, and names by id, asked for once each."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+        self._names: dict[str, str] = {}
+
+    def ids(self, wanted: Sequence[str]) -> list[str]:
+        """Ids of devices given by id or name; names are looked up among all devices, which only admins may list."""
+        missing = {text for text in wanted if not text.startswith("dev_")}
+        found: dict[str, list[str]] = {text: [] for text in missing}
+        for device in self._all() if missing else ():
+            if device["name"] in missing:
+                found[device["name"]].append(device["id"])
+                self._names[device["id"]] = device["name"]
+        for text, ids in found.items():
+            if not ids:
+                raise Mistake(f"no device is called {text!r}; `coterie device list` shows those there are")
+            if len(ids) > 1:
+                raise Mistake(f"{len(ids)} devices are called {text!r}; give one of the ids {', '.join(ids[:5])}")
+        return [found[text][0] if text in missing else text for text in wanted]
+
+    def of(self, device_id: str) -> str:
+        """A device's name; its id where the caller may not know more."""
+        if device_id not in self._names:
+            try:
+                self._names[device_id] = str(self._platform.device(device_id)["name"]) or device_id
+            except Refused:
+                self._names[device_id] = device_id
+        return self._names[device_id]
+
+    def learn(self, devices: Iterable[dict[str, Any]]) -> None:
+        """Remembers names that came with an answer."""
+        self._names |= {device["id"]: device["name"] or device["id"] for device in devices}
+
+    def _all(self) -> Iterable[dict[str, Any]]:
+        try:
+            yield from self._platform.devices()
+        except NotAllowed as error:
+            raise Mistake("only admins look devices up by name; give ids (dev_…)") from error
+
+
+@app.command("show", epilog="[bold]Example[/]  coterie trust show ada-phone grace-laptop")
+def show_trust(
+    device: DeviceA, other: DeviceB, at: At = "", url: Url = "", key: Key = "", as_json: AsJson = False
+) -> None:
+    """Show how far two devices trust each other: directly, along others, and combined."""
+    with connect(url, key) as platform:
+        found, names = _explained(platform, device, other, at)
+        title = f"{names.of(found['device_a'])} and {names.of(found['device_b'])}"
+    rows = [["direct", _share(found["direct"])], ["indirect", _share(found["indirect"])]]
+    rows += [["combined", _share(found["trust"])]]
+    kept = ("device_a", "device_b", "at", "direct", "indirect", "trust")
+    show({name: found[name] for name in kept}, as_json, lambda: table(title, ["trust", "0 to 1"], rows))
+
+
+@app.command(
+    "explain",
+    epilog="[bold]Examples[/]  coterie trust explain ada-phone grace-laptop\n\n"
+    "coterie trust explain dev_01jd… dev_01je… --at 2026-01-31 --json",
+)
+def explain(
+    device: DeviceA, other: DeviceB, at: At = "", url: Url = "", key: Key = "", as_json: AsJson = False
+) -> None:
+    """Say in words why two devices trust each other as they do, with the path and each of its hops."""
+    with connect(url, key) as platform:
+        found, names = _explained(platform, device, other, at)
+        hops = [
+            [names.of(hop["from_device"]), names.of(hop["to_device"]), _share(hop["direct"])] for hop in found["path"]
+        ]
+    ties = [[r["kind"], _share(r["strength"]), when(r["since"]), r["because"]] for r in found["relations"]]
+
+    def told() -> RenderableType:
+        parts: list[RenderableType] = [found["text"]]
+        if hops:
+            parts.append(table("\nthe path", ["from", "to", "direct trust"], hops))
+        if ties:
+            parts.append(table("\nrelations", ["kind", "strength", "since", "because"], ties))
+        return Group(*parts)
+
+    show(found, as_json, told)
+
+
+@app.command("peers", epilog="[bold]Example[/]  coterie trust peers ada-phone --limit 5")
+def peers(
+    device: DeviceA,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="At most this many.")] = 20,
+    at: At = "",
+    url: Url = "",
+    key: Key = "",
+    as_json: AsJson = False,
+) -> None:
+    """List the devices a device trusts most."""
+    with connect(url, key) as platform:
+        names = Names(platform)
+        (device_id,) = names.ids([device])
+        params = {"limit": limit, "at": moment("--at", at)}
+        found = platform.request("GET", f"/v1/trust/peers/{device_id}", params=params)["items"]
+        rows = [
+            [names.of(p["device_id"]), *(_share(p[sort]) for sort in ("trust", "direct", "indirect"))]
+            for p in (() if as_json else found)
+        ]
+    show(found, as_json, lambda: table("", ["device", "trust", "direct", "indirect"], rows))
+
+
+@app.command(
+    "graph",
+    epilog="[bold]Examples[/]  coterie trust graph --task digits\n\n"
+    "coterie trust graph --owner own_01jd… --format graphml --out ties.graphml\n\n"
+    "coterie trust graph --least 0.5 --format node-link | jq '.links | length'",
+)
+def graph(
+    task: Annotated[str, typer.Option(help="Of the devices in this task, by id or name.")] = "",
+    owner: Annotated[str, typer.Option(help="Of this owner's devices and their peers.")] = "",
+    least: Annotated[float, typer.Option(min=0, max=1, help="Only ties with this much direct trust.")] = 0.0,
+    at: At = "",
+    format: Annotated[
+        GraphFormat | None, typer.Option("--format", help="Left out: a table, or JSON with --out or --json.")
+    ] = None,
+    out_file: Annotated[Path | None, typer.Option("--out", help="Write to this file.")] = None,
+    url: Url = "",
+    key: Key = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show or export the trust graph of a task, an owner or everybody; node-link is networkx's JSON form."""
+    chosen = format or (GraphFormat.JSON if as_json or out_file is not None else GraphFormat.TABLE)
+    if chosen is GraphFormat.TABLE and out_file is not None:
+        raise Mistake("a table is for the screen; give --format json, graphml or node-link with --out")
+    sent = GraphFormat.JSON if chosen is GraphFormat.TABLE else chosen
+    with connect(url, key) as platform:
+        params = {"owner": owner, "least": least, "at": moment("--at", at), "format": sent.value}
+        if task:
+            params["task"] = platform.find_task(task)["id"]
+        content: bytes = platform.request(
+            "GET", "/v1/trust/graph", params=params, wait_seconds=GRAPH_SECONDS, consume=lambda answer: answer.read()
+        )
+        names = Names(platform)
+        if chosen is GraphFormat.TABLE:
+            _print_graph(json.loads(content), names)
+        elif out_file is not None:
+            out_file.write_bytes(content)
+            err.print(f"wrote {out_file}")
+        else:
+            typer.echo(content.decode())
+
+
+@app.command(
+    "history",
+    epilog="[bold]Example[/]  coterie trust history ada-phone grace-laptop --since 2026-01-01 --points 60",
+)
+def history(
+    device: DeviceA,
+    other: DeviceB,
+    since: Annotated[str, typer.Option(help="From this day or moment; left out: the first interaction.")] = "",
+    until: Annotated[str, typer.Option(help="To this day or moment; left out: now.")] = "",
+    points: Annotated[int, typer.Option(min=2, max=1000, help="How many moments.")] = 50,
+    url: Url = "",
+    key: Key = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show how the direct trust of two devices went, as a line of bars and a short table."""
+    with connect(url, key) as platform:
+        a, b = Names(platform).ids([device, other])
+        params = {"since": moment("--since", since), "until": moment("--until", until), "points": points}
+        found = platform.request("GET", f"/v1/trust/pairs/{a}/{b}/history", params=params)["items"]
+    step = max(1, -(-len(found) // HISTORY_ROWS))
+    rows = [[when(p["at"]), _share(p["direct"]), p["count"]] for p in [*found[:-1:step], *found[-1:]]]
+    bars = sparkline([p["direct"] for p in found])
+    show(found, as_json, lambda: table(bars or "they have not interacted", ["when", "direct", "interactions"], rows))
+
+
+@app.command(
+    "losses",
+    epilog="[bold]Examples[/]  coterie trust losses\n\ncoterie trust losses --device ada-phone --since 2026-01-01",
+)
+def losses(
+    device: Annotated[str, typer.Option(help="Only ties of this device, by id or name.")] = "",
+    since: Annotated[str, typer.Option(help="Since this day or moment; left out: 30 days ago.")] = "",
+    limit: Annotated[int, typer.Option(min=1, max=500, help="At most this many.")] = 20,
+    url: Url = "",
+    key: Key = "",
+    as_json: AsJson = False,
+) -> None:
+    """List the pairs that lost most trust, and the interactions that did it."""
+    with connect(url, key) as platform:
+        names = Names(platform)
+        params: dict[str, Any] = {"since": moment("--since", since), "limit": limit}
+        if device:
+            (params["device"],) = names.ids([device])
+        found = platform.request("GET", "/v1/trust/losses", params=params)["items"]
+        rows = [
+            [names.of(x["device_a"]), names.of(x["device_b"]), _share(x["before"]), _share(x["after"]), _causes(x)]
+            for x in (() if as_json else found)
+        ]
+    show(found, as_json, lambda: table("", ["device", "other", "before", "now", "because"], rows))
+
+
+@app.command("relations", epilog="[bold]Example[/]  coterie trust relations ada-phone --limit 20")
+def relations(
+    device: DeviceA,
+    limit: Annotated[int, typer.Option(min=0, help="At most this many; 0 = all.")] = 100,
+    url: Url = "",
+    key: Key = "",
+    as_json: AsJson = False,
+) -> None:
+    """List a device's social relations, each with its reason."""
+    with connect(url, key) as platform:
+        names = Names(platform)
+        (device_id,) = names.ids([device])
+        found = list(islice(platform.pages(f"/v1/trust/relations/{device_id}"), limit or None))
+        rows = [
+            [r["kind"], names.of(r["b"] if r["a"] == device_id else r["a"]), _share(r["strength"]), r["because"]]
+            for r in (() if as_json else found)
+        ]
+    show(found, as_json, lambda: table("", ["kind", "with", "strength", "because"], rows))
+
+
+@app.command("derive", epilog="[bold]Example[/]  coterie trust derive")
+def derive(url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
+    """Derive relations anew from profiles, meetings and common tasks."""
+    with connect(url, key) as platform:
+        path = "/v1/trust/relations/derive"
+        counts = platform.request("POST", path, json={}, idempotent=True, wait_seconds=GRAPH_SECONDS)["counts"]
+    show(counts, as_json, lambda: table("", ["kind", "relations"], sorted(counts.items())))
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Trust in [0, 1] as a line of bars; a dot where there is none."""
+    return "".join(BARS[min(len(BARS) - 1, int(v * len(BARS)))] if v > 0 else NO_TRUST for v in values)
+
+
+def _explained(platform: Platform, device: str, other: str, at: str) -> tuple[dict[str, Any], Names]:
+    names = Names(platform)
+    a, b = names.ids([device, other])
+    found = platform.request("GET", f"/v1/trust/pairs/{a}/{b}", params={"at": moment("--at", at)})
+    return found, names
+
+
+def _print_graph(document: dict[str, Any], names: Names) -> None:
+    names.learn(document["devices"])
+    ties = sorted(document["ties"], key=lambda tie: -tie["direct"])
+    rows = [
+        [names.of(t["device_a"]), names.of(t["device_b"]), _share(t["direct"]), ", ".join(t["relations"])] for t in ties
+    ]
+    title = f"{len(document['devices'])} devices, {len(ties)} ties"
+    out.print(table(title, ["device", "other", "direct trust", "relations"], rows))
+
+
+def _causes(loss: dict[str, Any]) -> str:
+    shown = [f"{act['kind'] or 'bad'} {when(act['at'])} {act['note']}".strip() for act in loss["because"][:3]]
+    more = len(loss["because"]) - len(shown)
+    return "; ".join(shown) + (f"; and {more} more" if more > 0 else "") or "time alone"
+
+
+def _share(value: float) -> str:
+    return f"{value:.3f}"

@@ -1,0 +1,240 @@
+"""Social clusters: three circles of friends, two acquaintances and a stranger learn to read digits, each hiding its
+update from whom it does not trust.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from coterie.privacy.clipping import clip_update
+from coterie.privacy.ledger import Limit
+from coterie.procedures.star import change_of
+from coterie_cli.demos import Choices, demo
+from coterie_cli.demos.market import publisher_with
+from coterie_cli.demos.mesh import digits_regression
+from coterie_cli.demos.stage import Stage, stage
+
+if TYPE_CHECKING:
+    from coterie.agent import Agent
+    from coterie.client import Platform
+    from coterie.samples import Split
+
+ROUNDS = 8
+CIRCLES = (
+    ("ada", "alan", "alonzo", "anita"),
+    ("barbara", "bjarne", "brian"),
+    ("claude", "cynthia"),
+)
+ACQUAINTANCES, STRANGER = ("dana", "elmer"), "zoe"
+CAST = (*(name for circle in CIRCLES for name in circle), *ACQUAINTANCES, STRANGER)
+GOOD_MEETINGS, BAD_MEETINGS, MEETING_SECONDS = 20, 5, 600.0
+"""Friends have only met well; with five bad meetings besides, trust is (20 − 2·5)/25 = 0.4, below the threshold."""
+CREDITS_PER_POINT = 0.01
+ESCROW = 100_000_000
+NOISE_MAX = 0.6
+TRAINING = {"epochs": 5, "batch_size": 16, "learning_rate": 0.2, "clip_norm": 2.0}
+
+
+@demo("clusters", "12 devices share raw updates with friends and noised ones with others, and are paid for it")
+def run(choices: Choices) -> dict[str, Any]:
+    """Runs the demo; what came out of it, as plain values."""
+    from coterie.samples import digits
+    from coterie.training import single_threaded
+    from coterie_cli.console import err
+    from coterie_cli.live import follow
+
+    began = time.monotonic()
+    single_threaded()
+    rounds = choices.rounds or ROUNDS
+    split = digits(len(CAST), seed=choices.seed, concentration=1.0)
+    with ExitStack() as stack:
+        with err.status("starting the platform …"):
+            ground = stack.enter_context(stage())
+        agents = _devices(ground, split)
+        meet(ground, agents)
+        publisher, _ = publisher_with(ground, "library", ESCROW)
+        stack.callback(publisher.close)
+        task = _task(publisher, choices.seed, rounds)
+        ground.run_agents(agents, task["id"])
+        ground.start_task(task["id"])
+        if choices.quiet:
+            ground.platform.wait_for_end(task["id"])
+        else:
+            follow(ground.platform, task["id"])
+        ground.wait_for_agents()
+        return _result(ground, task["id"], agents, split, rounds, began, choices.seed)
+
+
+def _devices(ground: Stage, split: Split) -> list[Agent]:
+    """Registers the cast, an owner each; all allow raw updates to a head they trust, and noised ones without end."""
+    return [
+        ground.add_agent(
+            ground.token_for(name.capitalize(), 1),
+            name,
+            kind="simulated",
+            model=digits_regression(),
+            data=shard,
+            test_data=split.test,
+            limit=Limit(1e4, 1e-5, "device", allow_raw=True),
+        )
+        for name, shard in zip(CAST, split.shards, strict=True)
+    ]
+
+
+def meet(ground: Stage, agents: list[Agent]) -> None:
+    """Friends have met well, the acquaintances with mixed success, the stranger nobody."""
+    ids = {agent.identity.name: agent.identity.id for agent in agents}
+    friends = [pair for circle in CIRCLES for pair in combinations(circle, 2)]
+    meetings = [(a, b, True) for a, b in friends for _ in range(GOOD_MEETINGS)]
+    meetings += [(*ACQUAINTANCES, number >= BAD_MEETINGS) for number in range(GOOD_MEETINGS + BAD_MEETINGS)]
+    now = time.time()
+    ground.platform.record_interactions(
+        {
+            "id": f"meeting-{number}",
+            "device_a": ids[a],
+            "device_b": ids[b],
+            "positive": good,
+            "duration_seconds": MEETING_SECONDS,
+            "at": now - 60.0 * (number + 1),
+            "kind": "meeting",
+        }
+        for number, (a, b, good) in enumerate(meetings)
+    )
+
+
+def _task(publisher: Platform, seed: int, rounds: int) -> dict[str, Any]:
+    from coterie.training import model_bytes
+
+    return publisher.create_task(
+        name="clusters",
+        preset="clusters",
+        model_digests=[publisher.upload_model(model_bytes(digits_regression()))],
+        rounds=rounds,
+        min_devices=len(CAST) - 2,
+        round_seconds=40.0,
+        training=TRAINING,
+        parameters={"privacy": {"noise_max": NOISE_MAX}, "pricing": {"credits_per_point": CREDITS_PER_POINT}},
+        escrow_microcredits=ESCROW,
+        seed=seed,
+        description="Recognise handwritten digits",
+    )
+
+
+def average_alone(split: Split, rounds: int, noise: float, seed: int) -> float:
+    """Accuracy of plain averaging of the same training, here in memory; with `noise`, everybody clips and noises."""
+    from coterie.training import Recipe, Trainer
+
+    random, recipe = np.random.default_rng(seed), Recipe.of(TRAINING)
+    trainers = [Trainer(digits_regression(), shard, test_data=split.test) for shard in split.shards]
+    model = trainers[0].tensors()
+    total = sum(trainer.samples for trainer in trainers)
+    for number in range(rounds):
+        moved = {name: np.zeros(value.shape) for name, value in model.items()}
+        for trainer in trainers:
+            trainer.load(model)
+            trainer.train(recipe, seed * 1000 + number)
+            change = change_of(model, trainer.tensors())
+            if noise:
+                change = clip_update(change, recipe.clip_norm).tensors
+            for name, value in change.items():
+                draw = random.normal(0.0, noise * recipe.clip_norm, value.shape)
+                moved[name] += (value + draw) * trainer.samples / total
+        model = {name: (value + moved[name]).astype(value.dtype) for name, value in model.items()}
+    trainers[0].load(model)
+    return trainers[0].evaluate()["accuracy"]
+
+
+def _result(
+    ground: Stage, task_id: str, agents: list[Agent], split: Split, rounds: int, began: float, seed: int
+) -> dict[str, Any]:
+    from coterie.training import Trainer, load_model
+
+    platform = ground.platform
+    task, plan = platform.task(task_id), platform.plan(task_id)
+    trainer = Trainer(digits_regression(), split.test)
+    trainer.load(load_model(platform.download_model(task["model_digests"][0])))
+    accuracy = {
+        "plain averaging, no noise": average_alone(split, rounds, 0.0, seed),
+        "social clusters": trainer.evaluate()["accuracy"],
+        f"plain averaging, noise {NOISE_MAX} on everybody": average_alone(split, rounds, NOISE_MAX, seed),
+    }
+    paid: dict[str, int] = {agent.identity.id: 0 for agent in agents}
+    for payment in platform.pages("/v1/payments", task=task_id):
+        paid[payment["device_id"]] += payment["amount_microcredits"]
+    devices = [_device(agent, plan, paid) for agent in agents]
+    return {
+        "task": task_id,
+        "state": task["state"],
+        "reason": task["reason"],
+        "accuracy": accuracy["social clusters"],
+        "compared": accuracy,
+        "stable": plan["details"]["stable"],
+        "mean_payoff": plan["details"]["mean_payoff"],
+        "mean_alone": plan["details"]["mean_alone"],
+        "clusters": plan["details"]["clusters"],
+        "devices": devices,
+        "paid_microcredits": sum(paid.values()),
+        "book": platform.request("POST", "/v1/payments/verification", idempotent=True, wait_seconds=300.0),
+        "tables": _tables(plan, agents, devices, accuracy),
+        "seconds": time.monotonic() - began,
+    }
+
+
+def _device(agent: Agent, plan: dict[str, Any], paid: dict[str, int]) -> dict[str, Any]:
+    seat = next(seat for seat in plan["seats"] if seat["device_id"] == agent.identity.id)
+    spent = agent.home.ledger().spent()
+    return {
+        "name": agent.identity.name,
+        "role": seat["role"],
+        "head": seat["head_device_id"],
+        "noise": seat["noise_multiplier"],
+        "payoff": seat["payoff"],
+        "paid_microcredits": paid[agent.identity.id],
+        "epsilon": spent.epsilon,
+        "releases": spent.releases,
+        "raw_releases": spent.raw_releases,
+        "because": seat["because"],
+    }
+
+
+def _tables(
+    plan: dict[str, Any], agents: list[Agent], devices: list[dict[str, Any]], accuracy: dict[str, float]
+) -> list[dict[str, Any]]:
+    names = {agent.identity.id: agent.identity.name for agent in agents}
+    details = plan["details"]
+    verdict = "stable: nobody gains by moving" if details["stable"] else "not stable, says the checker"
+    title = f"clusters of plan {plan['version']} ({verdict}; payoff {details['mean_payoff']:.2f} against "
+    clusters = [
+        [names[each["head"]], ", ".join(names[m] for m in each["members"] if m != each["head"]), f"{each['value']:.2f}"]
+        for each in details["clusters"]
+    ]
+    rows = [
+        [
+            each["name"],
+            each["role"],
+            f"{each['noise']:.3f}",
+            f"{each['payoff']:.2f}",
+            f"{each['paid_microcredits'] / 1e6:.6f}",
+            f"{each['raw_releases']} raw" if not each["releases"] else f"ε = {each['epsilon']:.1f}",
+        ]
+        for each in devices
+    ]
+    compared = [[name, f"{value:.1%}"] for name, value in accuracy.items()]
+    return [
+        {
+            "title": f"{title}{details['mean_alone']:.2f} alone)",
+            "columns": ["head", "members", "worth"],
+            "rows": clusters,
+        },
+        {
+            "title": "\ndevices",
+            "columns": ["device", "role", "noise", "payoff", "credits paid", "gave away (δ = 1e-5)"],
+            "rows": rows,
+        },
+        {"title": "\naccuracy on digits nobody trained on", "columns": ["", "accuracy"], "rows": compared},
+    ]

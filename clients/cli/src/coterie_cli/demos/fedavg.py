@@ -1,0 +1,219 @@
+"""Federated averaging: 12 devices of 4 owners, each with a few kinds of digits, learn to read all ten."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from coterie.client import PAGE_ITEMS
+from coterie.procedures import Procedure, procedure_for
+from coterie.procedures.context import RoundContext
+from coterie.work import Delivery, WorkItem
+from coterie_cli.demos import Choices, demo
+from coterie_cli.demos.stage import Stage, stage
+from coterie_cli.progress import Standing
+
+if TYPE_CHECKING:
+    from coterie.agent import Agent
+    from coterie.samples import Split
+
+OWNERS = ("Ada", "Grace", "Hedy", "Mary")
+DEVICES, ROUNDS = 12, 10
+QUORUM = 0.8
+HONEST_SHARE = 0.3
+"""Part of the rounds in which the garbage device still delivers what it trained, so that there is trust to lose."""
+TRAINING = {"epochs": 5, "batch_size": 16, "learning_rate": 0.15, "momentum": 0.5}
+
+
+class Garbage:
+    """A device that delivers numbers that are none."""
+
+    def prepare(self, context: RoundContext) -> Delivery:
+        """NaN wherever the model has a number."""
+        tensors = {name: np.full_like(value, np.nan) for name, value in context.model().items()}
+        return Delivery(tensors, float(context.samples))
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What is shown at the end."""
+
+    accuracy: dict[int, float] = field(default_factory=dict)
+    seconds: dict[int, float] = field(default_factory=dict)
+    done_at: dict[int, float] = field(default_factory=dict)
+
+
+@demo("fedavg", "12 devices of 4 owners learn to read digits together")
+def run(choices: Choices) -> dict[str, Any]:
+    """Runs the demo; what came out of it, as plain values."""
+    from coterie.samples import digits
+    from coterie.training import single_threaded
+    from coterie_cli.console import err
+
+    began = time.monotonic()
+    single_threaded()
+    devices, rounds = choices.devices or DEVICES, choices.rounds or ROUNDS
+    split = digits(devices, seed=choices.seed)
+    with ExitStack() as stack:
+        with err.status("starting the platform …"):
+            ground = stack.enter_context(stage())
+        agents = _devices(ground, split, devices, honest_rounds(rounds) if choices.garbage_device else rounds)
+        task = _task(ground, choices.seed, rounds, devices)
+        ground.run_agents(agents, task["id"])
+        outcome = _follow(ground, task["id"], split, choices)
+        ground.wait_for_agents()
+        return _result(ground, task["id"], agents, split, outcome, began, choices)
+
+
+def honest_rounds(rounds: int) -> int:
+    """Rounds after which the garbage device turns; at least one, and before the last."""
+    return min(max(1, round(HONEST_SHARE * rounds)), max(1, rounds - 1))
+
+
+def _devices(ground: Stage, split: Split, devices: int, honest: int) -> list[Agent]:
+    """Registers the devices; the last one delivers garbage after `honest` rounds."""
+    from coterie.samples import digits_model
+
+    def turncoat(work: WorkItem) -> Procedure:
+        return procedure_for(work) if work.round <= honest else Garbage()
+
+    tokens = {owner: ground.token_for(owner, devices) for owner in OWNERS}
+    agents = []
+    for index in range(devices):
+        owner = OWNERS[index % len(OWNERS)]
+        name = f"{owner.lower()}-{index // len(OWNERS) + 1}"
+        choose: Callable[[WorkItem], Procedure] = turncoat if index == devices - 1 else procedure_for
+        agents.append(
+            ground.add_agent(
+                tokens[owner],
+                name,
+                kind="simulated",
+                model=digits_model(),
+                data=split.shards[index],
+                test_data=split.test,
+                choose=choose,
+            )
+        )
+    return agents
+
+
+def _task(ground: Stage, seed: int, rounds: int, devices: int) -> dict[str, Any]:
+    from coterie.samples import digits_model
+    from coterie.training import model_bytes
+
+    digest = ground.platform.upload_model(model_bytes(digits_model(seed)))
+    return ground.platform.create_task(
+        name="digits",
+        preset="fedavg",
+        model_digests=[digest],
+        rounds=rounds,
+        min_devices=max(1, devices - 2),
+        round_seconds=60.0,
+        quorum=min(QUORUM, max(0.0, 1.0 - 1.5 / devices) or QUORUM),  # of a few devices, all but one
+        training=TRAINING,
+        seed=seed,
+        auto_start=False,
+        description="Recognise handwritten digits",
+    )
+
+
+def _follow(ground: Stage, task_id: str, split: Split, choices: Choices) -> Outcome:
+    """Starts the task when all have enrolled and measures each new model on digits nobody trained on."""
+    from coterie_cli.live import follow
+    from coterie_cli.progress import watch
+
+    outcome = Outcome()
+    ground.start_task(task_id)
+
+    def measure(standing: Standing) -> None:
+        for number, round in standing.rounds.items():
+            if round["state"] == "done" and number not in outcome.accuracy:
+                outcome.accuracy[number] = _accuracy(ground, round["model_digests"][0], split)
+                outcome.seconds[number] = round["done_at"] - round["opened_at"]
+                outcome.done_at[number] = round["done_at"]
+
+    if choices.quiet:
+        for standing in watch(ground.platform, task_id):
+            measure(standing)
+    else:
+        follow(ground.platform, task_id, measure)
+    return outcome
+
+
+def _accuracy(ground: Stage, digest: str, split: Split) -> float:
+    from coterie.samples import digits_model
+    from coterie.training import Trainer, load_model
+
+    trainer = Trainer(digits_model(), split.test)
+    trainer.load(load_model(ground.platform.download_model(digest)))
+    return trainer.evaluate()["accuracy"]
+
+
+def _result(
+    ground: Stage,
+    task_id: str,
+    agents: list[Agent],
+    split: Split,
+    outcome: Outcome,
+    began: float,
+    choices: Choices,
+) -> dict[str, Any]:
+    task = ground.platform.task(task_id)
+    parts = {number: ground.platform.round(task_id, number)["participations"] for number in sorted(outcome.accuracy)}
+    delivered = {agent.identity.id: 0 for agent in agents}
+    for part in chain.from_iterable(parts.values()):
+        delivered[part["device_id"]] += part["state"] == "delivered"
+    total = sum(len(shard[0]) * delivered[agent.identity.id] for agent, shard in zip(agents, split.shards, strict=True))
+    return {
+        "task": task_id,
+        "state": task["state"],
+        "reason": task["reason"],
+        "accuracy": outcome.accuracy[max(outcome.accuracy)] if outcome.accuracy else 0.0,
+        "rounds": [
+            {"round": number, "accuracy": outcome.accuracy[number], "seconds": outcome.seconds[number]}
+            for number in sorted(outcome.accuracy)
+        ],
+        "devices": [
+            {
+                "name": agent.identity.name,
+                "id": agent.identity.id,
+                "samples": len(shard[0]),
+                "digits": sorted({int(label) for label in shard[1]}),
+                "delivered": delivered[agent.identity.id],
+                "contribution": len(shard[0]) * delivered[agent.identity.id] / max(total, 1),
+            }
+            for agent, shard in zip(agents, split.shards, strict=True)
+        ],
+        "trust": _trust(ground, agents, parts, outcome) if choices.garbage_device else [],
+        "seconds": time.monotonic() - began,
+    }
+
+
+def _trust(
+    ground: Stage, agents: list[Agent], parts: dict[int, list[dict[str, Any]]], outcome: Outcome
+) -> list[dict[str, Any]]:
+    """Round by round, how far honest devices trust the first one and the one that turned, and what that one did."""
+    honest, garbage = agents[0].identity, agents[-1].identity
+
+    def trusted(device_id: str, at: float) -> float:
+        """Mean direct trust in a device of all others that are honest."""
+        others = {agent.identity.id for agent in agents} - {device_id, garbage.id}
+        params = {"limit": PAGE_ITEMS, "at": at}
+        peers = ground.platform.request("GET", f"/v1/trust/peers/{device_id}", params=params)["items"]
+        return float(sum(peer["direct"] for peer in peers if peer["device_id"] in others)) / max(1, len(others))
+
+    return [
+        {
+            "round": number,
+            honest.name: trusted(honest.id, outcome.done_at[number]),
+            garbage.name: trusted(garbage.id, outcome.done_at[number]),
+            "did": next((part["state"] for part in each if part["device_id"] == garbage.id), ""),
+        }
+        for number, each in parts.items()
+    ]

@@ -1,0 +1,285 @@
+"""The market: a publisher buys noised gradients; each of 10 devices decides alone how much privacy to sell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from coterie.client import Platform
+from coterie.procedures import Procedure, procedure_for
+from coterie.procedures.context import RoundContext
+from coterie.work import Delivery, PrivacyUse, WorkItem
+from coterie_cli.demos import Choices, demo
+from coterie_cli.demos.stage import Stage, stage
+
+if TYPE_CHECKING:
+    from coterie.agent import Agent
+    from coterie.samples import Split
+    from coterie_cli.progress import Standing
+
+OWNERS = ("Ada", "Grace", "Hedy", "Mary", "Rosalind")
+DEVICES, ROUNDS = 10, 8
+DEPOSIT, ESCROW = 5_000_000, 3_000_000
+TRAINING = {"steps": 2, "learning_rate": 4.0, "clip_norm": 0.5}
+PARAMETERS = {"pricing": {"accuracy_weight": 0.008}}
+DEAR = {"quadratic": 1.0, "linear": 0.04, "fixed": 1.0}
+"""Costs of the one device that would lose by every round and declines them all."""
+
+
+class Garbage:
+    """A device that claims a large budget and sends whatever."""
+
+    def prepare(self, context: RoundContext) -> Delivery:
+        """Numbers far beyond what clipping and the budget allow."""
+        tensors = {name: np.full_like(value, 9.0) for name, value in context.model().items()}
+        use = PrivacyUse("zcdp", 1.0, "example")
+        return Delivery(tensors, float(context.samples), budget=1.0, privacy=(use,))
+
+
+@demo("market", "10 devices sell privacy at a price; a publisher pays from escrow and gets a model")
+def run(choices: Choices) -> dict[str, Any]:
+    """Runs the demo; what came out of it, as plain values."""
+    from coterie.samples import digits
+    from coterie.training import single_threaded
+    from coterie_cli.console import err
+
+    began = time.monotonic()
+    single_threaded()
+    devices, rounds = choices.devices or DEVICES, choices.rounds or ROUNDS
+    split = digits(devices, seed=choices.seed, concentration=3.0)
+    with ExitStack() as stack:
+        with err.status("starting the platform …"):
+            ground = stack.enter_context(stage())
+        agents = _devices(ground, split, devices, choices)
+        meet(ground, agents)
+        publisher, account = publisher_with(ground, "hospital", DEPOSIT)
+        stack.enter_context(publisher)
+        task = _task(publisher, choices.seed, rounds, devices)
+        ground.run_agents(agents, task["id"])
+        accuracy = _follow(ground, task["id"], split, choices)
+        ground.wait_for_agents()
+        return _result(ground, task["id"], account, agents, accuracy, began)
+
+
+def publisher_with(ground: Stage, name: str, deposit: int) -> tuple[Platform, str]:
+    """A publisher with credits, at the platform's door; and its account."""
+    made = ground.platform.create_key("publisher", name)
+    account = f"publisher:{made['principal']['subject']}"
+    body = {"amount_microcredits": deposit, "key": "opening"}
+    ground.platform.request("POST", f"/v1/accounts/{account}/deposits", json=body, idempotent=True)
+    return Platform(ground.processes.url, made["api_key"], cache=ground.cache), account
+
+
+def meet(ground: Stage, agents: list[Agent], meetings: int = 3) -> None:
+    """Neighbours in the list have met: whoever trusts a device may give its secrets away, which prices account for."""
+    near = [(a, b) for (i, a), (j, b) in combinations(enumerate(agents), 2) if (j - i) in (1, 2, len(agents) - 1)]
+    ground.platform.record_interactions(
+        {
+            "id": f"{a.identity.name}-{b.identity.name}-{number}",
+            "device_a": a.identity.id,
+            "device_b": b.identity.id,
+            "positive": True,
+            "duration_seconds": 600.0,
+            "at": time.time() - 3600.0 * (number + 1),
+            "kind": "meeting",
+        }
+        for a, b in near
+        for number in range(meetings)
+    )
+
+
+def _devices(ground: Stage, split: Split, devices: int, choices: Choices) -> list[Agent]:
+    from coterie_cli.demos.mesh import digits_regression
+
+    tokens = {owner: ground.token_for(owner, devices) for owner in OWNERS}
+    agents = []
+    for index, shard in enumerate(split.shards):
+        owner = OWNERS[index % len(OWNERS)]
+        garbage = choices.garbage_device and index == 0
+        choose: Callable[[WorkItem], Procedure] = (lambda work: Garbage()) if garbage else procedure_for
+        agent = ground.add_agent(
+            tokens[owner],
+            f"{owner.lower()}-{index // len(OWNERS) + 1}",
+            kind="simulated",
+            model=digits_regression(),
+            data=shard,
+            test_data=split.test,
+            choose=choose,
+        )
+        if index == devices - 1 and devices > 2:
+            agent.home.save_private_settings({"costs": DEAR})
+        agents.append(agent)
+    return agents
+
+
+def _task(publisher: Platform, seed: int, rounds: int, devices: int) -> dict[str, Any]:
+    from coterie.training import model_bytes
+    from coterie_cli.demos.mesh import digits_regression
+
+    return publisher.create_task(
+        name="market",
+        preset="market",
+        model_digests=[publisher.upload_model(model_bytes(digits_regression()))],
+        rounds=rounds,
+        min_devices=max(1, devices // 2),
+        round_seconds=60.0,
+        training=TRAINING,
+        parameters=PARAMETERS,
+        escrow_microcredits=ESCROW,
+        seed=seed,
+        privacy_unit="example",
+        description="Recognise handwritten digits; every example's privacy is paid for",
+    )
+
+
+def _follow(ground: Stage, task_id: str, split: Split, choices: Choices) -> dict[int, float]:
+    """Starts the task and measures each new model on digits nobody trained on."""
+    from coterie.training import Trainer, load_model
+    from coterie_cli.demos.mesh import digits_regression
+    from coterie_cli.live import follow
+    from coterie_cli.progress import watch
+
+    ground.start_task(task_id)
+    judge, accuracy = Trainer(digits_regression(), split.test), dict[int, float]()
+
+    def measure(standing: Standing) -> None:
+        for number, round in standing.rounds.items():
+            if round["state"] == "done" and number not in accuracy:
+                judge.load(load_model(ground.platform.download_model(round["model_digests"][0])))
+                accuracy[number] = judge.evaluate()["accuracy"]
+
+    if choices.quiet:
+        for standing in watch(ground.platform, task_id):
+            measure(standing)
+    else:
+        follow(ground.platform, task_id, measure)
+    return accuracy
+
+
+def _result(
+    ground: Stage, task_id: str, account: str, agents: list[Agent], accuracy: dict[int, float], began: float
+) -> dict[str, Any]:
+    platform = ground.platform
+    task, paid = platform.task(task_id), list(platform.pages("/v1/payments", task=task_id))
+    rounds = [_round(platform, task_id, number, accuracy[number], paid) for number in sorted(accuracy)]
+    devices = [_device(platform, agent, paid) for agent in agents]
+    refusals = [event for event in platform.events(task_id) if event["kind"].startswith("update.")]
+    total = sum(payment["amount_microcredits"] for payment in paid)
+    points = 100.0 * max(accuracy.values(), default=0.0)
+    money = {
+        "paid_microcredits": total,
+        "publisher_microcredits": platform.request("GET", f"/v1/accounts/{account}")["balance_microcredits"],
+        "escrow_microcredits": platform.request("GET", f"/v1/accounts/escrow:{task_id}")["balance_microcredits"],
+        "microcredits_per_accuracy_point": total / points if points else 0.0,
+        "book": platform.request("POST", "/v1/payments/verification", idempotent=True, wait_seconds=300.0),
+    }
+    return {
+        "task": task_id,
+        "state": task["state"],
+        "reason": task["reason"],
+        "accuracy": accuracy[max(accuracy)] if accuracy else 0.0,
+        "rounds": rounds,
+        "devices": devices,
+        "money": money,
+        "refusals": [event["message"] for event in refusals],
+        "tables": _tables(rounds, devices, money, [event["message"] for event in refusals]),
+        "seconds": time.monotonic() - began,
+    }
+
+
+def _round(
+    platform: Platform, task_id: str, number: int, accuracy: float, paid: list[dict[str, Any]]
+) -> dict[str, Any]:
+    prices = platform.request("GET", f"/v1/tasks/{task_id}/rounds/{number}/prices")
+    mine = [payment for payment in paid if payment["round"] == number]
+    parts = platform.round(task_id, number)["participations"]
+    return {
+        "round": number,
+        "status": prices["status"],
+        "price_microcredits": prices["offers"][0]["price_microcredits"],
+        "expected_budget": sum(offer["expected"] for offer in prices["offers"]),
+        "sold_budget": sum(payment["budget"] for payment in mine),
+        "paid_microcredits": sum(payment["amount_microcredits"] for payment in mine),
+        "delivered": sum(part["state"] == "delivered" for part in parts),
+        "declined": sum(part["state"] == "declined" for part in parts),
+        "accuracy": accuracy,
+    }
+
+
+def _device(platform: Platform, agent: Agent, paid: list[dict[str, Any]]) -> dict[str, Any]:
+    mine = [payment for payment in paid if payment["device_id"] == agent.identity.id]
+    spent = agent.home.ledger().spent()
+    return {
+        "name": agent.identity.name,
+        "id": agent.identity.id,
+        "samples": agent.samples,
+        "rounds": len(mine),
+        "budget": sum(payment["budget"] for payment in mine),
+        "paid_microcredits": sum(payment["amount_microcredits"] for payment in mine),
+        "epsilon": spent.epsilon,
+        "delta": spent.delta,
+        "platform_epsilon": platform.privacy(agent.identity.id, delta=spent.delta)["epsilon"],
+    }
+
+
+def _tables(
+    rounds: list[dict[str, Any]], devices: list[dict[str, Any]], money: dict[str, Any], refusals: list[str]
+) -> list[dict[str, Any]]:
+    book = money["book"]
+    tables: list[dict[str, Any]] = [
+        {
+            "title": "rounds",
+            "columns": ["round", "price per ρ", "ρ sold (expected)", "paid", "delivered", "declined", "accuracy"],
+            "rows": [
+                [
+                    r["round"],
+                    _credits(r["price_microcredits"]),
+                    f"{r['sold_budget']:.3f} ({r['expected_budget']:.3f})",
+                    _credits(r["paid_microcredits"]),
+                    r["delivered"],
+                    r["declined"],
+                    f"{r['accuracy']:.1%}",
+                ]
+                for r in rounds
+            ],
+        },
+        {
+            "title": "\ndevices",
+            "columns": ["device", "samples", "rounds", "ρ sold", "earned", "ε spent"],
+            "rows": [
+                [
+                    d["name"],
+                    d["samples"],
+                    d["rounds"],
+                    f"{d['budget']:.3f}",
+                    _credits(d["paid_microcredits"]),
+                    f"{d['epsilon']:.2f}",
+                ]
+                for d in devices
+            ],
+        },
+        {
+            "title": "\nmoney, in credits",
+            "columns": ["what", "amount"],
+            "rows": [
+                ["paid to devices", _credits(money["paid_microcredits"])],
+                ["left in escrow", _credits(money["escrow_microcredits"])],
+                ["back with the publisher", _credits(money["publisher_microcredits"])],
+                ["per accuracy point", _credits(round(money["microcredits_per_accuracy_point"]))],
+                [f"the book ({book['entries']} entries)", "is sound" if book["sound"] else "IS NOT SOUND"],
+            ],
+        },
+    ]
+    if refusals:
+        rows = [[message] for message in dict.fromkeys(refusals)]
+        tables.append({"title": "\nupdates that were refused or stood out", "columns": ["why"], "rows": rows})
+    return tables
+
+
+def _credits(amount_microcredits: int) -> str:
+    return f"{amount_microcredits / 1e6:.6f}"

@@ -1,0 +1,237 @@
+"""A mesh: 8 devices of 3 owners who know each other a little learn to read digits without any central model."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from coterie.privacy.ledger import Limit
+from coterie_cli.demos import Choices, demo
+from coterie_cli.demos.stage import Stage, stage
+
+if TYPE_CHECKING:
+    import torch
+
+    from coterie.agent import Agent
+    from coterie.samples import Split
+
+ROUNDS = 20
+CAST = (
+    # owner, device, link class, seconds per sample (a Raspberry Pi 4, 3 or 2, as in [BETTA] §IV-A)
+    ("Ada", "ada-phone", "wifi", 14 / 32),
+    ("Ada", "ada-laptop", "wifi", 32 / 32),
+    ("Ada", "ada-sensor", "lora", 77 / 32),
+    ("Grace", "grace-phone", "wifi", 14 / 32),
+    ("Grace", "grace-laptop", "wifi", 32 / 32),
+    ("Grace", "grace-sensor", "lora", 32 / 32),
+    ("Hedy", "hedy-phone", "wifi", 14 / 32),
+    ("Hedy", "hedy-sensor", "lora", 77 / 32),
+)
+FRIENDS = (("ada-laptop", "grace-laptop"), ("grace-sensor", "hedy-sensor"))
+"""Devices of different owners that have met often enough to trust each other; devices of one owner always do."""
+MEETINGS, MEETING_SECONDS = 5, 600.0
+EPSILON, CLIP = 2.0, 20.0
+PARAMETERS = {
+    "topology": {"times": "declared", "basic_batch": 96},
+    "privacy": {"epsilon": EPSILON, "clip": CLIP},
+}
+TRAINING = {"learning_rate": 1.0, "learning_rate_decay": 0.99}
+
+
+@demo("mesh", "8 devices of 3 owners learn from their neighbours alone; two add noise, the model is nowhere central")
+def run(choices: Choices) -> dict[str, Any]:
+    """Runs the demo; what came out of it, as plain values."""
+    from coterie.samples import digits
+    from coterie.training import single_threaded
+    from coterie_cli.console import err
+    from coterie_cli.live import follow
+
+    began = time.monotonic()
+    single_threaded()
+    rounds = choices.rounds or ROUNDS
+    split = digits(len(CAST), seed=choices.seed, concentration=3.0)
+    with ExitStack() as stack:
+        with err.status("starting the platform …"):
+            ground = stack.enter_context(stage())
+        agents = _devices(ground, split, rounds)
+        _meet(ground, agents)
+        task = _task(ground, choices.seed, rounds)
+        ground.run_agents(agents, task["id"])
+        ground.start_task(task["id"])
+        if choices.quiet:
+            ground.platform.wait_for_end(task["id"])
+        else:
+            follow(ground.platform, task["id"])
+        ground.wait_for_agents()
+        return _result(ground, task["id"], agents, began)
+
+
+def digits_regression() -> torch.nn.Module:
+    """Softmax regression on the digits, 64 → 10, starting from 0."""
+    import torch
+
+    module = torch.nn.Linear(64, 10)
+    with torch.no_grad():
+        module.weight.zero_()
+        module.bias.zero_()
+    return module
+
+
+def _devices(ground: Stage, split: Split, rounds: int) -> list[Agent]:
+    """Registers the cast; each owner allows raw parameters to trusted devices and ε per noised round."""
+    tokens = {owner: ground.token_for(owner, len(CAST)) for owner in dict.fromkeys(each[0] for each in CAST)}
+    return [
+        ground.add_agent(
+            tokens[owner],
+            name,
+            kind="simulated",
+            profile={"capabilities": {"link_class": link, "seconds_per_sample": seconds}},
+            model=digits_regression(),
+            data=shard,
+            test_data=split.test,
+            limit=Limit(EPSILON * rounds, 1e-5, allow_raw=True),
+        )
+        for (owner, name, link, seconds), shard in zip(CAST, split.shards, strict=True)
+    ]
+
+
+def _meet(ground: Stage, agents: list[Agent]) -> None:
+    ids = {agent.identity.name: agent.identity.id for agent in agents}
+    now = time.time()
+    ground.platform.record_interactions(
+        {
+            "id": f"{first}-{second}-{number}",
+            "device_a": ids[first],
+            "device_b": ids[second],
+            "positive": True,
+            "duration_seconds": MEETING_SECONDS,
+            "at": now - 3600.0 * (number + 1),
+            "kind": "meeting",
+        }
+        for first, second in FRIENDS
+        for number in range(MEETINGS)
+    )
+
+
+def _task(ground: Stage, seed: int, rounds: int) -> dict[str, Any]:
+    from coterie.training import model_bytes
+
+    return ground.platform.create_task(
+        name="mesh",
+        preset="mesh",
+        model_digests=[ground.platform.upload_model(model_bytes(digits_regression()))],
+        rounds=rounds,
+        min_devices=len(CAST) - 2,
+        round_seconds=30.0,
+        training=TRAINING,
+        parameters=PARAMETERS,
+        seed=seed,
+        privacy_unit="example",
+        description="Recognise handwritten digits; models stay on the devices",
+    )
+
+
+def _result(ground: Stage, task_id: str, agents: list[Agent], began: float) -> dict[str, Any]:
+    task, plan = ground.platform.task(task_id), ground.platform.plan(task_id)
+    rounds = [round for round in ground.platform.rounds(task_id) if round["state"] == "done"]
+    details = plan["details"]
+    history = [
+        {
+            "round": round["number"],
+            "accuracy": round["metrics"]["accuracy"],
+            "seconds": round["done_at"] - round["opened_at"],
+            "simulated_seconds": round["number"] * plan["round_seconds"],
+            "consensus_distance": round["metrics"].get("consensus_distance", 0.0),
+        }
+        for round in rounds
+    ]
+    last = ground.platform.round(task_id, rounds[-1]["number"])["participations"] if rounds else []
+    accuracy = {part["device_id"]: part["metrics"].get("accuracy", 0.0) for part in last}
+    return {
+        "task": task_id,
+        "state": task["state"],
+        "reason": task["reason"],
+        "accuracy": history[-1]["accuracy"] if history else 0.0,
+        "rounds": history,
+        "plan": {"version": plan["version"], "round_seconds": plan["round_seconds"], **details},
+        "devices": [
+            {
+                "name": agent.identity.name,
+                "accuracy": accuracy.get(agent.identity.id, 0.0),
+                "noised": agent.identity.id in details["noised"],
+                "epsilon": agent.home.ledger().spent().epsilon,
+            }
+            for agent in agents
+        ],
+        "tables": _tables(plan, details, history, agents, accuracy),
+        "seconds": time.monotonic() - began,
+    }
+
+
+def _tables(
+    plan: dict[str, Any],
+    details: dict[str, Any],
+    history: list[dict[str, Any]],
+    agents: list[Agent],
+    accuracy: dict[str, float],
+) -> list[dict[str, Any]]:
+    names = details["names"]
+    seats = {seat["device_id"]: seat for seat in plan["seats"]}
+    links = [
+        [
+            " – ".join(names[end] for end in link["between"]),
+            "trusted" if link["trusted"] else "noised",
+            f"{link['seconds']:.3g} s",
+            link["step"],
+        ]
+        for link in details["links"]
+    ]
+    devices = []
+    for agent in agents:
+        seat, spent = seats[agent.identity.id], agent.home.ledger().spent()
+        devices.append(
+            [
+                agent.identity.name,
+                len(seat["neighbours"]),
+                seat["batch_size"],
+                "yes" if seat["noised"] else "",
+                f"{spent.epsilon:.3g}",
+                spent.raw_releases,
+                f"{accuracy.get(agent.identity.id, 0.0):.1%}",
+            ]
+        )
+    mine = {"round_seconds": plan["round_seconds"], "pseudo_training_time": details["pseudo_training_time"]}
+    noised = float(len(details["noised"]))
+    plans = {"BeTTa's plan": {**mine, "noised": noised}, **details["baselines"]}
+    shown = [each for each in history if each["round"] == 1 or each["round"] % 5 == 0]
+    return [
+        {"title": "the plan's links", "columns": ["link", "letters", "time (simulated)", "added by"], "rows": links},
+        {
+            "title": "\ndevices",
+            "columns": ["device", "neighbours", "batch", "adds noise", "ε spent", "raw letters", "accuracy"],
+            "rows": devices,
+        },
+        {
+            "title": "\nround time and pseudo training time of other topologies (simulated)",
+            "columns": ["topology", "a round", "to train (pseudo)", "noisy devices"],
+            "rows": [
+                [name, f"{p['round_seconds']:.1f} s", f"{p['pseudo_training_time']:.0f} s", int(p["noised"])]
+                for name, p in plans.items()
+            ],
+        },
+        {
+            "title": "\nmean accuracy of the devices' own models",
+            "columns": ["round", "accuracy", "apart", "clock (simulated)", "here"],
+            "rows": [
+                [
+                    each["round"],
+                    f"{each['accuracy']:.1%}",
+                    f"{each['consensus_distance']:.3f}",
+                    f"{each['simulated_seconds']:.0f} s",
+                    f"{each['seconds']:.2f} s",
+                ]
+                for each in shown
+            ],
+        },
+    ]

@@ -1,0 +1,252 @@
+"""Two models at once: 12 devices around 3 base stations, of two kinds nobody knows, find the model that is theirs."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from coterie.privacy.ledger import Limit
+from coterie_cli.demos import Choices, demo
+from coterie_cli.demos.stage import Stage, stage
+
+if TYPE_CHECKING:
+    import torch
+
+    from coterie.agent import Agent
+    from coterie.samples import Split
+
+DEVICES, ROUNDS, MODELS = 12, 12, 2
+SHIFT = 5
+"""Devices of the second kind name the digit d as d + 5 modulo 10: no single model can be right for both kinds."""
+CELLS = {"north": (0.0, 250.0), "east": (220.0, -120.0), "west": (-220.0, -120.0)}
+CELL = {
+    "blocks": 3,
+    "power_watts": 0.01,
+    "bandwidth_hertz": 150e3,
+    "delay_limit_seconds": 0.4,
+    "radius_metres": 300.0,
+}
+TRAINING = {"epochs": 3, "learning_rate": 4.0}
+PARAMETERS = {
+    "topology": {"policy": "matching", "identity_weight": 0.5},
+    # d of the noise problem: the square root of the model's 650 parameters.
+    "privacy": {"clip": 1.0, "dimension": 25.0},
+}
+LIMIT = Limit(20.0, 1e-5)
+
+
+@demo("multitask", "12 devices of two hidden kinds around 3 base stations find which of two models is theirs")
+def run(choices: Choices) -> dict[str, Any]:
+    """Runs the demo; what came out of it, as plain values."""
+    from coterie.samples import digits
+    from coterie.training import single_threaded
+    from coterie_cli.console import err
+    from coterie_cli.live import follow
+
+    began = time.monotonic()
+    single_threaded()
+    devices, rounds = choices.devices or DEVICES, choices.rounds or ROUNDS
+    split = digits(devices, seed=choices.seed, concentration=5.0)
+    with ExitStack() as stack:
+        with err.status("starting the platform …"):
+            ground = stack.enter_context(stage())
+        for name, (x, y) in CELLS.items():
+            ground.platform.request("PUT", f"/v1/cells/{name}", json={"x_metres": x, "y_metres": y, **CELL})
+        agents = _devices(ground, split, choices.seed)
+        task = _task(ground, choices.seed, rounds, devices)
+        ground.run_agents(agents, task["id"])
+        ground.start_task(task["id"])
+        if choices.quiet:
+            ground.platform.wait_for_end(task["id"])
+        else:
+            follow(ground.platform, task["id"])
+        ground.wait_for_agents()
+        return _result(ground, task["id"], agents, split, began)
+
+
+def kind_of(index: int) -> int:
+    """The hidden kind of a device."""
+    return index % MODELS
+
+
+def relabelled(samples: tuple[torch.Tensor, torch.Tensor], kind: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The digits as devices of a kind name them."""
+    return samples[0], (samples[1] + SHIFT * kind) % 10
+
+
+def regression(seed: int) -> torch.nn.Module:
+    """Softmax regression on the digits, 64 → 10."""
+    import torch
+
+    from coterie.training import seeded
+
+    with seeded(seed):
+        return torch.nn.Linear(64, 10)
+
+
+def _devices(ground: Stage, split: Split, seed: int) -> list[Agent]:
+    """Registers devices at random places, each within reach of a base station."""
+    random, centres = np.random.default_rng([seed, 3]), list(CELLS.values())
+    token = ground.token_for("Ada", len(split.shards))
+    agents = []
+    for index, shard in enumerate(split.shards):
+        x, y = centres[index % len(centres)]
+        distance, angle = 250.0 * np.sqrt(random.random()), 2 * np.pi * random.random()
+        place = {"x_metres": float(x + distance * np.cos(angle)), "y_metres": float(y + distance * np.sin(angle))}
+        agents.append(
+            ground.add_agent(
+                token,
+                f"device-{index + 1:02d}",
+                kind="simulated",
+                profile={"location": place},
+                model=regression(0),
+                data=relabelled(shard, kind_of(index)),
+                test_data=relabelled(split.test, kind_of(index)),
+                limit=LIMIT,
+            )
+        )
+    return agents
+
+
+def _task(ground: Stage, seed: int, rounds: int, devices: int) -> dict[str, Any]:
+    from coterie.training import model_bytes
+
+    models = [model_bytes(regression(MODELS * seed + line + 1)) for line in range(MODELS)]
+    return ground.platform.create_task(
+        name="multitask",
+        preset="multitask",
+        model_digests=[ground.platform.upload_model(model) for model in models],
+        rounds=rounds,
+        min_devices=devices,
+        round_seconds=60.0,
+        training=TRAINING,
+        parameters=PARAMETERS,
+        seed=seed,
+        privacy_unit="example",
+        description="Recognise handwritten digits, whatever you call them",
+    )
+
+
+# --- what came out ----------------------------------------------------------------------------------------------------
+
+
+def identities(ground: Stage, task_id: str, rounds: int) -> dict[str, list[int | None]]:
+    """Model each device chose in every round; None where no cell served it."""
+    chosen: dict[str, list[int | None]] = {agent.identity.id: [] for agent in ground.agents}
+    for number in range(1, rounds + 1):
+        parts = {part["device_id"]: part for part in ground.platform.round(task_id, number)["participations"]}
+        for device_id, history in chosen.items():
+            part = parts.get(device_id, {"state": "absent"})
+            history.append(int(part["model_index"]) if part["state"] == "delivered" else None)
+    return chosen
+
+
+def right_share(latest: list[int | None]) -> float:
+    """Share of the devices with an identity that are told apart by kind, numbering the models either way."""
+    known = [(model, kind_of(index)) for index, model in enumerate(latest) if model is not None]
+    same = sum(model == kind for model, kind in known)
+    return max(same, len(known) - same) / len(known) if known else 0.0
+
+
+def _latest(chosen: dict[str, list[int | None]], number: int) -> list[int | None]:
+    """Each device's identity after a round."""
+    return [next((m for m in reversed(history[:number]) if m is not None), None) for history in chosen.values()]
+
+
+def _accuracy(ground: Stage, digest: str, split: Split) -> list[float]:
+    """How often a model is right about digits nobody trained on, as each kind names them."""
+    from coterie.training import Trainer, load_model
+
+    found = []
+    for kind in range(MODELS):
+        trainer = Trainer(regression(0), relabelled(split.test, kind))
+        trainer.load(load_model(ground.platform.download_model(digest)))
+        found.append(trainer.evaluate()["accuracy"])
+    return found
+
+
+def _result(ground: Stage, task_id: str, agents: list[Agent], split: Split, began: float) -> dict[str, Any]:
+    task = ground.platform.task(task_id)
+    done = [each for each in ground.platform.rounds(task_id) if each["state"] == "done"]
+    chosen = identities(ground, task_id, len(done))
+    rounds = [
+        {
+            "round": each["number"],
+            "served": each["delivered"],
+            "identities_right": right_share(_latest(chosen, each["number"])),
+            "accuracy": [max(_accuracy(ground, digest, split)) for digest in each["model_digests"]],
+            "seconds": each["done_at"] - each["opened_at"],
+        }
+        for each in done
+    ]
+    devices = [
+        {
+            "name": agent.identity.name,
+            "kind": kind_of(index),
+            "identities": chosen[agent.identity.id],
+            "epsilon": agent.home.ledger().spent().epsilon,
+        }
+        for index, agent in enumerate(agents)
+    ]
+    right = float(rounds[-1]["identities_right"]) if rounds else 0.0
+    accuracy: list[float] = rounds[-1]["accuracy"] if rounds else [0.0] * MODELS
+    models = " and ".join(f"{value:.1%}" for value in accuracy)
+    return {
+        "task": task_id,
+        "state": task["state"],
+        "reason": task["reason"],
+        "identities_right": right,
+        "accuracy": accuracy,
+        "rounds": rounds,
+        "devices": devices,
+        "tables": _tables(ground, task_id, rounds, devices, agents),
+        "found": f"{right:.0%} of the devices found their model; the models are {models} right",
+        "seconds": time.monotonic() - began,
+    }
+
+
+def _served(seat: dict[str, Any]) -> str:
+    if seat["role"] == "idle":
+        return "waits"
+    return f"{sorted(CELLS)[seat['group']]}, block {seat['block']}, {seat['upload_seconds']:.2f} s"
+
+
+def _tables(
+    ground: Stage,
+    task_id: str,
+    rounds: list[dict[str, Any]],
+    devices: list[dict[str, Any]],
+    agents: list[Agent],
+) -> list[dict[str, Any]]:
+    seats = {seat["device_id"]: seat for seat in ground.platform.plan(task_id)["seats"]} if rounds else {}
+    by_round = [
+        [r["round"], f"{r['served']} of {len(devices)}", f"{r['identities_right']:.0%}"]
+        + [f"{value:.1%}" for value in r["accuracy"]]
+        for r in rounds
+    ]
+    by_device = [
+        [
+            d["name"],
+            d["kind"],
+            " ".join("·" if model is None else str(model) for model in d["identities"]),
+            f"{d['epsilon']:.1f}",
+            _served(seats[agent.identity.id]),
+        ]
+        for d, agent in zip(devices, agents, strict=True)
+        if agent.identity.id in seats
+    ]
+    return [
+        {
+            "title": "accuracy on digits nobody trained on, as the model's own kind names them",
+            "columns": ["round", "served", "identities right", *(f"model {line}" for line in range(MODELS))],
+            "rows": by_round,
+        },
+        {
+            "title": "\ndevices: the model chosen in each round (· = not served), and the last round's schedule",
+            "columns": ["device", "hidden kind", "identity", "ε spent", "last round"],
+            "rows": by_device,
+        },
+    ]

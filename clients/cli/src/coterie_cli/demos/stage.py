@@ -1,0 +1,110 @@
+"""What every demo stands on: a platform in a temporary folder, owners with devices, and their agents in threads."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from coterie.cache import BlobCache
+from coterie.client import Platform
+from coterie_cli.processes import PlatformProcesses
+
+if TYPE_CHECKING:
+    from coterie.agent import Agent
+
+
+@dataclass(slots=True)
+class Stage:
+    """A running platform with an admin at its door.
+
+    Attributes:
+        processes: the services.
+        platform: the admin's view.
+        folder: temporary, removed at the end.
+        cache: shared by all agents.
+    """
+
+    processes: PlatformProcesses
+    platform: Platform
+    folder: Path
+    cache: BlobCache
+    agents: list[Agent] = field(default_factory=list)
+    faults: list[BaseException] = field(default_factory=list)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def token_for(self, owner: str, uses: int) -> str:
+        """An enrolment token for an owner's devices."""
+        return str(self.platform.issue_token(self.platform.create_owner(owner)["id"], uses=uses)["token"])
+
+    def add_agent(self, token: str, name: str, **options: Any) -> Agent:
+        """Registers a device and gives back its agent; options as in `Agent.register`."""
+        from coterie.agent import Agent
+
+        agent = Agent.register(
+            self.processes.url,
+            token,
+            name=name,
+            home=self.folder / "devices" / name,
+            cache=self.cache,
+            poll_seconds=2.0,
+            **options,
+        )
+        self.agents.append(agent)
+        return agent
+
+    def run_agents(self, agents: Sequence[Agent], task_id: str) -> None:
+        """Lets every agent join and work, each in a thread of its own."""
+        for agent in agents:
+            thread = threading.Thread(target=self._run, args=(agent, task_id), name=agent.identity.name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def start_task(self, task_id: str) -> None:
+        """Starts a task when every agent has enrolled."""
+        while self.platform.task(task_id)["enrolled"] < len(self.agents):
+            if self.faults:
+                raise self.faults[0]
+            time.sleep(0.05)
+        self.platform.start_task(task_id)
+
+    def _run(self, agent: Agent, task_id: str) -> None:
+        try:
+            agent.join(task_id)
+            agent.run()
+        except BaseException as error:
+            self.faults.append(error)
+
+    def wait_for_agents(self, seconds: float = 30.0) -> None:
+        """Returns when every agent has seen its task end; raises what an agent failed of."""
+        for thread in self._threads:
+            thread.join(seconds)
+        if self.faults:
+            raise self.faults[0]
+
+    def close(self) -> None:
+        """Stops agents and services."""
+        for agent in self.agents:
+            agent.stop()
+        self.platform.close()
+        self.processes.stop()
+
+
+@contextmanager
+def stage() -> Iterator[Stage]:
+    """A platform on free ports in a temporary folder, gone at the end."""
+    with tempfile.TemporaryDirectory(prefix="coterie-demo-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        processes = PlatformProcesses.on_free_ports(folder / "platform", {"COTERIE_LOG_LEVEL": "WARNING"})
+        processes.start()
+        cache = BlobCache(folder / "cache")
+        made = Stage(processes, Platform(processes.url, processes.admin_key(), cache=cache), folder, cache)
+        try:
+            yield made
+        finally:
+            made.close()

@@ -1,0 +1,154 @@
+"""A survey: 20 devices whose owners know each other answer one question, each with the noise its offer is worth."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from coterie.survey import Question
+from coterie_cli.demos import Choices, demo
+from coterie_cli.demos.market import meet, publisher_with
+from coterie_cli.demos.stage import Stage, stage
+
+if TYPE_CHECKING:
+    from coterie.agent import Agent
+
+DEVICES = 20
+DEPOSIT, ESCROW = 100_000_000, 60_000_000
+QUESTION = Question("How warm is your kitchen, in °C?", 15.0, 30.0)
+PRICING = {"constant": 5.0, "own_care": 0.5, "social_care": 0.25}
+ANXIOUS = {"own": 5.0, "social": 0.25}
+"""Care of the one owner for whom the offer is too low."""
+
+
+@demo("survey", "20 devices answer one question with noise; the estimate, its error bound and what each was paid")
+def run(choices: Choices) -> dict[str, Any]:
+    """Runs the demo; what came out of it, as plain values."""
+    from coterie_cli.asking import ask
+    from coterie_cli.console import err
+    from coterie_cli.live import follow
+
+    began = time.monotonic()
+    devices = choices.devices or DEVICES
+    random = np.random.default_rng(choices.seed)
+    answers = np.round(random.normal(21.5, 2.0, devices), 1).tolist()
+    with ExitStack() as stack:
+        with err.status("starting the platform …"):
+            ground = stack.enter_context(stage())
+        agents = _devices(ground, answers)
+        meet(ground, agents)
+        publisher, account = publisher_with(ground, "weather office", DEPOSIT)
+        stack.enter_context(publisher)
+        task = ask(
+            publisher,
+            "kitchens",
+            QUESTION,
+            escrow_microcredits=ESCROW,
+            pricing=PRICING,
+            min_devices=max(1, devices // 2),
+            round_seconds=60.0,
+            seed=choices.seed,
+        )
+        ground.run_agents(agents, task["id"])
+        ground.start_task(task["id"])
+        if choices.quiet:
+            ground.platform.wait_for_end(task["id"])
+        else:
+            follow(ground.platform, task["id"])
+        ground.wait_for_agents()
+        return _result(ground, task["id"], account, agents, answers, began)
+
+
+def _devices(ground: Stage, answers: list[float]) -> list[Agent]:
+    agents = []
+    for number, answer in enumerate(answers, start=1):
+        token = ground.token_for(f"household {number}", 1)
+        agent = ground.add_agent(token, f"kitchen-{number}", kind="simulated")
+        care = {"care": ANXIOUS} if number == len(answers) and number > 2 else {}
+        agent.home.save_private_settings({"answers": {QUESTION.text: answer}} | care)
+        agents.append(agent)
+    return agents
+
+
+def _result(
+    ground: Stage, task_id: str, account: str, agents: list[Agent], answers: list[float], began: float
+) -> dict[str, Any]:
+    from coterie_cli.asking import result_of
+
+    platform, task = ground.platform, ground.platform.task(task_id)
+    found = result_of(platform, task_id)
+    states = {part["device_id"]: part["state"] for part in platform.round(task_id, 1)["participations"]}
+    paid = {payment["device_id"]: payment for payment in platform.pages("/v1/payments", task=task_id)}
+    devices = []
+    for agent, answer in zip(agents, answers, strict=True):
+        payment, spent = paid.get(agent.identity.id), agent.home.ledger().spent()
+        devices.append(
+            {
+                "name": agent.identity.name,
+                "answer": answer,
+                "state": states[agent.identity.id],
+                "deviation": 0.0 if payment is None else payment["budget"] ** 0.5 * QUESTION.span,
+                "paid_microcredits": 0 if payment is None else payment["amount_microcredits"],
+                "epsilon": spent.epsilon,
+            }
+        )
+    truth = [device["answer"] for device in devices if device["state"] == "delivered"]
+    result = {
+        "task": task_id,
+        "state": task["state"],
+        "reason": task["reason"],
+        "truth": float(np.mean(truth)) if truth else 0.0,
+        "result": found,
+        "devices": devices,
+        "paid_microcredits": sum(device["paid_microcredits"] for device in devices),
+        "publisher_microcredits": platform.request("GET", f"/v1/accounts/{account}")["balance_microcredits"],
+        "book": platform.request("POST", "/v1/payments/verification", idempotent=True, wait_seconds=300.0),
+        "seconds": time.monotonic() - began,
+    }
+    if not found:
+        return result | {"found": "nobody answered", "tables": []}
+    line = f"{found['estimate']:.2f} ± {found['standard_error']:.2f} °C"
+    return result | {"found": line, "tables": _tables(result, found)}
+
+
+def _tables(result: dict[str, Any], found: dict[str, float]) -> list[dict[str, Any]]:
+    book = result["book"]
+    return [
+        {
+            "title": QUESTION.text,
+            "columns": ["", "°C"],
+            "rows": [
+                ["estimate", f"{found['estimate']:.2f}"],
+                ["truth (no device but its own knew it)", f"{result['truth']:.2f}"],
+                ["standard error of the noise", f"{found['standard_error']:.2f}"],
+                ["off by no more than, 95 % (Chebyshev)", f"{found['error_bound']:.2f}"],
+            ],
+        },
+        {
+            "title": "\ndevices",
+            "columns": ["device", "answer (private)", "noise, °C", "earned", "ε spent", "state"],
+            "rows": [
+                [
+                    d["name"],
+                    f"{d['answer']:.1f}",
+                    f"{d['deviation']:.1f}",
+                    f"{d['paid_microcredits'] / 1e6:.6f}",
+                    f"{d['epsilon']:.2f}",
+                    d["state"],
+                ]
+                for d in result["devices"]
+            ],
+        },
+        {
+            "title": "\nmoney, in credits",
+            "columns": ["what", "amount"],
+            "rows": [
+                ["paid to devices", f"{result['paid_microcredits'] / 1e6:.6f}"],
+                ["back with the publisher", f"{result['publisher_microcredits'] / 1e6:.6f}"],
+                [f"the book ({book['entries']} entries)", "is sound" if book["sound"] else "IS NOT SOUND"],
+            ],
+        },
+    ]

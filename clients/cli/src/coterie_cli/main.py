@@ -1,0 +1,87 @@
+"""The command `coterie`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import typer
+from rich.markup import escape
+
+from coterie_cli.commands import (
+    cells,
+    certs,
+    demo,
+    device,
+    fleet,
+    keys,
+    owners,
+    payments,
+    privacy,
+    schedule,
+    task,
+    trust,
+    up,
+)
+from coterie_cli.console import WRONG_INPUT, err, mistakes_told
+
+EPILOG = """[bold]Examples[/]
+
+coterie demo        [dim]12 devices learn to read digits, in a minute[/]\n
+coterie up          [dim]the whole platform on this machine[/]\n
+coterie owners token Ada\n
+coterie device register --token … --name phone --home phone\n
+coterie task create digits --model model.safetensors --rounds 10\n
+coterie task watch digits
+"""
+
+# typer carries a click of its own, so its errors are found through what typer itself exports.
+UsageError: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
+app = typer.Typer(
+    name="coterie",
+    help="Learning among devices whose owners know and trust each other.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("up", epilog=up.EPILOG)(up.up)
+app.command("demo", epilog=demo.EPILOG)(demo.demo)
+app.add_typer(device.app, name="device")
+app.add_typer(task.app, name="task")
+task.app.command("schedule", epilog=schedule.EPILOG)(schedule.schedule)
+app.add_typer(cells.app, name="cells")
+app.add_typer(fleet.app, name="fleet")
+app.add_typer(owners.app, name="owners")
+app.add_typer(keys.app, name="keys")
+app.add_typer(trust.app, name="trust")
+app.add_typer(payments.app, name="payments")
+app.add_typer(privacy.app, name="privacy")
+app.command("certs", epilog=certs.EPILOG)(certs.certs)
+
+
+def run() -> None:
+    """Entry point: no traceback for a user's mistake."""
+    with mistakes_told():
+        try:
+            code = app(standalone_mode=False)
+        except UsageError as error:
+            sys.exit(_explain(error))
+        except typer.Abort:
+            raise KeyboardInterrupt from None
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _explain(error: Any) -> int:
+    """One line and where to read more; a command without arguments shows its help instead."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+    else:
+        where = f"; see `{error.ctx.command_path} --help`" if error.ctx is not None else ""
+        err.print(f"[bold red]error:[/] {escape(error.format_message().rstrip('.') + where)}", soft_wrap=True)
+    return WRONG_INPUT
+
+
+if __name__ == "__main__":
+    run()

@@ -1,1 +1,0 @@
-"""The command `coterie`: one module per group of commands, put together in `main`."""

@@ -1,0 +1,49 @@
+"""What a task's progress cost, as `coterie payments summary --progress` tells it."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from coterie.client import Platform
+from coterie_cli.commands.payments import progress_of
+
+
+class Told:
+    """A platform that tells of given rounds and events."""
+
+    def __init__(self, accuracies: list[float | None], events: list[dict[str, Any]]) -> None:
+        self._rounds = [{"metrics": {} if value is None else {"accuracy": value}} for value in accuracies]
+        self._events = events
+
+    def rounds(self, task_id: str) -> list[dict[str, Any]]:
+        return self._rounds
+
+    def events(self, task_id: str) -> list[dict[str, Any]]:
+        return self._events
+
+
+def told(accuracies: list[float | None], paid: int, events: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    return progress_of(cast(Platform, Told(accuracies, events or [])), "tsk_1", paid)
+
+
+def test_an_accuracy_point_costs_what_was_paid_over_the_points_gained() -> None:
+    """From 10 % to 60 % for 5 credits: 50 points at 0.1 credits each."""
+    found = told([None, 0.1, 0.4, 0.6], 5_000_000)
+    assert found["accuracy_points"] == pytest.approx(50.0)
+    assert found["microcredits_per_accuracy_point"] == pytest.approx(100_000)
+
+
+@pytest.mark.parametrize("accuracies", [[], [None], [0.5], [0.6, 0.5], [0.5, 0.5]])
+def test_without_progress_a_point_has_no_cost(accuracies: list[float | None]) -> None:
+    assert told(accuracies, 5_000_000)["microcredits_per_accuracy_point"] is None
+
+
+def test_updates_that_were_refused_or_stood_out_are_listed() -> None:
+    events = [
+        {"kind": "round.opened", "round": 1, "device_id": "", "message": "opened"},
+        {"kind": "update.rejected", "round": 1, "device_id": "dev_1", "message": "too large"},
+        {"kind": "update.suspicious", "round": 2, "device_id": "dev_2", "message": "odd"},
+    ]
+    assert told([], 0, events)["updates"] == ["round 1, dev_1: too large", "round 2, dev_2: odd"]

@@ -1,0 +1,98 @@
+"""Simulated devices against a stand-in platform: all deliver, seeded, frugal with requests."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+
+from coterie.errors import Unauthenticated
+from coterie.samples import BadSource, digits, digits_model, digits_source, dirichlet_shares
+from coterie.training import model_bytes
+from coterie.transport import Backoff
+from coterie_cli.fleet import Fleet, FleetSummary, Member, RandomWorker, Worker
+from coterie_cli.fleet_training import DigitsWorker
+from tests.e2e.stand_in import StandIn, problem
+
+MODEL = save({"weight": np.zeros((3, 2), np.float32), "bias": np.zeros(3, np.float32)})
+
+
+async def fly(stand_in: StandIn, devices: int, worker: Worker) -> FleetSummary:
+    fleet = Fleet(stand_in.url, backoff=Backoff(first_seconds=0.01, most_seconds=0.05))
+    async with fleet.open(devices):
+        members = await fleet.register("ct_t.s", [f"simulated-{index + 1}" for index in range(devices)])
+        await fleet.enrol("tsk_1", members)
+        return await fleet.run("tsk_1", members, worker)
+
+
+def test_every_member_delivers_every_round_with_two_requests_a_round() -> None:
+    with StandIn(MODEL, rounds=3, devices=20) as server:
+        summary = asyncio.run(fly(server, 20, RandomWorker()))
+    assert summary.state == "finished"
+    assert summary.outcomes == {"accepted": 60}
+    # 20 registrations, 20 enrolments, 3 models, and per member 3 updates and 4 questions for work
+    assert summary.requests == 20 + 20 + 3 + 20 * 3 + 20 * 4
+    assert len({server.registered[key] for key in server.registered}) == 20
+
+
+def test_random_updates_are_the_same_for_the_same_seed_and_differ_between_members() -> None:
+    bodies = []
+    for seed in (1, 1, 2):
+        with StandIn(MODEL, rounds=1, devices=2) as server:
+            asyncio.run(fly(server, 2, RandomWorker(seed)))
+            # which id a name got depends on who registered first
+            bodies.append(sorted(body for sent in server.updates.values() for body in sent))
+    assert bodies[0] == bodies[1] != bodies[2]
+    assert bodies[0][0] != bodies[0][1]
+
+
+def test_a_platform_that_is_busy_is_asked_again() -> None:
+    with StandIn(MODEL, rounds=1, devices=3) as server:
+        server.faults["GET /v1/work"] = [problem(503, "unavailable") for _ in range(4)]
+        server.faults["POST /v1/devices"] = [problem(503, "unavailable")]
+        assert asyncio.run(fly(server, 3, RandomWorker())).outcomes == {"accepted": 3}
+
+
+def test_a_refusal_that_repeating_cannot_help_ends_the_fleet() -> None:
+    with StandIn(MODEL, rounds=1, devices=1) as server:
+        server.faults["PUT /v1/tasks/{task}/enrolments/{device}"] = [problem(401, "invalid_api_key")]
+        with pytest.raises(Unauthenticated):
+            asyncio.run(fly(server, 1, RandomWorker()))
+
+
+def test_a_fleet_that_trains_learns() -> None:
+    with StandIn(model_bytes(digits_model()), rounds=3, devices=4, training={"epochs": 2}) as server:
+        worker = DigitsWorker(4)
+        summary = asyncio.run(fly(server, 4, worker))
+        losses = [server.reports[number, "dev_1"]["metrics"]["loss"] for number in (1, 2, 3)]
+    assert summary.outcomes == {"accepted": 12}
+    assert losses[0] > losses[1] > losses[2]
+    assert sum(worker.samples_of(Member("", f"x-{index}", "")) for index in (1, 2, 3, 4)) == 1797 - 359
+
+
+def test_shares_cover_every_sample_once_and_small_concentration_is_uneven() -> None:
+    labels = np.repeat(np.arange(10), 50)
+    even = dirichlet_shares(labels, 5, 1000.0, np.random.default_rng(1))
+    uneven = dirichlet_shares(labels, 5, 0.3, np.random.default_rng(1))
+    for shares in (even, uneven):
+        assert sorted(np.concatenate(shares).tolist()) == list(range(500))
+        assert min(map(len, shares)) >= 10
+    spread = [np.std([np.bincount(labels[share], minlength=10) for share in shares]) for shares in (even, uneven)]
+    assert spread[1] > 5 * spread[0]
+
+
+def test_nobody_is_left_with_nothing_and_too_many_parts_are_refused() -> None:
+    assert min(len(shard[0]) for shard in digits(1000).shards) >= 1
+    with pytest.raises(ValueError, match="cannot be dealt"):
+        digits(1439)
+    with pytest.raises(BadSource, match="parts count from 1"):
+        digits_source(4, 3)
+
+
+def test_the_held_out_digits_are_in_no_shard() -> None:
+    split = digits(3, seed=4)
+    rows = {tuple(row.tolist()) for shard, _ in split.shards for row in shard}
+    held = {tuple(row.tolist()) for row in split.test[0]}
+    assert not rows & held
