@@ -65,7 +65,7 @@ def run() -> None:
     """Entry point: no traceback for a user's mistake."""
     with mistakes_told():
         try:
-            code = app(standalone_mode=False)
+            code = app(prog_name="coterie", standalone_mode=False)
         except UsageError as error:
             sys.exit(_explain(error))
         except typer.Abort:
