@@ -3,7 +3,18 @@
 import sys
 
 from services.kit import whatif
-from services.trust.solvers import SOLVERS
+from services.trust.whatif import SOLVERS
+
+
+async def serve() -> None:
+    """Serves until SIGTERM or SIGINT."""
+    # Imported here so that a what-if question does not wait for the server's libraries.
+    from services.kit import process
+    from services.trust.app import App
+    from services.trust.settings import TrustSettings
+
+    settings = TrustSettings()
+    await process.serve("trust", settings, App(settings, settings.port_of(settings.trust_address)))
 
 
 def main(argv: list[str]) -> int:
@@ -11,22 +22,15 @@ def main(argv: list[str]) -> int:
     if argv[:1] == ["what-if"]:
         return whatif.main(SOLVERS, argv[1:])
     if argv[:1] == ["rows"]:
-        from services.trust import rows
+        from services.trust.commands import rows
 
         return rows.main(argv[1:])
     if argv:
         sys.stderr.write("usage: python -m services.trust [what-if SOLVER | rows FORMAT …]\n")
         return 2
-    # Imported here so that a what-if question does not wait for the server's libraries.
-    import uvloop
+    from services.kit import process
 
-    from services.kit import logs
-    from services.trust.app import serve
-    from services.trust.settings import TrustSettings
-
-    settings = TrustSettings()
-    logs.configure("trust", level=settings.log_level)
-    uvloop.run(serve(settings))
+    process.run(serve())
     return 0
 
 

@@ -6,12 +6,11 @@ import asyncio
 from contextlib import suppress
 
 from coterie_api.trust.v1 import trust_pb2, trust_pb2_grpc
-from services.kit import metrics
 from services.kit.clock import Clock, SystemClock
 from services.kit.database import Database
 from services.kit.errors import Unavailable
 from services.kit.logs import get_logger
-from services.kit.server import Server, run_until_signal
+from services.kit.server import Server
 from services.trust.domain.relations import DEFAULT_RULES, SUGGESTED
 from services.trust.servicer.registry import RegistryServicer
 from services.trust.servicer.social import TrustServicer
@@ -103,12 +102,3 @@ def _social(database: Database, clock: Clock, memory: SocialMemory) -> TrustServ
         SocialRelations(database, clock, directory, sight, DEFAULT_RULES),
         Imports(database, clock, recording),
     )
-
-
-async def serve(settings: TrustSettings) -> None:
-    """Serves until SIGTERM or SIGINT."""
-    metrics.serve(settings.metrics_port, settings.bind)
-    app = App(settings, settings.port_of(settings.trust_address))
-    await app.start()
-    _log.info("trust registry ready", port=app.port)
-    await run_until_signal([app.stop])

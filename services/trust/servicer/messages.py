@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coterie_api.trust.v1 import trust_pb2 as pb
-from services.trust.records import (
+from services.trust.domain.records import (
     ApiKey,
     AuditEntry,
     Capabilities,

@@ -6,7 +6,7 @@ from typing import Any
 
 from coterie_api.trust.v1 import trust_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2_grpc as rpc
-from services.trust import checks
+from services.trust.domain import checks
 from services.trust.servicer import messages
 from services.trust.usecases.auditing import Auditing
 from services.trust.usecases.devices import Devices

@@ -9,17 +9,17 @@ from typing import Any
 from coterie_api.trust.v1 import trust_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2_grpc as rpc
 from services.kit import whatif
-from services.trust import checks, kinds
+from services.trust.domain import checks, kinds
 from services.trust.domain.relations import RelationKind
 from services.trust.servicer import messages
 from services.trust.servicer import social_messages as social
-from services.trust.solvers import SOLVERS
 from services.trust.usecases.chronicles import Chronicles
 from services.trust.usecases.graphs import Graphs
 from services.trust.usecases.imports import Imports
 from services.trust.usecases.recording import Recording
 from services.trust.usecases.relations import SocialRelations
 from services.trust.usecases.scores import Scores
+from services.trust.whatif import SOLVERS
 
 
 class TrustServicer(rpc.TrustServicer):

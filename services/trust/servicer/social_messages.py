@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 from coterie_api.trust.v1 import trust_pb2 as pb
-from services.trust import kinds
-from services.trust.matrices import Entries
-from services.trust.records import DeviceRow, ImportState, RecordedInteraction, RelationRow, SocialRelation
-from services.trust.reports import PLATFORM, Reports
+from services.trust.domain import kinds
+from services.trust.domain.matrices import Entries
+from services.trust.domain.records import DeviceRow, ImportState, RecordedInteraction, RelationRow, SocialRelation
+from services.trust.domain.reports import PLATFORM, Reports
 from services.trust.servicer import messages
 from services.trust.usecases.chronicles import Loss, Point
 from services.trust.usecases.directory import Entry

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.kit.caller import current_caller, current_request_id
-from services.trust.records import AuditEntry, Page
+from services.trust.domain.records import AuditEntry, Page
 from services.trust.tables import audit
 
 _COLUMNS = (

@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.trust.records import REVOKED, Capabilities, Device, Location, Page, Profile, PublicKeys
+from services.trust.domain.records import REVOKED, Capabilities, Device, Location, Page, Profile, PublicKeys
 from services.trust.store import inserting
 from services.trust.tables import devices, owners
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.trust.records import ImportState
+from services.trust.domain.records import ImportState
 from services.trust.store import inserting
 from services.trust.tables import imports
 

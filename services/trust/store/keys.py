@@ -8,7 +8,7 @@ from dataclasses import asdict
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.trust.records import ApiKey, Token
+from services.trust.domain.records import ApiKey, Token
 from services.trust.tables import keys, owners, tokens
 
 _COLUMNS = (

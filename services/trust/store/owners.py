@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.trust.records import Owner, Page
+from services.trust.domain.records import Owner, Page
 from services.trust.store import inserting
 from services.trust.tables import owners
 

@@ -15,9 +15,9 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.trust.domain.graph import Floats, Integers
+from services.trust.domain.kinds import KINDS
+from services.trust.domain.records import Friendship, Page, SocialRelation
 from services.trust.domain.relations import RelationKind
-from services.trust.kinds import KINDS
-from services.trust.records import Friendship, Page, SocialRelation
 from services.trust.store import inserting
 from services.trust.tables import devices, friendships, interactions, owners, pairs, relations
 

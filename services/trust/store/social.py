@@ -17,7 +17,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.trust.domain.graph import Floats, Integers
-from services.trust.records import Page, RecordedInteraction
+from services.trust.domain.records import Page, RecordedInteraction
 from services.trust.store import execute_many, serialise
 from services.trust.tables import interactions, pairs, social_version
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from services.kit.caller import require_role
 from services.kit.database import Database
-from services.trust import checks
-from services.trust.records import AuditEntry, Page
+from services.trust.domain import checks
+from services.trust.domain.records import AuditEntry, Page
 from services.trust.store import audit
 
 

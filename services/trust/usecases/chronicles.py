@@ -10,11 +10,11 @@ import numpy as np
 from services.kit.caller import NotAllowed, require_device, require_role
 from services.kit.clock import Clock
 from services.kit.database import Database
-from services.trust import checks
+from services.trust.domain import checks
 from services.trust.domain.evidence import EvidenceTable, Prior, direct_trust_at, fold
 from services.trust.domain.parameters import DAY_SECONDS, TrustParameters
+from services.trust.domain.records import Page, RecordedInteraction
 from services.trust.errors import InvalidField, SelfTrust
-from services.trust.records import Page, RecordedInteraction
 from services.trust.store import social
 from services.trust.store.social import History
 from services.trust.usecases.directory import Directory, Entry

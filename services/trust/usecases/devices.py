@@ -11,19 +11,8 @@ from services.kit.caller import NotAllowed, current_caller, require_device, requ
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.ids import new_id
-from services.trust import checks
-from services.trust.credentials import Credential, matches, new_credential, parse, proves
-from services.trust.errors import (
-    DeviceRevoked,
-    InvalidProof,
-    InvalidToken,
-    KeysChanged,
-    NameTaken,
-    SigningKeyTaken,
-    TokenSpent,
-    UnknownDevice,
-)
-from services.trust.records import (
+from services.trust.domain import checks
+from services.trust.domain.records import (
     ACTIVE,
     REVOKED,
     ApiKey,
@@ -35,7 +24,18 @@ from services.trust.records import (
     PublicKeys,
     Token,
 )
+from services.trust.errors import (
+    DeviceRevoked,
+    InvalidProof,
+    InvalidToken,
+    KeysChanged,
+    NameTaken,
+    SigningKeyTaken,
+    TokenSpent,
+    UnknownDevice,
+)
 from services.trust.store import audit, devices, keys
+from services.trust.usecases.credentials import Credential, matches, new_credential, parse, proves
 from services.trust.usecases.heartbeats import Heartbeats
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.trust import checks
+from services.trust.domain import checks
 from services.trust.errors import UnknownDevice
 from services.trust.store import devices
 from services.trust.usecases.devices import unknown_devices

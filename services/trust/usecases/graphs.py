@@ -10,10 +10,10 @@ import numpy as np
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.kit.database import Database
-from services.trust import checks
+from services.trust.domain import checks
 from services.trust.domain.graph import Integers
-from services.trust.pairs import PairSnapshot
-from services.trust.records import Capabilities, Device, PublicKeys
+from services.trust.domain.pairs import PairSnapshot
+from services.trust.domain.records import Capabilities, Device, PublicKeys
 from services.trust.store import devices, relations
 from services.trust.usecases.directory import Directory
 from services.trust.usecases.memory import SocialMemory

@@ -9,8 +9,8 @@ from dataclasses import replace
 from services.kit.database import Database
 from services.kit.errors import Unavailable
 from services.kit.logs import get_logger
-from services.trust import checks
-from services.trust.records import Device
+from services.trust.domain import checks
+from services.trust.domain.records import Device
 from services.trust.store import devices
 
 _log = get_logger()

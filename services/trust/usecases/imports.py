@@ -15,11 +15,20 @@ from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.errors import CoterieError
 from services.kit.ids import new_id
-from services.trust import checks, reports
+from services.trust.domain import checks, reports
+from services.trust.domain.kinds import named
+from services.trust.domain.records import (
+    ACTIVE,
+    Device,
+    DeviceRow,
+    ImportState,
+    Owner,
+    Profile,
+    PublicKeys,
+    RelationRow,
+)
+from services.trust.domain.reports import PLATFORM, Reports
 from services.trust.errors import BadImport, InvalidField, UnknownImport
-from services.trust.kinds import named
-from services.trust.records import ACTIVE, Device, DeviceRow, ImportState, Owner, Profile, PublicKeys, RelationRow
-from services.trust.reports import PLATFORM, Reports
 from services.trust.store import audit, devices, imports, owners, relations
 from services.trust.usecases.recording import Recording
 

@@ -8,13 +8,12 @@ import numpy as np
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.kit.clock import Clock
-from services.trust import checks
-from services.trust.domain import search
+from services.trust.domain import checks, search
 from services.trust.domain.evidence import EvidenceTable, fold
 from services.trust.domain.graph import TrustGraph
+from services.trust.domain.pairs import GraphBuilder, PairBook, PairSnapshot, Priors
 from services.trust.domain.parameters import TrustParameters
 from services.trust.domain.relations import Relation, RelationKind, RelationPriors
-from services.trust.pairs import GraphBuilder, PairBook, PairSnapshot, Priors
 from services.trust.store import relations, social
 
 MOST_RELATED = 500_000

@@ -10,11 +10,11 @@ from services.kit.caller import NotAllowed, require_role
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.ids import new_id
-from services.trust import checks
-from services.trust.credentials import Credential, new_credential
+from services.trust.domain import checks
+from services.trust.domain.records import Owner, Page, Token
 from services.trust.errors import UnknownOwner
-from services.trust.records import Owner, Page, Token
 from services.trust.store import audit, keys, owners
+from services.trust.usecases.credentials import Credential, new_credential
 
 DAY_SECONDS = 86_400.0
 MOST_USES = 1_000_000

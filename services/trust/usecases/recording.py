@@ -14,11 +14,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from services.kit.caller import require_role
 from services.kit.clock import Clock
 from services.kit.database import Database
-from services.trust import checks, reports
+from services.trust.domain import checks, reports
 from services.trust.domain.evidence import EvidenceTable, fold
 from services.trust.domain.graph import Integers
+from services.trust.domain.reports import PLATFORM, Numbered, Reports
 from services.trust.errors import InvalidField
-from services.trust.reports import PLATFORM, Numbered, Reports
 from services.trust.store import audit, social
 from services.trust.usecases.directory import Directory
 from services.trust.usecases.memory import SocialMemory

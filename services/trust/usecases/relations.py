@@ -11,14 +11,14 @@ import numpy as np
 from services.kit.caller import NotAllowed, require_device, require_role
 from services.kit.clock import Clock
 from services.kit.database import Database
-from services.trust import checks
+from services.trust.domain import checks
 from services.trust.domain.graph import Floats, Integers
+from services.trust.domain.kinds import KINDS, named
 from services.trust.domain.meetings import Encounters, Meetings, spaced_encounters
 from services.trust.domain.population import Population
+from services.trust.domain.records import Friendship, Page, SocialRelation
 from services.trust.domain.relations import Joiners, RelationKind, RelationRules, co_work
 from services.trust.errors import InvalidField
-from services.trust.kinds import KINDS, named
-from services.trust.records import Friendship, Page, SocialRelation
 from services.trust.store import audit, relations
 from services.trust.usecases.directory import Directory, Entry
 from services.trust.usecases.owners import known_owner

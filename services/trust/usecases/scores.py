@@ -13,9 +13,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.kit.caller import require_device, require_role
 from services.kit.database import Database
-from services.trust import checks, words
+from services.trust.domain import checks, explanations
 from services.trust.domain.evidence import Evidence
 from services.trust.domain.graph import Integers, TrustGraph
+from services.trust.domain.matrices import Entries, entries_among
+from services.trust.domain.records import SocialRelation
 from services.trust.domain.scores import (
     TrustPath,
     best_path,
@@ -27,8 +29,6 @@ from services.trust.domain.scores import (
     trust_rows,
 )
 from services.trust.errors import InvalidField, SelfTrust
-from services.trust.matrices import Entries, entries_among
-from services.trust.records import SocialRelation
 from services.trust.store import devices, relations
 from services.trust.usecases.directory import Directory
 from services.trust.usecases.memory import SocialMemory
@@ -128,7 +128,7 @@ class Scores:
         indirect, hops = (path.indirect, path.hops) if path else (0.0, ())
         weight = self._memory.parameters.direct_weight
         trust = float(combine(np.array([direct]), np.array([indirect]), weight)[0])
-        reasons = words.Reasons(
+        reasons = explanations.Reasons(
             *names,
             evidence,
             good,
@@ -154,7 +154,7 @@ class Scores:
             last_at=evidence.reference_time if evidence.count else 0.0,
             path=shown,
             relations=related,
-            text=words.explain(reasons, self._memory.parameters),
+            text=explanations.explain(reasons, self._memory.parameters),
         )
 
     async def peers(self, device_id: str, limit: int, at: float) -> list[Peer]:

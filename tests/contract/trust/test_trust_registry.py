@@ -23,8 +23,8 @@ from services.kit.errors import (
 )
 from services.kit.settings import ServiceSettings
 from services.trust.app import App
-from services.trust.credentials import new_credential
 from services.trust.settings import TrustSettings
+from services.trust.usecases.credentials import new_credential
 from tests.contract.trust.conftest import START, Hand, Keypair, World, open_world, speak_as
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from services.trust.domain.evidence import Evidence, Prior, add, direct_trust_at
 from services.trust.domain.graph import TrustGraph
+from services.trust.domain.pairs import GraphBuilder, PairBook, PairSnapshot, Priors
 from services.trust.domain.parameters import TrustParameters
 from services.trust.domain.scores import Interaction
-from services.trust.pairs import GraphBuilder, PairBook, PairSnapshot, Priors
 
 PARAMETERS = TrustParameters(decay_rate=0.01)
 Row = tuple[int, int, int, int, int, float, float, float]

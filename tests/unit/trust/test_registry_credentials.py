@@ -7,7 +7,7 @@ import hashlib
 import pytest
 from nacl.signing import SigningKey
 
-from services.trust.credentials import matches, new_credential, parse, proves
+from services.trust.usecases.credentials import matches, new_credential, parse, proves
 
 
 @pytest.mark.parametrize(("sort", "prefix"), [("ck", "key_"), ("ct", "tok_")])

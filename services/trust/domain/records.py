@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 ACTIVE = "active"
 REVOKED = "revoked"
+KEY_BYTES = 32
+"""Of an Ed25519 and of an X25519 public key."""
 
 
 @dataclass(frozen=True, slots=True)

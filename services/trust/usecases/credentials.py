@@ -17,8 +17,8 @@ from nacl.exceptions import BadSignatureError
 from nacl.signing import VerifyKey
 
 from services.kit.ids import new_id
+from services.trust.domain.records import KEY_BYTES
 
-KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 _FORM = re.compile(r"^(ck|ct)_([0-9a-z]{26})\.([A-Za-z0-9_-]{32,128})$")
 _PREFIX = {"ck": "key", "ct": "tok"}

@@ -6,9 +6,8 @@ import math
 import re
 from collections.abc import Sequence
 
-from services.trust.credentials import KEY_BYTES
+from services.trust.domain.records import KEY_BYTES, Capabilities, Location, Page, Profile, PublicKeys
 from services.trust.errors import BadCursor, InvalidField, TooMany
-from services.trust.records import Capabilities, Location, Page, Profile, PublicKeys
 
 SHARINGS = ("own", "owners", "all")
 LINK_CLASSES = ("", "wifi", "lora", "bluetooth", "cellular", "ethernet")

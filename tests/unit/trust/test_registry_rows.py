@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from services.trust import rows
 from services.trust.__main__ import main
+from services.trust.commands import rows
 from services.trust.domain.city import Habits, build_city
 from services.trust.readers.santander import write_city
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from services.trust import matrices
+from services.trust.domain import matrices
 from services.trust.domain.graph import TrustGraph
 from services.trust.domain.scores import trust_rows
 from services.trust.errors import TooMany

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.trust.domain.reports import PLATFORM, Reports, check
 from services.trust.errors import ForeignInteractions, InvalidInteractions
-from services.trust.reports import PLATFORM, Reports, check
 
 NUMBERS = {"a": 1, "b": 2, "c": 3}
 NOW = 1_000.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from services.trust.domain.evidence import Evidence
+from services.trust.domain.explanations import Reasons, explain
 from services.trust.domain.parameters import DAY_SECONDS, NEUTRAL, TrustParameters
-from services.trust.words import Reasons, explain
 
 NEIGHBOURS = Reasons(
     name_a="cam",

@@ -1,0 +1,1 @@
+"""What `python -m services.trust …` does beside serving."""
