@@ -4,37 +4,40 @@
 import sys
 
 from services.kit import whatif
-
-SOLVERS = {
-    "clusters": "services.topology.whatif.clusters",
-    "mesh": "services.topology.whatif.mesh",
-    "noise": "services.topology.whatif.noise",
-    "blocks": "services.topology.whatif.blocks",
-    "identity": "services.topology.whatif.identity",
-}
+from services.topology.whatif import SOLVERS
 
 
 async def serve() -> None:
+    """Serves until SIGTERM or SIGINT."""
+    # Imported here so that a what-if question does not wait for the server's libraries.
     from services.kit import process
     from services.kit.settings import ServiceSettings
     from services.topology.app import App
 
     settings = ServiceSettings()
-    await process.serve("topology", settings, App(settings, settings.port_of(settings.topology_address), SOLVERS))
+    await process.serve("topology", settings, App(settings, settings.port_of(settings.topology_address)))
 
 
-if __name__ == "__main__":
-    if sys.argv[1:2] == ["what-if"]:
-        sys.exit(whatif.main(SOLVERS, sys.argv[2:]))
-    if sys.argv[1:] == ["refit"]:
-        from services.topology import refitting
+def main(argv: list[str]) -> int:
+    """Serves with no arguments, answers a what-if question, refits the quality model or compiles loops."""
+    if argv[:1] == ["what-if"]:
+        return whatif.main(SOLVERS, argv[1:])
+    if argv == ["refit"]:
+        from services.topology.commands import refit
 
-        sys.exit(refitting.main())
-    if sys.argv[1:] == ["warm"]:
-        from services.topology import warming
+        return refit.main()
+    if argv == ["warm"]:
+        from services.topology.commands import warm
 
-        sys.exit(warming.main())
-    # Imported here so that a what-if question does not wait for the server's libraries.
+        return warm.main()
+    if argv:
+        sys.stderr.write("usage: python -m services.topology [what-if SOLVER | refit | warm]\n")
+        return 2
     from services.kit import process
 
     process.run(serve())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from coterie_api.topology.v1 import topology_pb2, topology_pb2_grpc
 from coterie_api.trust.v1 import trust_pb2_grpc
 from services.kit.blobs import BlobStore
@@ -17,15 +15,18 @@ from services.topology.planners.cells import CellsPlanner
 from services.topology.planners.clusters import ClustersPlanner
 from services.topology.planners.mesh import MeshPlanner
 from services.topology.planners.star import StarPlanner
-from services.topology.policies import Policies
-from services.topology.servicer import TopologyServicer
-from services.topology.usecases import TopologyUseCases
+from services.topology.servicer.topology import TopologyServicer
+from services.topology.usecases.cells import Cells
+from services.topology.usecases.links import Links
+from services.topology.usecases.plans import Plans
+from services.topology.usecases.policies import Policies
+from services.topology.whatif import SOLVERS
 
 
 class App:
     """Everything the process holds, started and stopped together."""
 
-    def __init__(self, settings: ServiceSettings, address: str, solvers: Mapping[str, str]) -> None:
+    def __init__(self, settings: ServiceSettings, address: str) -> None:
         self.database = Database(settings.database_for("topology"), "topology")
         self.channel = open_channel(settings, settings.trust_address)
         sources = Sources(
@@ -41,11 +42,15 @@ class App:
             "mesh": MeshPlanner(),
             "star": StarPlanner(),
         }
-        usecases = TopologyUseCases(sources, planners, solvers)
         self.server = Server(settings, address)
         self.server.add(
             topology_pb2_grpc.add_TopologyServicer_to_server,
-            TopologyServicer(usecases, self.policies),
+            TopologyServicer(
+                Plans(sources, planners, SOLVERS),
+                Links(self.database, sources.clock),
+                Cells(self.database),
+                self.policies,
+            ),
             topology_pb2.DESCRIPTOR.services_by_name["Topology"].full_name,
         )
 

@@ -18,17 +18,17 @@ from pydantic import Field, model_validator
 
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2
-from services.topology import store
-from services.topology.cell_network import Radio, layout_fingerprint, network
 from services.topology.domain.cell_noise import NoiseWeights, bounded_noise, noise_for_budget
 from services.topology.domain.radio import User, draw_delays
 from services.topology.domain.scheduling import NOBODY, Cells, Floats, Picks
 from services.topology.domain.scheduling_policies import Schedule, at_random, greedy, matching, schedule
 from services.topology.errors import BadParameters, CannotPlan, NoCells
 from services.topology.planners.base import Parameters, Sources, parameters_of, read_section
+from services.topology.planners.cell_network import Radio, layout_fingerprint, network
 from services.topology.planners.cells_told import ScheduledRound, unplaced
 from services.topology.planners.star import UniformPrivacy
-from services.topology.policies import Policies, Tensors
+from services.topology.store import cells as stations
+from services.topology.usecases.policies import Policies, Tensors
 
 BY_HAND = ("matching", "greedy", "random")
 PRIVACIES = ("none", "uniform", "optimised")
@@ -109,7 +109,7 @@ class CellsPlanner:
         """Cells from the store, positions from the registry, and the policy if it is a trained one."""
         settings = read_section(parameters_of(request), "topology", CellsParameters)
         async with sources.database.reading() as tx:
-            cells = await store.list_cells(tx)
+            cells = await stations.every(tx)
         if not cells:
             raise NoCells("no cell is registered, so nobody can be served; put one with PUT /v1/cells/{id}")
         ids = [participant.device_id for participant in request.participants]

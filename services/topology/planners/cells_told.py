@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from coterie_api.topology.v1 import topology_pb2 as pb
-from services.topology.cell_network import reached
 from services.topology.domain.scheduling import NOBODY, Cells, Floats
 from services.topology.domain.scheduling_policies import Schedule
+from services.topology.planners.cell_network import reached
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,11 +15,11 @@ from pydantic import Field
 
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2
-from services.topology import store
 from services.topology.domain.mesh_network import MeshNetwork, MeshRules, Transfers
 from services.topology.domain.mixing import Bools, Floats
 from services.topology.errors import CannotPlan
 from services.topology.planners.base import Parameters, Sources, parameters_of, read_section
+from services.topology.store import links, plans
 
 MOST_DEVICES = 512
 """A plan of this many devices is made in minutes; a round does not wait longer."""
@@ -100,8 +100,8 @@ async def gather_inputs(request: pb.MakePlanRequest, sources: Sources) -> MeshIn
         raise CannotPlan(f"a mesh has at most {MOST_DEVICES} devices, {len(ids)} take part; set the task's max_devices")
     devices = list((await sources.registry.GetDevices(trust_pb2.GetDevicesRequest(device_ids=ids))).devices)
     async with sources.database.reading() as tx:
-        measured = await store.list_links(tx, request.task_id)
-        first = await store.find_plan(tx, request.task_id, 1)
+        measured = await links.of_task(tx, request.task_id)
+        first = await plans.find(tx, request.task_id, 1)
     trusted = await _social_graph(sources, devices, settings, first.created_at if first is not None else 0.0)
     seconds = link_seconds(devices, settings, measured, request.model_bytes)
     if request.privacy == "none":

@@ -1,1 +1,9 @@
 """What-if solvers of this service: one module per solver, each with `Input` and `solve`."""
+
+SOLVERS = {
+    "clusters": "services.topology.whatif.clusters",
+    "mesh": "services.topology.whatif.mesh",
+    "noise": "services.topology.whatif.noise",
+    "blocks": "services.topology.whatif.blocks",
+    "identity": "services.topology.whatif.identity",
+}

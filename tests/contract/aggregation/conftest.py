@@ -227,7 +227,7 @@ async def house(settings: ServiceSettings, tmp_path: Path) -> AsyncIterator[Hous
         pricing_address=f"127.0.0.1:{pricing_port}",
         drain_seconds=0.2,
     )
-    topology = TopologyApp(base, "127.0.0.1:0", {})
+    topology = TopologyApp(base, "127.0.0.1:0")
     await topology.start()
     house = House(
         base.model_copy(update={"topology_address": f"127.0.0.1:{topology.server.port}"}),

@@ -18,7 +18,6 @@ from services.kit.caller import SERVICE, set_caller
 from services.kit.server import Server
 from services.kit.settings import ServiceSettings
 from services.kit.upstream import open_channel
-from services.topology.__main__ import SOLVERS
 from services.topology.app import App
 
 if TYPE_CHECKING:
@@ -102,7 +101,7 @@ class World:
 
 
 async def _start(settings: ServiceSettings) -> tuple[App, grpc.aio.Channel]:
-    app = App(settings, "127.0.0.1:0", SOLVERS)
+    app = App(settings, "127.0.0.1:0")
     await app.start()
     return app, open_channel(settings, f"127.0.0.1:{app.server.port}")
 

@@ -17,7 +17,6 @@ from services.kit.caller import SERVICE, set_caller
 from services.kit.errors import InvalidInput
 from services.kit.settings import ServiceSettings
 from services.kit.upstream import open_channel
-from services.topology.__main__ import SOLVERS
 from services.topology.app import App
 from services.trust.settings import TrustSettings
 from tests.contract.trust.conftest import Hand, Keypair, open_world
@@ -87,7 +86,7 @@ async def meshes(settings: ServiceSettings) -> AsyncIterator[Meshes]:
     clock.time = time.time()  # the planner's clock, which asks for trust as it was at a plan
     registry, trust_channel = await open_world(own, clock)
     planner = settings.model_copy(update={"trust_address": f"127.0.0.1:{registry.app.port}", "drain_seconds": 1.0})
-    app = App(planner, "127.0.0.1:0", SOLVERS)
+    app = App(planner, "127.0.0.1:0")
     await app.start()
     channel = open_channel(planner, f"127.0.0.1:{app.server.port}")
     yield Meshes(registry, TopologyStub(channel))

@@ -9,8 +9,8 @@ import pytest
 from coterie_api.topology.v1 import topology_pb2 as pb
 from services.kit.caller import Caller, set_caller
 from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied
-from services.topology.cell_network import Radio, layout_fingerprint
 from services.topology.errors import PolicyNotUsable
+from services.topology.planners.cell_network import Radio, layout_fingerprint
 from tests.contract.topology.conftest import World
 
 NONSENSE: list[dict[str, Any]] = [

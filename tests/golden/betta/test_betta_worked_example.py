@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from services.kit import whatif
-from services.topology.__main__ import SOLVERS
 from services.topology.domain.betta import evaluate_links, figures, local_iterate
 from services.topology.domain.betta_fast import plan_mesh
 from services.topology.domain.betta_reference import plan_mesh_reference
 from services.topology.domain.mesh_network import MeshNetwork, MeshRules, pairs_to_adjacency
 from services.topology.domain.mixing import hitting_times, lazy_metropolis
+from services.topology.whatif import SOLVERS
 
 TRUST = {"AB": 4, "AD": 4, "AE": 48, "AF": 4, "BC": 29, "BE": 42, "CD": 31, "DF": 4}
 UNTRUST = {"AC": 34, "BD": 4, "BF": 8, "CE": 7, "CF": 37, "DE": 45, "EF": 51}

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2
-from services.topology.cell_network import Radio, layout_fingerprint, network, population
 from services.topology.domain.cell_learning import LearningConfig, PolicyForAnotherLayout, policy_for, train
 from services.topology.domain.cell_noise import unbounded_noise, zcdp_budget
 from services.topology.domain.radio import draw_delays
 from services.topology.errors import BadParameters, CannotPlan
+from services.topology.planners.cell_network import Radio, layout_fingerprint, network, population
 from services.topology.planners.cells import CellInputs, CellsPlanner, OptimisedPrivacy
-from services.topology.policies import Policies
+from services.topology.usecases.policies import Policies
 
 PLANNER = CellsPlanner(cast(Policies, None))  # policies are looked up in `gather` alone
 

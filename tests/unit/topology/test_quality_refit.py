@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from services.topology import refitting
+from services.topology.commands import refit as refitting
 from services.topology.domain.quality import QualityModel
 
 TRUTH = QualityModel(loss_fit=(0.02, 0.01, 0.01, 7.0, 0.2), quality_offset=100.0, quality_slope=30.0)

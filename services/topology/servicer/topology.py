@@ -6,8 +6,10 @@ from typing import Any
 
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.topology.v1 import topology_pb2_grpc as rpc
-from services.topology.policies import Policies
-from services.topology.usecases import TopologyUseCases
+from services.topology.usecases.cells import Cells
+from services.topology.usecases.links import Links
+from services.topology.usecases.plans import Plans
+from services.topology.usecases.policies import Policies
 
 Context = Any
 
@@ -15,27 +17,27 @@ Context = Any
 class TopologyServicer(rpc.TopologyServicer):
     """Plans of tasks."""
 
-    def __init__(self, usecases: TopologyUseCases, policies: Policies) -> None:
-        self._usecases, self._policies = usecases, policies
+    def __init__(self, plans: Plans, links: Links, cells: Cells, policies: Policies) -> None:
+        self._plans, self._links, self._cells, self._policies = plans, links, cells, policies
 
     async def MakePlan(self, request: pb.MakePlanRequest, context: Context) -> pb.Plan:
-        return await self._usecases.make_plan(request)
+        return await self._plans.make(request)
 
     async def GetPlan(self, request: pb.GetPlanRequest, context: Context) -> pb.Plan:
-        return await self._usecases.get_plan(request.task_id, request.version)
+        return await self._plans.get(request.task_id, request.version)
 
     async def CheckParameters(self, request: pb.CheckParametersRequest, context: Context) -> pb.CheckParametersReply:
-        checked = await self._usecases.check_parameters(request.topology, request.privacy, request.parameters_json)
+        checked = await self._plans.check_parameters(request.topology, request.privacy, request.parameters_json)
         return pb.CheckParametersReply(parameters_json=checked)
 
     async def PutCell(self, request: pb.Cell, context: Context) -> pb.Cell:
-        return await self._usecases.put_cell(request)
+        return await self._cells.put(request)
 
     async def ListCells(self, request: pb.ListCellsRequest, context: Context) -> pb.ListCellsReply:
-        return pb.ListCellsReply(cells=await self._usecases.list_cells())
+        return pb.ListCellsReply(cells=await self._cells.list())
 
     async def RemoveCell(self, request: pb.RemoveCellRequest, context: Context) -> pb.RemoveCellReply:
-        await self._usecases.remove_cell(request.cell_id)
+        await self._cells.remove(request.cell_id)
         return pb.RemoveCellReply()
 
     async def TrainPolicy(self, request: pb.TrainPolicyRequest, context: Context) -> pb.Policy:
@@ -46,8 +48,8 @@ class TopologyServicer(rpc.TopologyServicer):
 
     async def ReportLinks(self, request: pb.ReportLinksRequest, context: Context) -> pb.ReportLinksReply:
         links = [(link.device_a, link.device_b, link.seconds) for link in request.links]
-        await self._usecases.report_links(request.task_id, links)
+        await self._links.report(request.task_id, links)
         return pb.ReportLinksReply()
 
     async def WhatIf(self, request: pb.WhatIfRequest, context: Context) -> pb.WhatIfReply:
-        return pb.WhatIfReply(output_json=await self._usecases.what_if(request.solver, request.input_json))
+        return pb.WhatIfReply(output_json=await self._plans.what_if(request.solver, request.input_json))

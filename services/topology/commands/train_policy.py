@@ -1,4 +1,4 @@
-"""`python -m services.topology.policy_training`: trains one policy; a process of its own, started by the planner.
+"""`python -m services.topology.commands.train_policy`: trains one policy; a process of its own, started by the planner.
 
 A job comes as JSON on standard input; each evaluation leaves as a line of JSON on standard output, after its checkpoint
 is in the blob store. Started again with the last checkpoint, the run goes on bit for bit. When the planner is gone the
@@ -27,7 +27,7 @@ from coterie_api.topology.v1 import topology_pb2 as pb
 from services.kit.blobs import BlobStore, UnknownBlob
 from services.kit.errors import CoterieError
 from services.kit.settings import ServiceSettings
-from services.topology.cell_network import network, population, read_radio
+from services.topology.planners.cell_network import network, population, read_radio
 
 MOST_CHECKPOINTS = 30
 

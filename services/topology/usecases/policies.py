@@ -23,16 +23,18 @@ from services.kit.database import Database
 from services.kit.ids import new_id
 from services.kit.logs import get_logger
 from services.kit.settings import ServiceSettings
-from services.topology import store
-from services.topology.cell_network import layout_fingerprint, read_radio
+from services.topology.commands.train_policy import Job, read_tensors
+from services.topology.domain.records import StoredPolicy
 from services.topology.errors import BadPolicy, NoCells, PolicyNotUsable, UnknownPolicy
-from services.topology.policy_training import Job, read_tensors
+from services.topology.planners.cell_network import layout_fingerprint, read_radio
+from services.topology.store import cells as stations
+from services.topology.store import policies
 
 WORKERS = 1
 """Trainings at a time; others wait. A training takes one core."""
 MOST_USERS, MOST_MODELS, MOST_STEPS = 200, 64, 100_000
 KEPT_IN_MEMORY = 8
-COMMAND = (sys.executable, "-m", "services.topology.policy_training")
+COMMAND = (sys.executable, "-m", "services.topology.commands.train_policy")
 Tensors = Mapping[str, NDArray[Any]]
 _log = get_logger()
 
@@ -49,7 +51,7 @@ class Policies:
     async def start(self) -> None:
         """Goes on with every unfinished training."""
         async with self._database.reading() as tx:
-            known = await store.list_policies(tx)
+            known = await policies.every(tx)
         for policy in reversed(known):
             if policy.state == "training":
                 self._begin(policy.id)
@@ -67,10 +69,10 @@ class Policies:
         _check(request)
         radio = read_radio(request.radio_json)
         async with self._database.writing() as tx:
-            cells = await store.list_cells(tx)
+            cells = await stations.every(tx)
             if not cells:
                 raise NoCells("no cell is registered; put one with PUT /v1/cells/{id} before training a policy for it")
-            policy = store.StoredPolicy(
+            policy = StoredPolicy(
                 id=new_id("pol"),
                 learner=request.learner or "vdn",
                 layout=layout_fingerprint(cells, request.models, radio),
@@ -82,7 +84,7 @@ class Policies:
                 digest="",
                 request=Job(request, tuple(cells)).to_bytes(),
             )
-            await store.add_policy(tx, policy)
+            await policies.add(tx, policy)
         self._begin(policy.id)
         return _message(policy)
 
@@ -90,13 +92,13 @@ class Policies:
         """All policies, newest first."""
         require_role("admin", "publisher")
         async with self._database.reading() as tx:
-            return [_message(policy) for policy in await store.list_policies(tx)]
+            return [_message(policy) for policy in await policies.every(tx)]
 
     async def ready(self, policy_id: str, layout: str) -> Tensors:
         """The weights of a ready policy, if it was trained for this layout."""
         if policy_id not in self._ready:
             async with self._database.reading() as tx:
-                policy = await store.find_policy(tx, policy_id)
+                policy = await policies.find(tx, policy_id)
             if policy is None:
                 raise UnknownPolicy(f"no policy {policy_id!r}; GET /v1/policies lists those there are")
             if policy.state != "ready":
@@ -129,12 +131,12 @@ class Policies:
                 failure = f"the training could not be run: {type(error).__name__}"
             ended = {"state": "failed", "reason": failure} if failure else {"state": "ready", "progress": 1.0}
             async with self._database.writing() as tx:
-                await store.change_policy(tx, policy_id, **ended)
+                await policies.change(tx, policy_id, **ended)
 
     async def _work(self, policy_id: str) -> str:
         """Runs a worker process to its end; why it failed, or nothing."""
         async with self._database.reading() as tx:
-            policy = await store.find_policy(tx, policy_id)
+            policy = await policies.find(tx, policy_id)
         if policy is None:
             raise UnknownPolicy(f"policy {policy_id} is gone")
         stored = Job.from_bytes(policy.request)
@@ -149,7 +151,7 @@ class Policies:
                 await worker.wait()
             raise
 
-    async def _listen(self, worker: asyncio.subprocess.Process, policy: store.StoredPolicy, job: bytes) -> str:
+    async def _listen(self, worker: asyncio.subprocess.Process, policy: StoredPolicy, job: bytes) -> str:
         """Gives a worker its job and writes down what it tells; its last words if it failed."""
         assert worker.stdin is not None
         assert worker.stdout is not None
@@ -168,7 +170,7 @@ class Policies:
         """Writes an evaluation down and forgets the checkpoint before it; the new checkpoint."""
         digest, done = str(told["digest"]), told["step"] / told["steps"]
         async with self._database.writing() as tx:
-            await store.change_policy(tx, policy_id, progress=done, reward=float(told["reward"]), digest=digest)
+            await policies.change(tx, policy_id, progress=done, reward=float(told["reward"]), digest=digest)
         if before and before != digest:
             await self._blobs.delete(before)
         return digest
@@ -187,7 +189,7 @@ def _check(request: pb.TrainPolicyRequest) -> None:
         raise BadPolicy(f"seed must be 0 or more, not {request.seed}")
 
 
-def _message(policy: store.StoredPolicy) -> pb.Policy:
+def _message(policy: StoredPolicy) -> pb.Policy:
     return pb.Policy(
         id=policy.id,
         learner=policy.learner,

@@ -1,0 +1,1 @@
+"""What `python -m services.topology …` does beside serving."""

@@ -1,0 +1,1 @@
+"""Proto in, use case, proto out."""

@@ -1,0 +1,40 @@
+"""Plans in the database, and which request got which."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from coterie_api.topology.v1 import topology_pb2 as pb
+from services.kit.rows import Tx, upsert
+from services.topology.tables import plan_keys, plans
+
+
+async def find(tx: Tx, task_id: str, version: int = 0) -> pb.Plan | None:
+    """A version of a task's plan; 0 means the newest."""
+    query = sa.select(plans.c.plan).where(plans.c.task_id == task_id)
+    query = query.where(plans.c.version == version) if version else query.order_by(plans.c.version.desc()).limit(1)
+    found = (await tx.execute(query)).scalar_one_or_none()
+    return None if found is None else pb.Plan.FromString(found)
+
+
+async def find_for(tx: Tx, task_id: str, key: str) -> pb.Plan | None:
+    """The plan a request with this key was answered with."""
+    query = sa.select(plan_keys.c.version).where(plan_keys.c.task_id == task_id, plan_keys.c.key == key)
+    version = (await tx.execute(query)).scalar_one_or_none()
+    return None if version is None else await find(tx, task_id, version)
+
+
+async def add(tx: Tx, plan: pb.Plan) -> None:
+    """Stores a plan under its version."""
+    row = {
+        "task_id": plan.task_id,
+        "version": plan.version,
+        "created_at": plan.created_at,
+        "plan": plan.SerializeToString(),
+    }
+    await tx.execute(plans.insert(), [row])
+
+
+async def answer_with(tx: Tx, task_id: str, key: str, version: int) -> None:
+    """Remembers that requests with this key get this version."""
+    await upsert(tx, plan_keys, [{"task_id": task_id, "key": key, "version": version}], ["task_id", "key"])

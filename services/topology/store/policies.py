@@ -1,0 +1,35 @@
+"""Scheduling policies in the database."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import sqlalchemy as sa
+
+from services.kit.rows import Tx
+from services.topology.domain.records import StoredPolicy
+from services.topology.tables import policies
+
+
+async def add(tx: Tx, policy: StoredPolicy) -> None:
+    """Stores a new policy."""
+    await tx.execute(policies.insert(), [asdict(policy)])
+
+
+async def change(tx: Tx, policy_id: str, **values: Any) -> bool:
+    """Changes columns of a policy that is still training; whether it was."""
+    changed = policies.update().where(policies.c.id == policy_id, policies.c.state == "training")
+    return bool((await tx.execute(changed.values(**values))).rowcount)
+
+
+async def find(tx: Tx, policy_id: str) -> StoredPolicy | None:
+    """One policy."""
+    row = (await tx.execute(sa.select(policies).where(policies.c.id == policy_id))).mappings().first()
+    return None if row is None else StoredPolicy(**row)
+
+
+async def every(tx: Tx) -> list[StoredPolicy]:
+    """All policies, newest first."""
+    rows = await tx.execute(sa.select(policies).order_by(policies.c.created_at.desc(), policies.c.id.desc()))
+    return [StoredPolicy(**row) for row in rows.mappings()]

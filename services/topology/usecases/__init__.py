@@ -1,0 +1,1 @@
+"""What may be asked of the topology planner: one method per intention, one transaction each."""

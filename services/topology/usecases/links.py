@@ -1,0 +1,33 @@
+"""Links that devices measured."""
+
+from __future__ import annotations
+
+import math
+
+from services.kit.caller import require_role
+from services.kit.clock import Clock
+from services.kit.database import Database
+from services.topology.errors import BadParameters
+from services.topology.store import links as measured
+
+MAX_LINKS = 10_000
+
+
+class Links:
+    """How long a message takes from device to device."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database, self._clock = database, clock
+
+    async def report(self, task_id: str, links: list[tuple[str, str, float]]) -> None:
+        """Stores link times a device measured; they are used from the next plan on."""
+        caller = require_role("device", "admin")
+        if len(links) > MAX_LINKS:
+            raise BadParameters(f"at most {MAX_LINKS} links are taken at once, {len(links)} came")
+        for index, (a, b, seconds) in enumerate(links):
+            if a == b or not (math.isfinite(seconds) and seconds > 0):
+                raise BadParameters(f"link {index} ({a}, {b}): two devices and a time above 0, not {seconds}")
+            if caller.role == "device" and caller.subject not in (a, b):
+                raise BadParameters(f"link {index} ({a}, {b}): a device reports its own links only")
+        async with self._database.writing() as tx:
+            await measured.put(tx, task_id, links, self._clock.now())
