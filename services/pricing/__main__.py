@@ -3,8 +3,7 @@
 import sys
 
 from services.kit import whatif
-
-SOLVERS = {"market": "services.pricing.whatif.market", "survey": "services.pricing.whatif.survey"}
+from services.pricing.whatif import SOLVERS
 
 
 async def serve() -> None:
@@ -15,8 +14,7 @@ async def serve() -> None:
     from services.pricing.settings import PricingSettings
 
     settings = PricingSettings()
-    app = App(settings, settings.port_of(settings.pricing_address), SOLVERS)
-    await process.serve("pricing", settings, app)
+    await process.serve("pricing", settings, App(settings, settings.port_of(settings.pricing_address)))
 
 
 def main(argv: list[str]) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from coterie_api.pricing.v1 import pricing_pb2, pricing_pb2_grpc
 from coterie_api.trust.v1.trust_pb2_grpc import TrustStub
 from services.kit.clock import Clock, SystemClock
@@ -13,11 +11,12 @@ from services.kit.upstream import open_channel
 from services.pricing.servicer.ledger import LedgerServicer
 from services.pricing.servicer.pricing import PricingServicer
 from services.pricing.settings import PricingSettings
-from services.pricing.ties import RegistryTies
 from services.pricing.usecases.accounts import Accounts
 from services.pricing.usecases.quoting import Quoting
 from services.pricing.usecases.reports import Reports
 from services.pricing.usecases.settling import Settling
+from services.pricing.usecases.ties import RegistryTies
+from services.pricing.whatif import SOLVERS
 
 _SERVICES = pricing_pb2.DESCRIPTOR.services_by_name
 
@@ -25,13 +24,11 @@ _SERVICES = pricing_pb2.DESCRIPTOR.services_by_name
 class App:
     """A running pricing engine: `start`, then `stop`. `address` with port 0 takes a free port (see `port`)."""
 
-    def __init__(
-        self, settings: PricingSettings, address: str, solvers: Mapping[str, str], clock: Clock | None = None
-    ) -> None:
+    def __init__(self, settings: PricingSettings, address: str, clock: Clock | None = None) -> None:
         clock = clock or SystemClock()
         self._database = Database(settings.database_for("pricing"), "pricing")
         self._trust = open_channel(settings, settings.trust_address)
-        quoting = Quoting(self._database, clock, RegistryTies(TrustStub(self._trust)), solvers)
+        quoting = Quoting(self._database, clock, RegistryTies(TrustStub(self._trust)), SOLVERS)
         ledger = LedgerServicer(
             Accounts(self._database, clock),
             Settling(self._database, clock, settings.fee_parts_per_million),

@@ -7,7 +7,7 @@ from typing import Any
 
 from coterie_api.pricing.v1 import pricing_pb2 as pb
 from coterie_api.pricing.v1 import pricing_pb2_grpc as rpc
-from services.pricing.records import PaymentFilter
+from services.pricing.domain.records import PaymentFilter
 from services.pricing.servicer import messages
 from services.pricing.usecases.accounts import Accounts
 from services.pricing.usecases.reports import Reports

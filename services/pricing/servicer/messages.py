@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 from coterie_api.pricing.v1 import pricing_pb2 as pb
-from services.pricing import records
-from services.pricing.domain import ledger, quoting
+from services.pricing.domain import ledger, quoting, records
 from services.pricing.domain.ledger_privacy import read_charge
 from services.pricing.domain.ledger_settlement import Work
 

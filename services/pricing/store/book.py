@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.pricing.domain.ledger import Entry, Head, Posting, check_balanced, hash_entry
-from services.pricing.records import Account, Line
+from services.pricing.domain.records import Account, Line
 from services.pricing.store.bulk import insert_rows
 from services.pricing.tables import accounts, book, entries, postings
 

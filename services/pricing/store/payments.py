@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.pricing.domain.ledger import Payment
-from services.pricing.records import Earner, Escrow, PaymentFilter, Settlement, TaskCost
+from services.pricing.domain.records import Earner, Escrow, PaymentFilter, Settlement, TaskCost
 from services.pricing.store.bulk import insert_rows
 from services.pricing.tables import accounts, escrows, payments, settlements
 

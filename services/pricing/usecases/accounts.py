@@ -8,9 +8,9 @@ from services.kit.caller import NotAllowed, require_role
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.paging import next_cursor, page_size
-from services.pricing import checks
-from services.pricing.access import is_own, require_platform, require_publisher, sees_all
+from services.pricing.domain import checks
 from services.pricing.domain.ledger import MINT, MOST_MICROCREDITS, Entry, Head, Posting
+from services.pricing.domain.records import Account, Escrow, Statement
 from services.pricing.errors import (
     BadAmount,
     DepositDiffers,
@@ -20,8 +20,8 @@ from services.pricing.errors import (
     UnknownAccount,
     UnknownEscrow,
 )
-from services.pricing.records import Account, Escrow, Statement
 from services.pricing.store import book, payments
+from services.pricing.usecases.access import is_own, require_platform, require_publisher, sees_all
 
 MOST_ACCOUNTS = 500
 MOST_LINES = 1000

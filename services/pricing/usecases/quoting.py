@@ -10,8 +10,7 @@ from services.kit import whatif
 from services.kit.caller import NotAllowed, current_caller
 from services.kit.clock import Clock
 from services.kit.database import Database
-from services.pricing import checks
-from services.pricing.access import require_platform
+from services.pricing.domain import checks
 from services.pricing.domain.quoting import (
     MarketParameters,
     Parameters,
@@ -28,7 +27,8 @@ from services.pricing.domain.quoting_market import quote_market
 from services.pricing.domain.quoting_survey import quote_survey
 from services.pricing.errors import BadRound, QuoteDiffers, UnknownEscrow, UnknownQuote
 from services.pricing.store import book, payments, quotes
-from services.pricing.ties import Ties
+from services.pricing.usecases.access import require_platform
+from services.pricing.usecases.ties import Ties
 
 
 class Quoting:

@@ -10,14 +10,14 @@ from services.kit.caller import NotAllowed, current_caller, require_device, requ
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.paging import next_cursor, page_size
-from services.pricing import checks
-from services.pricing.access import sees_all
+from services.pricing.domain import checks
 from services.pricing.domain.ledger import Payment
 from services.pricing.domain.ledger_anomalies import describe_outliers
 from services.pricing.domain.ledger_check import BookCheck, Verdict
 from services.pricing.domain.ledger_privacy import report
-from services.pricing.records import PaymentFilter, PrivacyReport, Summary, TaskPrivacy
+from services.pricing.domain.records import PaymentFilter, PrivacyReport, Summary, TaskPrivacy
 from services.pricing.store import book, payments, privacy
+from services.pricing.usecases.access import sees_all
 
 MOST_PAYMENTS = 1000
 MOST_EARNERS = 20

@@ -9,8 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.kit.clock import Clock
 from services.kit.database import Database
-from services.pricing import checks
-from services.pricing.access import require_platform
+from services.pricing.domain import checks
 from services.pricing.domain.ledger import FEES, Entry, Head, Payment, Posting, attach
 from services.pricing.domain.ledger_settlement import (
     DELIVERED,
@@ -20,9 +19,10 @@ from services.pricing.domain.ledger_settlement import (
     digest_work,
     fit_escrow,
 )
+from services.pricing.domain.records import Settled, Settlement
 from services.pricing.errors import BadRound, EscrowReleased, SettlementDiffers, UnknownEscrow, UnknownQuote
-from services.pricing.records import Settled, Settlement
 from services.pricing.store import book, payments, privacy, quotes
+from services.pricing.usecases.access import require_platform
 
 _MILLION = 1_000_000
 

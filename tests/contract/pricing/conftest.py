@@ -17,7 +17,6 @@ from services.kit.caller import SERVICE, Caller, set_caller
 from services.kit.server import Server
 from services.kit.settings import ServiceSettings
 from services.kit.upstream import open_channel
-from services.pricing.__main__ import SOLVERS
 from services.pricing.app import App
 from services.pricing.settings import PricingSettings
 
@@ -139,7 +138,7 @@ async def world(settings: ServiceSettings) -> AsyncIterator[World]:
         drain_seconds=1,
     )
     clock = Hand()
-    app = App(own, "127.0.0.1:0", SOLVERS, clock)
+    app = App(own, "127.0.0.1:0", clock)
     await app.start()
     channel = open_channel(own, f"127.0.0.1:{app.port}")
     yield World(app, own, clock, registry, PricingStub(channel), LedgerStub(channel))

@@ -15,7 +15,7 @@ from services.kit.settings import ServiceSettings
 from services.pricing.domain.ledger_privacy import read_charge
 from services.pricing.domain.ledger_settlement import Work
 from services.pricing.domain.quoting import Offer, Quote
-from services.pricing.records import Settled
+from services.pricing.domain.records import Settled
 from services.pricing.store import book, payments, quotes
 from services.pricing.usecases.accounts import Accounts
 from services.pricing.usecases.reports import Reports

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from services.kit import whatif
-from services.pricing.__main__ import SOLVERS
 from services.pricing.domain.influence import leakage
+from services.pricing.whatif import SOLVERS
 
 KEYS = {
     "status",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from services.kit import whatif
-from services.pricing.__main__ import SOLVERS
+from services.pricing.whatif import SOLVERS
 
 KEYS = {
     "status",
