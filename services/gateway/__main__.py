@@ -11,7 +11,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from services.gateway.app import build
-from services.gateway.parts import Parts
+from services.gateway.routes.base import Parts
 from services.gateway.settings import GatewaySettings
 from services.kit import logs, metrics
 

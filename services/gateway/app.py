@@ -1,4 +1,4 @@
-"""The gateway put together."""
+"""The gateway put together: the only file that knows all the others."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from services.gateway import documents
-from services.gateway.answers import Json, refuse, refuse_http, refuse_invalid
-from services.gateway.edge import Edge
-from services.gateway.parts import Parts
+from services.gateway.access.door import Door
 from services.gateway.routes import FAMILIES
+from services.gateway.routes.base import Parts
 from services.gateway.settings import GatewaySettings
+from services.gateway.usecases.heartbeats import Pulse
+from services.gateway.usecases.polls import Patience
+from services.gateway.wire import documents
+from services.gateway.wire.answers import Json, refuse, refuse_http, refuse_invalid
+from services.gateway.wire.edge import Edge
+from services.kit.blobs import BlobStore
 from services.kit.errors import CoterieError
+from services.kit.stubs import Upstreams
 
 
 def build(settings: GatewaySettings) -> FastAPI:
@@ -24,7 +29,7 @@ def build(settings: GatewaySettings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        parts = Parts.open(settings)
+        parts = _open(settings)
         app.state.parts = parts
         yield
         await parts.platform.close()
@@ -51,3 +56,16 @@ def build(settings: GatewaySettings) -> FastAPI:
     app.add_middleware(Edge)
     app.openapi = partial(documents.complete_openapi, app)  # type: ignore[method-assign]
     return app
+
+
+def _open(settings: GatewaySettings) -> Parts:
+    """What routes are given, built from settings; call from within the event loop."""
+    platform = Upstreams.open(settings)
+    return Parts(
+        settings,
+        platform,
+        BlobStore.from_settings(settings),
+        Door(platform.registry, seconds=settings.key_cache_seconds, size=settings.key_cache_size),
+        Pulse(platform.registry),
+        Patience(),
+    )

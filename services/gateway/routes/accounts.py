@@ -10,14 +10,14 @@ from google.protobuf.message import Message
 from starlette.responses import Response
 
 from coterie_api.pricing.v1 import pricing_pb2
-from services.gateway.answers import Json, answer
-from services.gateway.convert import page, to_json, to_proto
-from services.gateway.documents import CSV_ANSWER
-from services.gateway.ownership import demand_own_account
-from services.gateway.parts import Platform, routes_for
+from services.gateway.access.ownership import demand_own_account
+from services.gateway.routes.base import Platform, routes_for
 from services.gateway.schemas.base import AnyId, Cursor, IdFilter, Limit, Moment, Page
 from services.gateway.schemas.money import Account, NewDeposit, Posting, Statement
-from services.gateway.spreadsheets import PAGE_ITEMS, csv_answer
+from services.gateway.wire.answers import Json, answer
+from services.gateway.wire.convert import page, to_json, to_proto
+from services.gateway.wire.documents import CSV_ANSWER
+from services.gateway.wire.spreadsheets import PAGE_ITEMS, csv_answer
 
 routes = routes_for("accounts")
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from coterie_api.trust.v1 import trust_pb2
-from services.gateway.answers import Json
-from services.gateway.convert import page
-from services.gateway.parts import Platform, routes_for
+from services.gateway.routes.base import Platform, routes_for
 from services.gateway.schemas.base import Cursor, IdFilter, Limit, Page, WordFilter
 from services.gateway.schemas.identity import AuditEntry
+from services.gateway.wire.answers import Json
+from services.gateway.wire.convert import page
 
 routes = routes_for("audit")
 

@@ -8,12 +8,12 @@ from fastapi import Path
 from starlette.responses import Response
 
 from coterie_api.topology.v1 import topology_pb2
-from services.gateway.answers import Json, answer
-from services.gateway.convert import to_json, to_proto
 from services.gateway.errors import UnknownCell
-from services.gateway.parts import Platform, routes_for
+from services.gateway.routes.base import Platform, routes_for
 from services.gateway.schemas.base import Items
 from services.gateway.schemas.tasks import Cell, CellChange, NewPolicy, Policy
+from services.gateway.wire.answers import Json, answer
+from services.gateway.wire.convert import to_json, to_proto
 
 CellId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.:-]{1,64}$", description="Cell's id.", examples=["roof-north"])]
 routes = routes_for("cells")

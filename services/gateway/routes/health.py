@@ -9,10 +9,10 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from services.gateway.answers import RETRY_AFTER_SECONDS, Json
 from services.gateway.errors import NotYours
-from services.gateway.parts import Platform, routes_for
+from services.gateway.routes.base import Platform, routes_for
 from services.gateway.schemas.base import Answer
+from services.gateway.wire.answers import RETRY_AFTER_SECONDS, Json
 
 routes = routes_for("health")
 State = Literal["serving", "away"]

@@ -11,11 +11,11 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
 from coterie_api.trust.v1 import trust_pb2
-from services.gateway.answers import Json, answer
-from services.gateway.bodies import MEDIA_TYPE, pieces_of
-from services.gateway.convert import to_proto
-from services.gateway.parts import Platform, routes_for
+from services.gateway.routes.base import Platform, routes_for
 from services.gateway.schemas.imports import ImportHeader, ImportProgress, ImportRow
+from services.gateway.wire.answers import Json, answer
+from services.gateway.wire.bodies import MEDIA_TYPE, pieces_of
+from services.gateway.wire.convert import to_proto
 from services.kit.errors import CoterieError, InvalidInput
 
 CHUNK_ROWS = 2_000

@@ -5,11 +5,11 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from coterie_api.trust.v1 import trust_pb2
-from services.gateway.answers import Json, answer
-from services.gateway.convert import to_proto
-from services.gateway.parts import Gateway, Platform, routes_for
+from services.gateway.routes.base import Gateway, Platform, routes_for
 from services.gateway.schemas.base import AnyId
 from services.gateway.schemas.identity import ApiKey, NewApiKey
+from services.gateway.wire.answers import Json, answer
+from services.gateway.wire.convert import to_proto
 
 routes = routes_for("keys")
 

@@ -9,14 +9,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from coterie_api.aggregation.v1 import aggregation_pb2
-from services.gateway.answers import Json, answer
-from services.gateway.bodies import MEDIA_TYPE, check_size, download, pieces_of, promised_digest, promised_size
-from services.gateway.convert import to_json
-from services.gateway.documents import BLOB_ANSWERS, DIGEST_PARAMETER
-from services.gateway.parts import Gateway, routes_for
-from services.gateway.patience import MARGIN_SECONDS
+from services.gateway.routes.base import Gateway, routes_for
 from services.gateway.schemas.base import MOST_INT32, AnyId, DeviceId, Id, RoundNumber, TaskId, WaitSeconds
 from services.gateway.schemas.work import Letter, Letters
+from services.gateway.usecases.polls import MARGIN_SECONDS
+from services.gateway.wire.answers import Json, answer
+from services.gateway.wire.bodies import MEDIA_TYPE, check_size, download, pieces_of, promised_digest, promised_size
+from services.gateway.wire.convert import to_json
+from services.gateway.wire.documents import BLOB_ANSWERS, DIGEST_PARAMETER
 from services.kit.caller import current_caller
 
 _BODY: dict[str, Any] = {

@@ -9,12 +9,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from coterie_api.aggregation.v1 import aggregation_pb2
-from services.gateway.answers import Json, answer
-from services.gateway.bodies import MEDIA_TYPE, check_size, download, pieces_of, promised_digest, promised_size
-from services.gateway.documents import BLOB_ANSWERS, DIGEST_PARAMETER
-from services.gateway.parts import Gateway, routes_for
+from services.gateway.routes.base import Gateway, routes_for
 from services.gateway.schemas.base import DIGEST_PATTERN
 from services.gateway.schemas.tasks import RegisteredModel
+from services.gateway.wire.answers import Json, answer
+from services.gateway.wire.bodies import MEDIA_TYPE, check_size, download, pieces_of, promised_digest, promised_size
+from services.gateway.wire.documents import BLOB_ANSWERS, DIGEST_PARAMETER
 
 REGISTER_SECONDS = 60.0
 _BODY: dict[str, Any] = {

@@ -10,18 +10,18 @@ from google.protobuf.message import Message
 from starlette.responses import Response
 
 from coterie_api.pricing.v1 import pricing_pb2
-from services.gateway.access import DEVICE, PUBLISHER
-from services.gateway.answers import Json, answer
-from services.gateway.convert import page
-from services.gateway.documents import CSV_ANSWER
+from services.gateway.access.ownership import demand_own_device, demand_own_task
+from services.gateway.access.table import DEVICE, PUBLISHER
 from services.gateway.errors import NotYours
-from services.gateway.ownership import demand_own_device, demand_own_task
-from services.gateway.parts import Platform, routes_for
+from services.gateway.routes.base import Platform, routes_for
 from services.gateway.schemas.base import Cursor, IdFilter, Moment, Page
 from services.gateway.schemas.money import Payment, Summary, Verification
-from services.gateway.spreadsheets import PAGE_ITEMS, csv_answer
-from services.gateway.upstreams import Upstreams
+from services.gateway.wire.answers import Json, answer
+from services.gateway.wire.convert import page
+from services.gateway.wire.documents import CSV_ANSWER
+from services.gateway.wire.spreadsheets import PAGE_ITEMS, csv_answer
 from services.kit.caller import current_caller
+from services.kit.stubs import Upstreams
 
 VERIFY_SECONDS = 300.0
 routes = routes_for("payments")

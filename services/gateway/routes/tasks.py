@@ -11,12 +11,9 @@ from starlette.responses import Response
 from coterie_api.aggregation.v1 import aggregation_pb2
 from coterie_api.pricing.v1 import pricing_pb2
 from coterie_api.topology.v1 import topology_pb2
-from services.gateway.access import DEVICE
-from services.gateway.answers import Json, answer
-from services.gateway.convert import page, to_json, to_proto
-from services.gateway.ownership import demand_own_task
-from services.gateway.parts import Gateway, Platform, routes_for
-from services.gateway.patience import MARGIN_SECONDS
+from services.gateway.access.ownership import demand_own_task
+from services.gateway.access.table import DEVICE
+from services.gateway.routes.base import Gateway, Platform, routes_for
 from services.gateway.schemas.base import (
     MOST_INT32,
     MOST_INT64,
@@ -44,6 +41,9 @@ from services.gateway.schemas.tasks import (
     RoundDetail,
     Task,
 )
+from services.gateway.usecases.polls import MARGIN_SECONDS
+from services.gateway.wire.answers import Json, answer
+from services.gateway.wire.convert import page, to_json, to_proto
 from services.kit.caller import current_caller
 
 START_SECONDS = 60.0

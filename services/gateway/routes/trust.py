@@ -11,12 +11,10 @@ from starlette.responses import Response
 
 from coterie_api.aggregation.v1 import aggregation_pb2
 from coterie_api.trust.v1 import trust_pb2
-from services.gateway.access import PUBLISHER
-from services.gateway.answers import Json, answer
-from services.gateway.convert import page, to_json, to_proto
+from services.gateway.access.ownership import demand_own_owner, demand_own_task
+from services.gateway.access.table import PUBLISHER
 from services.gateway.errors import NotYours
-from services.gateway.ownership import demand_own_owner, demand_own_task
-from services.gateway.parts import Platform, routes_for
+from services.gateway.routes.base import Platform, routes_for
 from services.gateway.schemas.base import Cursor, DeviceId, IdFilter, Items, Limit, Moment, OwnerId, Page
 from services.gateway.schemas.social import (
     Derivation,
@@ -30,8 +28,10 @@ from services.gateway.schemas.social import (
     TrustExplanation,
     TrustGraph,
 )
-from services.gateway.upstreams import Upstreams
+from services.gateway.wire.answers import Json, answer
+from services.gateway.wire.convert import page, to_json, to_proto
 from services.kit.caller import current_caller
+from services.kit.stubs import Upstreams
 
 routes = routes_for("trust")
 

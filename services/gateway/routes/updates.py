@@ -10,14 +10,14 @@ from pydantic import ValidationError
 from starlette.requests import Request
 
 from coterie_api.aggregation.v1 import aggregation_pb2
-from services.gateway.answers import Json, answer
-from services.gateway.bodies import MEDIA_TYPE, check_size, pieces_of, promised_digest, promised_size, read_within
-from services.gateway.convert import to_proto
+from services.gateway.access.ownership import demand_own_device
 from services.gateway.errors import BadHeader
-from services.gateway.ownership import demand_own_device
-from services.gateway.parts import Gateway, Parts, routes_for
+from services.gateway.routes.base import Gateway, Parts, routes_for
 from services.gateway.schemas.base import DIGEST_PATTERN, DeviceId, RoundNumber, TaskId
 from services.gateway.schemas.work import UpdateOutcome, UpdateReport
+from services.gateway.wire.answers import Json, answer
+from services.gateway.wire.bodies import MEDIA_TYPE, check_size, pieces_of, promised_digest, promised_size, read_within
+from services.gateway.wire.convert import to_proto
 from services.kit.blobs import DigestMismatch
 
 SMALL_BYTES = 256 * 1024

@@ -11,9 +11,9 @@ from starlette.responses import Response
 from coterie_api.pricing.v1 import pricing_pb2
 from coterie_api.topology.v1 import topology_pb2
 from coterie_api.trust.v1 import trust_pb2
-from services.gateway.bodies import read_within
-from services.gateway.parts import Gateway, routes_for
-from services.gateway.upstreams import Upstreams
+from services.gateway.routes.base import Gateway, routes_for
+from services.gateway.wire.bodies import read_within
+from services.kit.stubs import Upstreams
 from services.kit.whatif import NotJson, UnknownSolver
 
 SERVICE_OF_SOLVER = {

@@ -9,12 +9,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from coterie_api.aggregation.v1 import aggregation_pb2
-from services.gateway.answers import Json, answer
-from services.gateway.convert import to_proto
-from services.gateway.parts import Gateway, Platform, routes_for
-from services.gateway.patience import MARGIN_SECONDS
+from services.gateway.routes.base import Gateway, Platform, routes_for
 from services.gateway.schemas.base import Id, RoundNumber, TaskId, WaitSeconds
 from services.gateway.schemas.work import Decline, Work
+from services.gateway.usecases.polls import MARGIN_SECONDS
+from services.gateway.wire.answers import Json, answer
+from services.gateway.wire.convert import to_proto
 from services.kit.caller import current_caller
 
 routes = routes_for("work")

@@ -13,7 +13,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from services.gateway.access import ACCESS, DEVICE, PUBLIC
+from services.gateway.access.table import ACCESS, DEVICE, PUBLIC
 from services.gateway.app import build
 from services.gateway.settings import GatewaySettings
 

@@ -9,9 +9,9 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from services.gateway.access import ACCESS, ADMIN, DEVICE, PUBLIC, PUBLISHER
+from services.gateway.access.guard import GuardedRoute
+from services.gateway.access.table import ACCESS, ADMIN, DEVICE, PUBLIC, PUBLISHER
 from services.gateway.app import build
-from services.gateway.guard import GuardedRoute
 from services.gateway.settings import GatewaySettings
 from tests.contract.gateway.conftest import bearer
 from tests.contract.gateway.fakes import FakePlatform

@@ -8,9 +8,9 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from services.gateway.answers import FAULT_TEXT, STATUS_OF_KIND, TITLE_OF_STATUS
 from services.gateway.app import build
 from services.gateway.schemas.base import Problem
+from services.gateway.wire.answers import FAULT_TEXT, STATUS_OF_KIND, TITLE_OF_STATUS
 from services.kit import errors
 from services.kit.wire import STATUS_OF_KIND as GRPC_STATUS_OF_KIND
 from tests.contract.gateway.conftest import bearer

@@ -15,8 +15,8 @@ from coterie_api.aggregation.v1 import aggregation_pb2
 from coterie_api.pricing.v1 import pricing_pb2
 from coterie_api.topology.v1 import topology_pb2
 from coterie_api.trust.v1 import trust_pb2
-from services.gateway.convert import json_name, page, to_json, to_proto
 from services.gateway.schemas import identity, money, social, tasks, work
+from services.gateway.wire.convert import json_name, page, to_json, to_proto
 from services.kit.errors import InvalidInput
 from tests.contract.gateway.fakes import sample
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coterie_api.trust.v1 import trust_pb2
-from services.gateway.door import Door
+from services.gateway.access.door import Door
 from services.gateway.errors import MissingKey
 from services.kit.errors import Unauthenticated
 

@@ -9,10 +9,10 @@ import pytest
 from starlette.requests import Request
 
 from coterie_api.trust.v1 import trust_pb2
-from services.gateway import pulse as pulse_module
 from services.gateway.errors import Stopping
-from services.gateway.patience import Patience
-from services.gateway.pulse import Pulse
+from services.gateway.usecases import heartbeats as pulse_module
+from services.gateway.usecases.heartbeats import Pulse
+from services.gateway.usecases.polls import Patience
 from services.kit.caller import Caller, current_caller, set_caller
 from services.kit.errors import Unavailable
 

@@ -10,10 +10,10 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 
-from services.gateway.access import ACCESS, NOBODY, PUBLIC, Roles
-from services.gateway.bodies import read_within
-from services.gateway.door import Door
+from services.gateway.access.door import Door
+from services.gateway.access.table import ACCESS, NOBODY, PUBLIC, Roles
 from services.gateway.errors import BadText, RoleNotAllowed
+from services.gateway.wire.bodies import read_within
 from services.kit.caller import Caller, set_caller
 
 PRINCIPAL = "coterie.principal"

@@ -1,4 +1,4 @@
-"""The four services behind the gateway: their stubs, and whether each is there."""
+"""The four services as their callers see them: stubs over one channel each, and whether each is there."""
 
 from __future__ import annotations
 

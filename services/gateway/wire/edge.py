@@ -8,7 +8,7 @@ from typing import Any
 from prometheus_client import Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from services.gateway.answers import fault
+from services.gateway.wire.answers import fault
 from services.kit.caller import set_request_id
 from services.kit.logs import get_logger
 

@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.staticfiles import StaticFiles
 
-from services.gateway.access import ACCESS, NOBODY, PUBLIC
-from services.gateway.answers import TITLE_OF_STATUS
+from services.gateway.access.table import ACCESS, NOBODY, PUBLIC
 from services.gateway.schemas.base import DIGEST_PATTERN, Problem
+from services.gateway.wire.answers import TITLE_OF_STATUS
 
 TITLE, VERSION = "Coterie", "1"
 DESCRIPTION = """REST API of Coterie for devices, publishers and admins.

@@ -10,7 +10,7 @@ from typing import Any
 from google.protobuf.message import Message
 from starlette.responses import StreamingResponse
 
-from services.gateway.convert import to_json
+from services.gateway.wire.convert import to_json
 
 PAGE_ITEMS = 1000
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")

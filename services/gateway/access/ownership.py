@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from coterie_api.aggregation.v1 import aggregation_pb2
-from services.gateway.access import DEVICE, PUBLISHER
+from services.gateway.access.table import DEVICE, PUBLISHER
 from services.gateway.errors import NotYours
-from services.gateway.upstreams import Upstreams
 from services.kit.caller import current_caller
+from services.kit.stubs import Upstreams
 
 
 def demand_own_device(device_id: str) -> None:

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from services.gateway.convert import to_json
+from services.gateway.wire.convert import to_json
 from services.kit import errors
 from services.kit.caller import current_request_id
 from services.kit.logs import get_logger

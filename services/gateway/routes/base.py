@@ -9,13 +9,13 @@ from fastapi import APIRouter, Depends
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 
-from services.gateway.door import Door
-from services.gateway.guard import GuardedRoute
-from services.gateway.patience import Patience
-from services.gateway.pulse import Pulse
+from services.gateway.access.door import Door
+from services.gateway.access.guard import GuardedRoute
 from services.gateway.settings import GatewaySettings
-from services.gateway.upstreams import Upstreams
+from services.gateway.usecases.heartbeats import Pulse
+from services.gateway.usecases.polls import Patience
 from services.kit.blobs import BlobStore
+from services.kit.stubs import Upstreams
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +28,6 @@ class Parts:
     door: Door
     pulse: Pulse
     patience: Patience
-
-    @classmethod
-    def open(cls, settings: GatewaySettings) -> Parts:
-        """Built from settings; call from within the event loop."""
-        platform = Upstreams.open(settings)
-        return cls(
-            settings,
-            platform,
-            BlobStore.from_settings(settings),
-            Door(platform.registry, seconds=settings.key_cache_seconds, size=settings.key_cache_size),
-            Pulse(platform.registry),
-            Patience(),
-        )
 
 
 async def parts_of(request: Request) -> Parts:

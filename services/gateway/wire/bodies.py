@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
-from services.gateway.answers import problem
 from services.gateway.errors import BadHeader, BodyCutShort, BodyTooLarge
+from services.gateway.wire.answers import problem
 from services.kit.blobs import CHUNK_BYTES, BlobStore, check_digest
 
 DIGEST_HEADER = "Coterie-Digest"

@@ -1,0 +1,1 @@
+"""What the gateway does of its own: waits for callers, gathers heartbeats."""
