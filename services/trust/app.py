@@ -71,8 +71,8 @@ class App:
         """Brings the tables up to date, makes sure there is an admin, and begins to answer."""
         await self._database.migrate("services.trust")
         await self._keys.bootstrap(self._settings.admin_key_path, required=self._settings.admin_key_file is not None)
-        async with self._database.writing() as connection:
-            await self._memory.prepare(connection)
+        async with self._database.writing() as tx:
+            await self._memory.prepare(tx)
         self._beating = asyncio.create_task(self.heartbeats.run())
         await self._server.start()
 

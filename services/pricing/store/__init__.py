@@ -9,9 +9,10 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.kit.rows import Tx
 
 
-def inserting(connection: AsyncConnection, table: sa.Table) -> Any:
+def inserting(tx: Tx, table: sa.Table) -> Any:
     """An INSERT into `table` that knows ON CONFLICT, which both databases spell alike but SQLAlchemy types apart."""
-    return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
+    return sqlite.insert(table) if tx.dialect.name == "sqlite" else postgresql.insert(table)

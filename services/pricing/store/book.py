@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.kit.rows import Tx
 from services.pricing.domain.ledger import Entry, Head, Posting, check_balanced, hash_entry
 from services.pricing.domain.records import Account, Line
 from services.pricing.store.bulk import insert_rows
@@ -31,21 +31,21 @@ _BALANCE = sa.case(
 _ACCOUNT = (accounts.c.id, _BALANCE, accounts.c.opened_at)
 
 
-async def lock_head(connection: AsyncConnection) -> Head:
+async def lock_head(tx: Tx) -> Head:
     """The end of the chain, locked until the transaction ends: one writer at a time on either database."""
-    return Head(*(await connection.execute(_HEAD.with_for_update())).one())
+    return Head(*(await tx.execute(_HEAD.with_for_update())).one())
 
 
-async def read_head(connection: AsyncConnection) -> Head:
+async def read_head(tx: Tx) -> Head:
     """The end of the chain."""
-    return Head(*(await connection.execute(_HEAD)).one())
+    return Head(*(await tx.execute(_HEAD)).one())
 
 
-async def append(connection: AsyncConnection, head: Head, entry: Entry, payments: int = 0) -> None:
+async def append(tx: Tx, head: Head, entry: Entry, payments: int = 0) -> None:
     """Writes the entry that follows the locked `head` and makes so many `payments`, and moves every balance."""
     check_balanced(entry.postings)
     rows = [(entry.number, i, p.account_id, p.amount_microcredits) for i, p in enumerate(entry.postings)]
-    await insert_rows(connection, list(postings.c), rows)
+    await insert_rows(tx, list(postings.c), rows)
     sealed = hash_entry(head.hash, entry)
     header = {
         "number": entry.number,
@@ -57,8 +57,8 @@ async def append(connection: AsyncConnection, head: Head, entry: Entry, payments
         "postings": len(rows),
         "hash": sealed,
     }
-    await connection.execute(sa.insert(entries), header)
-    await _move_balances(connection, entry)
+    await tx.execute(sa.insert(entries), header)
+    await _move_balances(tx, entry)
     changed = {
         "entries": entry.number,
         "postings": head.postings + len(rows),
@@ -66,63 +66,61 @@ async def append(connection: AsyncConnection, head: Head, entry: Entry, payments
         "head": sealed,
         "at": entry.at,
     }
-    await connection.execute(sa.update(book).values(**changed))
+    await tx.execute(sa.update(book).values(**changed))
 
 
-async def _move_balances(connection: AsyncConnection, entry: Entry) -> None:
+async def _move_balances(tx: Tx, entry: Entry) -> None:
     moved: dict[str, int] = defaultdict(int)
     for posting in entry.postings:
         moved[posting.account_id] += posting.amount_microcredits
     # Money out of an account needs it to exist; only money into one may open it.
-    await open_accounts(connection, [account_id for account_id, by in moved.items() if by < 0], entry.at, {})
+    await open_accounts(tx, [account_id for account_id, by in moved.items() if by < 0], entry.at, {})
     for account_id, by in moved.items():
         if by < 0:
             change = sa.update(accounts).where(accounts.c.id == account_id)
-            await connection.execute(change.values(balance=accounts.c.balance + by))
+            await tx.execute(change.values(balance=accounts.c.balance + by))
     rows = [_opened(account_id, "", by, entry.at) for account_id, by in sorted(moved.items()) if by > 0]
     added = "(id) DO UPDATE SET balance = accounts.balance + excluded.balance"
-    await insert_rows(connection, list(accounts.c), rows, added)
+    await insert_rows(tx, list(accounts.c), rows, added)
 
 
-async def open_accounts(
-    connection: AsyncConnection, account_ids: Iterable[str], at: float, owners: Mapping[str, str]
-) -> None:
+async def open_accounts(tx: Tx, account_ids: Iterable[str], at: float, owners: Mapping[str, str]) -> None:
     """Opens the accounts that do not exist yet, with nothing in them; `owners` maps device accounts to owners' ids."""
     rows = [_opened(account_id, owners.get(account_id, ""), 0, at) for account_id in sorted(set(account_ids))]
-    await insert_rows(connection, list(accounts.c), rows, "(id) DO NOTHING")
+    await insert_rows(tx, list(accounts.c), rows, "(id) DO NOTHING")
 
 
 def _opened(account_id: str, owner_id: str, balance: int, at: float) -> tuple[str, str, str, int, float]:
     return account_id, account_id.partition(":")[0], owner_id, balance, at
 
 
-async def find_entry(connection: AsyncConnection, key: str) -> tuple[int, list[Posting]] | None:
+async def find_entry(tx: Tx, key: str) -> tuple[int, list[Posting]] | None:
     """Number and postings of the entry with that key."""
-    number = (await connection.execute(sa.select(entries.c.number).where(entries.c.key == key))).scalar_one_or_none()
+    number = (await tx.execute(sa.select(entries.c.number).where(entries.c.key == key))).scalar_one_or_none()
     if number is None:
         return None
     query = sa.select(postings.c.account_id, postings.c.amount).where(postings.c.entry == number)
-    return number, [Posting(*row) for row in await connection.execute(query.order_by(postings.c.position))]
+    return number, [Posting(*row) for row in await tx.execute(query.order_by(postings.c.position))]
 
 
-async def find_account(connection: AsyncConnection, account_id: str) -> Account | None:
+async def find_account(tx: Tx, account_id: str) -> Account | None:
     """One account."""
-    row = (await connection.execute(sa.select(*_ACCOUNT).where(accounts.c.id == account_id))).one_or_none()
+    row = (await tx.execute(sa.select(*_ACCOUNT).where(accounts.c.id == account_id))).one_or_none()
     return Account(*row) if row else None
 
 
-async def list_accounts(connection: AsyncConnection, prefix: str, after: str, limit: int) -> list[Account]:
+async def list_accounts(tx: Tx, prefix: str, after: str, limit: int) -> list[Account]:
     """Accounts in order of id."""
     query = sa.select(*_ACCOUNT).where(accounts.c.id > after).order_by(accounts.c.id).limit(limit)
     if prefix:
         query = query.where(accounts.c.id >= prefix, accounts.c.id < prefix + "\U0010ffff")
-    return [Account(*row) for row in await connection.execute(query)]
+    return [Account(*row) for row in await tx.execute(query)]
 
 
-async def sum_balances(connection: AsyncConnection, kind: str) -> int:
+async def sum_balances(tx: Tx, kind: str) -> int:
     """What all accounts of a kind hold."""
     query = sa.select(sa.func.coalesce(sa.func.sum(accounts.c.balance), 0)).where(accounts.c.kind == kind)
-    return int((await connection.execute(query)).scalar_one())
+    return int((await tx.execute(query)).scalar_one())
 
 
 def _of_account(account_id: str) -> sa.ColumnElement[bool]:
@@ -133,18 +131,18 @@ def _of_account(account_id: str) -> sa.ColumnElement[bool]:
     return postings.c.account_id.in_(sa.select(accounts.c.id).where(accounts.c.owner_id == name))
 
 
-async def sum_before(connection: AsyncConnection, account_id: str, at: float) -> int:
+async def sum_before(tx: Tx, account_id: str, at: float) -> int:
     """Balance of an account just before `at`."""
     query = (
         sa.select(sa.func.coalesce(sa.func.sum(postings.c.amount), 0))
         .join(entries, entries.c.number == postings.c.entry)
         .where(_of_account(account_id), entries.c.at < at)
     )
-    return int((await connection.execute(query)).scalar_one())
+    return int((await tx.execute(query)).scalar_one())
 
 
 async def list_lines(
-    connection: AsyncConnection, account_id: str, since: float, until: float, after: tuple[int, int], limit: int
+    tx: Tx, account_id: str, since: float, until: float, after: tuple[int, int], limit: int
 ) -> list[Line]:
     """Postings of an account in [since, until), oldest first, after the place `after`."""
     place = (postings.c.entry, postings.c.position)
@@ -156,19 +154,19 @@ async def list_lines(
         .order_by(*place)
         .limit(limit)
     )
-    return [Line(*row) for row in await connection.execute(query)]
+    return [Line(*row) for row in await tx.execute(query)]
 
 
-async def stream_entries(connection: AsyncConnection, last: int) -> AsyncIterator[list[tuple[Entry, str]]]:
+async def stream_entries(tx: Tx, last: int) -> AsyncIterator[list[tuple[Entry, str]]]:
     """Entries 1 to `last` in order with their stored hashes, some at a time: never many more postings than one has."""
     number = 0
     while number < last:
         query = sa.select(entries).where(entries.c.number > number, entries.c.number <= last)
-        headers = (await connection.execute(query.order_by(entries.c.number).limit(_BATCH))).all()
+        headers = (await tx.execute(query.order_by(entries.c.number).limit(_BATCH))).all()
         if not headers:
             return
         for group in _grouped(headers):
-            found = await _read_postings(connection, group[0].number, group[-1].number)
+            found = await _read_postings(tx, group[0].number, group[-1].number)
             yield [
                 (Entry(h.number, h.at, h.kind, h.key, h.note, h.attachment, tuple(found[h.number])), h.hash)
                 for h in group
@@ -188,22 +186,22 @@ def _grouped(headers: Sequence[sa.Row[Any]]) -> Iterator[list[sa.Row[Any]]]:
     yield group
 
 
-async def _read_postings(connection: AsyncConnection, first: int, last: int) -> dict[int, list[Posting]]:
+async def _read_postings(tx: Tx, first: int, last: int) -> dict[int, list[Posting]]:
     found: dict[int, list[Posting]] = defaultdict(list)
     query = sa.select(postings.c.entry, postings.c.account_id, postings.c.amount)
     query = query.where(postings.c.entry.between(first, last)).order_by(postings.c.entry, postings.c.position)
-    for entry, account_id, amount in await connection.execute(query):
+    for entry, account_id, amount in await tx.execute(query):
         found[entry].append(Posting(account_id, amount))
     return found
 
 
-async def stream_balances(connection: AsyncConnection) -> AsyncIterator[list[tuple[str, int]]]:
+async def stream_balances(tx: Tx) -> AsyncIterator[list[tuple[str, int]]]:
     """Every account's id and stored balance, some at a time."""
-    result = await connection.stream(sa.select(accounts.c.id, accounts.c.balance))
+    result = await tx.stream(sa.select(accounts.c.id, accounts.c.balance))
     async for rows in result.partitions(_STREAM_ROWS):
         yield [(account_id, balance) for account_id, balance in rows]
 
 
-async def count_postings(connection: AsyncConnection) -> int:
+async def count_postings(tx: Tx) -> int:
     """All postings there are."""
-    return int((await connection.execute(sa.select(sa.func.count()).select_from(postings))).scalar_one())
+    return int((await tx.execute(sa.select(sa.func.count()).select_from(postings))).scalar_one())

@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.kit.rows import Tx
 
 Row = tuple[Any, ...]
 
 
-async def insert_rows(
-    connection: AsyncConnection, columns: Sequence[sa.Column[Any]], rows: Sequence[Row], on_conflict: str = ""
-) -> None:
+async def insert_rows(tx: Tx, columns: Sequence[sa.Column[Any]], rows: Sequence[Row], on_conflict: str = "") -> None:
     """Inserts `rows`, whose values are in the order of `columns` of one table.
 
     `on_conflict` is what follows ON CONFLICT, which both databases spell alike. The statement holds names of our own
@@ -28,13 +27,13 @@ async def insert_rows(
     names = ", ".join(column.name for column in columns)
     ending = f" ON CONFLICT {on_conflict}" if on_conflict else ""
     into = f"INSERT INTO {columns[0].table.name} ({names})"
-    if connection.dialect.name == "sqlite":
+    if tx.dialect.name == "sqlite":
         marks = ", ".join("?" * len(columns))
-        await connection.exec_driver_sql(f"{into} VALUES ({marks}){ending}", list(rows))
+        await tx.exec_driver_sql(f"{into} VALUES ({marks}){ending}", list(rows))
         return
     arrays = ", ".join(f"${k}::{_type(column)}[]" for k, column in enumerate(columns, start=1))
     values = tuple(list(column) for column in zip(*rows, strict=True))
-    await connection.exec_driver_sql(f"{into} SELECT * FROM unnest({arrays}){ending}", values)
+    await tx.exec_driver_sql(f"{into} SELECT * FROM unnest({arrays}){ending}", values)
 
 
 def _type(column: sa.Column[Any]) -> str:

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.kit.rows import Tx
 from services.pricing.domain.ledger import Payment
 from services.pricing.domain.records import Earner, Escrow, PaymentFilter, Settlement, TaskCost
 from services.pricing.store.bulk import insert_rows
@@ -28,13 +28,13 @@ _PAYMENT = (
 )
 
 
-async def find_escrow(connection: AsyncConnection, task_id: str) -> Escrow | None:
+async def find_escrow(tx: Tx, task_id: str) -> Escrow | None:
     """A task's escrow."""
-    row = (await connection.execute(sa.select(escrows).where(escrows.c.task_id == task_id))).one_or_none()
+    row = (await tx.execute(sa.select(escrows).where(escrows.c.task_id == task_id))).one_or_none()
     return Escrow(*row) if row else None
 
 
-async def add_escrow(connection: AsyncConnection, escrow: Escrow) -> None:
+async def add_escrow(tx: Tx, escrow: Escrow) -> None:
     """Notes that an escrow was opened."""
     row = {
         "task_id": escrow.task_id,
@@ -43,22 +43,22 @@ async def add_escrow(connection: AsyncConnection, escrow: Escrow) -> None:
         "opened_at": escrow.opened_at,
         "released_at": escrow.released_at,
     }
-    await connection.execute(sa.insert(escrows), row)
+    await tx.execute(sa.insert(escrows), row)
 
 
-async def mark_released(connection: AsyncConnection, task_id: str, at: float) -> None:
+async def mark_released(tx: Tx, task_id: str, at: float) -> None:
     """Notes that an escrow was given back."""
-    await connection.execute(sa.update(escrows).where(escrows.c.task_id == task_id).values(released_at=at))
+    await tx.execute(sa.update(escrows).where(escrows.c.task_id == task_id).values(released_at=at))
 
 
-async def find_settlement(connection: AsyncConnection, task_id: str, round_number: int) -> Settlement | None:
+async def find_settlement(tx: Tx, task_id: str, round_number: int) -> Settlement | None:
     """A round's settlement."""
     query = sa.select(settlements).where(settlements.c.task_id == task_id, settlements.c.round == round_number)
-    row = (await connection.execute(query)).one_or_none()
+    row = (await tx.execute(query)).one_or_none()
     return Settlement(*row) if row else None
 
 
-async def add_settlement(connection: AsyncConnection, settlement: Settlement) -> None:
+async def add_settlement(tx: Tx, settlement: Settlement) -> None:
     """Notes that a round was settled."""
     row = {
         "task_id": settlement.task_id,
@@ -69,24 +69,22 @@ async def add_settlement(connection: AsyncConnection, settlement: Settlement) ->
         "escrow": settlement.escrow_microcredits,
         "digest": settlement.digest,
     }
-    await connection.execute(sa.insert(settlements), row)
+    await tx.execute(sa.insert(settlements), row)
 
 
-async def add_payments(connection: AsyncConnection, made: Sequence[Payment], entry: int) -> None:
+async def add_payments(tx: Tx, made: Sequence[Payment], entry: int) -> None:
     """Writes the payments that an entry makes."""
     rows = [(*payment, entry) for payment in made]
-    await insert_rows(connection, [*_PAYMENT, payments.c.entry], rows)
+    await insert_rows(tx, [*_PAYMENT, payments.c.entry], rows)
 
 
-async def list_of_round(connection: AsyncConnection, task_id: str, round_number: int) -> list[Payment]:
+async def list_of_round(tx: Tx, task_id: str, round_number: int) -> list[Payment]:
     """Payments of a round, in order of number."""
     query = sa.select(*_PAYMENT).where(payments.c.task_id == task_id, payments.c.round == round_number)
-    return [Payment(*row) for row in await connection.execute(query.order_by(payments.c.number))]
+    return [Payment(*row) for row in await tx.execute(query.order_by(payments.c.number))]
 
 
-async def list_page(
-    connection: AsyncConnection, wanted: PaymentFilter, before: int | None, limit: int
-) -> list[Payment]:
+async def list_page(tx: Tx, wanted: PaymentFilter, before: int | None, limit: int) -> list[Payment]:
     """Payments, newest first, with numbers below `before`."""
     query = sa.select(*_PAYMENT).order_by(payments.c.number.desc()).limit(limit)
     for column, value in (
@@ -102,35 +100,35 @@ async def list_page(
         query = query.where(payments.c.at < wanted.until)
     if before is not None:
         query = query.where(payments.c.number < before)
-    return [Payment(*row) for row in await connection.execute(query)]
+    return [Payment(*row) for row in await tx.execute(query)]
 
 
-async def list_of_entries(connection: AsyncConnection, first: int, last: int) -> dict[int, list[Payment]]:
+async def list_of_entries(tx: Tx, first: int, last: int) -> dict[int, list[Payment]]:
     """Payments that entries `first` to `last` made, in order, by entry."""
     found: dict[int, list[Payment]] = defaultdict(list)
     query = sa.select(payments.c.entry, *_PAYMENT).where(payments.c.entry.between(first, last))
-    for row in await connection.execute(query.order_by(payments.c.entry, payments.c.number)):
+    for row in await tx.execute(query.order_by(payments.c.entry, payments.c.number)):
         found[row[0]].append(Payment._make(row[1:]))
     return found
 
 
-async def count_payments(connection: AsyncConnection) -> int:
+async def count_payments(tx: Tx) -> int:
     """All payments there are."""
-    return int((await connection.execute(sa.select(sa.func.count()).select_from(payments))).scalar_one())
+    return int((await tx.execute(sa.select(sa.func.count()).select_from(payments))).scalar_one())
 
 
-async def top_earners(connection: AsyncConnection, task_id: str, limit: int) -> list[Earner]:
+async def top_earners(tx: Tx, task_id: str, limit: int) -> list[Earner]:
     """Devices that earned most, over all tasks or in one."""
     paid = sa.func.sum(payments.c.amount)
     query = sa.select(payments.c.device_id, payments.c.owner_id, paid, sa.func.count())
     if task_id:
         query = query.where(payments.c.task_id == task_id)
     query = query.group_by(payments.c.device_id, payments.c.owner_id)
-    rows = await connection.execute(query.order_by(paid.desc(), payments.c.device_id).limit(limit))
+    rows = await tx.execute(query.order_by(paid.desc(), payments.c.device_id).limit(limit))
     return [Earner(device, owner, int(total), int(times)) for device, owner, total, times in rows]
 
 
-async def task_costs(connection: AsyncConnection, task_id: str, limit: int) -> list[TaskCost]:
+async def task_costs(tx: Tx, task_id: str, limit: int) -> list[TaskCost]:
     """What tasks cost, dearest first."""
     paid = sa.func.coalesce(sa.func.sum(settlements.c.paid), 0)
     query = (
@@ -143,22 +141,22 @@ async def task_costs(connection: AsyncConnection, task_id: str, limit: int) -> l
     )
     if task_id:
         query = query.where(escrows.c.task_id == task_id)
-    rows = await connection.execute(query)
+    rows = await tx.execute(query)
     return [TaskCost(task, int(left), int(total), int(rounds)) for task, left, total, rounds in rows]
 
 
-async def sum_paid(connection: AsyncConnection, task_id: str) -> int:
+async def sum_paid(tx: Tx, task_id: str) -> int:
     """All that was paid, over all tasks or in one."""
     query = sa.select(sa.func.coalesce(sa.func.sum(settlements.c.paid), 0))
     if task_id:
         query = query.where(settlements.c.task_id == task_id)
-    return int((await connection.execute(query)).scalar_one())
+    return int((await tx.execute(query)).scalar_one())
 
 
-async def latest_settlements(connection: AsyncConnection, task_id: str, limit: int) -> list[Settlement]:
+async def latest_settlements(tx: Tx, task_id: str, limit: int) -> list[Settlement]:
     """Settlements that owed something, newest first."""
     query = sa.select(settlements).where(settlements.c.owed > 0)
     if task_id:
         query = query.where(settlements.c.task_id == task_id)
     query = query.order_by(settlements.c.at.desc(), settlements.c.task_id, settlements.c.round.desc()).limit(limit)
-    return [Settlement(*row) for row in await connection.execute(query)]
+    return [Settlement(*row) for row in await tx.execute(query)]

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.kit.rows import Tx
 from services.pricing.domain.ledger_privacy import TaskTotals, Total, total_of
 from services.pricing.domain.ledger_settlement import Work
 from services.pricing.store.bulk import Row, insert_rows
@@ -19,7 +19,7 @@ _ADDED = (
 )
 
 
-async def add_charges(connection: AsyncConnection, task_id: str, round_number: int, work: Sequence[Work]) -> None:
+async def add_charges(tx: Tx, task_id: str, round_number: int, work: Sequence[Work]) -> None:
     """Writes the charges of a round's work and adds them to the totals."""
     history: list[Row] = []
     sums: dict[Row, float] = defaultdict(float)
@@ -29,18 +29,18 @@ async def add_charges(connection: AsyncConnection, task_id: str, round_number: i
             total = total_of(charge)
             key = (w.device_id, task_id, total.unit, total.mechanism, total.parameter, total.sampling_rate)
             sums[key] += total.amount
-    await insert_rows(connection, list(privacy_charges.c), history)
-    await insert_rows(connection, list(privacy_totals.c), [(*key, amount) for key, amount in sums.items()], _ADDED)
+    await insert_rows(tx, list(privacy_charges.c), history)
+    await insert_rows(tx, list(privacy_totals.c), [(*key, amount) for key, amount in sums.items()], _ADDED)
 
 
-async def totals_of(connection: AsyncConnection, device_id: str) -> list[TaskTotals]:
+async def totals_of(tx: Tx, device_id: str) -> list[TaskTotals]:
     """What a device spent, by task, in order of task id."""
     counting = sa.select(privacy_charges.c.task_id, sa.func.count(sa.distinct(privacy_charges.c.round)))
     counting = counting.where(privacy_charges.c.device_id == device_id).group_by(privacy_charges.c.task_id)
-    rounds = {task: int(count) for task, count in await connection.execute(counting)}
+    rounds = {task: int(count) for task, count in await tx.execute(counting)}
     query = sa.select(privacy_totals).where(privacy_totals.c.device_id == device_id)
     found: dict[str, list[Total]] = defaultdict(list)
-    for row in await connection.execute(query):
+    for row in await tx.execute(query):
         total = Total(row.mechanism, row.unit, row.parameter, row.sampling_rate, row.amount)
         found[row.task_id].append(total)
     return [TaskTotals(task, rounds.get(task, 0), tuple(totals)) for task, totals in sorted(found.items())]

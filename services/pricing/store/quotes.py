@@ -6,8 +6,8 @@ import json
 from operator import attrgetter
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.kit.rows import Tx
 from services.pricing.domain.quoting import Offer, Quote
 from services.pricing.store import inserting
 from services.pricing.tables import quotes
@@ -15,29 +15,27 @@ from services.pricing.tables import quotes
 _FIELDS = attrgetter(*Offer.__slots__)
 
 
-async def find(connection: AsyncConnection, task_id: str, round_number: int, *, lock: bool = False) -> Quote | None:
+async def find(tx: Tx, task_id: str, round_number: int, *, lock: bool = False) -> Quote | None:
     """A round's quote; `lock` keeps it as it is until the transaction ends."""
     query = sa.select(quotes).where(quotes.c.task_id == task_id, quotes.c.round == round_number)
-    row = (await connection.execute(query.with_for_update() if lock else query)).one_or_none()
+    row = (await tx.execute(query.with_for_update() if lock else query)).one_or_none()
     if row is None:
         return None
     offers = tuple(Offer(*offer) for offer in json.loads(row.offers))
     return Quote(row.task_id, row.round, row.incentive, row.status, offers, row.pot, json.loads(row.details))
 
 
-async def add(connection: AsyncConnection, quote: Quote, at: float) -> bool:
+async def add(tx: Tx, quote: Quote, at: float) -> bool:
     """Stores a quote unless the round has one; whether it did."""
-    statement = inserting(connection, quotes).on_conflict_do_nothing(index_elements=["task_id", "round"])
-    result = await connection.execute(
-        statement, {"task_id": quote.task_id, "round": quote.round, **_row(quote), "at": at}
-    )
+    statement = inserting(tx, quotes).on_conflict_do_nothing(index_elements=["task_id", "round"])
+    result = await tx.execute(statement, {"task_id": quote.task_id, "round": quote.round, **_row(quote), "at": at})
     return bool(result.rowcount)
 
 
-async def replace(connection: AsyncConnection, quote: Quote) -> None:
+async def replace(tx: Tx, quote: Quote) -> None:
     """Stores a quote in the place of the round's."""
     condition = (quotes.c.task_id == quote.task_id) & (quotes.c.round == quote.round)
-    await connection.execute(sa.update(quotes).where(condition).values(**_row(quote)))
+    await tx.execute(sa.update(quotes).where(condition).values(**_row(quote)))
 
 
 def _row(quote: Quote) -> dict[str, object]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from services.kit.caller import NotAllowed, require_role
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.paging import next_cursor, page_size
+from services.kit.rows import Tx
 from services.pricing.domain import checks
 from services.pricing.domain.ledger import MINT, MOST_MICROCREDITS, Entry, Head, Posting
 from services.pricing.domain.records import Account, Escrow, Statement
@@ -122,7 +121,7 @@ class Accounts:
         following = next_cursor(lines, size, lambda line: f"{line.entry}.{line.position}")
         return Statement(account, opening, closing, lines, following)
 
-    async def _visible(self, tx: AsyncConnection, account_id: str) -> Account:
+    async def _visible(self, tx: Tx, account_id: str) -> Account:
         found = await book.find_account(tx, _sound(account_id))
         if is_own(account_id):
             return found or Account(account_id, 0, 0.0)
@@ -132,27 +131,27 @@ class Accounts:
             raise UnknownAccount(f"no account {account_id[:80]!r}; it opens with the first credits or the first round")
         return found
 
-    async def _check_escrow_is_own(self, tx: AsyncConnection, account_id: str) -> None:
+    async def _check_escrow_is_own(self, tx: Tx, account_id: str) -> None:
         caller = require_role("publisher")
         kind, _, task_id = account_id.partition(":")
         escrow = await payments.find_escrow(tx, task_id) if kind == "escrow" else None
         if escrow is None or escrow.publisher != caller.subject:
             raise NotAllowed(f"account {account_id[:80]} is somebody else's; yours is publisher:{caller.subject}")
 
-    async def _check_room(self, tx: AsyncConnection, amount: int) -> None:
+    async def _check_room(self, tx: Tx, amount: int) -> None:
         mint = await book.find_account(tx, MINT)
         if mint is not None and amount - mint.balance_microcredits > MOST_MICROCREDITS:
             raise BadAmount(f"{amount} micro-credits are more than the book can still take")
 
     async def _move(
-        self, tx: AsyncConnection, head: Head, kind: str, key: str, note: str, source: str, target: str, amount: int
+        self, tx: Tx, head: Head, kind: str, key: str, note: str, source: str, target: str, amount: int
     ) -> None:
         at = max(self._clock.now(), head.at)
         sides = (Posting(source, -amount), Posting(target, amount))
         await book.append(tx, head, Entry(head.entries + 1, at, kind, key, note, "", sides))
 
 
-async def _check_funds(tx: AsyncConnection, publisher: str, amount: int) -> None:
+async def _check_funds(tx: Tx, publisher: str, amount: int) -> None:
     account = await book.find_account(tx, f"publisher:{publisher}")
     held = account.balance_microcredits if account else 0
     if held < amount:
@@ -163,7 +162,7 @@ async def _check_funds(tx: AsyncConnection, publisher: str, amount: int) -> None
         )
 
 
-async def _known(tx: AsyncConnection, account_id: str) -> Account:
+async def _known(tx: Tx, account_id: str) -> Account:
     found = await book.find_account(tx, account_id)
     assert found is not None  # opened in this transaction, or in the one it repeats
     return found

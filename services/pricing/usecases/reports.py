@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from services.kit.caller import NotAllowed, current_caller, require_device, require_role
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.paging import next_cursor, page_size
+from services.kit.rows import Tx
 from services.pricing.domain import checks
 from services.pricing.domain.ledger import Payment
 from services.pricing.domain.ledger_anomalies import describe_outliers
@@ -94,7 +93,7 @@ class Reports:
         return PrivacyReport(device_id, chosen, epsilon, tasks)
 
 
-async def _check_visible(tx: AsyncConnection, task_id: str, device_id: str) -> None:
+async def _check_visible(tx: Tx, task_id: str, device_id: str) -> None:
     """Refuses a caller who asks for others' payments."""
     if sees_all():
         return
@@ -108,7 +107,7 @@ async def _check_visible(tx: AsyncConnection, task_id: str, device_id: str) -> N
         raise NotAllowed("publishers see the payments of their own tasks; give the task_id of one")
 
 
-async def _anomalies(tx: AsyncConnection, task_id: str) -> list[str]:
+async def _anomalies(tx: Tx, task_id: str) -> list[str]:
     found: list[str] = []
     for settled in await payments.latest_settlements(tx, task_id, ROUNDS_WATCHED):
         if settled.exhausted:

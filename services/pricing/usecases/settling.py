@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from services.kit.clock import Clock
 from services.kit.database import Database
+from services.kit.rows import Tx
 from services.pricing.domain import checks
 from services.pricing.domain.ledger import FEES, Entry, Head, Payment, Posting, attach
 from services.pricing.domain.ledger_settlement import (
@@ -57,7 +56,7 @@ class Settling:
             return Settled(existing, await payments.list_of_round(tx, task_id, round_number), fresh=False)
 
     async def _settle(
-        self, tx: AsyncConnection, head: Head, task_id: str, round_number: int, work: Sequence[Work], digest: str
+        self, tx: Tx, head: Head, task_id: str, round_number: int, work: Sequence[Work], digest: str
     ) -> Settled:
         balance = await self._check_escrow(tx, task_id)
         quote = await quotes.find(tx, task_id, round_number)
@@ -79,7 +78,7 @@ class Settling:
         await privacy.add_charges(tx, task_id, round_number, delivered)
         return Settled(settlement, made, fresh=True)
 
-    async def _check_escrow(self, tx: AsyncConnection, task_id: str) -> int:
+    async def _check_escrow(self, tx: Tx, task_id: str) -> int:
         escrow = await payments.find_escrow(tx, task_id)
         account = await book.find_account(tx, f"escrow:{task_id}")
         if escrow is None or account is None:
@@ -118,13 +117,13 @@ def _payments(dues: Sequence[Due], last: int, now: float, task_id: str, round_nu
     ]
 
 
-async def _open_accounts(tx: AsyncConnection, delivered: Sequence[Work], now: float) -> None:
+async def _open_accounts(tx: Tx, delivered: Sequence[Work], now: float) -> None:
     owners = {f"device:{w.device_id}": w.owner_id for w in delivered}
     names = {f"owner:{owner}" for owner in owners.values() if owner}
     await book.open_accounts(tx, [*owners, *names], now, owners)
 
 
-async def _write(tx: AsyncConnection, head: Head, settled: Settlement, made: Sequence[Payment], fee: int) -> None:
+async def _write(tx: Tx, head: Head, settled: Settlement, made: Sequence[Payment], fee: int) -> None:
     """The settlement's entry: out of the escrow, into every device's account and the platform's fees."""
     sides = [Posting(f"escrow:{settled.task_id}", -settled.paid_microcredits - fee)]
     sides += [Posting(f"device:{p.device_id}", p.amount_microcredits) for p in made]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.kit.caller import current_caller, current_request_id
+from services.kit.rows import Tx
 from services.trust.domain.records import AuditEntry, Page
 from services.trust.tables import audit
 
@@ -21,10 +21,10 @@ _COLUMNS = (
 )
 
 
-async def note(connection: AsyncConnection, at: float, act: str, thing: str, remark: str = "") -> None:
+async def note(tx: Tx, at: float, act: str, thing: str, remark: str = "") -> None:
     """Writes that the present caller did `act` to `thing`."""
     caller = current_caller()
-    await connection.execute(
+    await tx.execute(
         sa.insert(audit),
         {
             "at": at,
@@ -38,7 +38,7 @@ async def note(connection: AsyncConnection, at: float, act: str, thing: str, rem
     )
 
 
-async def page(connection: AsyncConnection, wanted: Page, subject: str, act: str) -> list[AuditEntry]:
+async def page(tx: Tx, wanted: Page, subject: str, act: str) -> list[AuditEntry]:
     """Entries, newest first, of one subject and one act unless these are empty."""
     query = sa.select(*_COLUMNS).order_by(audit.c.number.desc()).limit(wanted.limit)
     if wanted.cursor:
@@ -47,4 +47,4 @@ async def page(connection: AsyncConnection, wanted: Page, subject: str, act: str
         query = query.where(audit.c.subject == subject)
     if act:
         query = query.where(audit.c.act == act)
-    return [AuditEntry(*row) for row in await connection.execute(query)]
+    return [AuditEntry(*row) for row in await tx.execute(query)]

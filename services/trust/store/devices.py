@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.kit.rows import Tx
 from services.trust.domain.records import REVOKED, Capabilities, Device, Location, Page, Profile, PublicKeys
 from services.trust.store import inserting
 from services.trust.tables import devices, owners
@@ -17,24 +17,24 @@ _CHUNK = 500
 """Ids in one IN list: well under either database's limit on parameters."""
 
 
-async def add(connection: AsyncConnection, device: Device, owner_number: int) -> bool:
+async def add(tx: Tx, device: Device, owner_number: int) -> bool:
     """Adds a device unless its id, signing key or name within its owner is taken; whether it did."""
-    statement = inserting(connection, devices).on_conflict_do_nothing()
-    return bool((await connection.execute(statement, _columns(device, owner_number))).rowcount)
+    statement = inserting(tx, devices).on_conflict_do_nothing()
+    return bool((await tx.execute(statement, _columns(device, owner_number))).rowcount)
 
 
-async def add_many(connection: AsyncConnection, new: Sequence[tuple[Device, int]]) -> int:
+async def add_many(tx: Tx, new: Sequence[tuple[Device, int]]) -> int:
     """Adds devices, each with its owner's number, as far as `add` would; how many."""
     if not new:
         return 0
-    before = await _count(connection)
-    statement = inserting(connection, devices).on_conflict_do_nothing()
-    await connection.execute(statement, [_columns(device, owner) for device, owner in new])
-    return await _count(connection) - before
+    before = await _count(tx)
+    statement = inserting(tx, devices).on_conflict_do_nothing()
+    await tx.execute(statement, [_columns(device, owner) for device, owner in new])
+    return await _count(tx) - before
 
 
-async def _count(connection: AsyncConnection) -> int:
-    return int((await connection.execute(sa.select(sa.func.count()).select_from(devices))).scalar_one())
+async def _count(tx: Tx) -> int:
+    return int((await tx.execute(sa.select(sa.func.count()).select_from(devices))).scalar_one())
 
 
 def _columns(device: Device, owner_number: int) -> dict[str, Any]:
@@ -51,124 +51,122 @@ def _columns(device: Device, owner_number: int) -> dict[str, Any]:
     }
 
 
-async def by_id(connection: AsyncConnection, device_id: str) -> Device | None:
+async def by_id(tx: Tx, device_id: str) -> Device | None:
     """The device with that id."""
-    return await _one(connection, devices.c.id == device_id)
+    return await _one(tx, devices.c.id == device_id)
 
 
-async def by_signing_key(connection: AsyncConnection, signing_key: bytes) -> Device | None:
+async def by_signing_key(tx: Tx, signing_key: bytes) -> Device | None:
     """The device with that signing key."""
-    return await _one(connection, devices.c.signing_key == signing_key)
+    return await _one(tx, devices.c.signing_key == signing_key)
 
 
-async def by_name(connection: AsyncConnection, owner_number: int, name: str) -> Device | None:
+async def by_name(tx: Tx, owner_number: int, name: str) -> Device | None:
     """An owner's device with that name."""
-    return await _one(connection, (devices.c.owner_number == owner_number) & (devices.c.name == name))
+    return await _one(tx, (devices.c.owner_number == owner_number) & (devices.c.name == name))
 
 
-async def by_ids(connection: AsyncConnection, device_ids: Sequence[str]) -> dict[str, Device]:
+async def by_ids(tx: Tx, device_ids: Sequence[str]) -> dict[str, Device]:
     """The devices among `device_ids` that exist, by id."""
     found: dict[str, Device] = {}
     for start in range(0, len(device_ids), _CHUNK):
         query = _QUERY.where(devices.c.id.in_(device_ids[start : start + _CHUNK]))
-        found.update((row.id, _device(row)) for row in await connection.execute(query))
+        found.update((row.id, _device(row)) for row in await tx.execute(query))
     return found
 
 
-async def by_numbers(connection: AsyncConnection, numbers: Sequence[int]) -> list[Device]:
+async def by_numbers(tx: Tx, numbers: Sequence[int]) -> list[Device]:
     """The devices with these numbers, in order of number."""
     found: list[Device] = []
     for start in range(0, len(numbers), _CHUNK):
         query = _QUERY.where(devices.c.number.in_(numbers[start : start + _CHUNK]))
-        found.extend(_device(row) for row in await connection.execute(query))
+        found.extend(_device(row) for row in await tx.execute(query))
     return sorted(found, key=lambda device: device.number)
 
 
-async def named(connection: AsyncConnection, names: Sequence[str]) -> list[tuple[int, str, int]]:
+async def named(tx: Tx, names: Sequence[str]) -> list[tuple[int, str, int]]:
     """Number, name and owner's number of every device with one of these names."""
     found: list[tuple[int, str, int]] = []
     for start in range(0, len(names), _CHUNK):
         query = sa.select(devices.c.number, devices.c.name, devices.c.owner_number)
-        rows = await connection.execute(query.where(devices.c.name.in_(names[start : start + _CHUNK])))
+        rows = await tx.execute(query.where(devices.c.name.in_(names[start : start + _CHUNK])))
         found.extend((row.number, row.name, row.owner_number) for row in rows)
     return found
 
 
-async def numbers_of(connection: AsyncConnection, owner_number: int) -> list[int]:
+async def numbers_of(tx: Tx, owner_number: int) -> list[int]:
     """Numbers of an owner's devices."""
     query = sa.select(devices.c.number).where(devices.c.owner_number == owner_number)
-    return list((await connection.execute(query)).scalars())
+    return list((await tx.execute(query)).scalars())
 
 
-async def all_numbers(connection: AsyncConnection, most: int) -> list[int]:
+async def all_numbers(tx: Tx, most: int) -> list[int]:
     """Numbers of the first `most` devices."""
     query = sa.select(devices.c.number).order_by(devices.c.number).limit(most)
-    return list((await connection.execute(query)).scalars())
+    return list((await tx.execute(query)).scalars())
 
 
-async def entries_by_id(connection: AsyncConnection, device_ids: Sequence[str]) -> list[tuple[int, str, int]]:
+async def entries_by_id(tx: Tx, device_ids: Sequence[str]) -> list[tuple[int, str, int]]:
     """Number, id and owner's number of the devices that exist."""
-    return await _entries(connection, devices.c.id, device_ids)
+    return await _entries(tx, devices.c.id, device_ids)
 
 
-async def entries_by_number(connection: AsyncConnection, numbers: Sequence[int]) -> list[tuple[int, str, int]]:
+async def entries_by_number(tx: Tx, numbers: Sequence[int]) -> list[tuple[int, str, int]]:
     """The same, found by number."""
-    return await _entries(connection, devices.c.number, numbers)
+    return await _entries(tx, devices.c.number, numbers)
 
 
-async def _entries(
-    connection: AsyncConnection, column: sa.Column[Any], wanted: Sequence[Any]
-) -> list[tuple[int, str, int]]:
+async def _entries(tx: Tx, column: sa.Column[Any], wanted: Sequence[Any]) -> list[tuple[int, str, int]]:
     found: list[tuple[int, str, int]] = []
     for start in range(0, len(wanted), _CHUNK):
         query = sa.select(devices.c.number, devices.c.id, devices.c.owner_number)
-        rows = await connection.execute(query.where(column.in_(wanted[start : start + _CHUNK])))
+        rows = await tx.execute(query.where(column.in_(wanted[start : start + _CHUNK])))
         found.extend((row.number, row.id, row.owner_number) for row in rows)
     return found
 
 
-async def page(connection: AsyncConnection, wanted: Page, owner_id: str, state: str) -> list[Device]:
+async def page(tx: Tx, wanted: Page, owner_id: str, state: str) -> list[Device]:
     """Devices in order of id, of one owner and in one state unless these are empty."""
     query = _QUERY.where(devices.c.id > wanted.cursor).order_by(devices.c.id).limit(wanted.limit)
     if owner_id:
         query = query.where(owners.c.id == owner_id)
     if state:
         query = query.where(devices.c.state == state)
-    return [_device(row) for row in await connection.execute(query)]
+    return [_device(row) for row in await tx.execute(query)]
 
 
-async def set_profile(connection: AsyncConnection, device_id: str, profile: Profile) -> None:
+async def set_profile(tx: Tx, device_id: str, profile: Profile) -> None:
     """Replaces a device's profile."""
-    await connection.execute(sa.update(devices).where(devices.c.id == device_id).values(_profile_columns(profile)))
+    await tx.execute(sa.update(devices).where(devices.c.id == device_id).values(_profile_columns(profile)))
 
 
-async def set_keys(connection: AsyncConnection, device: Device, keys: PublicKeys, token_id: str) -> bool:
+async def set_keys(tx: Tx, device: Device, keys: PublicKeys, token_id: str) -> bool:
     """Gives a device new keys unless they changed since `device` was read; whether it did."""
     statement = (
         sa.update(devices)
         .where(devices.c.id == device.id, devices.c.key_version == device.key_version)
         .values(**_key_columns(keys), key_version=device.key_version + 1, token_id=token_id)
     )
-    return bool((await connection.execute(statement)).rowcount)
+    return bool((await tx.execute(statement)).rowcount)
 
 
-async def revoke(connection: AsyncConnection, device_id: str) -> None:
+async def revoke(tx: Tx, device_id: str) -> None:
     """Marks a device revoked."""
-    await connection.execute(sa.update(devices).where(devices.c.id == device_id).values(state=REVOKED))
+    await tx.execute(sa.update(devices).where(devices.c.id == device_id).values(state=REVOKED))
 
 
-async def set_last_seen(connection: AsyncConnection, seen: Mapping[str, float]) -> None:
+async def set_last_seen(tx: Tx, seen: Mapping[str, float]) -> None:
     """Writes down when devices were last heard of."""
     statement = (
         sa.update(devices)
         .where(devices.c.id == sa.bindparam("device"), devices.c.last_seen_at < sa.bindparam("at"))
         .values(last_seen_at=sa.bindparam("at"))
     )
-    await connection.execute(statement, [{"device": device, "at": at} for device, at in seen.items()])
+    await tx.execute(statement, [{"device": device, "at": at} for device, at in seen.items()])
 
 
-async def _one(connection: AsyncConnection, condition: sa.ColumnElement[bool]) -> Device | None:
-    row = (await connection.execute(_QUERY.where(condition))).one_or_none()
+async def _one(tx: Tx, condition: sa.ColumnElement[bool]) -> Device | None:
+    row = (await tx.execute(_QUERY.where(condition))).one_or_none()
     return _device(row) if row else None
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.kit.rows import Tx
 from services.trust.domain.records import ApiKey, Token
 from services.trust.tables import keys, owners, tokens
 
@@ -25,52 +25,52 @@ _BY_ID = sa.select(*_COLUMNS).where(keys.c.id == sa.bindparam("id"))
 _BY_IDS = sa.select(*_COLUMNS).where(keys.c.id.in_(sa.bindparam("ids", expanding=True)))
 
 
-async def add(connection: AsyncConnection, key: ApiKey) -> None:
+async def add(tx: Tx, key: ApiKey) -> None:
     """Adds a key."""
-    await connection.execute(sa.insert(keys), asdict(key))
+    await tx.execute(sa.insert(keys), asdict(key))
 
 
-async def by_id(connection: AsyncConnection, key_id: str) -> ApiKey | None:
+async def by_id(tx: Tx, key_id: str) -> ApiKey | None:
     """The key with that id, revoked or not: one indexed read."""
-    row = (await connection.execute(_BY_ID, {"id": key_id})).one_or_none()
+    row = (await tx.execute(_BY_ID, {"id": key_id})).one_or_none()
     return ApiKey(*row) if row else None
 
 
-async def by_ids(connection: AsyncConnection, key_ids: Sequence[str]) -> dict[str, ApiKey]:
+async def by_ids(tx: Tx, key_ids: Sequence[str]) -> dict[str, ApiKey]:
     """Those of the keys that there are, revoked or not: one indexed read."""
-    found = [ApiKey(*row) for row in await connection.execute(_BY_IDS, {"ids": key_ids})]
+    found = [ApiKey(*row) for row in await tx.execute(_BY_IDS, {"ids": key_ids})]
     return {key.id: key for key in found}
 
 
-async def by_name(connection: AsyncConnection, role: str, name: str) -> list[ApiKey]:
+async def by_name(tx: Tx, role: str, name: str) -> list[ApiKey]:
     """Every key ever made for that role and name."""
     query = sa.select(*_COLUMNS).where(keys.c.role == role, keys.c.name == name)
-    return [ApiKey(*row) for row in await connection.execute(query)]
+    return [ApiKey(*row) for row in await tx.execute(query)]
 
 
-async def live_count(connection: AsyncConnection, role: str) -> int:
+async def live_count(tx: Tx, role: str) -> int:
     """How many keys of a role work."""
     query = sa.select(sa.func.count()).where(keys.c.role == role, keys.c.revoked_at.is_(None))
-    return int((await connection.execute(query)).scalar_one())
+    return int((await tx.execute(query)).scalar_one())
 
 
-async def revoke(connection: AsyncConnection, key_id: str, at: float) -> None:
+async def revoke(tx: Tx, key_id: str, at: float) -> None:
     """Stops a key."""
-    await connection.execute(_live().where(keys.c.id == key_id).values(revoked_at=at))
+    await tx.execute(_live().where(keys.c.id == key_id).values(revoked_at=at))
 
 
-async def revoke_subject(connection: AsyncConnection, subject: str, at: float) -> None:
+async def revoke_subject(tx: Tx, subject: str, at: float) -> None:
     """Stops every key of a subject."""
-    await connection.execute(_live().where(keys.c.subject == subject).values(revoked_at=at))
+    await tx.execute(_live().where(keys.c.subject == subject).values(revoked_at=at))
 
 
 def _live() -> sa.Update:
     return sa.update(keys).where(keys.c.revoked_at.is_(None))
 
 
-async def add_token(connection: AsyncConnection, token: Token, created_at: float) -> None:
+async def add_token(tx: Tx, token: Token, created_at: float) -> None:
     """Adds an enrolment token."""
-    await connection.execute(
+    await tx.execute(
         sa.insert(tokens),
         {
             "id": token.id,
@@ -83,7 +83,7 @@ async def add_token(connection: AsyncConnection, token: Token, created_at: float
     )
 
 
-async def token_for_update(connection: AsyncConnection, token_id: str) -> Token | None:
+async def token_for_update(tx: Tx, token_id: str) -> Token | None:
     """The token with that id, held until the transaction ends."""
     query = (
         sa.select(
@@ -98,11 +98,11 @@ async def token_for_update(connection: AsyncConnection, token_id: str) -> Token 
         .where(tokens.c.id == token_id)
         .with_for_update(of=tokens)
     )
-    row = (await connection.execute(query)).one_or_none()
+    row = (await tx.execute(query)).one_or_none()
     return Token(*row) if row else None
 
 
-async def spend_token(connection: AsyncConnection, token_id: str) -> None:
+async def spend_token(tx: Tx, token_id: str) -> None:
     """Takes one use off a token."""
     statement = sa.update(tokens).where(tokens.c.id == token_id, tokens.c.uses_left > 0)
-    await connection.execute(statement.values(uses_left=tokens.c.uses_left - 1))
+    await tx.execute(statement.values(uses_left=tokens.c.uses_left - 1))

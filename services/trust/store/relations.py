@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.kit.rows import Tx
 from services.trust.domain.graph import Floats, Integers
 from services.trust.domain.kinds import KINDS
 from services.trust.domain.records import Friendship, Page, SocialRelation
@@ -25,26 +25,26 @@ _RANK: dict[RelationKind, int] = {kind: rank for rank, kind in enumerate(KINDS)}
 _CHUNK = 2_000
 
 
-async def of_device(connection: AsyncConnection, number: int, wanted: Page) -> list[tuple[int, SocialRelation]]:
+async def of_device(tx: Tx, number: int, wanted: Page) -> list[tuple[int, SocialRelation]]:
     """A device's relations in order of the other device and the kind, each with the cursor that follows it."""
-    found = await _found(connection, number)
+    found = await _found(tx, number)
     place = found.c.other * 10 + found.c.rank
     query = sa.select(place.label("place"), found).order_by(place).limit(wanted.limit)
     if wanted.cursor:
         query = query.where(place > int(wanted.cursor))
-    return [(row.place, _relation(number, row)) for row in await connection.execute(query)]
+    return [(row.place, _relation(number, row)) for row in await tx.execute(query)]
 
 
-async def between(connection: AsyncConnection, a: int, b: int) -> list[SocialRelation]:
+async def between(tx: Tx, a: int, b: int) -> list[SocialRelation]:
     """Every relation of two devices."""
-    found = await _found(connection, a)
+    found = await _found(tx, a)
     query = sa.select(found).where(found.c.other == b).order_by(found.c.rank)
-    return [_relation(a, row) for row in await connection.execute(query)]
+    return [_relation(a, row) for row in await tx.execute(query)]
 
 
-async def _found(connection: AsyncConnection, number: int) -> sa.Subquery:
+async def _found(tx: Tx, number: int) -> sa.Subquery:
     """A device's relations, each kind with each other device once, however many sources say so."""
-    every = _every((await connection.execute(_profile(number))).one()).subquery()
+    every = _every((await tx.execute(_profile(number))).one()).subquery()
     query = sa.select(
         every.c.rank,
         every.c.other,
@@ -111,7 +111,7 @@ def _relation(mine: int, row: Any) -> SocialRelation:
     return SocialRelation(KINDS[row.rank], mine, row.other, row.strength, row.because, row.since)
 
 
-async def counts(connection: AsyncConnection) -> dict[str, int]:
+async def counts(tx: Tx) -> dict[str, int]:
     """How many relations of each kind hold."""
     size = sa.func.count()
     same_owner = sa.select((size * (size - 1) / 2).label("n")).select_from(devices).group_by(devices.c.owner_number)
@@ -128,43 +128,41 @@ async def counts(connection: AsyncConnection) -> dict[str, int]:
         .join(other, other.c.owner_number == friendships.c.high)
     )
     found = {
-        kind: int((await connection.execute(sa.select(sa.func.coalesce(sa.func.sum(query.c.n), 0)))).scalar_one())
+        kind: int((await tx.execute(sa.select(sa.func.coalesce(sa.func.sum(query.c.n), 0)))).scalar_one())
         for kind, query in (("ownership", same_owner.subquery()), ("parental", same_make.subquery()))
     }
-    found["friendship"] = int((await connection.execute(befriended)).scalar_one())
+    found["friendship"] = int((await tx.execute(befriended)).scalar_one())
     stored = sa.select(relations.c.kind, size).group_by(relations.c.kind)
-    for kind, number in (await connection.execute(stored)).all():
+    for kind, number in (await tx.execute(stored)).all():
         found[kind] = found.get(kind, 0) + int(number)
     return {kind.value: found.get(kind.value, 0) for kind in KINDS}
 
 
-async def clear_derived(connection: AsyncConnection, kinds: Sequence[str]) -> None:
+async def clear_derived(tx: Tx, kinds: Sequence[str]) -> None:
     """Forgets derived relations of these kinds."""
-    await connection.execute(
-        sa.delete(relations).where(relations.c.source == "derived", relations.c.kind.in_(list(kinds)))
-    )
+    await tx.execute(sa.delete(relations).where(relations.c.source == "derived", relations.c.kind.in_(list(kinds))))
 
 
-async def add(connection: AsyncConnection, rows: Iterable[dict[str, Any]]) -> int:
+async def add(tx: Tx, rows: Iterable[dict[str, Any]]) -> int:
     """Stores relations that are not stored yet; how many."""
-    statement, chunk = inserting(connection, relations).on_conflict_do_nothing(), list(rows)
-    before = await _stored(connection)
+    statement, chunk = inserting(tx, relations).on_conflict_do_nothing(), list(rows)
+    before = await _stored(tx)
     for start in range(0, len(chunk), _CHUNK):
-        await connection.execute(statement, chunk[start : start + _CHUNK])
-    return await _stored(connection) - before
+        await tx.execute(statement, chunk[start : start + _CHUNK])
+    return await _stored(tx) - before
 
 
-async def _stored(connection: AsyncConnection) -> int:
-    return int((await connection.execute(sa.select(sa.func.count()).select_from(relations))).scalar_one())
+async def _stored(tx: Tx) -> int:
+    return int((await tx.execute(sa.select(sa.func.count()).select_from(relations))).scalar_one())
 
 
-async def stored_ties(connection: AsyncConnection) -> list[tuple[str, int, int]]:
+async def stored_ties(tx: Tx) -> list[tuple[str, int, int]]:
     """Every stored relation as kind, low and high device."""
     query = sa.select(relations.c.kind, relations.c.low, relations.c.high)
-    return [(row.kind, row.low, row.high) for row in await connection.execute(query)]
+    return [(row.kind, row.low, row.high) for row in await tx.execute(query)]
 
 
-async def stamp(connection: AsyncConnection) -> tuple[object, ...]:
+async def stamp(tx: Tx) -> tuple[object, ...]:
     """Changes whenever any relation may have changed."""
     query = sa.select(
         sa.select(sa.func.count()).select_from(devices).scalar_subquery(),
@@ -173,10 +171,10 @@ async def stamp(connection: AsyncConnection) -> tuple[object, ...]:
         sa.select(sa.func.count()).select_from(friendships).scalar_subquery(),
         sa.select(sa.func.max(friendships.c.since)).scalar_subquery(),
     )
-    return tuple((await connection.execute(query)).one())
+    return tuple((await tx.execute(query)).one())
 
 
-async def every_pair(connection: AsyncConnection, at: float | None) -> list[tuple[int, int, str, float]]:
+async def every_pair(tx: Tx, at: float | None) -> list[tuple[int, int, str, float]]:
     """All relations of all devices that held at `at` (None = now): low, high, kind, strength."""
     low, high, friend = devices.alias("low"), devices.alias("high"), friendships.alias("friend")
     begun = sa.case((low.c.registered_at > high.c.registered_at, low.c.registered_at), else_=high.c.registered_at)
@@ -207,10 +205,10 @@ async def every_pair(connection: AsyncConnection, at: float | None) -> list[tupl
     query = sa.select(found.c.low, found.c.high, found.c.kind, found.c.strength)
     if at is not None:
         query = query.where(found.c.since <= at)
-    return [(r.low, r.high, r.kind, r.strength) for r in await connection.execute(query)]
+    return [(r.low, r.high, r.kind, r.strength) for r in await tx.execute(query)]
 
 
-async def friends(connection: AsyncConnection) -> list[tuple[str, str]]:
+async def friends(tx: Tx) -> list[tuple[str, str]]:
     """Ids of owners who are friends."""
     one, other = owners.alias("one"), owners.alias("another")
     query = (
@@ -219,15 +217,15 @@ async def friends(connection: AsyncConnection) -> list[tuple[str, str]]:
         .join(one, one.c.number == friendships.c.low)
         .join(other, other.c.number == friendships.c.high)
     )
-    return [(row.one_id, row.other_id) for row in await connection.execute(query)]
+    return [(row.one_id, row.other_id) for row in await tx.execute(query)]
 
 
-async def set_friendship(connection: AsyncConnection, friendship: Friendship) -> None:
+async def set_friendship(tx: Tx, friendship: Friendship) -> None:
     """Declares a friendship, or changes its strength; strength 0 withdraws it."""
     same = (friendships.c.low == friendship.low) & (friendships.c.high == friendship.high)
-    await connection.execute(sa.delete(friendships).where(same))
+    await tx.execute(sa.delete(friendships).where(same))
     if friendship.strength > 0:
-        await connection.execute(
+        await tx.execute(
             sa.insert(friendships),
             {
                 "low": friendship.low,
@@ -238,27 +236,27 @@ async def set_friendship(connection: AsyncConnection, friendship: Friendship) ->
         )
 
 
-async def meetings(connection: AsyncConnection) -> tuple[Integers, Integers, Floats, Floats]:
+async def meetings(tx: Tx) -> tuple[Integers, Integers, Floats, Floats]:
     """Interactions of kind "meeting": low, high, start and duration."""
     query = (
         sa.select(pairs.c.low, pairs.c.high, interactions.c.at, interactions.c.duration_seconds)
         .join(pairs, pairs.c.number == interactions.c.pair)
         .where(interactions.c.kind == "meeting")
     )
-    rows = np.array([tuple(row) for row in await connection.execute(query)], dtype=np.float64).reshape(-1, 4)
+    rows = np.array([tuple(row) for row in await tx.execute(query)], dtype=np.float64).reshape(-1, 4)
     return rows[:, 0].astype(np.int64), rows[:, 1].astype(np.int64), rows[:, 2], rows[:, 3]
 
 
-async def platform_reports(connection: AsyncConnection) -> list[tuple[str, int, int]]:
+async def platform_reports(tx: Tx) -> list[tuple[str, int, int]]:
     """The platform's own reports: id (which begins with the task and a dot), low and high device."""
     query = (
         sa.select(interactions.c.id, pairs.c.low, pairs.c.high)
         .join(pairs, pairs.c.number == interactions.c.pair)
         .where(interactions.c.reporter == 0, interactions.c.kind != "meeting")
     )
-    return [(row.id, row.low, row.high) for row in await connection.execute(query)]
+    return [(row.id, row.low, row.high) for row in await tx.execute(query)]
 
 
-async def standing(connection: AsyncConnection) -> set[int]:
+async def standing(tx: Tx) -> set[int]:
     """Numbers of devices whose place is known: those that stay put."""
-    return set((await connection.execute(sa.select(devices.c.number).where(devices.c.x_metres.is_not(None)))).scalars())
+    return set((await tx.execute(sa.select(devices.c.number).where(devices.c.x_metres.is_not(None)))).scalars())

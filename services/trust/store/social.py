@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.kit.rows import Tx
 from services.trust.domain.graph import Floats, Integers
 from services.trust.domain.records import Page, RecordedInteraction
 from services.trust.store import execute_many, serialise
@@ -60,62 +60,62 @@ class History:
         return len(self.pairs)
 
 
-async def locked(connection: AsyncConnection) -> None:
+async def locked(tx: Tx) -> None:
     """Waits until no other transaction is recording."""
-    await serialise(connection, _SOCIAL_LOCK)
+    await serialise(tx, _SOCIAL_LOCK)
 
 
-async def version(connection: AsyncConnection) -> int:
+async def version(tx: Tx) -> int:
     """How many transactions have changed pairs."""
-    return int((await connection.execute(sa.select(social_version.c.version))).scalar_one())
+    return int((await tx.execute(sa.select(social_version.c.version))).scalar_one())
 
 
-async def parameters(connection: AsyncConnection) -> tuple[float | None, float | None]:
+async def parameters(tx: Tx) -> tuple[float | None, float | None]:
     """Decay rate and full duration the sums of pairs were made with; None before the first start."""
-    row = (await connection.execute(sa.select(social_version))).one()
+    row = (await tx.execute(sa.select(social_version))).one()
     return row.decay_rate, row.full_duration_seconds
 
 
-async def set_parameters(connection: AsyncConnection, decay_rate: float, full_duration_seconds: float) -> None:
+async def set_parameters(tx: Tx, decay_rate: float, full_duration_seconds: float) -> None:
     """Notes what the sums of pairs are made with."""
     values = {"decay_rate": decay_rate, "full_duration_seconds": full_duration_seconds}
-    await connection.execute(sa.update(social_version).values(values))
+    await tx.execute(sa.update(social_version).values(values))
 
 
-async def pair_count(connection: AsyncConnection) -> int:
+async def pair_count(tx: Tx) -> int:
     """How many pairs there are, which is also the last one's number."""
-    return int((await connection.execute(sa.select(sa.func.count()).select_from(pairs))).scalar_one())
+    return int((await tx.execute(sa.select(sa.func.count()).select_from(pairs))).scalar_one())
 
 
-async def save_sums(connection: AsyncConnection, rows: list[tuple[Any, ...]], at_version: int) -> None:
+async def save_sums(tx: Tx, rows: list[tuple[Any, ...]], at_version: int) -> None:
     """Replaces the sums of pairs; rows are positive sum, negative sum, reference time and the pair's number."""
     names = ("new_positive_sum", "new_negative_sum", "new_reference_at")
     values: dict[str, Any] = {name.removeprefix("new_"): sa.bindparam(name) for name in names}
     statement = sa.update(pairs).where(pairs.c.number == sa.bindparam("pair"))
     await execute_many(
-        connection,
+        tx,
         statement.values(**values, version=sa.bindparam("new_version")),
         (*names, "pair", "new_version"),
         [(*row, at_version) for row in rows],
     )
-    await connection.execute(sa.update(social_version).values(version=at_version))
+    await tx.execute(sa.update(social_version).values(version=at_version))
 
 
-async def pairs_since(connection: AsyncConnection, known: int) -> list[tuple[Any, ...]]:
+async def pairs_since(tx: Tx, known: int) -> list[tuple[Any, ...]]:
     """Pairs changed after version `known`: number, low, high, count, positives, both sums, reference time."""
     query = sa.select(*_PAIR_COLUMNS).where(pairs.c.version > known)
-    return [tuple(row) for row in await connection.execute(query)]
+    return [tuple(row) for row in await tx.execute(query)]
 
 
-async def known_ids(connection: AsyncConnection, reporter: int, ids: Sequence[str]) -> set[str]:
+async def known_ids(tx: Tx, reporter: int, ids: Sequence[str]) -> set[str]:
     """Which of `ids` the reporter has used before: one statement, whatever their number."""
     query = sa.select(interactions.c.id).where(interactions.c.reporter == reporter)
-    if connection.dialect.name == "sqlite":
+    if tx.dialect.name == "sqlite":
         given = sa.func.json_each(json.dumps(list(ids))).table_valued("value")
         query = query.where(interactions.c.id.in_(sa.select(given.c.value)))
     else:
         query = query.where(interactions.c.id == sa.func.any(sa.cast(list(ids), postgresql.ARRAY(sa.Text))))
-    return set((await connection.execute(query)).scalars())
+    return set((await tx.execute(query)).scalars())
 
 
 PAIR = ("number", "low", "high", "count", "positive_count", "positive_sum", "negative_sum", "reference_at", "version")
@@ -124,25 +124,23 @@ REPORT = ("reporter", "id", "pair", "positive", "duration_seconds", "at", "kind"
 """Columns of the rows that `save_pairs` and `add` take, in order."""
 
 
-async def save_pairs(
-    connection: AsyncConnection, added: list[tuple[Any, ...]], changed: list[tuple[Any, ...]], at_version: int
-) -> None:
+async def save_pairs(tx: Tx, added: list[tuple[Any, ...]], changed: list[tuple[Any, ...]], at_version: int) -> None:
     """Writes new pairs (rows of `PAIR`), changed ones (rows of `CHANGE`, then the number) and their version."""
     if added:
-        await execute_many(connection, sa.insert(pairs), PAIR, added)
+        await execute_many(tx, sa.insert(pairs), PAIR, added)
     if changed:
         values: dict[str, Any] = {name.removeprefix("new_"): sa.bindparam(name) for name in CHANGE}
         statement = sa.update(pairs).where(pairs.c.number == sa.bindparam("pair")).values(values)
-        await execute_many(connection, statement, (*CHANGE, "pair"), changed)
-    await connection.execute(sa.update(social_version).values(version=at_version))
+        await execute_many(tx, statement, (*CHANGE, "pair"), changed)
+    await tx.execute(sa.update(social_version).values(version=at_version))
 
 
-async def add(connection: AsyncConnection, rows: list[tuple[Any, ...]]) -> None:
+async def add(tx: Tx, rows: list[tuple[Any, ...]]) -> None:
     """Appends interactions (rows of `REPORT`)."""
-    await execute_many(connection, sa.insert(interactions), REPORT, rows)
+    await execute_many(tx, sa.insert(interactions), REPORT, rows)
 
 
-async def page(connection: AsyncConnection, wanted: Page, a: int, b: int | None) -> list[RecordedInteraction]:
+async def page(tx: Tx, wanted: Page, a: int, b: int | None) -> list[RecordedInteraction]:
     """Interactions of device `a`, or of `a` with `b`, latest recorded first."""
     query = _WITH_PAIR.order_by(interactions.c.number.desc()).limit(wanted.limit)
     if b is None:
@@ -151,49 +149,49 @@ async def page(connection: AsyncConnection, wanted: Page, a: int, b: int | None)
         query = query.where(pairs.c.low == min(a, b), pairs.c.high == max(a, b))
     if wanted.cursor:
         query = query.where(interactions.c.number < int(wanted.cursor))
-    return [RecordedInteraction(*row) for row in await connection.execute(query)]
+    return [RecordedInteraction(*row) for row in await tx.execute(query)]
 
 
-async def history_of(connection: AsyncConnection, pair: int, until: float) -> History:
+async def history_of(tx: Tx, pair: int, until: float) -> History:
     """A pair's interactions up to a time, in order of time."""
     query = _history().where(interactions.c.pair == pair, interactions.c.at <= until).order_by(interactions.c.at)
-    return _columns((await connection.execute(query)).all())
+    return _columns((await tx.execute(query)).all())
 
 
-async def history_between(connection: AsyncConnection, start: int, stop: int) -> History:
+async def history_between(tx: Tx, start: int, stop: int) -> History:
     """Every interaction of the pairs numbered from `start` to before `stop`."""
     query = _history().where(interactions.c.pair >= start, interactions.c.pair < stop)
-    return _columns((await connection.execute(query)).all())
+    return _columns((await tx.execute(query)).all())
 
 
-async def history_before(connection: AsyncConnection, at: float) -> History:
+async def history_before(tx: Tx, at: float) -> History:
     """Interactions up to `at` of every pair that went on after it: what its sums held then."""
     query = (
         _history()
         .join(pairs, pairs.c.number == interactions.c.pair)
         .where(pairs.c.reference_at > at, interactions.c.at <= at)
     )
-    return _columns((await connection.execute(query)).all())
+    return _columns((await tx.execute(query)).all())
 
 
-async def pairs_with_failures(connection: AsyncConnection, since: float, device: int | None, most: int) -> list[int]:
+async def pairs_with_failures(tx: Tx, since: float, device: int | None, most: int) -> list[int]:
     """Pairs with bad interactions after `since` (of one device, if given), those with most of them first."""
     query = sa.select(interactions.c.pair).where(interactions.c.at > since, sa.not_(interactions.c.positive))
     if device is not None:
         query = query.join(pairs, pairs.c.number == interactions.c.pair)
         query = query.where((pairs.c.low == device) | (pairs.c.high == device))
     query = query.group_by(interactions.c.pair).order_by(sa.func.count().desc(), interactions.c.pair).limit(most)
-    return list((await connection.execute(query)).scalars())
+    return list((await tx.execute(query)).scalars())
 
 
-async def failures(connection: AsyncConnection, pair: int, since: float, most: int) -> list[RecordedInteraction]:
+async def failures(tx: Tx, pair: int, since: float, most: int) -> list[RecordedInteraction]:
     """A pair's bad interactions after `since`, newest first."""
     query = (
         _WITH_PAIR.where(interactions.c.pair == pair, interactions.c.at > since, sa.not_(interactions.c.positive))
         .order_by(interactions.c.at.desc())
         .limit(most)
     )
-    return [RecordedInteraction(*row) for row in await connection.execute(query)]
+    return [RecordedInteraction(*row) for row in await tx.execute(query)]
 
 
 def _history() -> sa.Select[Any]:

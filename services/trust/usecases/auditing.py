@@ -20,5 +20,5 @@ class Auditing:
         require_role("admin")
         checks.text("subject", subject)
         checks.text("act", act)
-        async with self._database.reading() as connection:
-            return await audit.page(connection, wanted, subject, act)
+        async with self._database.reading() as tx:
+            return await audit.page(tx, wanted, subject, act)

@@ -66,14 +66,14 @@ class Chronicles:
         if device_a == device_b:
             raise SelfTrust("a device has no interactions with itself; ask about one device or two different ones")
         await self._sight.note("interactions", device_a, device_b)
-        async with self._database.reading() as connection:
-            a, *rest = await self._directory.require(connection, device_a, *([device_b] if device_b else []))
+        async with self._database.reading() as tx:
+            a, *rest = await self._directory.require(tx, device_a, *([device_b] if device_b else []))
             if rest:
-                (await self._sight.view(connection)).require(a, rest[0])
+                (await self._sight.view(tx)).require(a, rest[0])
             else:
                 require_device(device_a)
-            found = await social.page(connection, wanted, a.number, rest[0].number if rest else None)
-            return found, await self._directory.named(connection, _devices_of(found))
+            found = await social.page(tx, wanted, a.number, rest[0].number if rest else None)
+            return found, await self._directory.named(tx, _devices_of(found))
 
     async def history(self, device_a: str, device_b: str, since: float, until: float, points: int) -> list[Point]:
         """Direct trust of a pair at evenly spaced times; nothing if it never interacted."""
@@ -84,12 +84,12 @@ class Chronicles:
         if not 2 <= (points or 50) <= MOST_POINTS:
             raise InvalidField(f"points must be 2 to {MOST_POINTS} (0 means 50), not {points}")
         await self._sight.note("history", device_a, device_b)
-        async with self._database.reading() as connection:
-            a, b = await self._directory.require(connection, device_a, device_b)
-            (await self._sight.view(connection)).require(a, b)
-            pairs, _ = await self._memory.pairs_at(connection, 0.0)
+        async with self._database.reading() as tx:
+            a, b = await self._directory.require(tx, device_a, device_b)
+            (await self._sight.view(tx)).require(a, b)
+            pairs, _ = await self._memory.pairs_at(tx, 0.0)
             row = pairs.row_of(a.number, b.number)
-            past = await social.history_of(connection, -1 if row is None else row + 1, end)
+            past = await social.history_of(tx, -1 if row is None else row + 1, end)
         if not len(past):
             return []
         start = since or float(past.at[0])
@@ -106,12 +106,12 @@ class Chronicles:
         start = checks.finite("since", since, least=0) or self._clock.now() - DEFAULT_LOSS_SPAN_SECONDS
         wanted = checks.page(limit, "", "", default=20).limit
         await self._sight.note("losses", device_id)
-        async with self._database.reading() as connection:
-            device = (await self._directory.require(connection, device_id))[0].number if device_id else None
-            pairs, now = await self._memory.pairs_at(connection, 0.0)
+        async with self._database.reading() as tx:
+            device = (await self._directory.require(tx, device_id))[0].number if device_id else None
+            pairs, now = await self._memory.pairs_at(tx, 0.0)
             found: list[tuple[float, float, float, int]] = []
-            for number in await social.pairs_with_failures(connection, start, device, _MOST_CANDIDATES):
-                past = await social.history_of(connection, number, now)
+            for number in await social.pairs_with_failures(tx, start, device, _MOST_CANDIDATES):
+                past = await social.history_of(tx, number, now)
                 prior = pairs.prior_of(number - 1)
                 before, after = await asyncio.to_thread(_fall, past, start, now, self._memory.parameters, prior)
                 if after < before:
@@ -122,13 +122,13 @@ class Chronicles:
                     int(pairs.high[number - 1]),
                     before,
                     after,
-                    await social.failures(connection, number, start, _MOST_CULPRITS),
+                    await social.failures(tx, number, start, _MOST_CULPRITS),
                 )
                 for _, before, after, number in sorted(found)[:wanted]
             ]
             named = {number for loss in worst for number in (loss.low, loss.high)}
             named |= {item.reporter for loss in worst for item in loss.because if item.reporter}
-            return worst, await self._directory.named(connection, named)
+            return worst, await self._directory.named(tx, named)
 
 
 def _devices_of(found: list[RecordedInteraction]) -> set[int]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from services.kit.caller import NotAllowed, current_caller, require_device, require_role
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.ids import new_id
+from services.kit.rows import Tx
 from services.trust.domain import checks
 from services.trust.domain.records import (
     ACTIVE,
@@ -59,37 +58,35 @@ class Devices:
             )
         presented = parse("ct", token_text)
         now, api_key = self._clock.now(), new_credential("ck")
-        async with self._database.writing() as connection:
-            token = await keys.token_for_update(connection, presented.id) if presented else None
+        async with self._database.writing() as tx:
+            token = await keys.token_for_update(tx, presented.id) if presented else None
             if presented is None or token is None or not matches(presented, token.digest) or now >= token.expires_at:
                 raise InvalidToken("the enrolment token is unknown or expired; ask an admin for a new one")
-            device = await self._enrol(connection, token, profile, public, now)
-            await keys.revoke_subject(connection, device.id, now)
+            device = await self._enrol(tx, token, profile, public, now)
+            await keys.revoke_subject(tx, device.id, now)
             row = ApiKey(
                 api_key.id, api_key.digest, "device", device.id, device.profile.name, device.owner_id, now, None
             )
-            await keys.add(connection, row)
-            await audit.note(connection, now, "device.register", device.id, f"{profile.name} with {token.id}")
+            await keys.add(tx, row)
+            await audit.note(tx, now, "device.register", device.id, f"{profile.name} with {token.id}")
         return device, api_key
 
-    async def _enrol(
-        self, connection: AsyncConnection, token: Token, profile: Profile, public: PublicKeys, now: float
-    ) -> Device:
-        known = await devices.by_signing_key(connection, public.signing)
+    async def _enrol(self, tx: Tx, token: Token, profile: Profile, public: PublicKeys, now: float) -> Device:
+        known = await devices.by_signing_key(tx, public.signing)
         if known is not None:
             _check_return(known, token, public)
             if known.token_id != token.id:
-                await _spend(connection, token)
+                await _spend(tx, token)
             return known
-        await _spend(connection, token)
-        namesake = await devices.by_name(connection, token.owner_number, profile.name)
+        await _spend(tx, token)
+        namesake = await devices.by_name(tx, token.owner_number, profile.name)
         if namesake is not None:
-            return await _claim(connection, namesake, token, profile, public)
+            return await _claim(tx, namesake, token, profile, public)
         device = Device(
             0, new_id("dev"), token.owner_id, profile, public, ACTIVE, now, 0.0, key_version=1, token_id=token.id
         )
-        await devices.add(connection, device, token.owner_number)
-        stored = await devices.by_id(connection, device.id)
+        await devices.add(tx, device, token.owner_number)
+        stored = await devices.by_id(tx, device.id)
         if stored is None:  # another transaction took the name or the key between our look and our insert
             raise NameTaken(f"the name {profile.name!r} or the signing key was just taken; register under another name")
         return stored
@@ -103,8 +100,8 @@ class Devices:
         caller = require_role("admin", "publisher", "device")
         checks.at_most("device_ids", len(device_ids), checks.MOST_IDS)
         sound = [device_id for device_id in dict.fromkeys(device_ids) if checks.is_id("dev", device_id)]
-        async with self._database.reading() as connection:
-            found = await devices.by_ids(connection, sound)
+        async with self._database.reading() as tx:
+            found = await devices.by_ids(tx, sound)
         if caller.role == "device" and any(device.owner_id != caller.owner_id for device in found.values()):
             raise NotAllowed("a device may ask for devices of its own owner only")
         unknown = [device_id for device_id in device_ids if device_id not in found]
@@ -121,8 +118,8 @@ class Devices:
         owner = caller.owner_id if caller.role == "device" else owner_id
         if owner and not checks.is_id("own", owner):
             return []
-        async with self._database.reading() as connection:
-            return [self._heartbeats.freshen(item) for item in await devices.page(connection, wanted, owner, state)]
+        async with self._database.reading() as tx:
+            return [self._heartbeats.freshen(item) for item in await devices.page(tx, wanted, owner, state)]
 
     async def update(self, device_id: str, location: Location | None, capabilities: Capabilities | None) -> Device:
         """Changes a profile; what is None, zero or empty stays."""
@@ -131,24 +128,24 @@ class Devices:
             checks.location(location)
         if capabilities is not None:
             checks.capabilities(capabilities)
-        async with self._database.writing() as connection:
-            device = await _active(connection, device_id)
+        async with self._database.writing() as tx:
+            device = await _active(tx, device_id)
             profile = replace(
                 device.profile,
                 location=location or device.profile.location,
                 capabilities=_merged(device.profile.capabilities, capabilities or Capabilities()),
             )
             if profile != device.profile:
-                await devices.set_profile(connection, device_id, profile)
-                await audit.note(connection, self._clock.now(), "device.update", device_id)
+                await devices.set_profile(tx, device_id, profile)
+                await audit.note(tx, self._clock.now(), "device.update", device_id)
         return self._heartbeats.freshen(replace(device, profile=profile))
 
     async def rotate_keys(self, device_id: str, public: PublicKeys, proof: bytes) -> Device:
         """Replaces a device's public keys on the word of its old signing key; repeating it changes nothing."""
         require_device(device_id)
         checks.keys(public.signing, public.sealing)
-        async with self._database.writing() as connection:
-            device = await _active(connection, device_id)
+        async with self._database.writing() as tx:
+            device = await _active(tx, device_id)
             if device.keys == public:
                 return self._heartbeats.freshen(device)
             if not proves(device.keys.signing, public.signing + public.sealing, proof):
@@ -156,14 +153,12 @@ class Devices:
                     "proof must be the signature of the new signing key followed by the new sealing key by the "
                     "device's present signing key"
                 )
-            holder = await devices.by_signing_key(connection, public.signing)
+            holder = await devices.by_signing_key(tx, public.signing)
             if holder is not None and holder.id != device_id:
                 raise SigningKeyTaken("another device uses that signing key; make a fresh one")
-            if not await devices.set_keys(connection, device, public, device.token_id):
+            if not await devices.set_keys(tx, device, public, device.token_id):
                 raise KeysChanged("the device's keys changed meanwhile; read the device and rotate again")
-            await audit.note(
-                connection, self._clock.now(), "device.rotate", device_id, f"key version {device.key_version + 1}"
-            )
+            await audit.note(tx, self._clock.now(), "device.rotate", device_id, f"key version {device.key_version + 1}")
         return self._heartbeats.freshen(replace(device, keys=public, key_version=device.key_version + 1))
 
     async def revoke(self, device_id: str, why: str) -> Device:
@@ -171,12 +166,12 @@ class Devices:
         require_device(device_id)
         checks.text("why", why, most=500)
         now = self._clock.now()
-        async with self._database.writing() as connection:
-            device = await _existing(connection, device_id)
+        async with self._database.writing() as tx:
+            device = await _existing(tx, device_id)
             if device.state != REVOKED:
-                await devices.revoke(connection, device_id)
-                await keys.revoke_subject(connection, device_id, now)
-                await audit.note(connection, now, "device.revoke", device_id, why)
+                await devices.revoke(tx, device_id)
+                await keys.revoke_subject(tx, device_id, now)
+                await audit.note(tx, now, "device.revoke", device_id, why)
         return self._heartbeats.freshen(replace(device, state=REVOKED))
 
     async def hear(self, device_ids: Sequence[str]) -> None:
@@ -208,32 +203,30 @@ def _check_return(known: Device, token: Token, public: PublicKeys) -> None:
         raise KeysChanged("the device is registered with another sealing key; rotate its keys instead")
 
 
-async def _claim(
-    connection: AsyncConnection, namesake: Device, token: Token, profile: Profile, public: PublicKeys
-) -> Device:
+async def _claim(tx: Tx, namesake: Device, token: Token, profile: Profile, public: PublicKeys) -> Device:
     """An imported device that never had keys becomes the one that registers under its name."""
     if namesake.keys.signing or namesake.state == REVOKED:
         raise NameTaken(f"its owner already has a device named {profile.name!r}; choose another name")
-    await devices.set_keys(connection, namesake, public, token.id)
-    await devices.set_profile(connection, namesake.id, profile)
-    return await _existing(connection, namesake.id)
+    await devices.set_keys(tx, namesake, public, token.id)
+    await devices.set_profile(tx, namesake.id, profile)
+    return await _existing(tx, namesake.id)
 
 
-async def _spend(connection: AsyncConnection, token: Token) -> None:
+async def _spend(tx: Tx, token: Token) -> None:
     if token.uses_left < 1:
         raise TokenSpent("all uses of the enrolment token are gone; ask an admin for a new one")
-    await keys.spend_token(connection, token.id)
+    await keys.spend_token(tx, token.id)
 
 
-async def _existing(connection: AsyncConnection, device_id: str) -> Device:
-    device = await devices.by_id(connection, device_id) if checks.is_id("dev", device_id) else None
+async def _existing(tx: Tx, device_id: str) -> Device:
+    device = await devices.by_id(tx, device_id) if checks.is_id("dev", device_id) else None
     if device is None:
         raise unknown_devices([device_id])
     return device
 
 
-async def _active(connection: AsyncConnection, device_id: str) -> Device:
-    device = await _existing(connection, device_id)
+async def _active(tx: Tx, device_id: str) -> Device:
+    device = await _existing(tx, device_id)
     if device.state == REVOKED:
         raise DeviceRevoked(f"device {device_id} was revoked; register a new one")
     return device

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
+from services.kit.rows import Tx
 from services.trust.domain import checks
 from services.trust.errors import UnknownDevice
 from services.trust.store import devices
@@ -29,28 +28,28 @@ class Directory:
         self._by_id: dict[str, Entry] = {}
         self._by_number: dict[int, Entry] = {}
 
-    async def find(self, connection: AsyncConnection, device_ids: Iterable[str]) -> dict[str, Entry]:
+    async def find(self, tx: Tx, device_ids: Iterable[str]) -> dict[str, Entry]:
         """The devices among `device_ids` that exist."""
         wanted = set(device_ids)
         missing = [item for item in wanted if item not in self._by_id and checks.is_id("dev", item)]
         if missing:
-            self._keep(await devices.entries_by_id(connection, missing))
+            self._keep(await devices.entries_by_id(tx, missing))
         return {item: self._by_id[item] for item in wanted if item in self._by_id}
 
-    async def require(self, connection: AsyncConnection, *device_ids: str) -> list[Entry]:
+    async def require(self, tx: Tx, *device_ids: str) -> list[Entry]:
         """The devices in the order asked; an unknown one is an error naming it."""
-        found = await self.find(connection, device_ids)
+        found = await self.find(tx, device_ids)
         unknown = [item for item in device_ids if item not in found]
         if unknown:
             raise unknown_devices(unknown)
         return [found[item] for item in device_ids]
 
-    async def named(self, connection: AsyncConnection, numbers: Iterable[int]) -> dict[int, Entry]:
+    async def named(self, tx: Tx, numbers: Iterable[int]) -> dict[int, Entry]:
         """The devices with these numbers."""
         wanted = set(numbers)
         missing = [number for number in wanted if number not in self._by_number]
         if missing:
-            self._keep(await devices.entries_by_number(connection, missing))
+            self._keep(await devices.entries_by_number(tx, missing))
         lost = wanted - self._by_number.keys()
         if lost:
             raise UnknownDevice(f"no device has the number {min(lost)}; the tables disagree with each other")

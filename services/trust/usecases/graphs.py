@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.kit.database import Database
+from services.kit.rows import Tx
 from services.trust.domain import checks
 from services.trust.domain.graph import Integers
 from services.trust.domain.pairs import PairSnapshot
@@ -49,29 +49,27 @@ class Graphs:
         checks.finite("least", least, least=0, most=1)
         checks.at_most("device_ids", len(device_ids), MOST_DEVICES)
         await self._sight.note("graph", owner_id or f"{len(device_ids)} devices")
-        async with self._database.reading() as connection:
-            view = await self._sight.view(connection)
-            wanted = await self._wanted(connection, view, device_ids, owner_id)
-            pairs, moment = await self._memory.pairs_at(connection, at)
+        async with self._database.reading() as tx:
+            view = await self._sight.view(tx)
+            wanted = await self._wanted(tx, view, device_ids, owner_id)
+            pairs, moment = await self._memory.pairs_at(tx, at)
             rows, direct = await asyncio.to_thread(self._rows, pairs, moment, wanted, bool(owner_id), least)
-            seen = await self._visible(connection, view, pairs, rows)
-            nodes = await self._nodes(connection, view, wanted, pairs, rows[seen])
-            related = await _related(connection, nodes)
+            seen = await self._visible(tx, view, pairs, rows)
+            nodes = await self._nodes(tx, view, wanted, pairs, rows[seen])
+            related = await _related(tx, nodes)
         ids = {device.number: device.id for device in nodes}
         ends = zip(pairs.low[rows].tolist(), pairs.high[rows].tolist(), direct.tolist(), seen.tolist(), strict=True)
         ties = [Tie(ids[a], ids[b], value, related.between(a, b)) for a, b, value, shown in ends if shown]
         return nodes, ties, moment
 
-    async def _wanted(
-        self, connection: AsyncConnection, view: View, device_ids: Sequence[str], owner_id: str
-    ) -> Integers | None:
+    async def _wanted(self, tx: Tx, view: View, device_ids: Sequence[str], owner_id: str) -> Integers | None:
         """Numbers of the devices asked for; None for everybody (for a device: everybody it has visible ties with)."""
         if device_ids:
-            entries = await self._directory.require(connection, *device_ids)
+            entries = await self._directory.require(tx, *device_ids)
             return np.unique([entry.number for entry in entries])
         if owner_id:
-            owner = await known_owner(connection, owner_id)
-            return np.array(await devices.numbers_of(connection, owner.number), dtype=np.int64)
+            owner = await known_owner(tx, owner_id)
+            return np.array(await devices.numbers_of(tx, owner.number), dtype=np.int64)
         return None
 
     def _rows(
@@ -87,26 +85,26 @@ class Graphs:
         return rows, direct[rows]
 
     async def _visible(
-        self, connection: AsyncConnection, view: View, pairs: PairSnapshot, rows: Integers
+        self, tx: Tx, view: View, pairs: PairSnapshot, rows: Integers
     ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         if view.sees_all:
             return np.ones(len(rows), dtype=np.bool_)
         low, high = pairs.low[rows].tolist(), pairs.high[rows].tolist()
-        entries = await self._directory.named(connection, {*low, *high})
+        entries = await self._directory.named(tx, {*low, *high})
         return np.array([view.sees(entries[a], entries[b]) for a, b in zip(low, high, strict=True)], dtype=np.bool_)
 
     async def _nodes(
-        self, connection: AsyncConnection, view: View, wanted: Integers | None, pairs: PairSnapshot, rows: Integers
+        self, tx: Tx, view: View, wanted: Integers | None, pairs: PairSnapshot, rows: Integers
     ) -> list[Device]:
         """The devices asked for and those at the ends of ties, in order of number; a device sees others in outline."""
         numbers = set(pairs.low[rows].tolist()) | set(pairs.high[rows].tolist())
         if view.sees_all:
-            everybody = await devices.all_numbers(connection, MOST_DEVICES + 1) if wanted is None else wanted.tolist()
+            everybody = await devices.all_numbers(tx, MOST_DEVICES + 1) if wanted is None else wanted.tolist()
             numbers |= set(everybody)
         elif view.me is not None and (wanted is None or view.me.number in wanted):
             numbers.add(view.me.number)
         checks.at_most("devices in one graph", len(numbers), MOST_DEVICES)
-        found = await devices.by_numbers(connection, sorted(numbers))
+        found = await devices.by_numbers(tx, sorted(numbers))
         if view.sees_all:
             return found
         owner = next((device.owner_id for device in found if view.me and device.number == view.me.number), "")
@@ -135,13 +133,13 @@ class _Related:
         return tuple(sorted(kinds))
 
 
-async def _related(connection: AsyncConnection, nodes: list[Device]) -> _Related:
+async def _related(tx: Tx, nodes: list[Device]) -> _Related:
     profiles = {device.number: device.profile for device in nodes}
     stored: dict[tuple[int, int], tuple[str, ...]] = {}
-    for kind, low, high in await relations.stored_ties(connection):
+    for kind, low, high in await relations.stored_ties(tx):
         if low in profiles and high in profiles:
             stored[low, high] = (*stored.get((low, high), ()), kind)
-    friends = await relations.friends(connection)
+    friends = await relations.friends(tx)
     return _Related(
         {device.number: device.owner_id for device in nodes},
         {n: (p.kind, p.brand, p.model) for n, p in profiles.items() if p.brand and p.model},

@@ -39,8 +39,8 @@ class Heartbeats:
         if not held:
             return
         try:
-            async with self._database.writing() as connection:
-                await devices.set_last_seen(connection, held)
+            async with self._database.writing() as tx:
+                await devices.set_last_seen(tx, held)
         except BaseException:
             self._seen = {**held, **self._seen}
             raise

@@ -8,13 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from services.kit.caller import require_role
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.errors import CoterieError
 from services.kit.ids import new_id
+from services.kit.rows import Tx
 from services.trust.domain import checks, reports
 from services.trust.domain.kinds import named
 from services.trust.domain.records import (
@@ -60,10 +59,10 @@ class Imports:
         checks.text("name", header.name, least=1, most=60)
         checks.text("owner_name", header.owner_name, least=1)
         now = self._clock.now()
-        async with self._database.writing() as connection:
-            await imports.begin(connection, header, now)
-            await audit.note(connection, now, "import", header.name, f"devices of {header.owner_name}")
-            state = await self._known(connection, header.name)
+        async with self._database.writing() as tx:
+            await imports.begin(tx, header, now)
+            await audit.note(tx, now, "import", header.name, f"devices of {header.owner_name}")
+            state = await self._known(tx, header.name)
         if state.owner_name != header.owner_name:
             raise InvalidField(f"import {header.name!r} belongs to owner {state.owner_name!r}; name the same to resume")
         names: dict[str, int] = {}
@@ -76,11 +75,11 @@ class Imports:
         """How far an import got."""
         require_role("admin")
         checks.text("name", name, least=1)
-        async with self._database.reading() as connection:
-            return await self._known(connection, name)
+        async with self._database.reading() as tx:
+            return await self._known(tx, name)
 
-    async def _known(self, connection: AsyncConnection, name: str) -> ImportState:
-        state = await imports.by_name(connection, name)
+    async def _known(self, tx: Tx, name: str) -> ImportState:
+        state = await imports.by_name(tx, name)
         if state is None:
             raise UnknownImport(f"no import {name!r}; start it first")
         return state
@@ -88,18 +87,18 @@ class Imports:
     async def _store(self, name: str, chunk: Chunk, names: dict[str, int]) -> ImportState:
         now = self._clock.now()
         fresh = dict(names)  # adopted only once the transaction is through
-        async with self._database.writing() as connection:
-            state = await imports.by_name(connection, name, for_update=True)
+        async with self._database.writing() as tx:
+            state = await imports.by_name(tx, name, for_update=True)
             assert state is not None  # begun by this very run
             rest = _named(_behind(chunk, state.last_line), name)
             if not rest.lines:
                 return state
-            keeper = _Keeper(connection, state, fresh, now)
+            keeper = _Keeper(tx, state, fresh, now)
             await keeper.create(rest.devices)
             await keeper.resolve({*rest.interactions.devices_a, *rest.interactions.devices_b})
             await keeper.resolve({end for row in rest.relations for end in (row.a, row.b)})
-            recorded = await self._record(connection, rest, fresh, now)
-            related = await relations.add(connection, [_relation_row(row, fresh, now) for row in rest.relations])
+            recorded = await self._record(tx, rest, fresh, now)
+            related = await relations.add(tx, [_relation_row(row, fresh, now) for row in rest.relations])
             state = replace(
                 state,
                 last_line=max(rest.lines),
@@ -107,23 +106,23 @@ class Imports:
                 interactions=state.interactions + recorded,
                 relations=state.relations + related,
             )
-            await imports.save(connection, state, now)
+            await imports.save(tx, state, now)
         names.update(fresh)
         return state
 
-    async def _record(self, connection: AsyncConnection, chunk: Chunk, names: dict[str, int], now: float) -> int:
+    async def _record(self, tx: Tx, chunk: Chunk, names: dict[str, int], now: float) -> int:
         if not len(chunk.interactions):
             return 0
         ends = await asyncio.to_thread(reports.check, chunk.interactions, names, PLATFORM, now, chunk.interaction_lines)
-        return await self._recording.write(connection, chunk.interactions, ends, 0, now)
+        return await self._recording.write(tx, chunk.interactions, ends, 0, now)
 
 
 class _Keeper:
     """Finds and makes the devices of one chunk by name, inside its transaction."""
 
-    def __init__(self, connection: AsyncConnection, state: ImportState, names: dict[str, int], now: float) -> None:
+    def __init__(self, tx: Tx, state: ImportState, names: dict[str, int], now: float) -> None:
         self.created = 0
-        self._connection = connection
+        self._tx = tx
         self._state = state
         self._names = names
         self._now = now
@@ -144,7 +143,7 @@ class _Keeper:
         found: dict[str, list[tuple[int, int]]] = {}
         for name in missing:
             checks.text("device name", name, least=1)
-        for number, name, owner in await devices.named(self._connection, missing):
+        for number, name, owner in await devices.named(self._tx, missing):
             found.setdefault(name, []).append((number, owner))
         for name, holders in found.items():
             mine = [number for number, owner in holders if owner == own]
@@ -156,9 +155,9 @@ class _Keeper:
     async def _make(self, wanted: Sequence[tuple[Profile, str]]) -> None:
         known = await self._known([owner for _, owner in wanted])
         new = [(self._device(profile, known[owner]), known[owner].number) for profile, owner in wanted]
-        self.created += await devices.add_many(self._connection, new)
+        self.created += await devices.add_many(self._tx, new)
         names = list(dict.fromkeys(profile.name for profile, _ in wanted))
-        stored = {(o, name): number for number, name, o in await devices.named(self._connection, names)}
+        stored = {(o, name): number for number, name, o in await devices.named(self._tx, names)}
         for profile, owner in wanted:
             number = stored[known[owner].number, profile.name]
             if self._names.setdefault(profile.name, number) != number:
@@ -170,7 +169,7 @@ class _Keeper:
     async def _known(self, names: Sequence[str]) -> dict[str, Owner]:
         missing = {name: new_id("own") for name in names if name not in self._owners}
         if missing:
-            self._owners.update(await owners.ensure(self._connection, missing, self._now))
+            self._owners.update(await owners.ensure(self._tx, missing, self._now))
         return self._owners
 
 

@@ -46,8 +46,8 @@ class Keys:
         return key
 
     async def _read(self, key_ids: Sequence[str]) -> dict[str, ApiKey]:
-        async with self._database.reading() as connection:
-            return await keys.by_ids(connection, key_ids)
+        async with self._database.reading() as tx:
+            return await keys.by_ids(tx, key_ids)
 
     async def create(self, role: str, name: str) -> tuple[ApiKey, Credential]:
         """A new key for an admin or a publisher; who held the name before keeps the subject."""
@@ -55,32 +55,32 @@ class Keys:
         checks.one_of("role", role, tuple(SUBJECT_PREFIX))
         checks.text("name", name, least=1)
         now, secret = self._clock.now(), new_credential("ck")
-        async with self._database.writing() as connection:
-            await serialise(connection, _KEYS_LOCK)
-            former = await keys.by_name(connection, role, name)
+        async with self._database.writing() as tx:
+            await serialise(tx, _KEYS_LOCK)
+            former = await keys.by_name(tx, role, name)
             if any(key.revoked_at is None for key in former):
                 raise NameTaken(f"{role} {name!r} has a key that works; revoke it first, or choose another name")
             subject = former[0].subject if former else new_id(SUBJECT_PREFIX[role])
             key = ApiKey(secret.id, secret.digest, role, subject, name, "", now, None)
-            await keys.add(connection, key)
-            await audit.note(connection, now, "key.create", key.id, f"{role} {name}")
+            await keys.add(tx, key)
+            await audit.note(tx, now, "key.create", key.id, f"{role} {name}")
         return key, secret
 
     async def revoke(self, key_id: str) -> None:
         """Stops a key at once; repeating it changes nothing."""
         require_role("admin")
         now = self._clock.now()
-        async with self._database.writing() as connection:
-            await serialise(connection, _KEYS_LOCK)
-            key = await keys.by_id(connection, key_id) if checks.is_id("key", key_id) else None
+        async with self._database.writing() as tx:
+            await serialise(tx, _KEYS_LOCK)
+            key = await keys.by_id(tx, key_id) if checks.is_id("key", key_id) else None
             if key is None:
                 raise UnknownKey(f"no API key {key_id[:40]!r}; its id was shown with the key")
             if key.revoked_at is not None:
                 return
-            if key.role == "admin" and await keys.live_count(connection, "admin") == 1:
+            if key.role == "admin" and await keys.live_count(tx, "admin") == 1:
                 raise LastAdminKey("this is the last admin key that works; create another before you revoke it")
-            await keys.revoke(connection, key_id, now)
-            await audit.note(connection, now, "key.revoke", key_id, f"{key.role} {key.name}")
+            await keys.revoke(tx, key_id, now)
+            await audit.note(tx, now, "key.revoke", key_id, f"{key.role} {key.name}")
 
     async def bootstrap(self, path: Path, *, required: bool) -> None:
         """Makes sure somebody is in charge: adopts the admin key in `path`, which is made if nobody is.
@@ -89,20 +89,20 @@ class Keys:
         start cut short between the two adopts the same key next time.
         """
         now = self._clock.now()
-        async with self._database.writing() as connection:
-            await serialise(connection, _KEYS_LOCK)
-            alone = await keys.live_count(connection, "admin") == 0
+        async with self._database.writing() as tx:
+            await serialise(tx, _KEYS_LOCK)
+            alone = await keys.live_count(tx, "admin") == 0
             if not required and not alone:
                 return
             secret = _read_or_write_key(path, required)
-            known = await keys.by_id(connection, secret.id)
+            known = await keys.by_id(tx, secret.id)
             if known is not None and known.revoked_at is not None and not required:
                 secret, known = _write_key(path), None
             if known is None:
                 subject = new_id(SUBJECT_PREFIX["admin"])
                 row = ApiKey(secret.id, secret.digest, "admin", subject, BOOTSTRAP_NAME, "", now, None)
-                await keys.add(connection, row)
-                await audit.note(connection, now, "key.bootstrap", secret.id, "adopted from the admin key file")
+                await keys.add(tx, row)
+                await audit.note(tx, now, "key.bootstrap", secret.id, "adopted from the admin key file")
                 _log.info("admin key ready", path=str(path))
 
 

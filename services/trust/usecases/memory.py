@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import numpy as np
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.kit.clock import Clock
+from services.kit.rows import Tx
 from services.trust.domain import checks, search
 from services.trust.domain.evidence import EvidenceTable, fold
 from services.trust.domain.graph import TrustGraph
@@ -39,23 +39,23 @@ class SocialMemory:
         self._priors = priors
         self._known: tuple[tuple[object, ...], PairSnapshot] | None = None
 
-    async def prepare(self, connection: AsyncConnection) -> None:
+    async def prepare(self, tx: Tx) -> None:
         """Makes the sums anew if they were made with another decay or full duration, and reads them."""
-        await social.locked(connection)
-        made_with = await social.parameters(connection)
+        await social.locked(tx)
+        made_with = await social.parameters(tx)
         mine = (self.parameters.decay_rate, self.parameters.full_duration_seconds)
         if made_with != mine:
-            await self._replay(connection)
-            await social.set_parameters(connection, *mine)
-        await self.refresh(connection)
+            await self._replay(tx)
+            await social.set_parameters(tx, *mine)
+        await self.refresh(tx)
 
-    async def _replay(self, connection: AsyncConnection) -> None:
+    async def _replay(self, tx: Tx) -> None:
         """Sums of every pair from its interactions, some thousand pairs at a time."""
-        version = await social.version(connection) + 1
-        last = await social.pair_count(connection)
+        version = await social.version(tx) + 1
+        last = await social.pair_count(tx)
         for start in range(1, last + 1, _LARGE):
             stop = min(start + _LARGE, last + 1)
-            history = await social.history_between(connection, start, stop)
+            history = await social.history_between(tx, start, stop)
             table = fold(
                 EvidenceTable.empty(stop - start),
                 history.pairs - start,
@@ -67,28 +67,28 @@ class SocialMemory:
             sums = (table.positive, table.negative, table.reference_times)
             columns = (column.tolist() for column in sums)
             rows = list(zip(*columns, range(start, stop), strict=True))
-            await social.save_sums(connection, rows, version)
+            await social.save_sums(tx, rows, version)
 
-    async def refresh(self, connection: AsyncConnection) -> None:
+    async def refresh(self, tx: Tx) -> None:
         """Adopts what other transactions, here or in other processes, have changed."""
-        version = await social.version(connection)
+        version = await social.version(tx)
         if version > self.book.version:
-            self.book.take(await social.pairs_since(connection, self.book.version), version)
+            self.book.take(await social.pairs_since(tx, self.book.version), version)
         if self._warming is None and len(self.book) >= _LARGE:
             # Compiling takes seconds: better now, beside the work, than while somebody waits for a matrix.
             self._warming = asyncio.create_task(asyncio.to_thread(search.warm_up))
 
-    async def pairs_at(self, connection: AsyncConnection, at: float) -> tuple[PairSnapshot, float]:
+    async def pairs_at(self, tx: Tx, at: float) -> tuple[PairSnapshot, float]:
         """The pairs as known at `at` (0 = now), and that moment."""
         checks.finite("at", at, least=0)
-        await self.refresh(connection)
+        await self.refresh(tx)
         pairs = self.book.snapshot()
         if at == 0:
             # A clock that was set back must not make the latest evidence lie in the future.
-            return await self._with_priors(connection, pairs, 0.0), max(self._clock.now(), pairs.latest)
+            return await self._with_priors(tx, pairs, 0.0), max(self._clock.now(), pairs.latest)
         if at >= pairs.latest:
-            return await self._with_priors(connection, pairs, at), at
-        history = await social.history_before(connection, at)
+            return await self._with_priors(tx, pairs, at), at
+        history = await social.history_before(tx, at)
         then = await asyncio.to_thread(
             pairs.replayed,
             at,
@@ -98,14 +98,14 @@ class SocialMemory:
             history.at,
             self.parameters,
         )
-        return await self._with_priors(connection, then, at), at
+        return await self._with_priors(tx, then, at), at
 
-    async def _with_priors(self, connection: AsyncConnection, pairs: PairSnapshot, at: float) -> PairSnapshot:
+    async def _with_priors(self, tx: Tx, pairs: PairSnapshot, at: float) -> PairSnapshot:
         if self._priors is None:
             return pairs
-        stamp = (await relations.stamp(connection), pairs.version, at)
+        stamp = (await relations.stamp(tx), pairs.version, at)
         if self._known is None or self._known[0] != stamp:
-            related = await relations.every_pair(connection, at or None)
+            related = await relations.every_pair(tx, at or None)
             checks.at_most("related pairs; switch relation priors off", len(related), MOST_RELATED)
             worth = await asyncio.to_thread(_worth, related, self._priors)
             self._known = (stamp, pairs.with_priors(worth))

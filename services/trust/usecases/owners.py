@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from services.kit.caller import NotAllowed, require_role
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.ids import new_id
+from services.kit.rows import Tx
 from services.trust.domain import checks
 from services.trust.domain.records import Owner, Page, Token
 from services.trust.errors import UnknownOwner
@@ -34,11 +33,11 @@ class Owners:
         checks.text("name", name, least=1)
         checks.one_of("sharing", sharing or "own", checks.SHARINGS)
         now = self._clock.now()
-        async with self._database.writing() as connection:
+        async with self._database.writing() as tx:
             fresh = new_id("own")
-            if await owners.add(connection, fresh, name, sharing or "own", now):
-                await audit.note(connection, now, "owner.create", fresh, name)
-            found = await owners.by_name(connection, name)
+            if await owners.add(tx, fresh, name, sharing or "own", now):
+                await audit.note(tx, now, "owner.create", fresh, name)
+            found = await owners.by_name(tx, name)
         assert found is not None  # added, or the reason it was not
         return found
 
@@ -47,25 +46,25 @@ class Owners:
         caller = require_role("admin", "publisher", "device")
         if caller.role == "device" and caller.owner_id != owner_id:
             raise NotAllowed("a device may ask for its own owner only")
-        async with self._database.reading() as connection:
-            return await known_owner(connection, owner_id)
+        async with self._database.reading() as tx:
+            return await known_owner(tx, owner_id)
 
     async def page(self, wanted: Page) -> list[Owner]:
         """Owners in order of id."""
         require_role("admin", "publisher")
-        async with self._database.reading() as connection:
-            return await owners.page(connection, wanted)
+        async with self._database.reading() as tx:
+            return await owners.page(tx, wanted)
 
     async def share(self, owner_id: str, sharing: str) -> Owner:
         """Changes what an owner lets others see of its devices' ties."""
         require_role("admin")
         checks.one_of("sharing", sharing, checks.SHARINGS)
-        async with self._database.writing() as connection:
-            owner = await known_owner(connection, owner_id)
+        async with self._database.writing() as tx:
+            owner = await known_owner(tx, owner_id)
             if owner.sharing != sharing:
-                await owners.set_sharing(connection, owner_id, sharing)
+                await owners.set_sharing(tx, owner_id, sharing)
                 note = f"{owner.sharing} → {sharing}"
-                await audit.note(connection, self._clock.now(), "owner.share", owner_id, note)
+                await audit.note(tx, self._clock.now(), "owner.share", owner_id, note)
         return replace(owner, sharing=sharing)
 
     async def issue_token(self, owner_id: str, uses: int, lifetime_seconds: float) -> tuple[Credential, float]:
@@ -75,17 +74,17 @@ class Owners:
         lifetime = checks.finite("lifetime_seconds", lifetime_seconds, least=0, most=LONGEST_TOKEN_SECONDS)
         now, token = self._clock.now(), new_credential("ct")
         expires_at = now + (lifetime or DAY_SECONDS)
-        async with self._database.writing() as connection:
-            owner = await known_owner(connection, owner_id)
+        async with self._database.writing() as tx:
+            owner = await known_owner(tx, owner_id)
             row = Token(token.id, token.digest, owner.number, owner.id, uses or 1, expires_at)
-            await keys.add_token(connection, row, now)
-            await audit.note(connection, now, "token.issue", token.id, f"{uses or 1} uses for {owner.name}")
+            await keys.add_token(tx, row, now)
+            await audit.note(tx, now, "token.issue", token.id, f"{uses or 1} uses for {owner.name}")
         return token, expires_at
 
 
-async def known_owner(connection: AsyncConnection, owner_id: str) -> Owner:
+async def known_owner(tx: Tx, owner_id: str) -> Owner:
     """The owner with that id, or an error that says what to do."""
-    owner = await owners.by_id(connection, owner_id) if checks.is_id("own", owner_id) else None
+    owner = await owners.by_id(tx, owner_id) if checks.is_id("own", owner_id) else None
     if owner is None:
         raise UnknownOwner(f"no owner {owner_id[:40]!r}; list the owners, or create one first")
     return owner

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.kit.caller import require_role
 from services.kit.clock import Clock
 from services.kit.database import Database
+from services.kit.rows import Tx
 from services.trust.domain import checks, reports
 from services.trust.domain.evidence import EvidenceTable, fold
 from services.trust.domain.graph import Integers
@@ -41,34 +41,32 @@ class Recording:
             raise InvalidField("a batch needs at least one interaction")
         reporter = caller.subject if caller.role == "device" else PLATFORM
         now = self._clock.now()
-        async with self._database.reading() as connection:
+        async with self._database.reading() as tx:
             ends = {*batch.devices_a, *batch.devices_b}
-            found = await self._directory.find(connection, {reporter, *ends} if reporter != PLATFORM else ends)
+            found = await self._directory.find(tx, {reporter, *ends} if reporter != PLATFORM else ends)
         numbers = {device: entry.number for device, entry in found.items()}
         numbered = await asyncio.to_thread(reports.check, batch, numbers, reporter, now)
-        async with self._database.writing() as connection:
-            recorded = await self.write(connection, batch, numbered, numbers.get(reporter, 0), now)
+        async with self._database.writing() as tx:
+            recorded = await self.write(tx, batch, numbered, numbers.get(reporter, 0), now)
             if caller.role == "admin":
-                await audit.note(connection, now, "interactions.record", PLATFORM, f"{recorded} interactions")
+                await audit.note(tx, now, "interactions.record", PLATFORM, f"{recorded} interactions")
         return recorded, len(batch) - recorded
 
-    async def write(
-        self, connection: AsyncConnection, batch: Reports, ends: Numbered, reporter: int, now: float
-    ) -> int:
+    async def write(self, tx: Tx, batch: Reports, ends: Numbered, reporter: int, now: float) -> int:
         """Writes a checked batch inside the caller's transaction; how many were new.
 
         A time up to the allowed skew ahead counts as now, so that no evidence ever lies in the future. The pairs in
         memory follow the database's version when they are next used, so a transaction that fails leaves no trace.
         """
-        await social.locked(connection)
-        await self._memory.refresh(connection)
-        known = await social.known_ids(connection, reporter, batch.ids)
+        await social.locked(tx)
+        await self._memory.refresh(tx)
+        known = await social.known_ids(tx, reporter, batch.ids)
         fresh = [k for k, item in enumerate(batch.ids) if item not in known] if known else list(range(len(batch)))
         if not fresh:
             return 0
         rows = await asyncio.to_thread(self._fold, batch, ends, np.array(fresh), reporter, now)
-        await social.save_pairs(connection, rows.added, rows.changed, self._memory.book.version + 1)
-        await social.add(connection, rows.interactions)
+        await social.save_pairs(tx, rows.added, rows.changed, self._memory.book.version + 1)
+        await social.add(tx, rows.interactions)
         return len(fresh)
 
     def _fold(self, batch: Reports, ends: Numbered, fresh: Integers, reporter: int, now: float) -> _Rows:

@@ -52,11 +52,11 @@ class SocialRelations:
         if owner_a == owner_b:
             raise InvalidField("friendship needs two different owners")
         now = self._clock.now()
-        async with self._database.writing() as connection:
-            a, b = await known_owner(connection, owner_a), await known_owner(connection, owner_b)
+        async with self._database.writing() as tx:
+            a, b = await known_owner(tx, owner_a), await known_owner(tx, owner_b)
             friendship = Friendship(min(a.number, b.number), max(a.number, b.number), strength, now)
-            await relations.set_friendship(connection, friendship)
-            await audit.note(connection, now, "friendship.declare", f"{owner_a},{owner_b}", f"strength {strength:g}")
+            await relations.set_friendship(tx, friendship)
+            await audit.note(tx, now, "friendship.declare", f"{owner_a},{owner_b}", f"strength {strength:g}")
         return friendship
 
     async def derive(self, kinds: Sequence[str]) -> dict[str, int]:
@@ -65,27 +65,27 @@ class SocialRelations:
         wanted = {named(kind) for kind in kinds} or set(KINDS)
         chosen = [kind for kind in STORED_KINDS if kind in wanted]
         now = self._clock.now()
-        async with self._database.writing() as connection:
-            met = await relations.meetings(connection)
-            standing = await relations.standing(connection)
-            reports = await relations.platform_reports(connection) if RelationKind.CO_WORK in chosen else []
+        async with self._database.writing() as tx:
+            met = await relations.meetings(tx)
+            standing = await relations.standing(tx)
+            reports = await relations.platform_reports(tx) if RelationKind.CO_WORK in chosen else []
             rows = await asyncio.to_thread(self._derived, met, standing, reports, chosen, now)
             checks.at_most("derived relations", len(rows), MOST_DERIVED)
-            await relations.clear_derived(connection, [kind.value for kind in chosen])
-            await relations.add(connection, rows)
-            counted = await relations.counts(connection)
-            await audit.note(connection, now, "relations.derive", ",".join(kinds) or "all", f"{len(rows)} derived")
+            await relations.clear_derived(tx, [kind.value for kind in chosen])
+            await relations.add(tx, rows)
+            counted = await relations.counts(tx)
+            await audit.note(tx, now, "relations.derive", ",".join(kinds) or "all", f"{len(rows)} derived")
         return {kind: number for kind, number in counted.items() if kind in wanted}
 
     async def page(self, device_id: str, wanted: Page) -> tuple[list[tuple[int, SocialRelation]], dict[int, Entry]]:
         """A device's relations, each with the cursor behind it, and the devices they name."""
         require_device(device_id)
         await self._sight.note("relations", device_id)
-        async with self._database.reading() as connection:
-            (device,) = await self._directory.require(connection, device_id)
-            found = await relations.of_device(connection, device.number, wanted)
+        async with self._database.reading() as tx:
+            (device,) = await self._directory.require(tx, device_id)
+            found = await relations.of_device(tx, device.number, wanted)
             named = {number for _, item in found for number in (item.a, item.b)}
-            return found, await self._directory.named(connection, named)
+            return found, await self._directory.named(tx, named)
 
     def _derived(
         self,

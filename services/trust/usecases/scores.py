@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.kit.caller import require_device, require_role
 from services.kit.database import Database
+from services.kit.rows import Tx
 from services.trust.domain import checks, explanations
 from services.trust.domain.evidence import Evidence
 from services.trust.domain.graph import Integers, TrustGraph
@@ -89,24 +89,24 @@ class Scores:
         if device_a == device_b:
             raise SelfTrust("a device trusts itself fully; ask about two different devices")
         await self._sight.note("explain", device_a, device_b)
-        async with self._database.reading() as connection:
-            a, b = await self._directory.require(connection, device_a, device_b)
-            view = await self._sight.view(connection)
+        async with self._database.reading() as tx:
+            a, b = await self._directory.require(tx, device_a, device_b)
+            view = await self._sight.view(tx)
             view.require(a, b)
-            pairs, moment = await self._memory.pairs_at(connection, at)
+            pairs, moment = await self._memory.pairs_at(tx, at)
             graph = await self._memory.graph(pairs, moment, max(a.number, b.number))
             path = await asyncio.to_thread(best_path, graph, a.number, b.number)
-            shown = await self._visible_hops(connection, view, path)
-            related = await relations.between(connection, a.number, b.number)
-            profiles = await devices.by_ids(connection, [device_a, device_b])
+            shown = await self._visible_hops(tx, view, path)
+            related = await relations.between(tx, a.number, b.number)
+            profiles = await devices.by_ids(tx, [device_a, device_b])
         evidence, good = pairs.evidence_of(pairs.row_of(a.number, b.number))
         names = (profiles[device_a].profile.name, profiles[device_b].profile.name)
         return self._explanation(names, evidence, good, moment, graph.direct(a.number, b.number), path, shown, related)
 
-    async def _visible_hops(self, connection: AsyncConnection, view: View, path: TrustPath | None) -> list[Hop]:
+    async def _visible_hops(self, tx: Tx, view: View, path: TrustPath | None) -> list[Hop]:
         if path is None:
             return []
-        entries = await self._directory.named(connection, path.devices)
+        entries = await self._directory.named(tx, path.devices)
         steps = zip(pairwise(path.devices), path.hops, strict=True)
         return [
             Hop(entries[left].id, entries[right].id, direct)
@@ -162,13 +162,13 @@ class Scores:
         require_device(device_id)
         wanted = checks.page(limit, "", "", default=20).limit
         await self._sight.note("peers", device_id)
-        async with self._database.reading() as connection:
-            (me,) = await self._directory.require(connection, device_id)
-            pairs, moment = await self._memory.pairs_at(connection, at)
+        async with self._database.reading() as tx:
+            (me,) = await self._directory.require(tx, device_id)
+            pairs, moment = await self._memory.pairs_at(tx, at)
             graph = await self._memory.graph(pairs, moment, me.number)
             weight = self._memory.parameters.direct_weight
             ranked = await asyncio.to_thread(_closest, graph, me.number, weight, wanted)
-            entries = await self._directory.named(connection, [number for number, *_ in ranked])
+            entries = await self._directory.named(tx, [number for number, *_ in ranked])
         return [Peer(entries[number].id, *values) for number, *values in ranked]
 
     async def matrix(self, device_ids: Sequence[str], at: float) -> tuple[Entries, float]:
@@ -197,9 +197,9 @@ class Scores:
         checks.at_most("device_ids", len(device_ids), most)
         if len(set(device_ids)) < len(device_ids):
             raise InvalidField("device_ids must be distinct; remove the repetitions")
-        async with self._database.reading() as connection:
-            entries = await self._directory.require(connection, *device_ids)
-            pairs, moment = await self._memory.pairs_at(connection, at)
+        async with self._database.reading() as tx:
+            entries = await self._directory.require(tx, *device_ids)
+            pairs, moment = await self._memory.pairs_at(tx, at)
             numbers = np.array([entry.number for entry in entries], dtype=np.int64)
             return await self._memory.graph(pairs, moment, int(numbers.max(initial=0))), numbers, moment
 

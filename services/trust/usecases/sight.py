@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from services.kit.caller import current_caller, require_role
 from services.kit.clock import Clock
 from services.kit.database import Database
+from services.kit.rows import Tx
 from services.trust.errors import HiddenTie
 from services.trust.store import audit, owners
 from services.trust.usecases.directory import Directory, Entry
@@ -47,17 +46,17 @@ class Sight:
         self._clock = clock
         self._directory = directory
 
-    async def view(self, connection: AsyncConnection) -> View:
+    async def view(self, tx: Tx) -> View:
         """What the present caller may see."""
         caller = require_role("admin", "device", "publisher")
         if caller.role not in ("device", "publisher"):
             return View(True, None, {})
-        me = (await self._directory.require(connection, caller.subject))[0] if caller.role == "device" else None
-        shared = await owners.sharing(connection)
+        me = (await self._directory.require(tx, caller.subject))[0] if caller.role == "device" else None
+        shared = await owners.sharing(tx)
         return View(False, me, {number: SHARED_WITH[sharing] for number, sharing in shared})
 
     async def note(self, what: str, *things: str) -> None:
         """Writes down, before the answer is given, that an admin read personal ties."""
         if current_caller().role == "admin":
-            async with self._database.writing() as connection:
-                await audit.note(connection, self._clock.now(), "trust.read", ",".join(things[:2])[:200], what)
+            async with self._database.writing() as tx:
+                await audit.note(tx, self._clock.now(), "trust.read", ",".join(things[:2])[:200], what)
