@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import norm as blas_norm
 
 from coterie.privacy.preconditions import check_positive
 
@@ -241,4 +240,6 @@ def _norm(vector: FloatArray, norm: Norm) -> float:
         return 0.0
     if norm == "l1":
         return float(np.abs(vector.astype(np.float64)).sum())
+    from scipy.linalg import norm as blas_norm
+
     return float(blas_norm(vector.astype(np.float64), check_finite=False))

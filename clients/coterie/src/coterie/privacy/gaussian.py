@@ -19,8 +19,6 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
-from scipy.special import erfcx, ndtr
 
 from coterie.privacy import zcdp
 from coterie.privacy.preconditions import check_delta, check_not_negative, check_positive
@@ -50,6 +48,8 @@ def exact_delta(multiplier: float, epsilon: float) -> float:
 
 def exact_epsilon(multiplier: float, delta: float) -> float:
     """Smallest ε ≥ 0 for which Gaussian noise of this multiplier is (ε, δ) private; infinite without noise."""
+    from scipy.optimize import brentq
+
     check_delta(delta)
     if check_not_negative("noise multiplier", multiplier) == 0.0:
         return math.inf
@@ -77,6 +77,8 @@ def exact_multiplier(epsilon: float, delta: float) -> float:
         >>> round(exact_multiplier(1.0, 1e-5), 4)
         3.7306
     """
+    from scipy.optimize import brentq
+
     check_positive("epsilon", epsilon)
     target = math.log(check_delta(delta))
     if math.isinf(epsilon):
@@ -137,6 +139,8 @@ def _log_delta(multiplier: float, epsilon: float) -> float:
 def _log_deltas(
     multiplier: NDArray[np.float64] | np.float64, epsilon: NDArray[np.float64] | np.float64
 ) -> NDArray[np.float64] | np.float64:
+    from scipy.special import ndtr
+
     half, centre = 0.5 / multiplier, epsilon * multiplier
     near, far = centre - half, _mills(centre + half)
     # c < h: Φ(h − c) is at least a half and M(c − h) may overflow, so the first product is taken as a probability.
@@ -149,4 +153,6 @@ def _log_deltas(
 
 
 def _mills(x: NDArray[np.float64] | np.float64) -> NDArray[np.float64] | np.float64:
+    from scipy.special import erfcx
+
     return np.asarray(math.sqrt(0.5 * math.pi) * erfcx(x / math.sqrt(2.0)), dtype=np.float64)

@@ -11,7 +11,6 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln, logsumexp
 
 from coterie.privacy.preconditions import check_delta, check_not_negative, check_positive, check_rate
 
@@ -119,6 +118,8 @@ def _log_moment(order: float, multiplier: float, rate: float) -> float:
 
 
 def _log_moment_of_whole_order(order: int, multiplier: float, rate: float) -> float:
+    from scipy.special import gammaln, logsumexp
+
     used = np.arange(order + 1.0)
     log_terms = (
         gammaln(order + 1.0)
@@ -132,6 +133,8 @@ def _log_moment_of_whole_order(order: int, multiplier: float, rate: float) -> fl
 
 
 def _log_moment_by_quadrature(order: float, multiplier: float, rate: float) -> float:
+    from scipy.special import logsumexp
+
     # The integrand's logarithm grows at most like that of N(order, σ²); its complex singularities lie πσ² off the
     # real axis, hence the step shrinks with σ² when σ is small.
     step = min(multiplier, multiplier * multiplier) / _STEPS_PER_DEVIATION

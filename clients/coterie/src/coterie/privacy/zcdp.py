@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from scipy.optimize import minimize_scalar
-
 from coterie.privacy.preconditions import check_delta, check_not_negative, check_positive
 
 
@@ -79,6 +77,8 @@ def tight_epsilon_of_rho(rho: float, delta: float) -> float:
     def at_order(log_excess: float) -> float:
         excess = math.exp(log_excess)  # α − 1
         return rho * (1.0 + excess) + log_excess - math.log1p(excess) - (math.log(delta) + math.log1p(excess)) / excess
+
+    from scipy.optimize import minimize_scalar
 
     # Bun and Steinke's conversion is optimal at α − 1 = √(ln(1/δ)/ρ); the refined optimum lies near it.
     start = 0.5 * math.log(math.log(1.0 / delta) / rho)
