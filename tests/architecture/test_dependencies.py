@@ -1,0 +1,79 @@
+"""What each distribution declares is what it imports."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from typing import Any
+
+import pytest
+
+from tests.architecture.test_imports import ROOT, files, imports_of
+
+FOLDERS = {
+    "coterie": "clients/coterie",
+    "coterie-cli": "clients/cli",
+    "coterie-platform": ".",
+    "coterie-lab": "clients/lab",
+}
+PACKAGES = {
+    "coterie": "coterie",
+    "coterie_cli": "coterie-cli",
+    "coterie_lab": "coterie-lab",
+    "services": "coterie-platform",
+    "coterie_api": "coterie-platform",
+}
+"""Our own packages and the distributions they are in."""
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def project(name: str) -> dict[str, Any]:
+    table: dict[str, Any] = tomllib.loads((ROOT / FOLDERS[name] / "pyproject.toml").read_text())["project"]
+    return table
+
+
+def declared(name: str) -> dict[str, set[str]]:
+    """Distributions a project asks for, of its extras too, each with the extras it wants of it."""
+    table = project(name)
+    options = table.get("optional-dependencies", {}) if name != "coterie-platform" else {}
+    wanted = [*table["dependencies"], *(each for option in options.values() for each in option)]
+    parts = [re.match(r"([\w.-]+)(?:\[([\w,-]+)\])?", requirement) for requirement in wanted]
+    return {normal(part[1]): set((part[2] or "").split(",")) - {""} for part in parts if part}
+
+
+def brought(name: str) -> set[str]:
+    """Distributions a project may import: what it declares, and what the extras of our own bring it."""
+    found = declared(name)
+    extras = {
+        normal(re.split(r"[\[=]", each)[0])
+        for ours in found.keys() & FOLDERS.keys()
+        for extra in found[ours]
+        for each in project(ours)["optional-dependencies"][extra]
+    }
+    return found.keys() | extras
+
+
+def imported(name: str, *folders: str) -> set[str]:
+    """Distributions that the files of some folders import, at their top or inside functions."""
+    tops = {each.partition(".")[0] for folder in folders for path in files(folder) for each in imports_of(path)}
+    everybody = packages_distributions()
+    homes = {PACKAGES.get(top) or normal(everybody[top][0]) for top in tops - set(sys.stdlib_module_names)}
+    return homes - {name}
+
+
+@pytest.mark.parametrize("name", ["coterie", "coterie-cli", "coterie-lab"])
+def test_a_client_declares_what_it_imports_and_nothing_else(name: str) -> None:
+    found = imported(name, f"{FOLDERS[name]}/src")
+    assert found - brought(name) == set(), "imported, not declared"
+    assert declared(name).keys() - found == set(), "declared, not imported"
+
+
+def test_the_platform_declares_what_it_imports() -> None:
+    """It declares more: database drivers, which a URL names, and what the web server loads by name."""
+    found = imported("coterie-platform", "services", "protos/coterie_api")
+    assert found - brought("coterie-platform") == set()
