@@ -13,7 +13,7 @@ images, labels = load_digits(return_X_y=True)
 mine = slice(number - 1, None, 3)
 data = TensorDataset(torch.tensor(images[mine] / 16, dtype=torch.float32), torch.tensor(labels[mine]))
 agent = Agent.register(
-    "http://127.0.0.1:8080",
+    os.environ.get("COTERIE_URL", "http://127.0.0.1:8080"),
     os.environ["TOKEN"],
     name=f"phone-{number}",
     home=f".coterie/phone-{number}",

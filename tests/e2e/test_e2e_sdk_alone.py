@@ -1,0 +1,122 @@
+"""The device SDK, installed alone in an empty environment, works against a platform."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coterie.client import Platform
+from coterie.samples import digits_model
+from coterie.survey import Question
+from coterie.training import model_bytes
+from coterie_cli.asking import ask, result_of
+from tests.e2e.empty_environment import ROOT, Environment, build_wheel, install
+from tests.e2e.real_platform import PATIENT, RealPlatform
+
+DEVICES = 3
+ESCROW = 20_000_000
+ABSENT = ("torch", "sklearn", "typer", "rich", "services", "coterie_cli", "coterie_api", "grpc", "pip")
+IMPORT_EVERYTHING = """
+import importlib, importlib.util, json, pkgutil, sys
+import coterie
+absent = [name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]
+failed = []
+for module in pkgutil.walk_packages(coterie.__path__, "coterie."):
+    try:
+        importlib.import_module(module.name)
+    except ImportError as error:
+        failed.append([module.name, error.name])
+print(json.dumps({"where": coterie.__file__, "absent": absent, "failed": failed}))
+"""
+ANSWER = """
+import sys
+from coterie import Agent
+url, token, task, home = sys.argv[1:]
+device = Agent.register(url, token, name="kitchen", home=home)
+device.home.save_private_settings({"answer": 21.5})
+device.join(task)
+print(device.run())
+print(f"{device.home.ledger().spent().epsilon:.1f}")
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    """The SDK without any extra."""
+    yield from installed(wheel, tmp_path_factory.mktemp("bare"))
+
+
+@pytest.fixture(scope="module")
+def with_torch(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    """The SDK of a device that trains, with scikit-learn for the example's data."""
+    yield from installed(wheel, tmp_path_factory.mktemp("torch"), "[torch,demo]")
+
+
+def installed(wheel: Path, folder: Path, extras: str = "") -> Iterator[Environment]:
+    yield install(folder, wheel, extras)
+    shutil.rmtree(folder)  # hundreds of megabytes, which pytest would keep for three more runs
+
+
+def test_every_module_but_those_that_train_imports_from_the_declared_dependencies(
+    bare: Environment, tmp_path: Path
+) -> None:
+    found = json.loads(bare.run("-c", IMPORT_EVERYTHING, *ABSENT, cwd=tmp_path))
+    assert Path(found["where"]).is_relative_to(bare.folder)
+    assert found["absent"] == list(ABSENT)
+    assert found["failed"] == [["coterie.privacy.clipping_layers", "torch"], ["coterie.training", "torch"]]
+
+
+def test_a_device_without_torch_answers_a_survey(
+    bare: Environment, shared_platform: RealPlatform, tmp_path: Path
+) -> None:
+    admin, url = shared_platform.admin, shared_platform.processes.url
+    token = admin.issue_token(admin.create_owner("Ada")["id"])["token"]
+    publisher = admin.create_key("publisher", f"publisher {secrets.token_hex(4)}")
+    deposits = f"/v1/accounts/publisher:{publisher['principal']['subject']}/deposits"
+    admin.request("POST", deposits, json={"amount_microcredits": ESCROW, "key": "opening"}, idempotent=True)
+    question = Question("How warm is it, in °C?", 15, 30)
+    with Platform(url, publisher["api_key"], backoff=PATIENT) as platform:
+        task = ask(platform, "kitchens", question, escrow_microcredits=ESCROW, auto_start=True)
+    said = bare.run("-c", ANSWER, url, token, task["id"], str(tmp_path / "kitchen"), cwd=tmp_path).splitlines()
+    assert said[0] == f"1 of 1 rounds delivered; {task['id']} finished"
+    assert 0.0 < float(said[1]) <= 8.0
+    assert result_of(admin, task["id"])["answers"] == 1.0
+
+
+def test_the_example_device_learns_where_only_the_sdk_torch_and_scikit_learn_are(
+    with_torch: Environment, shared_platform: RealPlatform, tmp_path: Path
+) -> None:
+    admin = shared_platform.admin
+    token = admin.issue_token(admin.create_owner("Ada")["id"], uses=DEVICES)["token"]
+    task = admin.create_task(
+        name="digits", preset="fedavg", model_digests=[admin.upload_model(model_bytes(digits_model()))], rounds=5,
+        min_devices=DEVICES, auto_start=True, quorum=1.0, training={"epochs": 2, "learning_rate": 0.1},
+    )["id"]  # fmt: skip
+    variables = with_torch.variables(COTERIE_URL=shared_platform.processes.url, TOKEN=token)
+    script = str(ROOT / "examples" / "device.py")
+    phones = [
+        subprocess.Popen(
+            with_torch.command(script, str(number)), cwd=tmp_path, env=variables, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )
+        for number in range(1, DEVICES + 1)
+    ]  # fmt: skip
+    try:
+        said = [phone.communicate(timeout=300)[0] for phone in phones]
+    finally:
+        for phone in phones:
+            phone.kill()
+    assert [text.splitlines()[-1] for text in said] == [f"5 of 5 rounds delivered; {task} finished"] * DEVICES
+    *_, last = admin.rounds(task)
+    assert last["metrics"]["accuracy"] > 0.8
