@@ -81,7 +81,7 @@ def test_a_device_without_torch_answers_a_survey(
     bare: Environment, shared_platform: RealPlatform, tmp_path: Path
 ) -> None:
     admin, url = shared_platform.admin, shared_platform.processes.url
-    token = admin.issue_token(admin.create_owner("Ada")["id"])["token"]
+    token = admin.issue_token(admin.create_owner(f"owner {secrets.token_hex(4)}")["id"])["token"]
     publisher = admin.create_key("publisher", f"publisher {secrets.token_hex(4)}")
     deposits = f"/v1/accounts/publisher:{publisher['principal']['subject']}/deposits"
     admin.request("POST", deposits, json={"amount_microcredits": ESCROW, "key": "opening"}, idempotent=True)
@@ -98,7 +98,7 @@ def test_the_example_device_learns_where_only_the_sdk_torch_and_scikit_learn_are
     with_torch: Environment, shared_platform: RealPlatform, tmp_path: Path
 ) -> None:
     admin = shared_platform.admin
-    token = admin.issue_token(admin.create_owner("Ada")["id"], uses=DEVICES)["token"]
+    token = admin.issue_token(admin.create_owner(f"owner {secrets.token_hex(4)}")["id"], uses=DEVICES)["token"]
     task = admin.create_task(
         name="digits", preset="fedavg", model_digests=[admin.upload_model(model_bytes(digits_model()))], rounds=5,
         min_devices=DEVICES, auto_start=True, quorum=1.0, training={"epochs": 2, "learning_rate": 0.1},
