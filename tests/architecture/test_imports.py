@@ -70,10 +70,3 @@ def test_nothing_is_ever_unpickled() -> None:
             names = list(imports_of(path))
             assert not [n for n in names if n.split(".")[0] in ("pickle", "dill", "cloudpickle", "joblib")], path
             assert "torch.load" not in path.read_text(), path
-
-
-def test_every_migration_matches_its_tables() -> None:
-    """Each service that owns tables has migrations beside them."""
-    for service in ("trust", "topology", "pricing", "aggregation"):
-        assert (ROOT / f"services/{service}/tables.py").exists()
-        assert list((ROOT / f"services/{service}/migrations/versions").glob("*.py"))
