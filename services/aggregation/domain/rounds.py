@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from services.aggregation.domain.tasks import TaskSpecification, needed
-
 WITNESSES = 8
 """Co-participants each device's conduct in a round is recorded with: keeps a round's interactions linear in devices."""
+
+
+OUT = ("declined", "dropped", "rejected")
+"""States of participants that will not deliver."""
+JUDGED = ("delivered", "rejected", "dropped", "late")
+"""States that say something of a participant's conduct, from best to worst."""
 
 
 class Verdict(Enum):
@@ -47,15 +51,6 @@ def judge(standing: Standing, now: float) -> Verdict:
     return Verdict.REOPEN if standing.attempt < standing.max_attempts else Verdict.FAIL
 
 
-def quorum_of(specification: TaskSpecification, quorum: int, states: Sequence[str]) -> int:
-    """The round's quorum; where privacy is sold, of those who neither declined the price nor were refused."""
-    out = ("declined", "rejected")
-    if specification.privacy != "priced" or not any(state in out for state in states):
-        return quorum
-    staying = sum(state not in (*out, "idle") for state in states)
-    return min(quorum, needed(staying, specification.quorum, specification.min_devices))
-
-
 def choose_participants(devices: Sequence[str], most: int, seed: int, round_number: int) -> list[str]:
     """All devices in order of id, or `most` of them drawn with the task's seed: the same draw on every replica."""
     ordered = sorted(devices)
@@ -77,3 +72,17 @@ def witness_pairs(devices: Sequence[str], seed: int, round_number: int) -> list[
         if (b := shuffled[(i + step) % count]) != a
     }
     return sorted(pairs)
+
+
+def conduct_of(pairs: Sequence[tuple[str, str]], states: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """(a, b, the worse one's state) of the pairs of which something can be said.
+
+    Nothing can be said of a device that declined, or that another left behind; and nothing good unless both delivered.
+    """
+    told = []
+    for a, b in pairs:
+        both = [states[device] for device in (a, b) if states.get(device) in JUDGED]
+        worst = max(both, key=JUDGED.index, default="")
+        if worst and not (worst == "delivered" and len(both) < 2):
+            told.append((a, b, worst))
+    return told

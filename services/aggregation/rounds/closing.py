@@ -7,9 +7,6 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
 
-from services.aggregation.domain.clusters import verdicts
-from services.aggregation.domain.findings import survey_metrics
-from services.aggregation.domain.plausibility import outliers, sells_answers, sells_gradients
 from services.aggregation.domain.records import Delivery, Event, Model, Partial, Participation, Round, Task
 from services.aggregation.rounds.live import LiveRound
 from services.aggregation.store import models, rounds, sums, tasks
@@ -38,15 +35,15 @@ class Closer:
             found = await rounds.list_participations(tx, task.id, number)
         for participation in found:
             if participation.state == "delivered":
-                live.hear(participation.device_id, participation.members)
-        everybody = verdicts(found, live.head_of, live.heard)
+                live.roster.hear(participation.device_id, participation.members)
+        everybody = live.way.verdicts(live.roster, found)
         delivered = {p.device_id: p for p in everybody if p.state == "delivered"}
         async with live.lock:
             if any(p.form in ("mean", "sum") for p in delivered.values()):
                 await self._complete(live, delivered)
             made = await asyncio.to_thread(self._make_models, live)
-            findings = await asyncio.to_thread(self._findings, live, everybody)
-            odd = await asyncio.to_thread(self._outliers, live, everybody)
+            findings = await asyncio.to_thread(live.way.findings, everybody, live.sums())
+            odd = await asyncio.to_thread(self._suspicious, live, everybody)
         metrics = mean_metrics(everybody, len(live.bases)) | findings
         before = {p.device_id: p.state for p in found}
         ruled = [p for p in everybody if p.state != before[p.device_id]]
@@ -109,18 +106,9 @@ class Closer:
             made.append((line, *self.library.blobs.put_pieces(pieces)))
         return made
 
-    def _findings(self, live: LiveRound, everybody: list[Participation]) -> dict[str, float]:
-        """What a round found besides models: a survey's estimate. Runs in a worker thread."""
-        total = live.sums().get(0)
-        if not sells_answers(live.task.specification) or total is None:
-            return {}
-        return survey_metrics(live.task.specification, everybody, float(total.total()[0]))
-
-    def _outliers(self, live: LiveRound, everybody: list[Participation]) -> dict[str, str]:
-        """Updates that stand out where devices sell gradients, and why. Runs in a worker thread."""
-        if not sells_gradients(live.task.specification):
-            return {}
-        return outliers(live.task.specification, everybody, self.library.layout(*live.bases[0]).elements)
+    def _suspicious(self, live: LiveRound, everybody: list[Participation]) -> dict[str, str]:
+        """Updates that stand out, and why. Runs in a worker thread."""
+        return live.way.suspicious(everybody, self.library.layout(*live.bases[0]).elements)
 
     async def _store(
         self,

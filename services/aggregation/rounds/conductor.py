@@ -3,7 +3,7 @@
     created → running → finished | failed | cancelled
                  │
                  └─ round n:  open → closing → settling → done, then round n + 1
-                                └─ quorum missed or a head lost: opened again (attempt + 1), or the task fails
+                                └─ quorum missed or somebody lost: opened again (attempt + 1), or the task fails
 
 Each step ends in one transaction that checks the state it started from. Kill the process anywhere: the next start takes
 the step again. With several replicas on PostgreSQL all of them conduct; whoever's transaction comes first makes the
@@ -17,9 +17,8 @@ from contextvars import Context
 from dataclasses import dataclass, field
 
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
-from services.aggregation.domain.clusters import HEAD_PATIENCE, lost_heads
 from services.aggregation.domain.records import Event, Round, Task
-from services.aggregation.domain.rounds import Standing, Verdict, judge, quorum_of
+from services.aggregation.domain.rounds import Standing, Verdict, judge
 from services.aggregation.rounds.closing import REPLICA_SILENT_SECONDS, Closer
 from services.aggregation.rounds.live import LiveRound
 from services.aggregation.rounds.opening import Opener
@@ -34,8 +33,8 @@ from services.kit.logs import get_logger
 
 FAULTS_BEFORE_FAILURE = 5
 FIRST_BACKOFF_SECONDS = 0.1
-HEAD_CHECK_SECONDS = 5.0
-"""How often the registry is asked whether heads still live."""
+LIFE_CHECK_SECONDS = 5.0
+"""How often the registry is asked whether those through whom others deliver still live."""
 _log = get_logger()
 
 
@@ -105,9 +104,9 @@ class Conductor:
         async with self.database.reading() as tx:
             everybody = await rounds.list_participations(tx, live.task.id, live.round.number)
         for participation in everybody:
-            live.states[participation.device_id] = participation.state
+            live.roster.states[participation.device_id] = participation.state
             if participation.state == "delivered":
-                live.hear(participation.device_id, participation.members)
+                live.roster.hear(participation.device_id, participation.members)
 
     # --- one task ----------------------------------------------------------------------------------------------------
 
@@ -179,14 +178,14 @@ class Conductor:
         """Watches an open round until it must close, open again or fail."""
         live = await self._live(task, round_)
         now = self.clock.now()
-        lost, look_again = await self._lost_heads(live, now)
+        lost, look_again = await self._lost(live, now)
         if lost and await self.opener.open(task, round_.number, round_.attempt + 1, lost):
             self._forget(task.id)
             return 0.0
         standing = Standing(
             live.delivered,
             live.pending,
-            quorum_of(task.specification, round_.quorum, list(live.states.values())),
+            live.way.quorum(round_.quorum, list(live.roster.states.values())),
             round_.deadline_at,
             round_.attempt,
             task.specification.max_attempts,
@@ -198,7 +197,7 @@ class Conductor:
             await self._begin_closing(task, round_)
             return 0.0
         have = f"{standing.delivered} of {standing.quorum} updates needed came"
-        declined = sum(state == "declined" for state in live.states.values())
+        declined = sum(state == "declined" for state in live.roster.states.values())
         have += f", {declined} devices declined" if declined else ""
         if verdict is Verdict.REOPEN and await self.opener.open(task, round_.number, round_.attempt + 1):
             self._forget(task.id)
@@ -208,20 +207,20 @@ class Conductor:
         )
         return 0.0
 
-    async def _lost_heads(self, live: LiveRound, now: float) -> tuple[dict[str, list[str]], float]:
-        """Heads that will not deliver with the members they leave behind, and when to look again.
+    async def _lost(self, live: LiveRound, now: float) -> tuple[dict[str, list[str]], float]:
+        """Devices that will not deliver with those they leave behind, and when to look again.
 
-        A head is lost when it declines, when most of the round's time is over, or when the registry has revoked it or
-        has not heard of it for a while.
+        One through whom others deliver is lost when it declines, when most of the round's time is over, or when the
+        registry has revoked it or has not heard of it for a while.
         """
-        round_ = live.round
-        if not live.head_of or round_.attempt >= live.task.specification.max_attempts:
+        round_, roster = live.round, live.roster
+        if not roster.via or round_.attempt >= live.task.specification.max_attempts:
             return {}, round_.deadline_at
-        patience = round_.opened_at + HEAD_PATIENCE * (round_.deadline_at - round_.opened_at)
-        waiting = [head for head in set(live.head_of.values()) if live.states.get(head) == "assigned"]
+        patience = round_.opened_at + live.way.patience * (round_.deadline_at - round_.opened_at)
+        waiting = [device for device in set(roster.via.values()) if roster.states.get(device) == "assigned"]
         unreachable = await self.opener.unreachable(waiting) if waiting else set()
-        lost = lost_heads(live.states, live.head_of, overdue=now >= patience, unreachable=unreachable)
-        return lost, min(patience, now + HEAD_CHECK_SECONDS) if waiting and now < patience else round_.deadline_at
+        lost = live.way.lost(roster, overdue=now >= patience, unreachable=unreachable)
+        return lost, min(patience, now + LIFE_CHECK_SECONDS) if waiting and now < patience else round_.deadline_at
 
     async def _begin_closing(self, task: Task, round_: Round) -> None:
         async with self.database.writing() as tx:

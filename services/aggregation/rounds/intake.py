@@ -10,7 +10,6 @@ import asyncio
 from collections import defaultdict
 from dataclasses import replace
 
-from services.aggregation.domain.plausibility import NORM, sells_gradients
 from services.aggregation.domain.records import Delivery, Event
 from services.aggregation.errors import AlreadyDelivered, BadUpdate, NotInRound
 from services.aggregation.rounds.live import LiveRound
@@ -36,11 +35,11 @@ class Intake:
     async def take(self, live: LiveRound, delivery: Delivery) -> str:
         """Folds and records; "accepted", "repeated" or "late". A bad update raises and changes nothing."""
         async with live.lock:
-            fresh = live.states.get(delivery.device_id) == "assigned" and delivery.device_id not in live.folded
-            folded = fresh and delivery.form != "report"
+            state = live.roster.states.get(delivery.device_id)
+            folded = state == "assigned" and delivery.device_id not in live.folded and delivery.form != "report"
             if folded:
-                await self._fold(live, delivery)
-                delivery = _measured(live, delivery)
+                measured = await self._fold(live, delivery)
+                delivery = replace(delivery, metrics=delivery.metrics | measured)
         try:
             outcome = await self._record(delivery)
         except BaseException:
@@ -48,10 +47,11 @@ class Intake:
                 await self._take_back(live, delivery)
             raise
         # "Repeated" while it still counts as pending: an earlier commit succeeded although its answer was lost.
-        if outcome == "accepted" or (outcome == "repeated" and live.states.get(delivery.device_id) == "assigned"):
-            live.states[delivery.device_id] = "delivered"
-            live.hear(delivery.device_id, delivery.members)
-            if live.head_of or not live.pending:
+        states = live.roster.states
+        if outcome == "accepted" or (outcome == "repeated" and states.get(delivery.device_id) == "assigned"):
+            states[delivery.device_id] = "delivered"
+            live.roster.hear(delivery.device_id, delivery.members)
+            if live.roster.via or not live.is_waiting:
                 self._bell.ring(f"task:{delivery.task_id}")
         elif folded:
             await self._take_back(live, delivery)
@@ -66,12 +66,11 @@ class Intake:
         if not needed:
             await self._library.blobs.delete(digest)
 
-    async def _fold(self, live: LiveRound, delivery: Delivery) -> None:
+    async def _fold(self, live: LiveRound, delivery: Delivery) -> dict[str, float]:
         try:
             if delivery.size_bytes <= SMALL_BYTES:
-                live.fold(self._library, delivery)
-            else:
-                await asyncio.to_thread(live.fold, self._library, delivery)
+                return live.take(self._library, delivery)
+            return await asyncio.to_thread(live.take, self._library, delivery)
         except BadUpdate as error:
             await self._note_rejection(delivery, error.message)
             raise
@@ -133,13 +132,6 @@ class Intake:
                 if taken:
                     await rounds.deliver(tx, list(taken.values()), replica=self._replica, now=self._clock.now())
         return [outcomes[i] for i in range(len(deliveries))]
-
-
-def _measured(live: LiveRound, delivery: Delivery) -> Delivery:
-    """The delivery with its norm where that is compared; an answer's norm is the answer, so it is not kept."""
-    if not sells_gradients(live.task.specification):
-        return delivery
-    return replace(delivery, metrics={**delivery.metrics, NORM: live.norms[delivery.device_id]})
 
 
 def _judge(

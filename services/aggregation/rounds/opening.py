@@ -11,20 +11,20 @@ from dataclasses import dataclass, replace
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
-from services.aggregation.domain.clusters import LOST
+from services.aggregation.domain.accumulator import choose_scale
 from services.aggregation.domain.records import Enrolment, Event, Model, Participation, Round, Task
-from services.aggregation.domain.rounds import choose_participants
+from services.aggregation.domain.rounds import OUT, choose_participants
 from services.aggregation.domain.tasks import TaskSpecification, needed
-from services.aggregation.rounds.assignment import make_items, scale_for, sells
-from services.aggregation.rounds.live import LiveRound
+from services.aggregation.rounds.assignment import make_items
 from services.aggregation.rounds.upstreams import Upstreams
 from services.aggregation.store import models, rounds, tasks
+from services.aggregation.ways import way_for
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.rows import Tx
 
 SILENT_SECONDS = 60.0
-"""Four heartbeats missed: a head not heard of for so long is not waited for."""
+"""Four heartbeats missed: one through whom others deliver is then waited for no more."""
 
 
 def without_silent(
@@ -66,8 +66,8 @@ class Opener:
     ) -> bool:
         """Opens a round (or opens it again for those who have not delivered); False when too few devices are there.
 
-        `lost` names heads that will not deliver, each with the members it leaves behind: then the round is opened
-        again for those members alone, and the others go on with the work they have.
+        `lost` names devices that will not deliver, each with those it leaves behind: then the round is opened again for
+        these alone, and the others go on with the work they have.
         """
         async with self.database.reading() as tx:
             enrolled = await tasks.list_enrolments(tx, task.id, state="active")
@@ -81,16 +81,20 @@ class Opener:
         chosen = choose_participants(list(devices), task.specification.max_devices, task.specification.seed, number)
         if len(chosen) < task.specification.min_devices:
             return False
-        if attempt > 1 and task.specification.topology == "clusters":
-            chosen = await self._left_behind(task, number, chosen, lost or {})
+        way = way_for(task.specification)
+        if attempt > 1:
+            async with self.database.reading() as tx:
+                everybody = await rounds.list_participations(tx, task.id, number)
+            left = {device for devices in (lost or {}).values() for device in devices}
+            chosen = way.planned_again(way.muster(everybody, attempt), chosen, left)
             if not chosen:
                 return False
         by_id = {e.device_id: e for e in enrolled}
         seats = [by_id[device_id] for device_id in chosen]
         largest = max(model.size_bytes for model in current)
         plan = await self._plan(task, number, attempt, seats, last_line, largest)
-        selling = {seat.device_id for seat in plan.seats if sells(task.specification, seat)}
-        quote = await self._quote(task, number, [seat for seat in seats if seat.device_id in selling], devices)
+        quoted = {seat.device_id for seat in plan.seats if way.is_quoted(seat)}
+        quote = await self._quote(task, number, [seat for seat in seats if seat.device_id in quoted], devices)
         await self._store(task, number, attempt, seats, devices, plan, quote, current, previous, list(lost or {}))
         return True
 
@@ -99,25 +103,6 @@ class Opener:
         reply = await self.upstreams.registry.GetDevices(trust.GetDevicesRequest(device_ids=device_ids))
         oldest = self.clock.now() - SILENT_SECONDS
         return {d.id for d in reply.devices if d.state != "active" or 0 < d.last_seen_at < oldest}
-
-    async def _left_behind(
-        self, task: Task, number: int, chosen: list[str], lost: Mapping[str, Sequence[str]]
-    ) -> list[str]:
-        """Whom a round in clusters is planned anew for: members of lost heads, or all whose work does not count yet.
-
-        A member whose head delivered without it gets another chance, one whose update was rejected does not.
-        """
-        if lost:
-            wanted = {member for members in lost.values() for member in members}
-            return [device_id for device_id in chosen if device_id in wanted]
-        async with self.database.reading() as tx:
-            round_ = await rounds.find_round(tx, task.id, number)
-            everybody = await rounds.list_participations(tx, task.id, number)
-        assert round_ is not None, "only a round that exists is opened again"
-        view = LiveRound(task, round_, everybody, ())
-        done = {d for d in chosen if view.states.get(d) in ("dropped", "rejected")}
-        done |= {d for d in view.states if view.state_of(d) in ("delivered", "rejected")}
-        return [device_id for device_id in chosen if device_id in view.states and device_id not in done]
 
     async def _active_devices(self, enrolled: list[Enrolment]) -> dict[str, trust.Device]:
         ids = [e.device_id for e in enrolled]
@@ -208,7 +193,7 @@ class Opener:
             state="open",
             # A plan may serve fewer than there must be in the task: all that can be needed is whom it serves.
             quorum=needed(served, spec.quorum, min(spec.min_devices, served)),
-            scale=scale_for(plan, samples),
+            scale=choose_scale(len(plan.seats), way_for(spec).heaviest(plan, samples)),
             opened_at=now,
             deadline_at=now + spec.round_seconds,
             plan_version=plan.version,
@@ -256,19 +241,18 @@ class Opener:
         participations: list[Participation],
         lost: list[str],
     ) -> None:
-        """Gives new work to everybody who has not delivered; what was delivered stays (same scale, same model).
+        """Gives new work to those planned for who start anew; what was delivered stays (same scale, same model).
 
-        In clusters, those planned for start anew even if they reported to a head; when heads were lost, nobody else
-        does.
+        When somebody was lost, those it did not leave behind go on with the work they have.
         """
         standing = {p.device_id: p.state for p in await rounds.list_participations(tx, task.id, existing.number)}
-        anew = task.specification.topology == "clusters"
-        again = [p for p in participations if anew or standing.get(p.device_id) != "delivered"]
+        way = way_for(task.specification)
+        again = [p for p in participations if way.starts_anew(standing.get(p.device_id, ""))]
         gone = [d for d, state in standing.items() if state == "assigned" and d not in {p.device_id for p in again}]
         if lost:
-            silent = [head for head in lost if standing.get(head) == "assigned"]
-            await rounds.mark(tx, task.id, existing.number, silent, state="dropped", note="its cluster waited in vain")
-            there = sum(d not in lost and state not in LOST for d, state in standing.items())
+            silent = [device for device in lost if standing.get(device) == "assigned"]
+            await rounds.mark(tx, task.id, existing.number, silent, state="dropped", note=way.given_up)
+            there = sum(d not in lost and state not in OUT for d, state in standing.items())
             fresh = replace(fresh, quorum=needed(there, task.specification.quorum, task.specification.min_devices))
         else:
             await rounds.mark(tx, task.id, existing.number, gone, state="dropped", note="no longer in the task")

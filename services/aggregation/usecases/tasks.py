@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
-from services.aggregation.domain import tasks as rules
+from services.aggregation import ways
 from services.aggregation.domain.records import Enrolment, Event, Model, Participation, RoundView, Task, TaskView
 from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.errors import (
@@ -52,7 +52,7 @@ class TaskUseCases:
     async def create(self, specification: TaskSpecification) -> TaskView:
         """Stores a new task; the same specification again returns the task that exists."""
         caller = require_role("publisher", "admin")
-        spec = rules.complete(specification)
+        spec = ways.complete(specification)
         spec = await self._with_defaults(spec)
         sizes = [await self._check_model(digest) for digest in spec.model_digests]
         now = self._clock.now()

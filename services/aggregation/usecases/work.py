@@ -58,9 +58,9 @@ class WorkUseCases:
 
     def _items(self, device_id: str, task_ids: Sequence[str]) -> list[pb.WorkItem]:
         return [
-            live.items[device_id]
+            live.roster.items[device_id]
             for task_id, live in self._conductor.live.items()
-            if live.states.get(device_id) == "assigned" and (not task_ids or task_id in task_ids)
+            if live.roster.states.get(device_id) == "assigned" and (not task_ids or task_id in task_ids)
         ]
 
     async def _ended(self, task_ids: Sequence[str]) -> dict[str, str]:
@@ -80,11 +80,11 @@ class WorkUseCases:
         live = self._conductor.live.get(task_id)
         if live is None or live.round.number != number:
             return await self._admit_late(task_id, number, device_id, digest)
-        if device_id not in live.states:
+        if device_id not in live.roster.states:
             raise NotInRound(f"device {device_id} has no part in round {number}; ask for work first")
         if size_bytes > live.max_update_bytes:
             raise _too_large(size_bytes, live)
-        if live.states[device_id] == "delivered":
+        if live.roster.states[device_id] == "delivered":
             async with self._database.reading() as tx:
                 states = await rounds.states_of(tx, task_id, number, [device_id])
             return live.max_update_bytes, states.get(device_id, ("", ""))[1] == digest
@@ -119,46 +119,31 @@ class WorkUseCases:
         live = self._conductor.live.get(delivery.task_id)
         if live is None or live.round.number != delivery.round:
             return await self._submit_late(delivery)
-        if delivery.device_id not in live.states:
+        if delivery.device_id not in live.roster.states:
             raise NotInRound(f"device {delivery.device_id} has no part in round {delivery.round}; ask for work first")
-        if live.task.specification.topology == "clusters":
-            await self._check_role(live, delivery)
         if delivery.form != "report":
             self._check_fit(live, delivery)
+        live.way.check_delivery(live.roster, delivery)
+        await self._check_letter(live, delivery)
         return await self._intake.take(live, delivery), live.round.number
-
-    async def _check_role(self, live: LiveRound, delivery: Delivery) -> None:
-        """A member of a cluster reports, once its letter to its present head is here; everybody else hands in tensors.
-
-        So a report that was under way when the round was planned anew does not count for a letter never sent.
-        """
-        head = live.head_of.get(delivery.device_id)
-        if (head is None) == (delivery.form == "report"):
-            wanted = "a sum or a mean" if head is None else "a report, its update goes to its head"
-            refusal = RoundOver if live.round.attempt > 1 else BadUpdate  # it may have been right before
-            raise refusal(f"the plan wants {wanted} from {delivery.device_id}, not a {delivery.form}")
-        if head is None or live.states[delivery.device_id] != "assigned":
-            return
-        plan = live.items[delivery.device_id].plan_version
-        async with self._database.reading() as tx:
-            letters = await models.list_letters(tx, delivery.task_id, delivery.round, head)
-        if not any(x.sender == delivery.device_id and x.plan_version == plan for x in letters):
-            raise RoundOver(
-                f"no letter of {delivery.device_id} to {head} under plan {plan} is here; ask for work again"
-            )
 
     def _check_fit(self, live: LiveRound, delivery: Delivery) -> None:
         if delivery.size_bytes > live.max_update_bytes:
             raise _too_large(delivery.size_bytes, live)
         if not 0 <= delivery.model_index < len(live.bases):
             raise BadUpdate(f"model_index must be from 0 to {len(live.bases) - 1}, not {delivery.model_index}")
-        topology, item = live.task.specification.topology, live.items[delivery.device_id]
-        most = item.self_weight + (sum(peer.weight for peer in item.peers) if delivery.form == "sum" else 0.0)
-        if topology == "clusters" and delivery.weight > most * (1 + 1e-9):
-            raise BadUpdate(f"weight {delivery.weight} is above the {most} the plan gives the device and its members")
-        samples = live.samples.get(delivery.device_id, 0)
-        if delivery.form == "mean" and topology in ("star", "cells") and delivery.weight > samples:
-            raise BadUpdate(f"weight {delivery.weight} is above the {samples} samples the device enrolled with")
+
+    async def _check_letter(self, live: LiveRound, delivery: Delivery) -> None:
+        recipient = live.way.letter_first(live.roster, delivery)
+        if not recipient:
+            return
+        plan = live.roster.items[delivery.device_id].plan_version
+        async with self._database.reading() as tx:
+            letters = await models.list_letters(tx, delivery.task_id, delivery.round, recipient)
+        if not any(x.sender == delivery.device_id and x.plan_version == plan for x in letters):
+            raise RoundOver(
+                f"no letter of {delivery.device_id} to {recipient} under plan {plan} is here; ask for work again"
+            )
 
     async def _submit_late(self, delivery: Delivery) -> tuple[str, int]:
         """An update for a round that is not open here: known, late, or nobody's."""
@@ -180,15 +165,15 @@ class WorkUseCases:
         """The device will not deliver this round; it is not held against it, unless its update was refused before."""
         require_device(device_id)
         live = self._conductor.live.get(task_id)
-        if live is None or live.round.number != number or device_id not in live.states:
+        if live is None or live.round.number != number or device_id not in live.roster.states:
             raise NotInRound(f"device {device_id} has no open work in round {number} of {task_id}")
         note = (why or "declined")[:500]
         async with self._database.writing() as tx:
             state = await rounds.decline(tx, task_id, number, device_id, note)
             if state == "declined":
                 await tasks.add_events(tx, Event(task_id, self._clock.now(), "work.declined", note, number, device_id))
-        if live.states[device_id] == "assigned":
-            live.states[device_id] = state
+        if live.roster.states[device_id] == "assigned":
+            live.roster.states[device_id] = state
         self._bell.ring(f"task:{task_id}", f"events:{task_id}", f"letters:{task_id}")
 
     # --- letters -----------------------------------------------------------------------------------------------------
@@ -202,7 +187,7 @@ class WorkUseCases:
             raise RoundOver(f"round {letter.round} of {letter.task_id} is not open; ask for work again")
         if letter.kind not in LETTER_KINDS:
             raise BadLetter(f"kind must be one of {', '.join(LETTER_KINDS)}, not {letter.kind!r}")
-        item = live.items.get(letter.sender)
+        item = live.roster.items.get(letter.sender)
         if item is not None and letter.plan_version != item.plan_version:
             raise RoundOver(f"plan {letter.plan_version} is replaced by plan {item.plan_version}; ask for work again")
         if item is None or letter.recipient not in {peer.device_id for peer in item.peers}:
@@ -236,7 +221,7 @@ class WorkUseCases:
         live = self._conductor.live.get(task_id)
         if live is None or live.round.number != number:
             return []
-        return [device for device, state in live.states.items() if state in ("declined", "dropped")]
+        return [device for device, state in live.roster.states.items() if state in ("declined", "dropped")]
 
 
 def _check(delivery: Delivery) -> None:

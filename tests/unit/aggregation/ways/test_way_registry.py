@@ -4,9 +4,15 @@ import itertools
 
 import pytest
 
-from services.aggregation.domain import tasks
-from services.aggregation.domain.tasks import PRESETS, TaskSpecification, check_axes, complete, needed
+from services.aggregation.domain.tasks import TaskSpecification, needed
 from services.aggregation.errors import BadTask
+from services.aggregation.ways import combinations, complete, presets, way_for
+
+PRESETS = presets()
+
+
+def check_axes(topology: str, privacy: str, incentive: str) -> None:
+    way_for(TaskSpecification("t", topology=topology, privacy=privacy, incentive=incentive))
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -23,7 +29,7 @@ def test_every_preset_is_a_combination_that_makes_sense(preset: str) -> None:
 
 def test_exactly_the_sensible_combinations_pass() -> None:
     passed = set()
-    for axes in itertools.product(tasks.TOPOLOGIES, tasks.PRIVACIES, tasks.INCENTIVES):
+    for axes in itertools.product(*(set(axis) for axis in zip(*combinations(), strict=True))):
         try:
             check_axes(*axes)
         except BadTask:

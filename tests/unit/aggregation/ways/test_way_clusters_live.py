@@ -16,7 +16,8 @@ from services.aggregation.rounds.live import LiveRound
 from services.aggregation.store.library import Library
 from services.kit.blobs import BlobStore
 
-TASK = Task("tsk", "pub", TaskSpecification("t", topology="clusters"), "running", "", 1, 0.0, 0.0, 0.0, False, 0)
+SPEC = TaskSpecification("t", topology="clusters", privacy="trust", incentive="payoff")
+TASK = Task("tsk", "pub", SPEC, "running", "", 1, 0.0, 0.0, 0.0, False, 0)
 ROUND = Round("tsk", 1, 1, "open", 2, 20, 0.0, 60.0, 1)
 
 
@@ -49,8 +50,10 @@ def test_members_are_counted_with_their_head() -> None:
 
 def test_a_report_on_somebody_elses_member_counts_for_nothing() -> None:
     round_ = cluster("delivered", "delivered", [{"device_id": "m", "outcome": "delivered", "note": ""}])
-    round_.hear("s", [{"device_id": "m", "outcome": "rejected", "note": ""}, {"device_id": "h", "outcome": "rejected"}])
-    assert round_.heard == {"m": ("delivered", "")}
+    round_.roster.hear(
+        "s", [{"device_id": "m", "outcome": "rejected", "note": ""}, {"device_id": "h", "outcome": "rejected"}]
+    )
+    assert round_.roster.heard == {"m": ("delivered", "")}
 
 
 async def deliver(library: Library, device: str, values: list[float]) -> Delivery:
@@ -65,12 +68,12 @@ async def test_zeros_and_copies_are_refused_and_anything_else_is_not(tmp_path: P
     round_ = cluster("assigned", "assigned")
     round_.bases = ((base.digest, base.size_bytes),)
     with pytest.raises(BadUpdate, match="zero everywhere"):
-        round_.fold(library, await deliver(library, "h", [0.0] * 1000))
+        round_.take(library, await deliver(library, "h", [0.0] * 1000))
     almost = [0.0] * 999 + [1e-30]
     first = await deliver(library, "h", almost)
-    round_.fold(library, first)
+    round_.take(library, first)
     with pytest.raises(BadUpdate, match="copy of another"):
-        round_.fold(library, await deliver(library, "s", almost))
+        round_.take(library, await deliver(library, "s", almost))
     round_.unfold(library, first)
-    round_.fold(library, first)
+    round_.take(library, first)
     assert set(round_.folded) == {"h"}

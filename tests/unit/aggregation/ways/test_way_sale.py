@@ -15,23 +15,26 @@ from safetensors.numpy import save
 from coterie.market import LocalSteps
 from coterie.survey import Question
 from coterie_cli.asking import specification as survey_specification
-from services.aggregation.domain.findings import survey_metrics
 from services.aggregation.domain.layout import PREFIX_BYTES, header_length, parse
-from services.aggregation.domain.plausibility import NORM, check_norm, norm_of, outliers
+from services.aggregation.domain.plausibility import norm_of
 from services.aggregation.domain.records import Delivery, Participation
-from services.aggregation.domain.rounds import quorum_of
-from services.aggregation.domain.tasks import TaskSpecification, complete
+from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.errors import BadTask, BadUpdate
+from services.aggregation.ways import complete, way_for
+from services.aggregation.ways.market import NORM, Market
+from services.aggregation.ways.survey import Survey
 
 QUESTION = Question("How warm is it?", 10.0, 30.0)
-MARKET = complete(TaskSpecification("m", preset="market", model_digests=("a" * 64,), escrow_microcredits=1))
-SURVEY = complete(
-    TaskSpecification(
-        "s",
-        preset="survey",
-        model_digests=("a" * 64,),
-        rounds=1,
-        parameters_json=json.dumps(survey_specification(QUESTION)["parameters"]),
+MARKET = Market(complete(TaskSpecification("m", preset="market", model_digests=("a" * 64,), escrow_microcredits=1)))
+SURVEY = Survey(
+    complete(
+        TaskSpecification(
+            "s",
+            preset="survey",
+            model_digests=("a" * 64,),
+            rounds=1,
+            parameters_json=json.dumps(survey_specification(QUESTION)["parameters"]),
+        )
     )
 )
 
@@ -59,9 +62,9 @@ def test_the_norm_is_that_of_all_numbers_together(values: list[float]) -> None:
 
 def test_a_norm_beyond_clipping_and_noise_is_refused_and_one_within_is_not() -> None:
     most = LocalSteps().largest_change(0.3, 100, 650)
-    check_norm(MARKET, delivery(), 100, 650, most)
+    MARKET.check_norm(delivery(), 100, 650, most)
     with pytest.raises(BadUpdate, match="beyond"):
-        check_norm(MARKET, delivery(), 100, 650, most * 1.01)
+        MARKET.check_norm(delivery(), 100, 650, most * 1.01)
 
 
 def test_a_larger_budget_allows_less() -> None:
@@ -71,21 +74,21 @@ def test_a_larger_budget_allows_less() -> None:
 
 def test_a_budget_hardly_worth_the_name_and_other_forms_are_refused() -> None:
     with pytest.raises(BadUpdate, match="least"):
-        check_norm(MARKET, delivery(budget=0.001), 100, 650, 0.1)
+        MARKET.check_norm(delivery(budget=0.001), 100, 650, 0.1)
     with pytest.raises(BadUpdate, match="form mean"):
-        check_norm(MARKET, delivery(form="sum"), 100, 650, 0.1)
+        MARKET.check_norm(delivery(form="sum"), 100, 650, 0.1)
 
 
 def test_an_answer_far_beyond_its_range_is_refused() -> None:
-    check_norm(SURVEY, delivery(budget=0.25), 1, 1, 4.2)
+    SURVEY.check_norm(delivery(budget=0.25), 1, 1, 4.2)
     with pytest.raises(BadUpdate, match="variance"):
-        check_norm(SURVEY, delivery(budget=0.25), 1, 1, 4.3)
+        SURVEY.check_norm(delivery(budget=0.25), 1, 1, 4.3)
 
 
 def test_an_update_that_stands_out_is_flagged_and_nobody_else() -> None:
     usual = [part(f"d{k}", 0.5 + 0.01 * k) for k in range(6)]
-    assert outliers(MARKET, usual, 650) == {}
-    found = outliers(MARKET, [*usual, part("odd", 1.2)], 650)
+    assert MARKET.suspicious(usual, 650) == {}
+    found = MARKET.suspicious([*usual, part("odd", 1.2)], 650)
     assert list(found) == ["odd"]
     assert "averaged and paid" in found["odd"]
 
@@ -94,22 +97,22 @@ def test_norms_are_compared_by_what_each_budget_allows() -> None:
     """A device that sold little adds much noise: its large norm is no reason to doubt it."""
     quiet, loud = (LocalSteps().largest_change(budget, 100, 650) for budget in (0.5, 0.05))
     everybody = [part(f"d{k}", 0.6 * quiet, budget=0.5) for k in range(5)]
-    assert outliers(MARKET, [*everybody, part("noisy", 0.6 * loud, budget=0.05)], 650) == {}
+    assert MARKET.suspicious([*everybody, part("noisy", 0.6 * loud, budget=0.05)], 650) == {}
 
 
 def test_too_few_updates_are_no_statistics() -> None:
-    assert outliers(MARKET, [part("a", 0.1), part("b", 0.1), part("c", 0.1), part("d", 1.3)], 650) == {}
+    assert MARKET.suspicious([part("a", 0.1), part("b", 0.1), part("c", 0.1), part("d", 1.3)], 650) == {}
 
 
 def test_only_delivered_answers_are_part_of_the_estimate() -> None:
     """Shares add to 0.9 over two answers: mean 10 + 0.45·20 = 19; Λ = 0.5, certified 1 − 0.5/100."""
     parts = [part("a", 0.0, budget=0.2), part("b", 0.0, budget=0.3), part("c", 0.0, budget=9.0, state="declined")]
-    found = survey_metrics(SURVEY, parts, 0.9)
+    found = SURVEY.estimate(parts, 0.9)
     assert found["estimate"] == pytest.approx(19.0)
     assert found["answers"] == 2
     assert found["total_variance"] == pytest.approx(0.5)
     assert found["accuracy"] == pytest.approx(0.995)
-    assert survey_metrics(SURVEY, [], 0.0) == {}
+    assert SURVEY.estimate([], 0.0) == {}
 
 
 @pytest.mark.parametrize(
@@ -124,12 +127,12 @@ def test_only_delivered_answers_are_part_of_the_estimate() -> None:
     ],
 )
 def test_a_price_that_is_declined_lowers_the_quorum(states: list[str], expected: int) -> None:
-    assert quorum_of(MARKET, 8, states) == expected
+    assert MARKET.quorum(8, states) == expected
 
 
 def test_a_decline_where_nothing_is_sold_does_not() -> None:
     free = complete(TaskSpecification("f", preset="fedavg", model_digests=("a" * 64,)))
-    assert quorum_of(free, 8, ["declined"] * 4 + ["assigned"] * 6) == 8
+    assert way_for(free).quorum(8, ["declined"] * 4 + ["assigned"] * 6) == 8
 
 
 @pytest.mark.parametrize(

@@ -12,18 +12,20 @@ from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
-from services.aggregation.domain.plausibility import check_noise_left
 from services.aggregation.domain.records import Delivery, Model, Participation, Round, Task
-from services.aggregation.domain.tasks import PRESETS, TaskSpecification, complete
+from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.errors import BadTask, BadUpdate
-from services.aggregation.rounds.assignment import make_items, sells
-from services.aggregation.rounds.settling import pays_clusters, work_of
+from services.aggregation.rounds.assignment import make_items
+from services.aggregation.rounds.settling import work_of
+from services.aggregation.ways import complete, presets, way_for
+from services.aggregation.ways.clusters_market import ClustersMarket
 
 MIXED = complete(
     TaskSpecification(
         "m", topology="clusters", privacy="trust", incentive="stackelberg", model_digests=("a",), escrow_microcredits=1
     )
 )
+WAY = ClustersMarket(MIXED)
 SEATS = [
     topology.Seat(device_id="h", role="head"),
     topology.Seat(device_id="a", role="member", head_device_id="h"),
@@ -46,29 +48,30 @@ def items() -> dict[str, pb.WorkItem]:
 
 
 def test_only_those_who_noise_their_own_update_are_offered_a_price() -> None:
-    assert [seat.device_id for seat in SEATS if sells(MIXED, seat)] == ["b", "s"]
+    assert [seat.device_id for seat in SEATS if WAY.is_quoted(seat)] == ["b", "s"]
     made = items()
     assert {device: item.price_microcredits for device, item in made.items()} == {"h": 0, "a": 0, "b": 7, "s": 7}
     assert json.loads(made["b"].parameters_json)["offer"]["most_microcredits"] == 9
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", presets())
 def test_elsewhere_everybody_is_quoted(preset: str) -> None:
-    topology_, privacy, incentive = PRESETS[preset]
+    topology_, privacy, incentive = presets()[preset]
     spec = TaskSpecification("t", topology=topology_, privacy=privacy, incentive=incentive)
-    assert all(sells(spec, seat) for seat in SEATS)
-    assert pays_clusters(spec) == (preset == "clusters")
+    way = way_for(spec)
+    assert all(way.is_quoted(seat) for seat in SEATS)
+    assert way.pays_payoffs == (preset == "clusters")
 
 
 def test_payoffs_are_paid_beside_the_price() -> None:
-    assert pays_clusters(MIXED)
+    assert way_for(MIXED).pays_payoffs
 
 
 def test_a_budget_claimed_by_one_that_was_offered_nothing_is_not_passed_on() -> None:
     told = {}
     for device, item in items().items():
         part = Participation("tsk", 1, device, "own", item.role, "delivered", 10, item.SerializeToString(), budget=2.5)
-        told[device] = work_of(part, 40)
+        told[device] = work_of(WAY, part, 40)
     assert {device: work.budget for device, work in told.items()} == {"h": 0.0, "a": 0.0, "b": 2.5, "s": 2.5}
     assert {work.owed_microcredits for work in told.values()} == {40}
 
@@ -84,11 +87,11 @@ def test_the_more_a_device_alone_claims_to_have_sold_the_shorter_its_update_must
     tail = 10.0 + math.sqrt(2.0 * math.log(1e9))
     for budget, multiplier in ((0.0, 0.5), (6.0, 0.25)):
         most = (1.0 + multiplier * tail) * 1.001
-        check_noise_left(MIXED, 0.5, delivery(budget=budget), 100, most * 0.999)
+        WAY.check_noise_left(0.5, delivery(budget=budget), 100, most * 0.999)
         with pytest.raises(BadUpdate, match="sold budget"):
-            check_noise_left(MIXED, 0.5, delivery(budget=budget), 100, most * 1.001)
+            WAY.check_noise_left(0.5, delivery(budget=budget), 100, most * 1.001)
     with pytest.raises(BadUpdate, match="form mean"):
-        check_noise_left(MIXED, 0.5, delivery(form="sum"), 100, 0.1)
+        WAY.check_noise_left(0.5, delivery(form="sum"), 100, 0.1)
 
 
 def test_a_price_per_point_is_for_clusters_alone() -> None:

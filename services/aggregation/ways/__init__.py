@@ -1,0 +1,138 @@
+"""Ways of learning: all the server decides by a task's topology, privacy or incentive, one file for each way.
+
+`coterie/procedures/clusters.py` is what a device does, `services/aggregation/ways/clusters.py` what the server does. A
+way is a subclass of `Way`, whose defaults are those of a star; its file says what differs. Register it with the
+combinations it takes, the preset's own choices first:
+
+    @way("clusters", privacy=("trust", "uniform", "none"), incentive=("payoff", "none"), preset="clusters")
+    class Clusters(Way): ...
+
+A combination is taken when a way is registered for it, and refused with what would fit otherwise. Nothing else in this
+service asks which topology, privacy or incentive a task has.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from types import MappingProxyType
+from typing import TypeVar
+
+from services.aggregation.domain import tasks
+from services.aggregation.domain.tasks import TaskSpecification
+from services.aggregation.errors import BadTask
+from services.aggregation.ways.base import Way
+
+W = TypeVar("W", bound=type[Way])
+Axes = tuple[str, str, str]
+_REGISTRY: dict[Axes, type[Way]] = {}
+_PRESETS: dict[str, Axes] = {}
+_WHY: dict[str, str] = {}
+DEFAULT_PRESET = "fedavg"
+
+
+def way(
+    topology: str,
+    *,
+    privacy: Sequence[str] = ("none",),
+    incentive: Sequence[str] = ("none",),
+    preset: str = "",
+    why: Mapping[str, str] = MappingProxyType({}),
+) -> Callable[[W], W]:
+    """Registers a class for a topology with these privacies and incentives; the first of each are the preset's.
+
+    `why` says of this way's own privacies and incentives what they are, for those who combine them with another way.
+    """
+
+    def register(kind: W) -> W:
+        combinations = [(topology, p, i) for p in privacy for i in incentive]
+        _REGISTRY.update(dict.fromkeys(combinations, kind))
+        _WHY.update(why)
+        if preset:
+            _PRESETS[preset] = combinations[0]
+        return kind
+
+    return register
+
+
+def way_for(specification: TaskSpecification) -> Way:
+    """The way a task learns."""
+    axes = (specification.topology, specification.privacy, specification.incentive)
+    return _kind(axes)(specification)
+
+
+def presets() -> dict[str, Axes]:
+    """Topology, privacy and incentive of every preset."""
+    _load_all()
+    return dict(_PRESETS)
+
+
+def combinations() -> set[Axes]:
+    """All combinations of topology, privacy and incentive that are taken."""
+    _load_all()
+    return set(_REGISTRY)
+
+
+def complete(specification: TaskSpecification) -> TaskSpecification:
+    """The specification with its preset's axes filled in, if all of it makes sense."""
+    known, preset = presets(), specification.preset
+    if preset and preset not in known:
+        raise BadTask(f"no preset {preset!r}; choose one of: {', '.join(known)}, or give the axes instead")
+    topology, privacy, incentive = known[preset or DEFAULT_PRESET]
+    spec = replace(
+        specification,
+        topology=specification.topology or topology,
+        privacy=specification.privacy or privacy,
+        incentive=specification.incentive or incentive,
+    )
+    chosen = way_for(spec)
+    tasks.check(spec)
+    chosen.check()
+    return spec
+
+
+def _kind(axes: Axes) -> type[Way]:
+    _load_all()
+    for place, axis in enumerate(("topology", "privacy", "incentive")):
+        known = dict.fromkeys(taken[place] for taken in _REGISTRY)
+        if axes[place] not in known:
+            raise BadTask(f"no {axis} {axes[place]!r}; choose one of: {', '.join(known)}")
+    if axes not in _REGISTRY:
+        raise BadTask(_refusal(*axes))
+    return _REGISTRY[axes]
+
+
+def _refusal(topology: str, privacy: str, incentive: str) -> str:
+    """Which choice does not go with which, and what would."""
+    privacies = [p for t, p, _ in _REGISTRY if t == topology]
+    if privacy not in privacies:
+        homes = [t for t, p, _ in _REGISTRY if p == privacy]
+        return (
+            f"privacy {privacy} needs the topology {_either(homes)}{_because(privacy)}; "
+            f"the topology {topology} takes privacy {_either(privacies)}"
+        )
+    fitting = [i for t, p, i in _REGISTRY if (t, p) == (topology, privacy)]
+    homes = [f"{t} and {p}" for t, p, i in _REGISTRY if i == incentive]
+    return (
+        f"incentive {incentive} goes with {_either(homes)}{_because(incentive)}; "
+        f"{topology} and {privacy} take incentive {_either(fitting)}"
+    )
+
+
+def _because(value: str) -> str:
+    return f" ({_WHY[value]})" if value in _WHY else ""
+
+
+def _either(values: Iterable[str]) -> str:
+    *most, last = dict.fromkeys(values)
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+@cache
+def _load_all() -> None:
+    """Imports every module of this package, so that each registers itself."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")

@@ -1,0 +1,54 @@
+"""Market: devices sell zCDP budgets at the round's price and hand in noised gradient steps.
+
+[MPPFL] Multi-Hop Privacy Propagation for Differentially Private Federated Learning in Social Networks. The price is
+pricing's, the budget each device's own choice; here the claim is held against the update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coterie.market import LocalSteps
+from services.aggregation.domain.plausibility import stand_out
+from services.aggregation.domain.records import Delivery, Participation
+from services.aggregation.errors import BadUpdate
+from services.aggregation.ways import way
+from services.aggregation.ways.sale import Sale
+
+NORM = "update_norm"
+"""Metric of a delivered update that the platform measures itself."""
+
+
+@way("star", privacy=("priced",), incentive=("stackelberg",), preset="market")
+class Market(Sale):
+    """Gradients sold for a budget."""
+
+    def check_terms(self) -> None:
+        LocalSteps.of(self.specification.training)
+        told = self.specification.parameters.get("pricing")
+        if isinstance(told, dict) and told.get("credits_per_point"):
+            raise ValueError("credits_per_point pays clusters: choose the topology clusters, or leave it out")
+
+    def check_claim(self, delivery: Delivery) -> None:
+        least = LocalSteps.of(self.specification.training).least_budget
+        if delivery.budget < least:
+            raise BadUpdate(f"a budget of {delivery.budget:g} is below the least one of {least:g}; decline the round")
+
+    def largest_norm(self, budget: float, samples: int, elements: int) -> float:
+        return LocalSteps.of(self.specification.training).largest_change(budget, samples, elements)
+
+    def check_norm(self, delivery: Delivery, samples: int, elements: int, norm: float) -> dict[str, float]:
+        return super().check_norm(delivery, samples, elements, norm) | {NORM: norm}
+
+    def suspicious(self, everybody: Sequence[Participation], elements: int) -> dict[str, str]:
+        """Norms that stand out as shares of what each device's own budget and samples allow."""
+        shares = {
+            p.device_id: p.metrics[NORM] / self.largest_norm(p.budget, p.samples, elements)
+            for p in everybody
+            if p.state == "delivered" and NORM in p.metrics
+        }
+        return {
+            device: f"its norm is {odd.value:.3g} of what its budget allows, {odd.deviations:.1f} deviations from the "
+            f"median of {odd.median:.3g}; it was averaged and paid, look at it"
+            for device, odd in stand_out(shares).items()
+        }
