@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from coterie.client import Platform
+from coterie.questions import Question
 from coterie.samples import digits_model
-from coterie.survey import Question
 from coterie.training import model_bytes
 from coterie_cli.asking import ask, result_of
 from tests.e2e.empty_environment import ROOT, Environment, build_wheel, install

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coterie.market import CHANCE_OF_INJUSTICE
+from coterie.local_steps import CHANCE_OF_INJUSTICE
 from services.aggregation.domain.accumulator import WINDOW, Read
 from services.aggregation.domain.layout import DTYPES, Layout
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coterie.market import LocalSteps
+from coterie.local_steps import LocalSteps
 from services.aggregation.domain.plausibility import stand_out
 from services.aggregation.domain.records import Delivery, Participation
 from services.aggregation.errors import BadUpdate

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from coterie.survey import LARGEST_DEVIATIONS, Question, estimate
+from coterie.questions import LARGEST_DEVIATIONS, Question, estimate
 from services.aggregation.domain.accumulator import Accumulator
 from services.aggregation.domain.records import Participation
 from services.aggregation.errors import BadTask

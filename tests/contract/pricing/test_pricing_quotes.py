@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from coterie import market
+from coterie.privacy_sale import PrivateCosts, decide
 from coterie_api.pricing.v1 import pricing_pb2 as pb
 from services.kit.errors import AlreadyExists, InvalidInput, NotFound, PermissionDenied
 from tests.contract.pricing.conftest import World, speak_as
@@ -48,8 +48,8 @@ async def test_a_market_round_from_price_to_payment(world: World) -> None:
     assert all(offer.external_risk > 0 for offer in quote.offers)
     work = []
     for k, offer in enumerate(quote.offers):
-        costs = market.PrivateCosts(0.8 + 0.08 * k, 0.04, fixed=0.0 if k else 1e9)
-        decision = market.decide(offer.price_microcredits / CREDITS, offer.external_risk, costs, 1.0, least_utility=0.0)
+        costs = PrivateCosts(0.8 + 0.08 * k, 0.04, fixed=0.0 if k else 1e9)
+        decision = decide(offer.price_microcredits / CREDITS, offer.external_risk, costs, 1.0, least_utility=0.0)
         outcome = "delivered" if decision.joins else "declined"
         work.append(pb.Work(device_id=offer.device_id, owner_id="own_1", outcome=outcome, budget=decision.budget))
     settled = await world.settle("tsk_1", 1, work)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from coterie import mesh
+from coterie import mixing
 from coterie.home import Memory, Outbox
 from coterie.keys import DeviceKeys
 from coterie.letters import Header, Subject, seal
@@ -225,7 +225,7 @@ def expected_step(me: Device, own: Any, received: dict[int, Any], weight: float,
     batch, _ = state.stream.take(len(me.data[0]), 8)
     gradient = trainer.clipped_gradient_sum(batch, 5.0, "l1") / 8
     mixed = own * (1 - weight * len(received)) + sum(weight * value for value in received.values())
-    return mixed - mesh.step_size(round - 1, initial=0.5) * gradient
+    return mixed - mixing.step_size(round - 1, initial=0.5) * gradient
 
 
 def send_only(device: Device, work: WorkItem) -> None:

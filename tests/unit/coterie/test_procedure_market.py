@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.errors import Declined
-from coterie.market import LocalSteps, PrivateCosts
+from coterie.local_steps import LocalSteps
 from coterie.privacy.ledger import Limit
+from coterie.privacy_sale import PrivateCosts
 from coterie.procedures import procedure_for
 from coterie.procedures.market import Market, choose_budget, costs_of, noised_descent
 from coterie.training import Trainer, model_bytes

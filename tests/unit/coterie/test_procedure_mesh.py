@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from coterie.errors import Declined, RoundOver
 from coterie.home import Memory
 from coterie.letters import Subject, read_header
-from coterie.mesh import MeshState
+from coterie.mixing import MeshState
 from coterie.procedures import procedure_for
 from coterie.procedures.mesh import Mesh
 from coterie.procedures.mesh_state import DeviceState, Measured, Stream

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coterie.answers import utility
 from coterie.errors import Declined
 from coterie.privacy.ledger import Limit
 from coterie.procedures import procedure_for
 from coterie.procedures.survey import Survey, answer_to, choose_variance
-from coterie.survey import Question, estimate, utility
+from coterie.questions import Question, estimate
 from coterie_cli.asking import blank, specification
 from tests.unit.coterie.priced_round import Device, work_item
 

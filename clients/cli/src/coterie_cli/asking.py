@@ -15,7 +15,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from coterie.client import Json, Platform
-from coterie.survey import Question
+from coterie.questions import Question
 
 LEAST_NOISE = 0.61
 """Least deviation of an answer's noise, in shares of the range: one answer alone stays below ε = 8 at δ = 1e-5."""

@@ -25,7 +25,7 @@ import torch
 
 from coterie.agent import Agent
 from coterie.client import Platform
-from coterie.market import LocalSteps
+from coterie.local_steps import LocalSteps
 from coterie.privacy.ledger import Limit
 from coterie.procedures import procedure_for
 from coterie.procedures.context import RoundContext

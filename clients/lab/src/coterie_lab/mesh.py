@@ -18,7 +18,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.mesh import MeshState, noise_scale, outgoing, softmax_gradient, step, step_size
+from coterie.mixing import MeshState, noise_scale, outgoing, softmax_gradient, step, step_size
 from coterie_lab.mesh_data import Images, load_images
 from services.topology.domain.betta import MeshPlan, batch_sizes, evaluate_links
 from services.topology.domain.betta_fast import plan_mesh

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from coterie.market import LocalSteps
-from coterie.survey import Question
+from coterie.local_steps import LocalSteps
+from coterie.questions import Question
 from coterie_cli.asking import specification as survey_specification
 from services.aggregation.domain.layout import PREFIX_BYTES, header_length, parse
 from services.aggregation.domain.plausibility import norm_of

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from coterie import market as device_market
+from coterie import privacy_sale
 from services.pricing.domain.ledger_settlement import Work, compute_dues
 from services.pricing.domain.quoting import MICRO, MarketParameters, Purse, Quote, SurveyParameters
 from services.pricing.domain.quoting_market import quote_market
@@ -54,8 +54,8 @@ def test_devices_with_the_expected_costs_sell_what_is_expected() -> None:
     quote = market_quote(12, Purse(ESCROW, 1))
     assert quote.status == "ok"
     for offer in quote.offers:
-        costs = device_market.PrivateCosts(1.0, 0.04)
-        own = device_market.best_budget(offer.price_microcredits / MICRO, offer.external_risk, costs, 1.0)
+        costs = privacy_sale.PrivateCosts(1.0, 0.04)
+        own = privacy_sale.best_budget(offer.price_microcredits / MICRO, offer.external_risk, costs, 1.0)
         assert own == pytest.approx(offer.expected, abs=1e-5)
 
 

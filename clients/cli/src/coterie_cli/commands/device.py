@@ -151,7 +151,7 @@ def costs(
     as_json: AsJson = False,
 ) -> None:
     """Show or set what privacy and work cost the owner; a device that sells without any draws some and keeps them."""
-    from coterie.market import PrivateCosts
+    from coterie.privacy_sale import PrivateCosts
 
     settings = _private_settings(home)
     kept = dict(settings.get("costs") or {})

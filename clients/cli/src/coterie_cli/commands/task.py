@@ -207,7 +207,7 @@ def _row(round: dict[str, Any]) -> list[str]:
 
 def _survey(specification: dict[str, Any], question: str, low: float, high: float) -> bytes:
     """Completes the specification of a survey; its model."""
-    from coterie.survey import Question
+    from coterie.questions import Question
     from coterie_cli.asking import blank
     from coterie_cli.asking import specification as survey_of
 

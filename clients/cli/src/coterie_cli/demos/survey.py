@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from coterie.survey import Question
+from coterie.questions import Question
 from coterie_cli.demos import Choices, demo
 from coterie_cli.demos.market import meet, publisher_with
 from coterie_cli.demos.stage import Stage, stage

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 
-from coterie.market import best_budget
 from coterie.privacy import zcdp
 from coterie.privacy.accounting import priced_charge
+from coterie.privacy_sale import best_budget
 from coterie.procedures.context import RoundContext
 from coterie.procedures.market import MICRO, costs_of
 

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import Declined
-from coterie.market import LocalSteps, PrivateCosts, decide
+from coterie.local_steps import LocalSteps
 from coterie.privacy.accounting import priced_charge
 from coterie.privacy.ledger import BudgetExceeded
+from coterie.privacy_sale import PrivateCosts, decide
 from coterie.procedures import procedure
 from coterie.procedures.context import RoundContext
 from coterie.work import Delivery, PrivacyUse

@@ -22,10 +22,10 @@ from typing import Literal
 
 import numpy as np
 
-from coterie import mesh
+from coterie import mixing
 from coterie.errors import CoterieError, Declined, InvalidRequest, NotFound, RoundOver
 from coterie.mail import Received
-from coterie.mesh import MeshState, Vector
+from coterie.mixing import MeshState, Vector
 from coterie.privacy.accounting import Charge, laplace_charge, raw_charge
 from coterie.privacy.ledger import BudgetExceeded
 from coterie.procedures import procedure
@@ -97,7 +97,7 @@ def _start(context: RoundContext) -> DeviceState:
 
 def _take_round(context: RoundContext, terms: Terms, state: DeviceState) -> DeviceState:
     work = context.work
-    rate = mesh.step_size(work.round - 1, initial=terms.learning_rate, decay=terms.learning_rate_decay)
+    rate = mixing.step_size(work.round - 1, initial=terms.learning_rate, decay=terms.learning_rate_decay)
     outgoing = _outgoing(context, terms, state, rate)
     upload_seconds = _send(context, outgoing)
     heard = _receive(context, terms, len(outgoing.parameters))
@@ -122,12 +122,12 @@ def _outgoing(context: RoundContext, terms: Terms, state: DeviceState, rate: flo
     kept = Outgoing.load(context.memory)
     scale = 0.0
     if work.noised:
-        scale = mesh.noise_scale(learner, rate, terms.epsilon, sensitivity=terms.sensitivity, clip=terms.clip)
+        scale = mixing.noise_scale(learner, rate, terms.epsilon, sensitivity=terms.sensitivity, clip=terms.clip)
     if kept is not None and kept.steps == state.steps and (kept.scale > 0.0 or scale == 0.0):
         return kept
     if work.privacy == "partial" and state.steps > 0:
         _charge(context, _charge_of(work, terms, state.steps))
-    drawn = mesh.outgoing(learner, scale, context.noise()).astype(np.float32)
+    drawn = mixing.outgoing(learner, scale, context.noise()).astype(np.float32)
     outgoing = Outgoing(drawn, state.steps, scale)
     outgoing.save(context.memory)
     return outgoing
@@ -229,7 +229,7 @@ def _step(
     gradient = trainer.clipped_gradient_sum(batch, bound, "l1") / len(batch)
     seconds = time.monotonic() - began
     numbers = {peer.device_id: number for number, peer in enumerate(work.peers)}
-    learner = mesh.step(
+    learner = mixing.step(
         state.learner,
         own,
         {numbers[sender]: vector for sender, vector in heard.parameters.items()},

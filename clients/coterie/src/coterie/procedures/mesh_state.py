@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.home import Memory
-from coterie.mesh import MeshState, Vector
+from coterie.mixing import MeshState, Vector
 
 STATE, SENT, MEASURED = "mesh", "mesh-sent", "mesh-measured"
 NEWS = 0.25
@@ -59,7 +59,7 @@ class DeviceState:
     """A device's state after its last step.
 
     Attributes:
-        learner: parameters and the last step, as `coterie.mesh` needs them.
+        learner: parameters and the last step, as `coterie.mixing` needs them.
         stream: where in its data it is.
         steps: steps taken.
         round: round of the last step; 0 before the first.

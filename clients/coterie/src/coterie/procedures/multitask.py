@@ -1,7 +1,7 @@
 """Cells: a device finds out which of the task's K models is its own, trains that one and hands its change in. [DPVD]
 
 It scores the models it holds by its loss and by whether its descent direction agrees with the model's last move
-(`coterie.identity`), remembers what it chose, and once its choices agree fetches its likely models only.
+(`coterie.model_choice`), remembers what it chose, and once its choices agree fetches its likely models only.
 
 With privacy, z is the plan's noise multiplier: the deviation of noise over the clip norm M. Per example, every step
 sums clipped gradients of all X samples and adds noise of √steps · z · M; for a whole device, the change is clipped to M
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import Declined
-from coterie.identity import alignment, choose, likely_models
+from coterie.model_choice import alignment, choose, likely_models
 from coterie.privacy.accounting import Charge, Unit
 from coterie.privacy.clipping import clip_update
 from coterie.privacy.gaussian import gaussian_noise

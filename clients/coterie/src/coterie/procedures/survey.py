@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from coterie import survey
+from coterie import answers
 from coterie.errors import Declined
 from coterie.privacy.accounting import Unit, gaussian_charge
 from coterie.privacy.ledger import BudgetExceeded
 from coterie.procedures import procedure
 from coterie.procedures.context import RoundContext
+from coterie.questions import Question
 from coterie.work import Delivery, PrivacyUse
 
 MICRO = 1_000_000
@@ -39,7 +40,7 @@ class Survey:
     def prepare(self, context: RoundContext) -> Delivery:
         """Decides the noise, charges the device's own ledger, answers; declines when answering is not worth it."""
         try:
-            question = survey.Question.of(context.work.parameters)
+            question = Question.of(context.work.parameters)
         except (TypeError, ValueError) as error:
             raise Declined(f"the survey makes no sense: {error}") from error
         share = question.share(answer_to(question, context.private))
@@ -56,7 +57,7 @@ class Survey:
         return Delivery({VALUE: noised}, 1.0, budget=variance, privacy=(PrivacyUse("gaussian", multiplier, unit),))
 
 
-def answer_to(question: survey.Question, private: Mapping[str, Any]) -> float:
+def answer_to(question: Question, private: Mapping[str, Any]) -> float:
     """The owner's answer: under the question's own words in "answers", else "answer"."""
     answers = private.get("answers", {})
     found = answers.get(question.text) if isinstance(answers, Mapping) else None
@@ -78,12 +79,12 @@ def choose_variance(context: RoundContext) -> float:
     base, slope, most = (
         amount / MICRO for amount in (work.base_microcredits, work.slope_microcredits, offer["most_microcredits"])
     )
-    answer = survey.decide(base, slope, others, care=care, hidden=hidden, variance_low=low, variance_high=high)
+    answer = answers.decide(base, slope, others, care=care, hidden=hidden, variance_low=low, variance_high=high)
     # Where the payment is at its most, a clearer answer earns nothing: noise is free up to there.
     variance = max(answer.variance, min((base - most) / slope, high)) if slope > 0 else answer.variance
     paid = min(max(base - slope * variance, 0.0), most)
     constant = float(work.parameters.get("pricing", {}).get("constant", PUBLIC_CONSTANT))
-    worth = survey.utility(paid, others + variance, care=care, hidden=hidden, constant=constant)
+    worth = answers.utility(paid, others + variance, care=care, hidden=hidden, constant=constant)
     # Unlike [CAPP], whose loss turns negative behind enough noise, nobody answers with noise alone for nothing.
     if worth < -_ROUNDING or paid <= 0.0 < most:
         raise Declined("the payment is too low for this device")
