@@ -8,7 +8,6 @@ from services.aggregation.rounds.conductor import Conductor
 from services.aggregation.rounds.intake import Intake
 from services.aggregation.rounds.opening import Opener
 from services.aggregation.rounds.settling import Settler
-from services.aggregation.rounds.upstreams import Upstreams
 from services.aggregation.servicer.tasks import TasksServicer
 from services.aggregation.servicer.work import WorkServicer
 from services.aggregation.settings import AggregationSettings
@@ -21,6 +20,7 @@ from services.kit.blobs import BlobStore
 from services.kit.clock import SystemClock
 from services.kit.database import Database
 from services.kit.server import Server
+from services.kit.stubs import Upstreams
 
 _SERVICES = aggregation_pb2.DESCRIPTOR.services_by_name
 
@@ -31,7 +31,7 @@ class App:
     def __init__(self, settings: AggregationSettings, address: str) -> None:
         clock, bell = SystemClock(), Bell()
         self.database = Database(settings.database_for("aggregation"), "aggregation")
-        self.upstreams = Upstreams.connect(settings)
+        self.upstreams = Upstreams.open(settings)
         library = Library(BlobStore.from_settings(settings))
         self.bell = bell
         self.conductor = Conductor(

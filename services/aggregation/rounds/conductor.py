@@ -23,13 +23,13 @@ from services.aggregation.rounds.closing import REPLICA_SILENT_SECONDS, Closer
 from services.aggregation.rounds.live import LiveRound
 from services.aggregation.rounds.opening import Opener
 from services.aggregation.rounds.settling import Settler
-from services.aggregation.rounds.upstreams import Upstreams
 from services.aggregation.store import models, rounds, sums, tasks
 from services.kit.bell import Bell
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.errors import CoterieError, Unavailable
 from services.kit.logs import get_logger
+from services.kit.stubs import Upstreams
 
 FAULTS_BEFORE_FAILURE = 5
 FIRST_BACKOFF_SECONDS = 0.1

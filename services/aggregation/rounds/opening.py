@@ -16,12 +16,12 @@ from services.aggregation.domain.records import Enrolment, Event, Model, Partici
 from services.aggregation.domain.rounds import OUT, choose_participants
 from services.aggregation.domain.tasks import TaskSpecification, needed
 from services.aggregation.rounds.assignment import make_items
-from services.aggregation.rounds.upstreams import Upstreams
 from services.aggregation.store import models, rounds, tasks
 from services.aggregation.ways import way_for
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.rows import Tx
+from services.kit.stubs import Upstreams
 
 SILENT_SECONDS = 60.0
 """Four heartbeats missed: one through whom others deliver is then waited for no more."""

@@ -14,13 +14,13 @@ from coterie_api.trust.v1 import trust_pb2 as trust
 from services.aggregation.domain import payoffs as shares
 from services.aggregation.domain.records import Event, Participation, Round, Task
 from services.aggregation.domain.rounds import conduct_of
-from services.aggregation.rounds.upstreams import Upstreams
 from services.aggregation.store import models, rounds, tasks
 from services.aggregation.ways import way_for
 from services.aggregation.ways.base import Way
 from services.kit.blobs import BlobStore
 from services.kit.clock import Clock
 from services.kit.database import Database
+from services.kit.stubs import Upstreams
 
 WHOLE_INTERACTION_SECONDS = 86_400.0
 """A round done together counts as a whole interaction, however short: longer than any full-duration threshold."""

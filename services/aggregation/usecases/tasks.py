@@ -20,7 +20,6 @@ from services.aggregation.errors import (
     WrongTaskState,
 )
 from services.aggregation.rounds.conductor import Conductor
-from services.aggregation.rounds.upstreams import Upstreams
 from services.aggregation.store import models, rounds, tasks
 from services.aggregation.store.library import Library
 from services.kit.bell import Bell
@@ -29,6 +28,7 @@ from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.ids import new_id
 from services.kit.rows import Tx
+from services.kit.stubs import Upstreams
 
 MAX_WAIT_SECONDS = 30.0
 MAX_SAMPLES = 1_000_000_000
