@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
+from coterie_api.topology.v1.topology_pb2 import Plan
 from services.kit.database import Database
 from services.kit.settings import ServiceSettings
 from tests.dumps.stored import SERVICES, Dump, count_rows, opened, versions
@@ -127,6 +129,24 @@ async def test_an_upgraded_schema_equals_one_made_from_nothing(
         await database.migrate(f"services.{service}")
         assert await catalogue(database) == fresh
     assert fresh
+
+
+async def test_the_plans_of_the_first_release_say_what_they_were_played_for(settings: ServiceSettings) -> None:
+    """0.1.0 told stakes and worth alone in a plan's details only; settling its rounds needs them as fields."""
+    dump = Dump("0.1.0", kind_of(settings))
+    await dump.load(settings)
+    async with opened(settings, "topology") as database:
+        await database.migrate("services.topology")
+        async with database.reading() as tx:
+            rows = await tx.execute(sa.select(metadata_of("topology").tables["plans"].c.plan))
+            plans = [Plan.FromString(data) for data in rows.scalars()]
+    played = [plan for plan in plans if "stakes" in json.loads(plan.details_json or "{}")]
+    assert played
+    for plan in played:
+        told = json.loads(plan.details_json)
+        assert {field: getattr(plan.stakes, field) for field in told["stakes"]} == told["stakes"]
+        assert {seat.device_id: seat.alone for seat in plan.seats} == told["alone"]
+    assert not any(plan.HasField("stakes") for plan in plans if plan not in played)
 
 
 @pytest.mark.parametrize("version", versions())

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
-from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
-from services.aggregation.domain import payoffs as shares
 from services.aggregation.domain.records import Event, Participation, Round, Task
 from services.aggregation.domain.rounds import conduct_of
 from services.aggregation.store import models, rounds, tasks
@@ -40,12 +36,12 @@ class Settler:
         async with self.database.reading() as tx:
             everybody = await rounds.list_participations(tx, task.id, round_.number)
         way = way_for(task.specification)
-        owed = await self._owed(way, task, round_, everybody) if way.pays_payoffs else {}
         settlement = await self.upstreams.ledger.SettleRound(
             pricing.SettleRoundRequest(
                 task_id=task.id,
                 round=round_.number,
-                work=[work_of(way, p, owed.get(p.device_id, -1)) for p in everybody if p.state != "idle"],
+                work=[work_of(way, p) for p in everybody if p.state != "idle"],
+                payoffs=way.payoffs(everybody, await self._plans(task, way.plans_paid(everybody))),
             ),
             timeout=120.0,
         )
@@ -55,20 +51,9 @@ class Settler:
             await self._sweep(task, round_, everybody)
         return settlement.exhausted
 
-    async def _owed(self, way: Way, task: Task, round_: Round, everybody: list[Participation]) -> dict[str, int]:
-        """Micro-credits by device: the payoffs of the clusters as they came about, at the task's price per point."""
-        items = {p.device_id: pb.WorkItem.FromString(p.work) for p in everybody if p.state == "delivered"}
-        payoffs: dict[str, float] = {}
-        for version in {item.plan_version for item in items.values()}:
-            plan = await self.upstreams.topology.GetPlan(topology.GetPlanRequest(task_id=task.id, version=version))
-            of_plan = {device: item for device, item in items.items() if item.plan_version == version}
-            payoffs |= realised_payoffs(of_plan, way.via(of_plan), json.loads(plan.details_json))
-        told = task.specification.parameters.get("pricing", {})
-        pot = int(told.get("round_microcredits", 0))
-        if way.pot_is_quoted:  # a quote shares the escrow out when the task names no pot
-            quote = await self.upstreams.pricing.GetQuote(pricing.GetQuoteRequest(task_id=task.id, round=round_.number))
-            pot = int(json.loads(quote.details_json or "{}").get("pot_microcredits", 0))
-        return shares.owed(payoffs, float(told.get("credits_per_point", 0.0)) * 1e6, pot)
+    async def _plans(self, task: Task, versions: Collection[int]) -> dict[int, topology.Plan]:
+        get = self.upstreams.topology.GetPlan
+        return {v: await get(topology.GetPlanRequest(task_id=task.id, version=v)) for v in sorted(versions)}
 
     async def _record_conduct(self, task: Task, round_: Round, everybody: list[Participation]) -> None:
         pairs = way_for(task.specification).witnesses(everybody, round_.number)
@@ -116,21 +101,7 @@ class Settler:
             await self.blobs.delete(digest)
 
 
-def realised_payoffs(
-    items: Mapping[str, pb.WorkItem], heads: Mapping[str, str], details: Mapping[str, Any]
-) -> dict[str, float]:
-    """ψ of everybody who delivered under one plan, in the clusters of those who did. [SCFL] eq (18)."""
-    stakes, alone = shares.Stakes(**details["stakes"]), details["alone"]
-    together: dict[str, dict[str, float]] = {}
-    for device, item in items.items():
-        together.setdefault(heads.get(device, device), {})[device] = item.self_weight
-    payoffs: dict[str, float] = {}
-    for head, qualities in together.items():
-        payoffs |= shares.divide(qualities, alone, head, stakes)
-    return payoffs
-
-
-def work_of(way: Way, p: Participation, owed: int) -> pricing.Work:
+def work_of(way: Way, p: Participation) -> pricing.Work:
     """What pricing is told."""
     return pricing.Work(
         device_id=p.device_id,
@@ -138,6 +109,5 @@ def work_of(way: Way, p: Participation, owed: int) -> pricing.Work:
         outcome=p.state,
         budget=way.sold(p),
         quality=p.weight,
-        owed_microcredits=owed,
         privacy=[pricing.PrivacyCharge(**charge) for charge in p.privacy] if p.state == "delivered" else [],  # type: ignore[arg-type]
     )

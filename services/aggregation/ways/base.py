@@ -203,12 +203,10 @@ class Way:
         """The budget or variance a device is paid for."""
         return participation.budget
 
-    @property
-    def pays_payoffs(self) -> bool:
-        """Whether devices are paid their share of what their cluster is worth."""
-        return False
+    def plans_paid(self, everybody: Sequence[Participation]) -> set[int]:
+        """Versions of the plans that must be known to say what is paid."""
+        return set()
 
-    @property
-    def pot_is_quoted(self) -> bool:
-        """Whether payoffs share the quote's pot, and not one the task names."""
-        return False
+    def payoffs(self, everybody: Sequence[Participation], plans: Mapping[int, topology.Plan]) -> pricing.Payoffs | None:
+        """The clusters that pricing divides payoffs in; None when there are none."""
+        return None

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
 from services.aggregation.domain.plausibility import is_zero
 from services.aggregation.domain.records import Delivery, Participation
@@ -158,13 +160,39 @@ class Clusters(Way):
         """A budget counts only from a device that was offered a price for it."""
         return participation.budget if pb.WorkItem.FromString(participation.work).price_microcredits > 0 else 0.0
 
-    @property
-    def pays_payoffs(self) -> bool:
-        return self.specification.incentive != "none"
+    def plans_paid(self, everybody: Sequence[Participation]) -> set[int]:
+        if self.specification.incentive == "none":
+            return set()
+        return {item.plan_version for item in _delivered(everybody).values()}
+
+    def payoffs(self, everybody: Sequence[Participation], plans: Mapping[int, topology.Plan]) -> pricing.Payoffs | None:
+        """The clusters as they came about: those who delivered under one plan and head."""
+        if self.specification.incentive == "none":
+            return None
+        items = _delivered(everybody)
+        together: dict[tuple[int, str], pricing.Cluster] = {}
+        alone = {(version, seat.device_id): seat.alone for version, plan in plans.items() for seat in plan.seats}
+        for device, item in items.items():
+            version, head = item.plan_version, self.via({device: item}).get(device, device)
+            made = pricing.Cluster(head_device_id=head, stakes=plans[version].stakes)
+            together.setdefault((version, head), made).members.add(
+                device_id=device, quality=item.self_weight, alone=alone[version, device]
+            )
+        return pricing.Payoffs(
+            clusters=together.values(),
+            credits_per_point=float(self.prices.get("credits_per_point", 0.0)),
+            pot_microcredits=self.own_pot,
+        )
 
     @property
-    def pot_is_quoted(self) -> bool:
-        return self.specification.incentive == "payoff"
+    def prices(self) -> dict[str, Any]:
+        """What the task tells pricing."""
+        return dict(self.specification.parameters.get("pricing", {}))
+
+    @property
+    def own_pot(self) -> int:
+        """Pot that payoffs share, micro-credits; 0 = the one pricing quoted for the round."""
+        return 0
 
 
 def _verdict(p: Participation, states: Mapping[str, str], roster: Roster) -> Participation:
@@ -186,3 +214,8 @@ def _ties_told(everybody: Sequence[Participation]) -> list[tuple[str, str]]:
         for peer in pb.WorkItem.FromString(p.work).peers:
             ties[(p.device_id, peer.device_id) if peer.role == "head" else (peer.device_id, p.device_id)] = None
     return list(ties)
+
+
+def _delivered(everybody: Sequence[Participation]) -> dict[str, pb.WorkItem]:
+    """What everybody was told who delivered."""
+    return {p.device_id: pb.WorkItem.FromString(p.work) for p in everybody if p.state == "delivered"}

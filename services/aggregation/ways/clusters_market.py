@@ -48,3 +48,8 @@ class ClustersMarket(Clusters):
                 f"the update's norm of {norm:.4g} is beyond the {most:.4g} that clipping and a sold budget of "
                 f"{delivery.budget:.4g} allow"
             )
+
+    @property
+    def own_pot(self) -> int:
+        """The quote's pot is for what is sold; payoffs share the one the task names."""
+        return int(self.prices.get("round_microcredits", 0))

@@ -32,6 +32,8 @@ class Quote(Answer):
     """One per participant; a device sees its own."""
     status: str
     details: Object
+    pot_microcredits: int
+    """Pot of the round, shared by payoff or by quality; 0 = none."""
 
 
 class Account(Answer):

@@ -258,6 +258,16 @@ class Seat(Answer):
     because: str
     block: int
     upload_seconds: float
+    alone: float
+    """What it would be worth alone, in points of payoff (clusters)."""
+
+
+class Stakes(Answer):
+    """What quality earns and clusters cost, in points of payoff."""
+
+    price: float
+    member_cost: float
+    head_reward: float
 
 
 class Plan(Answer):
@@ -270,6 +280,8 @@ class Plan(Answer):
     seats: list[Seat]
     round_seconds: float
     details: Object
+    stakes: Stakes | None
+    """What the plan was played for (clusters)."""
 
 
 class Cell(Answer):

@@ -97,23 +97,3 @@ def hash_entry(previous: str, entry: Entry) -> str:
 def attach(payments: Sequence[Payment]) -> str:
     """SHA-256 over payments in order, as JSON arrays of their fields: what a settlement's entry documents."""
     return hashlib.sha256(json.dumps(payments).encode()).hexdigest() if payments else ""
-
-
-def apportion(total: int, weights: Sequence[int], names: Sequence[str]) -> list[int]:
-    """Shares of `total` in proportion to `weights`: rounded down, what is left to the largest fractions, then by name.
-
-    The shares sum to `total` (to 0 when all weights are 0). With total ≤ Σ weights no share exceeds its weight.
-    """
-    whole = sum(weights)
-    if whole == 0:
-        return [0] * len(weights)
-    shares, fractions = [], []
-    for weight in weights:
-        share, fraction = divmod(total * weight, whole)
-        shares.append(share)
-        fractions.append(fraction)
-    left = total - sum(shares)
-    order = sorted(range(len(weights)), key=lambda i: (-fractions[i], names[i]))
-    for i in order[:left]:
-        shares[i] += 1
-    return shares

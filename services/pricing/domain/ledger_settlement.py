@@ -1,9 +1,9 @@
 """What a round's work is owed under its quote, and what the escrow can pay of it.
 
 Only delivered work is paid. Under "stackelberg" that is price × budget ([MPPFL] section 2.4), under "correlated"
-r − θσ² ([CAPP] eq. 3), never below nothing and never above what the quote promised at most; under "payoff" what the
-caller computed, or a share of the round's pot by quality. When the escrow does not cover all, everybody is paid the
-same fraction.
+r − θσ² ([CAPP] eq. 3), never below nothing and never above what the quote promised at most; under "payoff" its
+share of what its cluster is worth, or of the round's pot by quality. When the escrow does not cover all, everybody is
+paid the same fraction.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from services.pricing.domain.ledger import apportion
 from services.pricing.domain.ledger_privacy import Charge
+from services.pricing.domain.money import apportion, whole
 from services.pricing.domain.quoting import Offer, Quote
 
 DELIVERED = "delivered"
-NOT_COMPUTED = -1
 _QUALITY_UNIT = 2**60
 
 
@@ -33,7 +32,7 @@ class Work:
     outcome : "delivered" or how it failed.
     budget : zCDP budget it claims to have spent (stackelberg), or its noise variance (correlated).
     quality : weight of its update, for shares of a pot.
-    owed_microcredits : what the caller computed, or -1.
+    payoff_microcredits : its share of what its cluster is worth; None when it is in none that is paid.
     charges : privacy it spent.
     """
 
@@ -42,7 +41,7 @@ class Work:
     outcome: str
     budget: float = 0.0
     quality: float = 0.0
-    owed_microcredits: int = NOT_COMPUTED
+    payoff_microcredits: int | None = None
     charges: tuple[Charge, ...] = ()
 
     def __post_init__(self) -> None:
@@ -66,11 +65,16 @@ def digest_work(work: Sequence[Work]) -> str:
     Work that failed is left out: a device that was absent at first may be late by the time of a repeat.
     """
     rows = sorted(
-        [w.device_id, w.owner_id, w.budget, w.quality, w.owed_microcredits, [c.key for c in w.charges]]
+        [w.device_id, w.owner_id, w.budget, w.quality, _digested(w.payoff_microcredits), [c.key for c in w.charges]]
         for w in work
         if w.outcome == DELIVERED
     )
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+
+
+def _digested(payoff: int | None) -> int:
+    """No payoff is -1, as in settlements that 0.1.0 made: a repeat of one must be known again."""
+    return -1 if payoff is None else payoff
 
 
 def compute_dues(quote: Quote, work: Sequence[Work]) -> list[Due]:
@@ -91,8 +95,8 @@ def compute_dues(quote: Quote, work: Sequence[Work]) -> list[Due]:
 
 
 def share_pot(pot: int, delivered: Sequence[Work]) -> list[int]:
-    """Shares of the round's pot by quality among those whose due the caller has not computed."""
-    qualities = [w.quality if w.owed_microcredits < 0 else 0.0 for w in delivered]
+    """Shares of the round's pot by quality among those who get no payoff."""
+    qualities = [w.quality if w.payoff_microcredits is None else 0.0 for w in delivered]
     total = math.fsum(qualities)
     if pot == 0 or total == 0.0:
         return [0] * len(delivered)
@@ -117,15 +121,15 @@ def _pay_nothing(offer: Offer, work: Work) -> tuple[int, str]:
     return 0, ""
 
 
-def _pay_computed(offer: Offer, work: Work) -> tuple[int, str]:
-    owed = max(0, work.owed_microcredits)
+def _pay_payoff(offer: Offer, work: Work) -> tuple[int, str]:
+    owed = work.payoff_microcredits or 0
     return owed, f"payoff at quality {work.quality:.6g}" if owed else ""
 
 
 def _pay_budget(offer: Offer, work: Work) -> tuple[int, str]:
-    """⌊price × budget⌋ within the offer, and the cluster's payoff if the caller computed one."""
-    payoff, because = _pay_computed(offer, work)
-    worth = math.floor(offer.price_microcredits * Fraction(work.budget))
+    """⌊price × budget⌋ within the offer, and its payoff if it is in a cluster."""
+    payoff, because = _pay_payoff(offer, work)
+    worth = whole(offer.price_microcredits * Fraction(work.budget))
     paid = min(worth, offer.most_microcredits)
     reasons = [because] if payoff else []
     if paid:
@@ -136,9 +140,9 @@ def _pay_budget(offer: Offer, work: Work) -> tuple[int, str]:
 
 def _pay_variance(offer: Offer, work: Work) -> tuple[int, str]:
     """⌊r − θσ²⌋ between nothing and the most offered; an answer without a stated variance is taken as exact."""
-    worth = math.floor(offer.base_microcredits - offer.slope_microcredits * Fraction(work.budget))
+    worth = whole(offer.base_microcredits - offer.slope_microcredits * Fraction(work.budget))
     paid = max(0, min(worth, offer.most_microcredits))
     return paid, f"{offer.base_microcredits} µcr − {offer.slope_microcredits} µcr × variance {work.budget:.6g}"
 
 
-_RULES = {"none": _pay_nothing, "payoff": _pay_computed, "stackelberg": _pay_budget, "correlated": _pay_variance}
+_RULES = {"none": _pay_nothing, "payoff": _pay_payoff, "stackelberg": _pay_budget, "correlated": _pay_variance}

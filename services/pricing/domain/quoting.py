@@ -15,9 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from services.pricing.errors import BadParameters
 
-MICRO = 1_000_000
-"""Micro-credits in a credit."""
-
 
 @dataclass(frozen=True, slots=True)
 class Offer:

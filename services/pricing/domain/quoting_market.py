@@ -22,9 +22,9 @@ from services.kit.whatif import plain
 from services.pricing.domain.followers import equilibrium, feasible_interval, linear_response
 from services.pricing.domain.game import Outcome, play
 from services.pricing.domain.influence import Vector, leakage
-from services.pricing.domain.ledger import apportion
 from services.pricing.domain.market import Market, external_risk
-from services.pricing.domain.quoting import MICRO, MarketParameters, Offer, Purse, Quote
+from services.pricing.domain.money import MICRO, apportion, from_credits, whole
+from services.pricing.domain.quoting import MarketParameters, Offer, Purse, Quote
 
 _HALVINGS = 60
 
@@ -51,7 +51,7 @@ def quote_market(
     share = max(0, purse.share_microcredits - parameters.round_microcredits) / MICRO
     outcome = play(market, parameters.solver, round_number)
     posted = fit_purse(market, outcome, share)
-    price = math.floor(posted.price * MICRO)
+    price = from_credits(posted.price)
     most = _most(posted.budgets, price, parameters.headroom, purse.escrow_microcredits - parameters.round_microcredits)
     risk = market.risk_weight * external_risk(market, posted.budgets)
     offers = tuple(
@@ -119,7 +119,7 @@ def _floor(ties: sparse.csr_array, floor: float) -> float:
 def _most(budgets: Vector, price: int, headroom: float, escrow: int) -> list[int]:
     """Most each device can be paid: headroom × what it, or the average device, is expected to sell."""
     caps = headroom * np.maximum(budgets, float(budgets.mean()))
-    most = [math.floor(price * float(cap)) for cap in caps]
+    most = [whole(price * float(cap)) for cap in caps]
     return most if sum(most) <= escrow else apportion(max(0, escrow), most, [str(i) for i in range(len(most))])
 
 
@@ -130,9 +130,9 @@ def _details(market: Market, outcome: Outcome, posted: Posted, parameters: Marke
         "leader_price": outcome.price,
         "leader_status": outcome.status,
         "risk_weight": market.risk_weight,
-        "expected_microcredits": math.ceil(posted.price * float(posted.budgets.sum()) * MICRO),
+        "expected_microcredits": from_credits(posted.price * float(posted.budgets.sum()), up=True),
         "staying": int((posted.budgets > 0).sum()),
-        "least_microcredits": math.ceil(least * MICRO) if math.isfinite(least) else math.inf,
+        "least_microcredits": from_credits(least, up=True) if math.isfinite(least) else math.inf,
         "server_cost": outcome.server_cost,
         "welfare": outcome.welfare,
         "welfare_optimum": outcome.welfare_optimum,

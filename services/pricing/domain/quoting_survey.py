@@ -22,8 +22,8 @@ from scipy import sparse
 from services.kit.errors import TooLarge
 from services.kit.whatif import plain
 from services.pricing.domain.collection import Plan, collect, required
-from services.pricing.domain.ledger import apportion
-from services.pricing.domain.quoting import MICRO, Offer, Purse, Quote, SurveyParameters
+from services.pricing.domain.money import MICRO, apportion, from_credits, whole
+from services.pricing.domain.quoting import Offer, Purse, Quote, SurveyParameters
 from services.pricing.domain.survey import Survey, accuracy, hidden_variances
 
 MOST_USERS = 2_000
@@ -73,7 +73,7 @@ def _offers(device_ids: list[str], plan: Plan, share: int, terms: list[str]) -> 
     if plan.offer is None:
         return tuple(Offer(device_id) for device_id in device_ids)
     # Whoever profits from the noise of others would have to pay (c_i < 0): it is paid nothing, and the rest fits.
-    most = [max(0, math.floor(payment * MICRO)) for payment in plan.offer.payments.tolist()]
+    most = [max(0, from_credits(payment)) for payment in plan.offer.payments.tolist()]
     if sum(most) > share:
         most = apportion(share, most, device_ids)
     return tuple(
@@ -86,8 +86,8 @@ def _offers(device_ids: list[str], plan: Plan, share: int, terms: list[str]) -> 
 
 def _offer(device_id: str, paid: int, slope: float, variance: float, terms: str) -> Offer:
     """θ rounded up, and r such that r − θq is the planned payment."""
-    steps = max(0, math.ceil(slope * MICRO))
-    base = math.ceil(paid + steps * variance)
+    steps = max(0, from_credits(slope, up=True))
+    base = whole(paid + steps * variance, up=True)
     return Offer(
         device_id,
         base_microcredits=base,
@@ -130,7 +130,7 @@ def _details(survey: Survey, plan: Plan, parameters: SurveyParameters) -> dict[s
         "total_variance": plan.total if known else None,
         "error": parameters.error,
         "accuracy": accuracy(plan.total, parameters.error) if known else None,
-        "least_microcredits": math.ceil(least_credits(survey, plan) * MICRO),
+        "least_microcredits": from_credits(least_credits(survey, plan), up=True),
         "hidden_variances": survey.hidden,
         "variance_low": survey.variance_low,
         "variance_high": survey.variance_high,

@@ -32,7 +32,8 @@ class LedgerServicer(rpc.LedgerServicer):
 
     async def SettleRound(self, request: pb.SettleRoundRequest, context: Any) -> pb.Settlement:
         work = [messages.from_work(item) for item in request.work]
-        return messages.to_settlement(await self._settling.settle(request.task_id, request.round, work))
+        payoffs = messages.from_payoffs(request.payoffs) if request.HasField("payoffs") else None
+        return messages.to_settlement(await self._settling.settle(request.task_id, request.round, work, payoffs))
 
     async def ReleaseEscrow(self, request: pb.ReleaseEscrowRequest, context: Any) -> pb.Account:
         return messages.to_account(await self._accounts.release_escrow(request.task_id))

@@ -9,6 +9,7 @@ from coterie_api.pricing.v1 import pricing_pb2 as pb
 from services.pricing.domain import ledger, quoting, records
 from services.pricing.domain.ledger_privacy import read_charge
 from services.pricing.domain.ledger_settlement import Work
+from services.pricing.domain.payoffs import Cluster, Payoffs, Stakes
 
 
 def to_quote(quote: quoting.Quote) -> pb.Quote:
@@ -18,6 +19,7 @@ def to_quote(quote: quoting.Quote) -> pb.Quote:
         offers=[pb.Offer(**_fields(offer)) for offer in quote.offers],
         status=quote.status,
         details_json=json.dumps(quote.details),
+        pot_microcredits=quote.pot_microcredits,
     )
 
 
@@ -88,9 +90,21 @@ def from_work(work: pb.Work) -> Work:
         outcome=work.outcome,
         budget=work.budget,
         quality=work.quality,
-        owed_microcredits=work.owed_microcredits,
         charges=tuple(read_charge(c.mechanism, c.parameter, c.unit, c.sampling_rate, c.steps) for c in work.privacy),
     )
+
+
+def from_payoffs(payoffs: pb.Payoffs) -> Payoffs:
+    clusters = [
+        Cluster(
+            cluster.head_device_id,
+            qualities={member.device_id: member.quality for member in cluster.members},
+            alone={member.device_id: member.alone for member in cluster.members},
+            stakes=Stakes(cluster.stakes.price, cluster.stakes.member_cost, cluster.stakes.head_reward),
+        )
+        for cluster in payoffs.clusters
+    ]
+    return Payoffs(clusters, payoffs.credits_per_point, payoffs.pot_microcredits)
 
 
 def _fields(record: Any) -> dict[str, Any]:

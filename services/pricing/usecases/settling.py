@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from services.kit.clock import Clock
 from services.kit.database import Database
@@ -18,12 +19,14 @@ from services.pricing.domain.ledger_settlement import (
     digest_work,
     fit_escrow,
 )
+from services.pricing.domain.money import MICRO
+from services.pricing.domain.payoffs import Payoffs
+from services.pricing.domain.payoffs import owed as compute_owed
+from services.pricing.domain.quoting import Quote
 from services.pricing.domain.records import Settled, Settlement
 from services.pricing.errors import BadRound, EscrowReleased, SettlementDiffers, UnknownEscrow, UnknownQuote
 from services.pricing.store import book, payments, privacy, quotes
 from services.pricing.usecases.access import require_platform
-
-_MILLION = 1_000_000
 
 
 class Settling:
@@ -34,8 +37,10 @@ class Settling:
         self._clock = clock
         self._fee = fee_parts_per_million
 
-    async def settle(self, task_id: str, round_number: int, work: Sequence[Work]) -> Settled:
-        """Pays a round's delivered work from the task's escrow and charges its privacy.
+    async def settle(
+        self, task_id: str, round_number: int, work: Sequence[Work], payoffs: Payoffs | None = None
+    ) -> Settled:
+        """Pays a round's delivered work, and the clusters it was done in, from the task's escrow; charges its privacy.
 
         A repeat returns what exists; a repeat with other delivered work is refused.
         """
@@ -43,6 +48,8 @@ class Settling:
         checks.name("task_id", task_id)
         checks.round_number(round_number)
         _check_work(work)
+        if payoffs is not None:
+            work = await self._with_payoffs(task_id, round_number, work, payoffs)
         digest = await asyncio.to_thread(digest_work, work)
         async with self._database.writing() as tx:
             head = await book.lock_head(tx)
@@ -55,20 +62,26 @@ class Settling:
                 )
             return Settled(existing, await payments.list_of_round(tx, task_id, round_number), fresh=False)
 
+    async def _with_payoffs(
+        self, task_id: str, round_number: int, work: Sequence[Work], payoffs: Payoffs
+    ) -> list[Work]:
+        async with self._database.reading() as tx:
+            quote = await _quote(tx, task_id, round_number)
+        owed = await asyncio.to_thread(compute_owed, payoffs, quote.pot_microcredits)
+        return [replace(w, payoff_microcredits=owed.get(w.device_id)) for w in work]
+
     async def _settle(
         self, tx: Tx, head: Head, task_id: str, round_number: int, work: Sequence[Work], digest: str
     ) -> Settled:
         balance = await self._check_escrow(tx, task_id)
-        quote = await quotes.find(tx, task_id, round_number)
-        if quote is None:
-            raise UnknownQuote(f"round {round_number} of task {task_id} was never priced; quote it first")
+        quote = await _quote(tx, task_id, round_number)
         dues = await asyncio.to_thread(compute_dues, quote, work)
         owed = sum(due.amount_microcredits for due in dues)
         paid = await asyncio.to_thread(fit_escrow, dues, balance)
         now = max(self._clock.now(), head.at)
         made = _payments(paid, head.payments, now, task_id, round_number)
         total = sum(p.amount_microcredits for p in made)
-        fee = min(total * self._fee // _MILLION, balance - total)
+        fee = min(total * self._fee // MICRO, balance - total)
         settlement = Settlement(task_id, round_number, now, owed, total, balance - total - fee, digest)
         delivered = [w for w in work if w.outcome == DELIVERED]
         await _open_accounts(tx, delivered, now)
@@ -86,6 +99,13 @@ class Settling:
         if escrow.released_at is not None:
             raise EscrowReleased(f"the escrow of task {task_id} was given back; its rounds are no longer paid")
         return account.balance_microcredits
+
+
+async def _quote(tx: Tx, task_id: str, round_number: int) -> Quote:
+    found = await quotes.find(tx, task_id, round_number)
+    if found is None:
+        raise UnknownQuote(f"round {round_number} of task {task_id} was never priced; quote it first")
+    return found
 
 
 def _check_work(work: Sequence[Work]) -> None:

@@ -138,9 +138,10 @@ class ClustersPlanner:
         fresh = pb.Plan(
             seats=told.seats(game, formation, ids, noise, quality),
             details_json=told.details(game, formation, ids, kept=kept, absent=_absent(before, ids)),
+            stakes=told.stakes(game),
         )
         if previous is not None and kept and _much_alike(fresh, previous, rules.clusters.noise_tolerance):
-            return pb.Plan(seats=previous.seats, details_json=previous.details_json)
+            return pb.Plan(seats=previous.seats, details_json=previous.details_json, stakes=previous.stakes)
         return fresh
 
 

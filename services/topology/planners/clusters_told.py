@@ -44,19 +44,23 @@ def seats(game: Game, formation: Formation, ids: list[str], noise: Floats, quali
                 noise_multiplier=float(noise[device]),
                 weight=float(quality[device]),
                 payoff=float(formation.payoff[device]),
+                alone=_alone(game, device),
                 because=_because(game, formation, ids, cluster, device, float(noise[device])),
             )
         number += together
     return [made[device] for device in range(len(ids))]
 
 
-def details(game: Game, formation: Formation, ids: list[str], *, kept: bool, absent: list[list[str]]) -> str:
-    """What the planner found, as a JSON object: the checker's word on stability, how it came about, what is at stake.
+def stakes(game: Game) -> pb.Stakes:
+    """What the plan was played for."""
+    played = game.stakes
+    return pb.Stakes(price=played.price, member_cost=played.member_cost, head_reward=played.head_reward)
 
-    `alone` (V({n}) of everybody) and `stakes` are what payoffs are divided by when a round is settled.
-    """
+
+def details(game: Game, formation: Formation, ids: list[str], *, kept: bool, absent: list[list[str]]) -> str:
+    """What the planner found, as a JSON object: the checker's word on stability, how it came about, the stakes."""
     alone = [_alone(game, device) for device in range(game.size)]
-    move, stakes = formation.blocking, game.stakes
+    move, played = formation.blocking, game.stakes
     document: dict[str, Any] = {
         "stable": formation.stable,
         "converged": formation.converged,
@@ -93,7 +97,7 @@ def details(game: Game, formation: Formation, ids: list[str], *, kept: bool, abs
         },
         "mean_payoff": float(formation.payoff.mean()),
         "mean_alone": math.fsum(alone) / len(alone),
-        "stakes": {"price": stakes.price, "member_cost": stakes.member_cost, "head_reward": stakes.head_reward},
+        "stakes": {"price": played.price, "member_cost": played.member_cost, "head_reward": played.head_reward},
         "alone": dict(zip(ids, alone, strict=True)),
         "absent": absent,
     }

@@ -100,22 +100,31 @@ class World:
         )
         return await self.pricing.QuoteRound(request)
 
-    async def settle(self, task: str, number: int, work: list[pb.Work]) -> pb.Settlement:
-        """Settles a round."""
-        return await self.ledger.SettleRound(pb.SettleRoundRequest(task_id=task, round=number, work=work))
+    async def settle(
+        self, task: str, number: int, work: list[pb.Work], payoffs: dict[str, int] | None = None
+    ) -> pb.Settlement:
+        """Settles a round; with these payoffs, of devices that are each a cluster of one."""
+        paid = None if payoffs is None else alone(payoffs)
+        return await self.ledger.SettleRound(pb.SettleRoundRequest(task_id=task, round=number, work=work, payoffs=paid))
 
     async def pay(self, task: str, number: int, owed: dict[str, int], owner: str = "own_1") -> pb.Settlement:
-        """Quotes and settles a round of computed payoffs."""
+        """Quotes and settles a round of payoffs."""
         await self.quote(task, number, "payoff", list(owed))
-        work = [
-            pb.Work(device_id=device, owner_id=owner, outcome="delivered", owed_microcredits=amount)
-            for device, amount in owed.items()
-        ]
-        return await self.settle(task, number, work)
+        work = [pb.Work(device_id=device, owner_id=owner, outcome="delivered") for device in owed]
+        return await self.settle(task, number, work, owed)
 
     async def balance(self, account: str) -> int:
         """What an account holds."""
         return (await self.ledger.GetAccount(pb.GetAccountRequest(account_id=account))).balance_microcredits
+
+
+def alone(payoffs: dict[str, int]) -> pb.Payoffs:
+    """Clusters of one whose points are worth a micro-credit each."""
+    clusters = [
+        pb.Cluster(head_device_id=device, members=[pb.ClusterMember(device_id=device, quality=1.0, alone=amount)])
+        for device, amount in payoffs.items()
+    ]
+    return pb.Payoffs(clusters=clusters, credits_per_point=1e-6)
 
 
 def speak_as(role: str, subject: str, owner_id: str = "") -> None:

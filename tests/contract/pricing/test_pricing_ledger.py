@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from coterie_api.pricing.v1 import pricing_pb2 as pb
+from coterie_api.topology.v1 import topology_pb2
 from services.kit.errors import AlreadyExists, Conflict, Exhausted, InvalidInput, NotFound
 from tests.contract.pricing.conftest import World
 
@@ -63,11 +64,12 @@ async def test_a_round_is_paid_once_and_only_for_what_was_delivered(world: World
     await world.fund("tsk_1", 1000)
     await world.quote("tsk_1", 1, "payoff", ["dev_1", "dev_2", "dev_3"])
     work = [
-        pb.Work(device_id="dev_2", owner_id="own_1", outcome="delivered", owed_microcredits=200),
-        pb.Work(device_id="dev_1", owner_id="own_1", outcome="delivered", owed_microcredits=100, quality=0.5),
-        pb.Work(device_id="dev_3", owner_id="own_2", outcome="dropped", owed_microcredits=400),
+        pb.Work(device_id="dev_2", owner_id="own_1", outcome="delivered"),
+        pb.Work(device_id="dev_1", owner_id="own_1", outcome="delivered", quality=0.5),
+        pb.Work(device_id="dev_3", owner_id="own_2", outcome="dropped"),
     ]
-    settled = await world.settle("tsk_1", 1, work)
+    payoffs = {"dev_1": 100, "dev_2": 200}
+    settled = await world.settle("tsk_1", 1, work, payoffs)
     assert settled.fresh
     assert (settled.paid_microcredits, settled.escrow_microcredits) == (300, 700)
     assert [(p.number, p.device_id, p.amount_microcredits) for p in settled.payments] == [
@@ -75,15 +77,37 @@ async def test_a_round_is_paid_once_and_only_for_what_was_delivered(world: World
         (2, "dev_2", 200),
     ]
     work[2].outcome = "late"  # what happens to work that was not delivered does not matter to a repeat
-    again = await world.settle("tsk_1", 1, work[::-1])
+    again = await world.settle("tsk_1", 1, work[::-1], payoffs)
     assert not again.fresh
     assert list(again.payments) == list(settled.payments)
     assert await world.balance("device:dev_1") == 100
     assert await world.balance("owner:own_1") == 300
-    work[0].owed_microcredits = 201
-    with pytest.raises(AlreadyExists, match="settled for other work"):
-        await world.settle("tsk_1", 1, work)
+    for other in (payoffs | {"dev_2": 201}, None):
+        with pytest.raises(AlreadyExists, match="settled for other work"):
+            await world.settle("tsk_1", 1, work, other)
     assert await world.balance("escrow:tsk_1") == 700
+
+
+async def test_a_cluster_shares_the_pot_that_was_quoted_for_its_round(world: World) -> None:
+    """V = 0.5·40 − 2 = 18, of which 13 are the head's (worked out in test_payoffs); a pot of 500 goes 13:5."""
+    await world.fund("tsk_1", 1000)
+    quote = await world.quote("tsk_1", 1, "payoff", ["dev_1", "dev_2"], rounds=2)
+    assert quote.pot_microcredits == 500
+    cluster = pb.Cluster(
+        head_device_id="dev_1",
+        members=[
+            pb.ClusterMember(device_id="dev_1", quality=30.0, alone=8.0),
+            pb.ClusterMember(device_id="dev_2", quality=10.0, alone=4.0),
+        ],
+        stakes=topology_pb2.Stakes(price=0.5, member_cost=1.0, head_reward=2.0),
+    )
+    work = [pb.Work(device_id=device, owner_id="own_1", outcome="delivered") for device in ("dev_1", "dev_2")]
+    request = pb.SettleRoundRequest(task_id="tsk_1", round=1, work=work, payoffs=pb.Payoffs(clusters=[cluster]))
+    settled = await world.ledger.SettleRound(request)
+    assert [p.amount_microcredits for p in settled.payments] == [361, 139]
+    twice = pb.Payoffs(clusters=[cluster, cluster])
+    with pytest.raises(InvalidInput, match="two clusters"):
+        await world.ledger.SettleRound(pb.SettleRoundRequest(task_id="tsk_1", round=1, work=work, payoffs=twice))
 
 
 async def test_a_short_escrow_pays_everybody_the_same_fraction(world: World) -> None:

@@ -6,6 +6,7 @@ micro-credits (1 credit = 1,000,000). Times are Unix seconds.
 """
 
 from collections import abc as _abc
+from coterie_api.topology.v1 import topology_pb2 as _topology_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
@@ -158,6 +159,7 @@ class Quote(_message.Message):
     OFFERS_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     DETAILS_JSON_FIELD_NUMBER: _builtins.int
+    POT_MICROCREDITS_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """Task's id."""
     round: _builtins.int
@@ -166,6 +168,8 @@ class Quote(_message.Message):
     """"ok", or an economic answer such as "infeasible"."""
     details_json: _builtins.str
     """Everything else the solver found, a JSON object."""
+    pot_microcredits: _builtins.int
+    """Pot of the round, micro-credits: shared by payoff where clusters are paid, else by quality; 0 = none."""
     @_builtins.property
     def offers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Offer]:
         """One offer per participant."""
@@ -178,10 +182,11 @@ class Quote(_message.Message):
         offers: _abc.Iterable[Global___Offer] | None = ...,
         status: _builtins.str = ...,
         details_json: _builtins.str = ...,
+        pot_microcredits: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["details_json", b"details_json", "offers", b"offers", "round", b"round", "status", b"status", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["details_json", b"details_json", "offers", b"offers", "pot_microcredits", b"pot_microcredits", "round", b"round", "status", b"status", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -331,7 +336,7 @@ Global___OpenEscrowRequest: _TypeAlias = OpenEscrowRequest  # noqa: Y015
 
 @_typing.final
 class Work(_message.Message):
-    """What a device did in a round, and is owed for it."""
+    """What a device did in a round."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -340,7 +345,6 @@ class Work(_message.Message):
     OUTCOME_FIELD_NUMBER: _builtins.int
     BUDGET_FIELD_NUMBER: _builtins.int
     QUALITY_FIELD_NUMBER: _builtins.int
-    OWED_MICROCREDITS_FIELD_NUMBER: _builtins.int
     PRIVACY_FIELD_NUMBER: _builtins.int
     device_id: _builtins.str
     """Device's id."""
@@ -352,8 +356,6 @@ class Work(_message.Message):
     """zCDP budget it chose (stackelberg), or noise variance (correlated); 0 = none."""
     quality: _builtins.float
     """Quality of its update (payoff); 0 = none."""
-    owed_microcredits: _builtins.int
-    """Micro-credits owed, when the caller has computed them (payoff); -1 = compute from the quote."""
     @_builtins.property
     def privacy(self) -> _containers.RepeatedCompositeFieldContainer[Global___PrivacyCharge]:
         """Privacy it spent."""
@@ -366,12 +368,11 @@ class Work(_message.Message):
         outcome: _builtins.str = ...,
         budget: _builtins.float = ...,
         quality: _builtins.float = ...,
-        owed_microcredits: _builtins.int = ...,
         privacy: _abc.Iterable[Global___PrivacyCharge] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "device_id", b"device_id", "outcome", b"outcome", "owed_microcredits", b"owed_microcredits", "owner_id", b"owner_id", "privacy", b"privacy", "quality", b"quality"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "device_id", b"device_id", "outcome", b"outcome", "owner_id", b"owner_id", "privacy", b"privacy", "quality", b"quality"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -416,6 +417,102 @@ class PrivacyCharge(_message.Message):
 Global___PrivacyCharge: _TypeAlias = PrivacyCharge  # noqa: Y015
 
 @_typing.final
+class ClusterMember(_message.Message):
+    """A device that delivered in a cluster."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    QUALITY_FIELD_NUMBER: _builtins.int
+    ALONE_FIELD_NUMBER: _builtins.int
+    device_id: _builtins.str
+    """Device's id."""
+    quality: _builtins.float
+    """Quality its plan gives it."""
+    alone: _builtins.float
+    """What it would be worth alone, in points of payoff."""
+    def __init__(
+        self,
+        *,
+        device_id: _builtins.str = ...,
+        quality: _builtins.float = ...,
+        alone: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alone", b"alone", "device_id", b"device_id", "quality", b"quality"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClusterMember: _TypeAlias = ClusterMember  # noqa: Y015
+
+@_typing.final
+class Cluster(_message.Message):
+    """A cluster as it came about: those who delivered in it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEAD_DEVICE_ID_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    STAKES_FIELD_NUMBER: _builtins.int
+    head_device_id: _builtins.str
+    """Its head; the device itself when it delivered alone."""
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClusterMember]:
+        """Everybody in it, the head included."""
+
+    @_builtins.property
+    def stakes(self) -> _topology_pb2.Stakes:
+        """What its plan was played for."""
+
+    def __init__(
+        self,
+        *,
+        head_device_id: _builtins.str = ...,
+        members: _abc.Iterable[Global___ClusterMember] | None = ...,
+        stakes: _topology_pb2.Stakes | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["stakes", b"stakes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["head_device_id", b"head_device_id", "members", b"members", "stakes", b"stakes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Cluster: _TypeAlias = Cluster  # noqa: Y015
+
+@_typing.final
+class Payoffs(_message.Message):
+    """What clusters are paid: each device its share of what its cluster is worth."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTERS_FIELD_NUMBER: _builtins.int
+    CREDITS_PER_POINT_FIELD_NUMBER: _builtins.int
+    POT_MICROCREDITS_FIELD_NUMBER: _builtins.int
+    credits_per_point: _builtins.float
+    """Credits for each point of payoff; 0 = shares of the pot."""
+    pot_microcredits: _builtins.int
+    """Pot to share; 0 = the quote's."""
+    @_builtins.property
+    def clusters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Cluster]:
+        """The clusters; no device is in two."""
+
+    def __init__(
+        self,
+        *,
+        clusters: _abc.Iterable[Global___Cluster] | None = ...,
+        credits_per_point: _builtins.float = ...,
+        pot_microcredits: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters", b"clusters", "credits_per_point", b"credits_per_point", "pot_microcredits", b"pot_microcredits"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Payoffs: _TypeAlias = Payoffs  # noqa: Y015
+
+@_typing.final
 class SettleRoundRequest(_message.Message):
     """See Ledger.SettleRound."""
 
@@ -424,6 +521,7 @@ class SettleRoundRequest(_message.Message):
     TASK_ID_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     WORK_FIELD_NUMBER: _builtins.int
+    PAYOFFS_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """Task's id."""
     round: _builtins.int
@@ -432,16 +530,21 @@ class SettleRoundRequest(_message.Message):
     def work(self) -> _containers.RepeatedCompositeFieldContainer[Global___Work]:
         """Every participant's work."""
 
+    @_builtins.property
+    def payoffs(self) -> Global___Payoffs:
+        """How those who delivered in clusters are paid besides the price; absent = nobody is."""
+
     def __init__(
         self,
         *,
         task_id: _builtins.str = ...,
         round: _builtins.int = ...,
         work: _abc.Iterable[Global___Work] | None = ...,
+        payoffs: Global___Payoffs | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["payoffs", b"payoffs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["round", b"round", "task_id", b"task_id", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["payoffs", b"payoffs", "round", b"round", "task_id", b"task_id", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -170,6 +170,7 @@ class Seat(_message.Message):
     BECAUSE_FIELD_NUMBER: _builtins.int
     BLOCK_FIELD_NUMBER: _builtins.int
     UPLOAD_SECONDS_FIELD_NUMBER: _builtins.int
+    ALONE_FIELD_NUMBER: _builtins.int
     device_id: _builtins.str
     """Device's id."""
     role: _builtins.str
@@ -196,6 +197,8 @@ class Seat(_message.Message):
     """Radio block it is served on (cells); -1 = none."""
     upload_seconds: _builtins.float
     """Seconds to upload over that block (cells)."""
+    alone: _builtins.float
+    """What it would be worth alone, in points of payoff (clusters)."""
     @_builtins.property
     def neighbours(self) -> _containers.RepeatedCompositeFieldContainer[Global___Neighbour]:
         """Mesh neighbours."""
@@ -217,14 +220,45 @@ class Seat(_message.Message):
         because: _builtins.str = ...,
         block: _builtins.int = ...,
         upload_seconds: _builtins.float = ...,
+        alone: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "because", b"because", "block", b"block", "device_id", b"device_id", "group", b"group", "head_device_id", b"head_device_id", "neighbours", b"neighbours", "noise_multiplier", b"noise_multiplier", "noised", b"noised", "payoff", b"payoff", "role", b"role", "self_weight", b"self_weight", "upload_seconds", b"upload_seconds", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alone", b"alone", "batch_size", b"batch_size", "because", b"because", "block", b"block", "device_id", b"device_id", "group", b"group", "head_device_id", b"head_device_id", "neighbours", b"neighbours", "noise_multiplier", b"noise_multiplier", "noised", b"noised", "payoff", b"payoff", "role", b"role", "self_weight", b"self_weight", "upload_seconds", b"upload_seconds", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Seat: _TypeAlias = Seat  # noqa: Y015
+
+@_typing.final
+class Stakes(_message.Message):
+    """What quality earns and clusters cost, in points of payoff: λ_p, λ_c and ζ of [SCFL] §IV-D."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRICE_FIELD_NUMBER: _builtins.int
+    MEMBER_COST_FIELD_NUMBER: _builtins.int
+    HEAD_REWARD_FIELD_NUMBER: _builtins.int
+    price: _builtins.float
+    """Points for each unit of quality, λ_p."""
+    member_cost: _builtins.float
+    """Points each device in a cluster costs it, λ_c."""
+    head_reward: _builtins.float
+    """Points the head gets besides its share, ζ."""
+    def __init__(
+        self,
+        *,
+        price: _builtins.float = ...,
+        member_cost: _builtins.float = ...,
+        head_reward: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["head_reward", b"head_reward", "member_cost", b"member_cost", "price", b"price"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Stakes: _TypeAlias = Stakes  # noqa: Y015
 
 @_typing.final
 class Plan(_message.Message):
@@ -239,6 +273,7 @@ class Plan(_message.Message):
     SEATS_FIELD_NUMBER: _builtins.int
     ROUND_SECONDS_FIELD_NUMBER: _builtins.int
     DETAILS_JSON_FIELD_NUMBER: _builtins.int
+    STAKES_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """Task's id."""
     version: _builtins.int
@@ -255,6 +290,10 @@ class Plan(_message.Message):
     def seats(self) -> _containers.RepeatedCompositeFieldContainer[Global___Seat]:
         """A seat for every participant."""
 
+    @_builtins.property
+    def stakes(self) -> Global___Stakes:
+        """What the plan was played for (clusters); absent = nothing was."""
+
     def __init__(
         self,
         *,
@@ -265,10 +304,11 @@ class Plan(_message.Message):
         seats: _abc.Iterable[Global___Seat] | None = ...,
         round_seconds: _builtins.float = ...,
         details_json: _builtins.str = ...,
+        stakes: Global___Stakes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["stakes", b"stakes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "details_json", b"details_json", "round_seconds", b"round_seconds", "seats", b"seats", "task_id", b"task_id", "topology", b"topology", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "details_json", b"details_json", "round_seconds", b"round_seconds", "seats", b"seats", "stakes", b"stakes", "task_id", b"task_id", "topology", b"topology", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

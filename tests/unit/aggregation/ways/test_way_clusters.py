@@ -7,8 +7,10 @@ from collections.abc import Collection, Mapping
 import pytest
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.topology.v1 import topology_pb2 as topology
 from services.aggregation.domain.records import Participation
 from services.aggregation.domain.tasks import TaskSpecification
+from services.aggregation.ways import way_for
 from services.aggregation.ways.base import Roster
 from services.aggregation.ways.clusters import Clusters
 
@@ -94,3 +96,54 @@ def test_conduct_is_recorded_within_clusters_only() -> None:
     assert pairs == [("a", "b"), ("a", "c"), ("b", "c"), ("d", "e")]
     lost = WAY.witnesses([*everybody, part("gone", "dropped")], 1)
     assert set(lost) - set(pairs) == {("e", "gone")}
+
+
+def paid(device: str, state: str, quality: float, version: int = 1, head: str = "") -> Participation:
+    peers = [pb.Peer(device_id=head, role="head")] if head else []
+    role = "member" if head else "head"
+    item = pb.WorkItem(role=role, self_weight=quality, plan_version=version, peers=peers)
+    return Participation("tsk", 1, device, "own", role, state, 10, item.SerializeToString())
+
+
+def test_payoffs_are_those_of_the_clusters_as_they_came_about() -> None:
+    """b dropped out of a's cluster; c was left behind by its head and delivered under a second plan with a's stakes."""
+    everybody = [
+        paid("a", "delivered", 30.0),
+        paid("b", "dropped", 20.0, head="a"),
+        paid("c", "delivered", 10.0, 2, "d"),
+        paid("d", "delivered", 11.0, 2),
+        paid("e", "delivered", 12.0, head="a"),
+    ]
+    plans = {
+        version: topology.Plan(
+            seats=[topology.Seat(device_id=device, alone=worth) for device, worth in alone.items()],
+            stakes=topology.Stakes(price=float(version)),
+        )
+        for version, alone in ((1, {"a": 1.0, "b": 2.0, "e": 5.0}), (2, {"c": 3.0, "d": 4.0}))
+    }
+    assert WAY.plans_paid(everybody) == {1, 2}
+    told = WAY.payoffs(everybody, plans)
+    assert told is not None
+    found = {
+        cluster.head_device_id: (
+            cluster.stakes.price,
+            {member.device_id: (member.quality, member.alone) for member in cluster.members},
+        )
+        for cluster in told.clusters
+    }
+    assert found == {
+        "a": (1.0, {"a": (30.0, 1.0), "e": (12.0, 5.0)}),
+        "d": (2.0, {"c": (10.0, 3.0), "d": (11.0, 4.0)}),
+    }
+
+
+def test_how_payoffs_are_paid_is_as_the_task_says() -> None:
+    told = '{"pricing": {"credits_per_point": 0.25, "round_microcredits": 7}}'
+    for incentive, expected in (("payoff", (0.25, 0)), ("stackelberg", (0.25, 7))):
+        spec = TaskSpecification("t", topology="clusters", privacy="trust", incentive=incentive, parameters_json=told)
+        payoffs = way_for(spec).payoffs([], {})
+        assert payoffs is not None
+        assert (payoffs.credits_per_point, payoffs.pot_microcredits) == expected
+    free = way_for(TaskSpecification("t", topology="clusters", privacy="trust", incentive="none"))
+    assert free.payoffs([paid("a", "delivered", 1.0)], {}) is None
+    assert free.plans_paid([paid("a", "delivered", 1.0)]) == set()

@@ -55,6 +55,7 @@ ANSWERS: list[tuple[type[BaseModel], Any]] = [
     (tasks.RegisteredModel, aggregation_pb2.RegisterModelReply),
     (tasks.Neighbour, topology_pb2.Neighbour),
     (tasks.Seat, topology_pb2.Seat),
+    (tasks.Stakes, topology_pb2.Stakes),
     (tasks.Plan, topology_pb2.Plan),
     (tasks.Cell, topology_pb2.Cell),
     (tasks.Policy, topology_pb2.Policy),

@@ -16,12 +16,12 @@ from services.pricing.domain.ledger import (
     Payment,
     Posting,
     Unbalanced,
-    apportion,
     attach,
     check_balanced,
     hash_entry,
 )
 from services.pricing.domain.ledger_check import BookCheck
+from services.pricing.domain.money import apportion
 
 PAYMENT = Payment(1, 3.0, "tsk_1", 1, "dev_1", "own_1", 30, 10, 3.0, 0.0, "10 µcr × zCDP budget 3")
 Sealed = tuple[Entry, str, list[Payment]]

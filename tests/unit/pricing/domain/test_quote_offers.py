@@ -12,7 +12,8 @@ from scipy import sparse
 
 from coterie import privacy_sale
 from services.pricing.domain.ledger_settlement import Work, compute_dues
-from services.pricing.domain.quoting import MICRO, MarketParameters, Purse, Quote, SurveyParameters
+from services.pricing.domain.money import MICRO
+from services.pricing.domain.quoting import MarketParameters, Purse, Quote, SurveyParameters
 from services.pricing.domain.quoting_market import quote_market
 from services.pricing.domain.quoting_survey import MOST_USERS, SurveyTooLarge, quote_survey
 from services.pricing.domain.survey import Survey, hidden_variances

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import replace
 from fractions import Fraction
@@ -67,12 +68,12 @@ def test_an_answer_is_paid_its_base_less_its_noise() -> None:
         )
 
 
-def test_payoffs_are_what_the_caller_computed_or_shares_of_the_pot() -> None:
-    """dev_1 has 70 by computation; the pot of 10 goes to dev_2 and dev_3 at 3:2."""
+def test_who_has_a_payoff_has_no_share_of_the_pot() -> None:
+    """dev_1 has a payoff of 70; the pot of 10 goes to dev_2 and dev_3 at 3:2."""
     quote = Quote("tsk_1", 1, "payoff", "ok", (), 10)
     work = [
         delivered("dev_3", quality=0.2),
-        delivered("dev_1", quality=9.0, owed_microcredits=70),
+        delivered("dev_1", quality=9.0, payoff_microcredits=70),
         delivered("dev_2", quality=0.3),
     ]
     dues = compute_dues(quote, work)
@@ -87,21 +88,21 @@ def test_a_market_may_pay_a_payoff_and_a_pot_besides_the_price() -> None:
     quote = priced(Offer("dev_1", 100, most_microcredits=1000), Offer("dev_2", 100, most_microcredits=1000), pot=8)
     work = [
         delivered("dev_1", budget=2.0, quality=1.0),
-        delivered("dev_2", budget=3.0, quality=1.0, owed_microcredits=50),
+        delivered("dev_2", budget=3.0, quality=1.0, payoff_microcredits=50),
     ]
     assert [due.amount_microcredits for due in compute_dues(quote, work)] == [208, 350]
 
 
 def test_no_incentive_pays_nothing_even_when_something_is_claimed() -> None:
     quote = Quote("tsk_1", 1, "none", "ok", (Offer("dev_1"),))
-    assert compute_dues(quote, [delivered("dev_1", budget=3.0, owed_microcredits=9)]) == []
+    assert compute_dues(quote, [delivered("dev_1", budget=3.0, payoff_microcredits=9)]) == []
 
 
 @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=30), st.integers(0, 10**10))
 def test_a_round_never_pays_more_than_the_escrow_nor_than_it_owes(owed: list[int], escrow: int) -> None:
     """Σ paid = min(Σ owed, escrow), and everybody gets the same fraction within one micro-credit."""
     quote = Quote("tsk_1", 1, "payoff", "ok", ())
-    dues = compute_dues(quote, [delivered(f"dev_{k:02}", owed_microcredits=amount) for k, amount in enumerate(owed)])
+    dues = compute_dues(quote, [delivered(f"dev_{k:02}", payoff_microcredits=amount) for k, amount in enumerate(owed)])
     paid = {due.work.device_id: due.amount_microcredits for due in fit_escrow(dues, escrow)}
     assert sum(paid.values()) == min(sum(owed), escrow)
     fraction = min(Fraction(1), Fraction(escrow, sum(owed)))
@@ -118,12 +119,19 @@ def test_the_same_delivered_work_has_one_digest_in_any_order() -> None:
     changed = [
         replace(a, budget=0.6),
         replace(a, quality=0.1),
-        replace(a, owed_microcredits=1),
+        replace(a, payoff_microcredits=1),
         replace(a, owner_id="own_2"),
         replace(a, charges=()),
         replace(a, outcome="late"),
     ]
     assert len({digest, *(digest_work([other, b, gone]) for other in changed)}) == 1 + len(changed)
+
+
+def test_a_settlement_of_the_first_release_is_known_again() -> None:
+    """Its digest was over [device, owner, budget, quality, payoff or -1, charges] in JSON."""
+    work = [delivered("dev_2", quality=1.5, payoff_microcredits=70), delivered("dev_1", budget=0.5)]
+    text = '[["dev_1", "own_1", 0.5, 0.0, -1, []], ["dev_2", "own_1", 0.0, 1.5, 70, []]]'
+    assert digest_work(work) == hashlib.sha256(text.encode()).hexdigest()
 
 
 def payment(number: int, amount: int) -> Payment:

@@ -83,7 +83,7 @@ def test_below_the_threshold_noise_follows_trust_exactly_by_default() -> None:
     assert "sends it with noise" in by_id(exact)["b"].because
 
 
-def test_weights_are_the_qualities_and_details_carry_what_settling_needs() -> None:
+def test_weights_are_the_qualities_and_the_plan_carries_what_settling_needs() -> None:
     plan = PLANNER.plan(request("abc"), graph("abc", {"ab": 0.5}), None)
     model = QualityModel(calibration="exact")
     for seat in plan.seats:
@@ -102,6 +102,8 @@ def test_weights_are_the_qualities_and_details_carry_what_settling_needs() -> No
     ]
     assert found["stakes"] == {"price": 0.52, "member_cost": 1.2, "head_reward": 0.0}
     assert found["alone"]["c"] == pytest.approx(0.52 * by_id(plan)["c"].weight)
+    assert {seat.device_id: seat.alone for seat in plan.seats} == found["alone"]
+    assert (plan.stakes.price, plan.stakes.member_cost, plan.stakes.head_reward) == (0.52, 1.2, 0.0)
 
 
 def test_declared_degrees_of_non_iid_data_count_and_others_get_the_default() -> None:

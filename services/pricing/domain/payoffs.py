@@ -1,0 +1,99 @@
+"""What everybody in a cluster is worth as it came about, and is owed for it.
+
+[SCFL] Social-Aware Clustered Federated Learning, §IV-D. Points are the paper's payoffs; a task pays credits for each,
+or shares a pot out by them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from services.pricing.domain.money import MICRO, apportion, round_together
+from services.pricing.errors import BadRound
+
+
+@dataclass(frozen=True, slots=True)
+class Stakes:
+    """What quality earns and clusters cost: λ_p, λ_c and ζ, as the plan was played for."""
+
+    price: float
+    member_cost: float
+    head_reward: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Those who delivered together, by device id: their `qualities`, and what each is worth `alone`."""
+
+    head: str
+    qualities: Mapping[str, float]
+    alone: Mapping[str, float]
+    stakes: Stakes
+
+
+@dataclass(frozen=True, slots=True)
+class Payoffs:
+    """The clusters of a round and how they are paid: credits for each point, or shares of a pot (0 = the quote's)."""
+
+    clusters: Sequence[Cluster]
+    credits_per_point: float = 0.0
+    pot_microcredits: int = 0
+
+
+def owed(payoffs: Payoffs, quoted_pot: int) -> dict[str, int]:
+    """Micro-credits owed to everybody in a cluster."""
+    points: dict[str, float] = {}
+    for cluster in payoffs.clusters:
+        _check(cluster, points)
+        points |= divide(cluster)
+    return pay_points(points, payoffs.credits_per_point, payoffs.pot_microcredits or quoted_pot)
+
+
+def divide(cluster: Cluster) -> dict[str, float]:
+    """ψ of everybody in a realised cluster. [SCFL] eqs (15)-(18), with ζ given to the head (spec A9).
+
+    V(C) = λ_p Σq − λ_c |C| and ψ_n = q_n/Σq · (V(C) − Σ V({l}) − ζ) + V({n}) + (ζ if n is head), so Σψ = V(C). A
+    cluster of one is worth V({n}), whatever it was planned to be.
+    """
+    qualities, alone, stakes = cluster.qualities, cluster.alone, cluster.stakes
+    if len(qualities) == 1:
+        return dict(alone)
+    total = math.fsum(qualities.values())
+    value = stakes.price * total - stakes.member_cost * len(qualities)
+    extra = value - math.fsum(alone[device] for device in qualities) - stakes.head_reward
+    return {
+        device: quality / total * extra + alone[device] + (stakes.head_reward if device == cluster.head else 0.0)
+        for device, quality in qualities.items()
+    }
+
+
+def pay_points(points: Mapping[str, float], credits_per_point: float, pot_microcredits: int) -> dict[str, int]:
+    """Micro-credits for points: at a price for each or, when that is 0, shares of the pot.
+
+    Negative points are owed nothing. Fractions keep the sum exact to the micro-credit.
+    """
+    names = list(points)
+    exact = [max(Fraction(0), Fraction(points[name])) for name in names]
+    unit = max((value.denominator for value in exact), default=1)  # floats: the largest power of two divides by all
+    parts = [int(value * unit) for value in exact]
+    if credits_per_point > 0:
+        rate = Fraction(credits_per_point * MICRO)
+        amounts = round_together([part * rate.numerator for part in parts], unit * rate.denominator, names)
+    else:
+        amounts = apportion(pot_microcredits, parts, names)
+    return dict(zip(names, amounts, strict=True))
+
+
+def _check(cluster: Cluster, known: Mapping[str, float]) -> None:
+    twice = known.keys() & cluster.qualities.keys()
+    if twice:
+        raise BadRound(f"device {min(twice)} is in two clusters; send each device once")
+    stakes = cluster.stakes
+    numbers = (stakes.price, stakes.member_cost, stakes.head_reward, *cluster.qualities.values())
+    if not all(map(math.isfinite, (*numbers, *cluster.alone.values()))):
+        raise BadRound(f"the cluster of {cluster.head} has a quality or a worth that is no number; plan it again")
+    if len(cluster.qualities) > 1 and math.fsum(cluster.qualities.values()) == 0.0:
+        raise BadRound(f"the cluster of {cluster.head} has no quality to divide by; plan it again")
