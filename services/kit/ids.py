@@ -13,3 +13,8 @@ def new_id(prefix: str) -> str:
     number = (int(time.time() * 1000) << 80) | secrets.randbits(80)
     digits = [_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5)]
     return f"{prefix}_{''.join(digits)}"
+
+
+def form(prefix: str) -> str:
+    """The regular expression of identifiers with that prefix."""
+    return rf"{prefix}_[0-9a-z]{{26}}"

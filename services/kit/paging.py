@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from services.kit.errors import InvalidInput
 
 Item = TypeVar("Item")
-MOST = 500
+USUAL, MOST = 100, 500
+NUMBER = r"[0-9]{1,18}"
+"""Form of a cursor that is a number."""
 
 
 class BadPage(InvalidInput):
     """The page asked for cannot be."""
 
 
-def page_size(limit: int, usual: int = 100, most: int = MOST) -> int:
+class BadCursor(InvalidInput):
+    """The cursor is not one of this list's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What part of a list is wanted: at most `limit` items after `cursor`, from the first on when it is empty."""
+
+    limit: int
+    cursor: str
+
+
+def read_page(limit: int, cursor: str, form: str, usual: int = USUAL, most: int = MOST) -> Page:
+    """The page asked for; `form` is the regular expression of this list's cursors."""
+    size = page_size(limit, usual, most)
+    if cursor and not re.fullmatch(form, cursor):
+        raise BadCursor(f"{cursor[:40]!r} is not a cursor of this list; use next_cursor of the page before")
+    return Page(size, cursor)
+
+
+def page_size(limit: int, usual: int = USUAL, most: int = MOST) -> int:
     """How many items a page holds: `limit`, or `usual` when it is 0."""
     if not 0 <= limit <= most:
         raise BadPage(f"limit must be from 1 to {most} (0 means {usual}), not {limit}")

@@ -1,19 +1,57 @@
-"""Rows: what every store shares."""
+"""Rows: what every store shares. All of it works inside the caller's transaction and on both databases.
+
+Records are read one way: `columns` names the columns a record is made of, in the order of its fields, and `fetch_one`
+and `fetch_all` make records of what comes. Many rows are written one way: `insert_rows`.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from inspect import signature
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert as postgresql_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 Tx = AsyncConnection
+Row = tuple[Any, ...]
+T = TypeVar("T")
+MOST_IN_LIST = 500
+"""Values in one IN list: well under either database's limit on parameters."""
+
+
+def columns(
+    kind: Callable[..., T], table: sa.FromClause, /, **other: sa.ColumnElement[Any]
+) -> list[sa.ColumnElement[Any]]:
+    """What a record of `kind` is made of: for each of its fields the column in `other`, or the table's of that name."""
+    return [other[name] if name in other else table.c[name] for name in signature(kind).parameters]
+
+
+async def fetch_one(tx: Tx, query: sa.Select[Any], kind: Callable[..., T]) -> T | None:
+    """The record a query finds, if it finds one; it selects `columns` of `kind`."""
+    row = (await tx.execute(query)).one_or_none()
+    return None if row is None else kind(*row)
+
+
+async def fetch_all(tx: Tx, query: sa.Select[Any], kind: Callable[..., T]) -> list[T]:
+    """Every record a query finds, in its order."""
+    return [kind(*row) for row in await tx.execute(query)]
+
+
+def batches(items: Sequence[T], size: int = MOST_IN_LIST) -> Iterator[Sequence[T]]:
+    """The items in order, at most `size` at a time."""
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def plain(values: dict[str, Any]) -> dict[str, Any]:
+    """Values as a JSON column takes them: lists in the place of tuples."""
     return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+
+
+def inserting(tx: Tx, table: sa.Table) -> Any:
+    """An INSERT into `table` that knows ON CONFLICT, which both databases spell alike but SQLAlchemy types apart."""
+    return sqlite.insert(table) if tx.dialect.name == "sqlite" else postgresql.insert(table)
 
 
 async def upsert(
@@ -22,11 +60,64 @@ async def upsert(
     """Inserts rows; where a key exists, updates the columns `only` (all when None, none when empty)."""
     if not rows:
         return
-    make = sqlite_insert if tx.dialect.name == "sqlite" else postgresql_insert
-    statement = make(table)
-    columns = [c.name for c in table.columns if c.name not in keys] if only is None else only
-    if columns:
-        changes = {name: statement.excluded[name] for name in columns}
+    statement = inserting(tx, table)
+    changed = [c.name for c in table.columns if c.name not in keys] if only is None else only
+    if changed:
+        changes = {name: statement.excluded[name] for name in changed}
         await tx.execute(statement.on_conflict_do_update(index_elements=keys, set_=changes), rows)
     else:
         await tx.execute(statement.on_conflict_do_nothing(index_elements=keys), rows)
+
+
+async def insert_rows(
+    tx: Tx, into: Sequence[sa.ColumnElement[Any]], rows: Sequence[Row], on_conflict: str = ""
+) -> None:
+    """Inserts many `rows`, whose values are in the order of the columns `into` of one table.
+
+    SQLAlchemy builds a dictionary and a parameter set per row, which for a round of ten thousand payments costs more
+    than the database itself. Here rows are plain tuples: SQLite takes them by `executemany`, PostgreSQL as one array
+    per column. `on_conflict` is what follows ON CONFLICT, which both databases spell alike. The statement holds names
+    of our own tables only; every value is a parameter, and one that the driver takes as it is.
+    """
+    if not rows:
+        return
+    owned = [column for column in into if isinstance(column, sa.Column)]
+    names = ", ".join(column.name for column in owned)
+    ending = f" ON CONFLICT {on_conflict}" if on_conflict else ""
+    start = f"INSERT INTO {owned[0].table.name} ({names})"
+    if tx.dialect.name == "sqlite":
+        marks = ", ".join("?" * len(owned))
+        await tx.exec_driver_sql(f"{start} VALUES ({marks}){ending}", list(rows))
+        return
+    arrays = ", ".join(f"${k}::{_type(column)}[]" for k, column in enumerate(owned, start=1))
+    values = tuple(list(column) for column in zip(*rows, strict=True))
+    await tx.exec_driver_sql(f"{start} SELECT * FROM unnest({arrays}){ending}", values)
+
+
+async def update_rows(tx: Tx, statement: sa.Update, names: Sequence[str], rows: Sequence[Row]) -> None:
+    """Runs `statement` for each row of values of its bind parameters `names`; plain tuples for the same reason."""
+    if not rows:
+        return
+    compiled = statement.compile(dialect=tx.dialect, column_keys=list(names))
+    places = [names.index(name) for name in compiled.positiontup or ()]
+    await tx.exec_driver_sql(str(compiled), [tuple(row[place] for place in places) for row in rows])
+
+
+async def serialise(tx: Tx, lock: int) -> None:
+    """Lets one transaction at a time pass `lock`; on SQLite writers queue anyway."""
+    if tx.dialect.name != "sqlite":
+        await tx.execute(sa.text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": lock})
+
+
+def _type(column: sa.Column[Any]) -> str:
+    match column.type:
+        case sa.Double():
+            return "double precision"
+        case sa.BigInteger():
+            return "bigint"
+        case sa.Integer():
+            return "integer"
+        case sa.Boolean():
+            return "boolean"
+        case _:
+            return "text"

@@ -25,10 +25,6 @@ class BadPeriod(InvalidInput):
     """A period ends before it begins, or a δ is no probability."""
 
 
-class BadCursor(InvalidInput):
-    """The cursor is not one of this list's."""
-
-
 class UnknownAccount(NotFound):
     """No account has that id."""
 

@@ -18,10 +18,6 @@ class InvalidField(InvalidInput):
     """A field is missing, too long, not finite or out of range."""
 
 
-class BadCursor(InvalidInput):
-    """A cursor that no list of this service gave out."""
-
-
 class UnknownOwner(NotFound):
     """No owner has that id."""
 

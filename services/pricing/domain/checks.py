@@ -6,7 +6,7 @@ import math
 import re
 
 from services.pricing.domain.ledger import MOST_MICROCREDITS
-from services.pricing.errors import BadAmount, BadCursor, BadName, BadPeriod, BadRound
+from services.pricing.errors import BadAmount, BadName, BadPeriod, BadRound
 
 _NAME = re.compile(r"^[\x21-\x39\x3b-\x7e]{1,100}$")  # printable ASCII without space and colon
 _KEY = re.compile(r"^[^\x00-\x1f\x7f]{1,200}$")
@@ -53,23 +53,6 @@ def period(since: float, until: float, now: float) -> tuple[float, float]:
     if until and until < since:
         raise BadPeriod(f"the period ends at {until}, before it begins at {since}; swap them")
     return since, until or math.nextafter(now, math.inf)
-
-
-def number_cursor(value: str) -> int | None:
-    """The number in a cursor; None when it is empty."""
-    if not re.fullmatch(r"[0-9]{0,18}", value):
-        raise BadCursor(f"{value[:40]!r} is not a cursor of this list; use next_cursor of the page before")
-    return int(value) if value else None
-
-
-def place_cursor(value: str) -> tuple[int, int]:
-    """Entry and position in a cursor; the place before everything when it is empty."""
-    if not value:
-        return 0, 0
-    if not re.fullmatch(r"[0-9]{1,18}\.[0-9]{1,9}", value):
-        raise BadCursor(f"{value[:40]!r} is not a cursor of this list; use next_cursor of the page before")
-    entry, _, position = value.partition(".")
-    return int(entry), int(position)
 
 
 def delta(value: float) -> float:

@@ -8,10 +8,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from services.kit.rows import Tx
+from services.kit.paging import Page
+from services.kit.rows import Tx, columns, fetch_all, fetch_one, insert_rows
 from services.pricing.domain.ledger import Entry, Head, Posting, check_balanced, hash_entry
 from services.pricing.domain.records import Account, Line
-from services.pricing.store.bulk import insert_rows
 from services.pricing.tables import accounts, book, entries, postings
 
 _BATCH = 500
@@ -28,7 +28,12 @@ _BALANCE = sa.case(
     ),
     else_=accounts.c.balance,
 )
-_ACCOUNT = (accounts.c.id, _BALANCE, accounts.c.opened_at)
+_ACCOUNT = columns(Account, accounts, balance_microcredits=_BALANCE)
+_POSTING = columns(Posting, postings, amount_microcredits=postings.c.amount)
+
+_LINE = columns(
+    Line, postings, amount_microcredits=postings.c.amount, at=entries.c.at, kind=entries.c.kind, note=entries.c.note
+)
 
 
 async def lock_head(tx: Tx) -> Head:
@@ -99,14 +104,13 @@ async def find_entry(tx: Tx, key: str) -> tuple[int, list[Posting]] | None:
     number = (await tx.execute(sa.select(entries.c.number).where(entries.c.key == key))).scalar_one_or_none()
     if number is None:
         return None
-    query = sa.select(postings.c.account_id, postings.c.amount).where(postings.c.entry == number)
-    return number, [Posting(*row) for row in await tx.execute(query.order_by(postings.c.position))]
+    query = sa.select(*_POSTING).where(postings.c.entry == number).order_by(postings.c.position)
+    return number, await fetch_all(tx, query, Posting)
 
 
 async def find_account(tx: Tx, account_id: str) -> Account | None:
     """One account."""
-    row = (await tx.execute(sa.select(*_ACCOUNT).where(accounts.c.id == account_id))).one_or_none()
-    return Account(*row) if row else None
+    return await fetch_one(tx, sa.select(*_ACCOUNT).where(accounts.c.id == account_id), Account)
 
 
 async def list_accounts(tx: Tx, prefix: str, after: str, limit: int) -> list[Account]:
@@ -114,7 +118,7 @@ async def list_accounts(tx: Tx, prefix: str, after: str, limit: int) -> list[Acc
     query = sa.select(*_ACCOUNT).where(accounts.c.id > after).order_by(accounts.c.id).limit(limit)
     if prefix:
         query = query.where(accounts.c.id >= prefix, accounts.c.id < prefix + "\U0010ffff")
-    return [Account(*row) for row in await tx.execute(query)]
+    return await fetch_all(tx, query, Account)
 
 
 async def sum_balances(tx: Tx, kind: str) -> int:
@@ -141,20 +145,20 @@ async def sum_before(tx: Tx, account_id: str, at: float) -> int:
     return int((await tx.execute(query)).scalar_one())
 
 
-async def list_lines(
-    tx: Tx, account_id: str, since: float, until: float, after: tuple[int, int], limit: int
-) -> list[Line]:
-    """Postings of an account in [since, until), oldest first, after the place `after`."""
+async def list_lines(tx: Tx, account_id: str, since: float, until: float, page: Page) -> list[Line]:
+    """Postings of an account in [since, until), oldest first; the cursor is `entry.position` of the last one seen."""
+    entry, _, position = page.cursor.partition(".")
+    after = int(entry or 0), int(position or 0)
     place = (postings.c.entry, postings.c.position)
     query = (
-        sa.select(*place, entries.c.at, postings.c.account_id, postings.c.amount, entries.c.kind, entries.c.note)
+        sa.select(*_LINE)
         .join(entries, entries.c.number == postings.c.entry)
         .where(_of_account(account_id), entries.c.at >= since, entries.c.at < until)
         .where(sa.tuple_(*place) > sa.tuple_(*map(sa.literal, after)))
         .order_by(*place)
-        .limit(limit)
+        .limit(page.limit)
     )
-    return [Line(*row) for row in await tx.execute(query)]
+    return await fetch_all(tx, query, Line)
 
 
 async def stream_entries(tx: Tx, last: int) -> AsyncIterator[list[tuple[Entry, str]]]:

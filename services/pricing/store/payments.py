@@ -7,31 +7,26 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from services.kit.rows import Tx
+from services.kit.paging import Page
+from services.kit.rows import Tx, columns, fetch_all, fetch_one, insert_rows
 from services.pricing.domain.ledger import Payment
 from services.pricing.domain.records import Earner, Escrow, PaymentFilter, Settlement, TaskCost
-from services.pricing.store.bulk import insert_rows
 from services.pricing.tables import accounts, escrows, payments, settlements
 
-_PAYMENT = (
-    payments.c.number,
-    payments.c.at,
-    payments.c.task_id,
-    payments.c.round,
-    payments.c.device_id,
-    payments.c.owner_id,
-    payments.c.amount,
-    payments.c.price,
-    payments.c.budget,
-    payments.c.quality,
-    payments.c.because,
+_PAYMENT = columns(Payment, payments, amount_microcredits=payments.c.amount, price_microcredits=payments.c.price)
+_ESCROW = columns(Escrow, escrows, amount_microcredits=escrows.c.amount)
+_SETTLEMENT = columns(
+    Settlement,
+    settlements,
+    owed_microcredits=settlements.c.owed,
+    paid_microcredits=settlements.c.paid,
+    escrow_microcredits=settlements.c.escrow,
 )
 
 
 async def find_escrow(tx: Tx, task_id: str) -> Escrow | None:
     """A task's escrow."""
-    row = (await tx.execute(sa.select(escrows).where(escrows.c.task_id == task_id))).one_or_none()
-    return Escrow(*row) if row else None
+    return await fetch_one(tx, sa.select(*_ESCROW).where(escrows.c.task_id == task_id), Escrow)
 
 
 async def add_escrow(tx: Tx, escrow: Escrow) -> None:
@@ -53,9 +48,8 @@ async def mark_released(tx: Tx, task_id: str, at: float) -> None:
 
 async def find_settlement(tx: Tx, task_id: str, round_number: int) -> Settlement | None:
     """A round's settlement."""
-    query = sa.select(settlements).where(settlements.c.task_id == task_id, settlements.c.round == round_number)
-    row = (await tx.execute(query)).one_or_none()
-    return Settlement(*row) if row else None
+    query = sa.select(*_SETTLEMENT).where(settlements.c.task_id == task_id, settlements.c.round == round_number)
+    return await fetch_one(tx, query, Settlement)
 
 
 async def add_settlement(tx: Tx, settlement: Settlement) -> None:
@@ -81,12 +75,12 @@ async def add_payments(tx: Tx, made: Sequence[Payment], entry: int) -> None:
 async def list_of_round(tx: Tx, task_id: str, round_number: int) -> list[Payment]:
     """Payments of a round, in order of number."""
     query = sa.select(*_PAYMENT).where(payments.c.task_id == task_id, payments.c.round == round_number)
-    return [Payment(*row) for row in await tx.execute(query.order_by(payments.c.number))]
+    return await fetch_all(tx, query.order_by(payments.c.number), Payment)
 
 
-async def list_page(tx: Tx, wanted: PaymentFilter, before: int | None, limit: int) -> list[Payment]:
-    """Payments, newest first, with numbers below `before`."""
-    query = sa.select(*_PAYMENT).order_by(payments.c.number.desc()).limit(limit)
+async def list_page(tx: Tx, wanted: PaymentFilter, page: Page) -> list[Payment]:
+    """Payments, newest first; the cursor is the number of the last one seen."""
+    query = sa.select(*_PAYMENT).order_by(payments.c.number.desc()).limit(page.limit)
     for column, value in (
         (payments.c.task_id, wanted.task_id),
         (payments.c.device_id, wanted.device_id),
@@ -98,9 +92,9 @@ async def list_page(tx: Tx, wanted: PaymentFilter, before: int | None, limit: in
         query = query.where(payments.c.at >= wanted.since)
     if wanted.until:
         query = query.where(payments.c.at < wanted.until)
-    if before is not None:
-        query = query.where(payments.c.number < before)
-    return [Payment(*row) for row in await tx.execute(query)]
+    if page.cursor:
+        query = query.where(payments.c.number < int(page.cursor))
+    return await fetch_all(tx, query, Payment)
 
 
 async def list_of_entries(tx: Tx, first: int, last: int) -> dict[int, list[Payment]]:
@@ -155,8 +149,8 @@ async def sum_paid(tx: Tx, task_id: str) -> int:
 
 async def latest_settlements(tx: Tx, task_id: str, limit: int) -> list[Settlement]:
     """Settlements that owed something, newest first."""
-    query = sa.select(settlements).where(settlements.c.owed > 0)
+    query = sa.select(*_SETTLEMENT).where(settlements.c.owed > 0)
     if task_id:
         query = query.where(settlements.c.task_id == task_id)
     query = query.order_by(settlements.c.at.desc(), settlements.c.task_id, settlements.c.round.desc()).limit(limit)
-    return [Settlement(*row) for row in await tx.execute(query)]
+    return await fetch_all(tx, query, Settlement)

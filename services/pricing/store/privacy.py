@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from services.kit.rows import Tx
+from services.kit.rows import Row, Tx, insert_rows
 from services.pricing.domain.ledger_privacy import TaskTotals, Total, total_of
 from services.pricing.domain.ledger_settlement import Work
-from services.pricing.store.bulk import Row, insert_rows
 from services.pricing.tables import privacy_charges, privacy_totals
 
 _ADDED = (

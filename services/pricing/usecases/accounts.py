@@ -5,7 +5,7 @@ from __future__ import annotations
 from services.kit.caller import NotAllowed, require_role
 from services.kit.clock import Clock
 from services.kit.database import Database
-from services.kit.paging import next_cursor, page_size
+from services.kit.paging import NUMBER, next_cursor, page_size, read_page
 from services.kit.rows import Tx
 from services.pricing.domain import checks
 from services.pricing.domain.ledger import MINT, MOST_MICROCREDITS, Entry, Head, Posting
@@ -24,6 +24,8 @@ from services.pricing.usecases.access import is_own, require_platform, require_p
 
 MOST_ACCOUNTS = 500
 MOST_LINES = 1000
+PLACE = rf"{NUMBER}\.[0-9]{{1,9}}"
+"""Form of a statement's cursors: an entry and the position in it."""
 
 
 class Accounts:
@@ -110,15 +112,15 @@ class Accounts:
 
     async def statement(self, account_id: str, since: float, until: float, limit: int, cursor: str) -> Statement:
         """An account's postings over a period, oldest first, with the balances before and after it."""
-        size, after = page_size(limit, most=MOST_LINES), checks.place_cursor(cursor)
+        page = read_page(limit, cursor, PLACE, most=MOST_LINES)
         async with self._database.reading() as tx:
             head = await book.read_head(tx)
             start, end = checks.period(since, until, max(self._clock.now(), head.at))
             account = await self._visible(tx, account_id)
             opening = await book.sum_before(tx, account_id, start)
             closing = await book.sum_before(tx, account_id, end)
-            lines = await book.list_lines(tx, account_id, start, end, after, size)
-        following = next_cursor(lines, size, lambda line: f"{line.entry}.{line.position}")
+            lines = await book.list_lines(tx, account_id, start, end, page)
+        following = next_cursor(lines, page.limit, lambda line: f"{line.entry}.{line.position}")
         return Statement(account, opening, closing, lines, following)
 
     async def _visible(self, tx: Tx, account_id: str) -> Account:

@@ -7,7 +7,7 @@ import asyncio
 from services.kit.caller import NotAllowed, current_caller, require_device, require_role
 from services.kit.clock import Clock
 from services.kit.database import Database
-from services.kit.paging import next_cursor, page_size
+from services.kit.paging import NUMBER, next_cursor, read_page
 from services.kit.rows import Tx
 from services.pricing.domain import checks
 from services.pricing.domain.ledger import Payment
@@ -34,14 +34,14 @@ class Reports:
 
     async def payments(self, wanted: PaymentFilter, limit: int, cursor: str) -> tuple[list[Payment], str]:
         """Payments, newest first, and the cursor of the next page. Devices see their own, publishers their tasks'."""
-        size, before = page_size(limit, most=MOST_PAYMENTS), checks.number_cursor(cursor)
+        page = read_page(limit, cursor, NUMBER, most=MOST_PAYMENTS)
         checks.period(wanted.since, wanted.until, self._clock.now())
         for what in ("task_id", "device_id", "owner_id"):
             checks.optional_name(what, getattr(wanted, what))
         async with self._database.reading() as tx:
             await _check_visible(tx, wanted.task_id, wanted.device_id)
-            found = await payments.list_page(tx, wanted, before, size)
-        return found, next_cursor(found, size, lambda payment: str(payment.number))
+            found = await payments.list_page(tx, wanted, page)
+        return found, next_cursor(found, page.limit, lambda payment: str(payment.number))
 
     async def summarise(self, task_id: str) -> Summary:
         """Totals over all tasks, or of one."""

@@ -7,9 +7,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from services.kit.rows import Tx
+from services.kit.rows import Tx, columns, fetch_all, fetch_one
 from services.topology.domain.records import StoredPolicy
 from services.topology.tables import policies
+
+_COLUMNS = columns(StoredPolicy, policies)
 
 
 async def add(tx: Tx, policy: StoredPolicy) -> None:
@@ -25,11 +27,10 @@ async def change(tx: Tx, policy_id: str, **values: Any) -> bool:
 
 async def find(tx: Tx, policy_id: str) -> StoredPolicy | None:
     """One policy."""
-    row = (await tx.execute(sa.select(policies).where(policies.c.id == policy_id))).mappings().first()
-    return None if row is None else StoredPolicy(**row)
+    return await fetch_one(tx, sa.select(*_COLUMNS).where(policies.c.id == policy_id), StoredPolicy)
 
 
 async def every(tx: Tx) -> list[StoredPolicy]:
     """All policies, newest first."""
-    rows = await tx.execute(sa.select(policies).order_by(policies.c.created_at.desc(), policies.c.id.desc()))
-    return [StoredPolicy(**row) for row in rows.mappings()]
+    query = sa.select(*_COLUMNS).order_by(policies.c.created_at.desc(), policies.c.id.desc())
+    return await fetch_all(tx, query, StoredPolicy)

@@ -6,19 +6,18 @@ import math
 import re
 from collections.abc import Sequence
 
-from services.trust.domain.records import KEY_BYTES, Capabilities, Location, Page, Profile, PublicKeys
-from services.trust.errors import BadCursor, InvalidField, TooMany
+from services.kit import ids
+from services.trust.domain.records import KEY_BYTES, Capabilities, Location, Profile, PublicKeys
+from services.trust.errors import InvalidField, TooMany
 
 SHARINGS = ("own", "owners", "all")
 LINK_CLASSES = ("", "wifi", "lora", "bluetooth", "cellular", "ethernet")
-MOST_IN_PAGE = 500
 MOST_IDS = 10_000
-_ID = re.compile(r"^[a-z]{3}_[0-9a-z]{26}$")
 
 
 def is_id(prefix: str, value: str) -> bool:
     """Whether `value` can be an identifier with that prefix at all."""
-    return value.startswith(prefix + "_") and _ID.fullmatch(value) is not None
+    return re.fullmatch(ids.form(prefix), value) is not None
 
 
 def text(field: str, value: str, *, least: int = 0, most: int = 100) -> str:
@@ -43,16 +42,6 @@ def one_of(field: str, value: str, choices: Sequence[str]) -> str:
     if value not in choices:
         raise InvalidField(f"{field} must be one of {', '.join(map(repr, choices))}, not {value[:40]!r}")
     return value
-
-
-def page(limit: int, cursor: str, prefix: str, *, default: int = 100) -> Page:
-    """The page asked for; cursors are ids with `prefix`, or whole numbers where it is empty."""
-    if not 0 <= limit <= MOST_IN_PAGE:
-        raise InvalidField(f"limit must be 1 to {MOST_IN_PAGE} (0 means {default}), not {limit}")
-    sound = is_id(prefix, cursor) if prefix else re.fullmatch(r"[0-9]{1,18}", cursor) is not None
-    if cursor and not sound:
-        raise BadCursor(f"{cursor[:40]!r} is not a cursor of this list; use next_cursor of the page before")
-    return Page(limit or default, cursor)
 
 
 def at_most(field: str, number: int, most: int) -> None:

@@ -116,14 +116,6 @@ class AuditEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """What part of a list is wanted: at most `limit` items after `cursor`."""
-
-    limit: int
-    cursor: str
-
-
-@dataclass(frozen=True, slots=True)
 class RecordedInteraction:
     """An interaction as stored; devices by number, low first; reporter 0 is the platform."""
 

@@ -10,7 +10,6 @@ from services.trust.domain.records import (
     Device,
     Location,
     Owner,
-    Page,
     Profile,
     PublicKeys,
 )
@@ -96,8 +95,3 @@ def audit_entry(value: AuditEntry) -> pb.AuditEntry:
         request_id=value.request_id,
         note=value.note,
     )
-
-
-def next_cursor(wanted: Page, cursors: list[str]) -> str:
-    """Where the next page begins; empty when this one was not full."""
-    return cursors[-1] if len(cursors) == wanted.limit else ""

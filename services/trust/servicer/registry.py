@@ -6,7 +6,8 @@ from typing import Any
 
 from coterie_api.trust.v1 import trust_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2_grpc as rpc
-from services.trust.domain import checks
+from services.kit import ids
+from services.kit.paging import NUMBER, next_cursor, read_page
 from services.trust.servicer import messages
 from services.trust.usecases.auditing import Auditing
 from services.trust.usecases.devices import Devices
@@ -30,10 +31,10 @@ class RegistryServicer(rpc.RegistryServicer):
         return messages.owner(await self._owners.get(request.owner_id))
 
     async def ListOwners(self, request: pb.ListOwnersRequest, context: Any) -> pb.ListOwnersReply:
-        page = checks.page(request.limit, request.cursor, "own")
+        page = read_page(request.limit, request.cursor, ids.form("own"))
         found = await self._owners.page(page)
         return pb.ListOwnersReply(
-            owners=map(messages.owner, found), next_cursor=messages.next_cursor(page, [item.id for item in found])
+            owners=map(messages.owner, found), next_cursor=next_cursor(found, page.limit, lambda item: item.id)
         )
 
     async def UpdateOwner(self, request: pb.UpdateOwnerRequest, context: Any) -> pb.Owner:
@@ -57,10 +58,10 @@ class RegistryServicer(rpc.RegistryServicer):
         return pb.GetDevicesReply(devices=map(messages.device, found))
 
     async def ListDevices(self, request: pb.ListDevicesRequest, context: Any) -> pb.ListDevicesReply:
-        page = checks.page(request.limit, request.cursor, "dev")
+        page = read_page(request.limit, request.cursor, ids.form("dev"))
         found = await self._devices.page(page, request.owner_id, request.state)
         return pb.ListDevicesReply(
-            devices=map(messages.device, found), next_cursor=messages.next_cursor(page, [item.id for item in found])
+            devices=map(messages.device, found), next_cursor=next_cursor(found, page.limit, lambda item: item.id)
         )
 
     async def UpdateDevice(self, request: pb.UpdateDeviceRequest, context: Any) -> pb.Device:
@@ -94,9 +95,9 @@ class RegistryServicer(rpc.RegistryServicer):
         return messages.principal(await self._keys.authenticate(request.api_key))
 
     async def ListAudit(self, request: pb.ListAuditRequest, context: Any) -> pb.ListAuditReply:
-        page = checks.page(request.limit, request.cursor, "")
+        page = read_page(request.limit, request.cursor, NUMBER)
         found = await self._auditing.page(page, request.subject, request.act)
         return pb.ListAuditReply(
             entries=map(messages.audit_entry, found),
-            next_cursor=messages.next_cursor(page, [str(item.number) for item in found]),
+            next_cursor=next_cursor(found, page.limit, lambda item: str(item.number)),
         )

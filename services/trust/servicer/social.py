@@ -9,7 +9,8 @@ from typing import Any
 from coterie_api.trust.v1 import trust_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2_grpc as rpc
 from services.kit import whatif
-from services.trust.domain import checks, kinds
+from services.kit.paging import NUMBER, next_cursor, read_page
+from services.trust.domain import kinds
 from services.trust.domain.relations import RelationKind
 from services.trust.servicer import messages
 from services.trust.servicer import social_messages as social
@@ -49,11 +50,11 @@ class TrustServicer(rpc.TrustServicer):
         return pb.RecordInteractionsReply(recorded=recorded, repeated_before=before)
 
     async def ListInteractions(self, request: pb.ListInteractionsRequest, context: Any) -> pb.ListInteractionsReply:
-        page = checks.page(request.limit, request.cursor, "")
+        page = read_page(request.limit, request.cursor, NUMBER)
         found, named = await self._chronicles.interactions(request.device_a, request.device_b, page)
         return pb.ListInteractionsReply(
             interactions=[social.interaction(item, named) for item in found],
-            next_cursor=messages.next_cursor(page, [str(item.number) for item in found]),
+            next_cursor=next_cursor(found, page.limit, lambda item: str(item.number)),
         )
 
     async def DeclareFriendship(self, request: pb.DeclareFriendshipRequest, context: Any) -> pb.Relation:
@@ -72,11 +73,11 @@ class TrustServicer(rpc.TrustServicer):
         return pb.DeriveRelationsReply(counts={kinds.name(kind): number for kind, number in counted.items()})
 
     async def ListRelations(self, request: pb.ListRelationsRequest, context: Any) -> pb.ListRelationsReply:
-        page = checks.page(request.limit, request.cursor, "")
+        page = read_page(request.limit, request.cursor, NUMBER)
         found, named = await self._relations.page(request.device_id, page)
         return pb.ListRelationsReply(
             relations=[social.relation(item, named[item.a].id, named[item.b].id) for _, item in found],
-            next_cursor=messages.next_cursor(page, [str(place) for place, _ in found]),
+            next_cursor=next_cursor(found, page.limit, lambda item: str(item[0])),
         )
 
     async def ExplainTrust(self, request: pb.ExplainTrustRequest, context: Any) -> pb.TrustExplanation:

@@ -5,20 +5,12 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from services.kit.caller import current_caller, current_request_id
-from services.kit.rows import Tx
-from services.trust.domain.records import AuditEntry, Page
+from services.kit.paging import Page
+from services.kit.rows import Tx, columns, fetch_all
+from services.trust.domain.records import AuditEntry
 from services.trust.tables import audit
 
-_COLUMNS = (
-    audit.c.number,
-    audit.c.at,
-    audit.c.role,
-    audit.c.subject,
-    audit.c.act,
-    audit.c.object,
-    audit.c.request_id,
-    audit.c.note,
-)
+_COLUMNS = columns(AuditEntry, audit)
 
 
 async def note(tx: Tx, at: float, act: str, thing: str, remark: str = "") -> None:
@@ -47,4 +39,4 @@ async def page(tx: Tx, wanted: Page, subject: str, act: str) -> list[AuditEntry]
         query = query.where(audit.c.subject == subject)
     if act:
         query = query.where(audit.c.act == act)
-    return [AuditEntry(*row) for row in await tx.execute(query)]
+    return await fetch_all(tx, query, AuditEntry)

@@ -7,14 +7,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from services.kit.rows import Tx
-from services.trust.domain.records import REVOKED, Capabilities, Device, Location, Page, Profile, PublicKeys
-from services.trust.store import inserting
+from services.kit.paging import Page
+from services.kit.rows import Tx, batches, inserting
+from services.trust.domain.records import REVOKED, Capabilities, Device, Location, Profile, PublicKeys
 from services.trust.tables import devices, owners
 
 _QUERY = sa.select(devices, owners.c.id.label("owner_id")).join(owners, owners.c.number == devices.c.owner_number)
-_CHUNK = 500
-"""Ids in one IN list: well under either database's limit on parameters."""
 
 
 async def add(tx: Tx, device: Device, owner_number: int) -> bool:
@@ -69,8 +67,8 @@ async def by_name(tx: Tx, owner_number: int, name: str) -> Device | None:
 async def by_ids(tx: Tx, device_ids: Sequence[str]) -> dict[str, Device]:
     """The devices among `device_ids` that exist, by id."""
     found: dict[str, Device] = {}
-    for start in range(0, len(device_ids), _CHUNK):
-        query = _QUERY.where(devices.c.id.in_(device_ids[start : start + _CHUNK]))
+    for part in batches(device_ids):
+        query = _QUERY.where(devices.c.id.in_(part))
         found.update((row.id, _device(row)) for row in await tx.execute(query))
     return found
 
@@ -78,8 +76,8 @@ async def by_ids(tx: Tx, device_ids: Sequence[str]) -> dict[str, Device]:
 async def by_numbers(tx: Tx, numbers: Sequence[int]) -> list[Device]:
     """The devices with these numbers, in order of number."""
     found: list[Device] = []
-    for start in range(0, len(numbers), _CHUNK):
-        query = _QUERY.where(devices.c.number.in_(numbers[start : start + _CHUNK]))
+    for part in batches(numbers):
+        query = _QUERY.where(devices.c.number.in_(part))
         found.extend(_device(row) for row in await tx.execute(query))
     return sorted(found, key=lambda device: device.number)
 
@@ -87,9 +85,9 @@ async def by_numbers(tx: Tx, numbers: Sequence[int]) -> list[Device]:
 async def named(tx: Tx, names: Sequence[str]) -> list[tuple[int, str, int]]:
     """Number, name and owner's number of every device with one of these names."""
     found: list[tuple[int, str, int]] = []
-    for start in range(0, len(names), _CHUNK):
+    for part in batches(names):
         query = sa.select(devices.c.number, devices.c.name, devices.c.owner_number)
-        rows = await tx.execute(query.where(devices.c.name.in_(names[start : start + _CHUNK])))
+        rows = await tx.execute(query.where(devices.c.name.in_(part)))
         found.extend((row.number, row.name, row.owner_number) for row in rows)
     return found
 
@@ -118,9 +116,9 @@ async def entries_by_number(tx: Tx, numbers: Sequence[int]) -> list[tuple[int, s
 
 async def _entries(tx: Tx, column: sa.Column[Any], wanted: Sequence[Any]) -> list[tuple[int, str, int]]:
     found: list[tuple[int, str, int]] = []
-    for start in range(0, len(wanted), _CHUNK):
+    for part in batches(wanted):
         query = sa.select(devices.c.number, devices.c.id, devices.c.owner_number)
-        rows = await tx.execute(query.where(column.in_(wanted[start : start + _CHUNK])))
+        rows = await tx.execute(query.where(column.in_(part)))
         found.extend((row.number, row.id, row.owner_number) for row in rows)
     return found
 

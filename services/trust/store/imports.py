@@ -6,20 +6,11 @@ from dataclasses import asdict
 
 import sqlalchemy as sa
 
-from services.kit.rows import Tx
+from services.kit.rows import Tx, columns, fetch_one, inserting
 from services.trust.domain.records import ImportState
-from services.trust.store import inserting
 from services.trust.tables import imports
 
-_COLUMNS = (
-    imports.c.name,
-    imports.c.owner_name,
-    imports.c.synthetic,
-    imports.c.last_line,
-    imports.c.devices,
-    imports.c.interactions,
-    imports.c.relations,
-)
+_COLUMNS = columns(ImportState, imports)
 
 
 async def begin(tx: Tx, state: ImportState, now: float) -> None:
@@ -31,8 +22,7 @@ async def begin(tx: Tx, state: ImportState, now: float) -> None:
 async def by_name(tx: Tx, name: str, *, for_update: bool = False) -> ImportState | None:
     """The import with that name; `for_update` holds it until the transaction ends."""
     query = sa.select(*_COLUMNS).where(imports.c.name == name)
-    row = (await tx.execute(query.with_for_update() if for_update else query)).one_or_none()
-    return ImportState(*row) if row else None
+    return await fetch_one(tx, query.with_for_update() if for_update else query, ImportState)
 
 
 async def save(tx: Tx, state: ImportState, now: float) -> None:

@@ -7,22 +7,11 @@ from dataclasses import asdict
 
 import sqlalchemy as sa
 
-from services.kit.rows import Tx
+from services.kit.rows import Tx, columns, fetch_all, fetch_one
 from services.trust.domain.records import ApiKey, Token
 from services.trust.tables import keys, owners, tokens
 
-_COLUMNS = (
-    keys.c.id,
-    keys.c.digest,
-    keys.c.role,
-    keys.c.subject,
-    keys.c.name,
-    keys.c.owner_id,
-    keys.c.created_at,
-    keys.c.revoked_at,
-)
-_BY_ID = sa.select(*_COLUMNS).where(keys.c.id == sa.bindparam("id"))
-_BY_IDS = sa.select(*_COLUMNS).where(keys.c.id.in_(sa.bindparam("ids", expanding=True)))
+_COLUMNS = columns(ApiKey, keys)
 
 
 async def add(tx: Tx, key: ApiKey) -> None:
@@ -32,20 +21,19 @@ async def add(tx: Tx, key: ApiKey) -> None:
 
 async def by_id(tx: Tx, key_id: str) -> ApiKey | None:
     """The key with that id, revoked or not: one indexed read."""
-    row = (await tx.execute(_BY_ID, {"id": key_id})).one_or_none()
-    return ApiKey(*row) if row else None
+    return await fetch_one(tx, sa.select(*_COLUMNS).where(keys.c.id == key_id), ApiKey)
 
 
 async def by_ids(tx: Tx, key_ids: Sequence[str]) -> dict[str, ApiKey]:
     """Those of the keys that there are, revoked or not: one indexed read."""
-    found = [ApiKey(*row) for row in await tx.execute(_BY_IDS, {"ids": key_ids})]
-    return {key.id: key for key in found}
+    query = sa.select(*_COLUMNS).where(keys.c.id.in_(key_ids))
+    return {key.id: key for key in await fetch_all(tx, query, ApiKey)}
 
 
 async def by_name(tx: Tx, role: str, name: str) -> list[ApiKey]:
     """Every key ever made for that role and name."""
     query = sa.select(*_COLUMNS).where(keys.c.role == role, keys.c.name == name)
-    return [ApiKey(*row) for row in await tx.execute(query)]
+    return await fetch_all(tx, query, ApiKey)
 
 
 async def live_count(tx: Tx, role: str) -> int:
@@ -86,20 +74,12 @@ async def add_token(tx: Tx, token: Token, created_at: float) -> None:
 async def token_for_update(tx: Tx, token_id: str) -> Token | None:
     """The token with that id, held until the transaction ends."""
     query = (
-        sa.select(
-            tokens.c.id,
-            tokens.c.digest,
-            tokens.c.owner_number,
-            owners.c.id,
-            tokens.c.uses_left,
-            tokens.c.expires_at,
-        )
+        sa.select(*columns(Token, tokens, owner_id=owners.c.id))
         .join(owners, owners.c.number == tokens.c.owner_number)
         .where(tokens.c.id == token_id)
         .with_for_update(of=tokens)
     )
-    row = (await tx.execute(query)).one_or_none()
-    return Token(*row) if row else None
+    return await fetch_one(tx, query, Token)
 
 
 async def spend_token(tx: Tx, token_id: str) -> None:

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 
 import sqlalchemy as sa
 
-from services.kit.rows import Tx
-from services.trust.domain.records import Owner, Page
-from services.trust.store import inserting
+from services.kit.paging import Page
+from services.kit.rows import Tx, batches, columns, fetch_all, fetch_one, inserting
+from services.trust.domain.records import Owner
 from services.trust.tables import owners
 
-_CHUNK = 500
-_COLUMNS = (owners.c.number, owners.c.id, owners.c.name, owners.c.sharing, owners.c.created_at)
+_COLUMNS = columns(Owner, owners)
 
 
 async def add(tx: Tx, owner_id: str, name: str, sharing: str, at: float) -> bool:
@@ -27,11 +26,10 @@ async def ensure(tx: Tx, names: Mapping[str, str], at: float) -> dict[str, Owner
     statement = inserting(tx, owners).on_conflict_do_nothing(index_elements=["name"])
     rows = [{"id": owner_id, "name": name, "sharing": "own", "created_at": at} for name, owner_id in names.items()]
     found: dict[str, Owner] = {}
-    for start in range(0, len(rows), _CHUNK):
-        part = rows[start : start + _CHUNK]
+    for part in batches(rows):
         await tx.execute(statement, part)
         query = sa.select(*_COLUMNS).where(owners.c.name.in_([row["name"] for row in part]))
-        found.update((row.name, Owner(*row)) for row in await tx.execute(query))
+        found.update((owner.name, owner) for owner in await fetch_all(tx, query, Owner))
     return found
 
 
@@ -48,7 +46,7 @@ async def by_name(tx: Tx, name: str) -> Owner | None:
 async def page(tx: Tx, wanted: Page) -> list[Owner]:
     """Owners in order of id."""
     query = sa.select(*_COLUMNS).where(owners.c.id > wanted.cursor).order_by(owners.c.id).limit(wanted.limit)
-    return [Owner(*row) for row in await tx.execute(query)]
+    return await fetch_all(tx, query, Owner)
 
 
 async def set_sharing(tx: Tx, owner_id: str, sharing: str) -> None:
@@ -63,5 +61,4 @@ async def sharing(tx: Tx) -> list[tuple[int, str]]:
 
 
 async def _one(tx: Tx, condition: sa.ColumnElement[bool]) -> Owner | None:
-    row = (await tx.execute(sa.select(*_COLUMNS).where(condition))).one_or_none()
-    return Owner(*row) if row else None
+    return await fetch_one(tx, sa.select(*_COLUMNS).where(condition), Owner)

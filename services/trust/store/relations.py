@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
-from services.kit.rows import Tx
+from services.kit.paging import Page
+from services.kit.rows import Tx, batches, inserting
 from services.trust.domain.graph import Floats, Integers
 from services.trust.domain.kinds import KINDS
-from services.trust.domain.records import Friendship, Page, SocialRelation
+from services.trust.domain.records import Friendship, SocialRelation
 from services.trust.domain.relations import RelationKind
-from services.trust.store import inserting
 from services.trust.tables import devices, friendships, interactions, owners, pairs, relations
 
 _RANK: dict[RelationKind, int] = {kind: rank for rank, kind in enumerate(KINDS)}
@@ -145,10 +145,10 @@ async def clear_derived(tx: Tx, kinds: Sequence[str]) -> None:
 
 async def add(tx: Tx, rows: Iterable[dict[str, Any]]) -> int:
     """Stores relations that are not stored yet; how many."""
-    statement, chunk = inserting(tx, relations).on_conflict_do_nothing(), list(rows)
+    statement = inserting(tx, relations).on_conflict_do_nothing()
     before = await _stored(tx)
-    for start in range(0, len(chunk), _CHUNK):
-        await tx.execute(statement, chunk[start : start + _CHUNK])
+    for part in batches(list(rows), _CHUNK):
+        await tx.execute(statement, part)
     return await _stored(tx) - before
 
 

@@ -15,25 +15,14 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-from services.kit.rows import Tx
+from services.kit.paging import Page
+from services.kit.rows import Row, Tx, columns, fetch_all, insert_rows, serialise, update_rows
 from services.trust.domain.graph import Floats, Integers
-from services.trust.domain.records import Page, RecordedInteraction
-from services.trust.store import execute_many, serialise
+from services.trust.domain.records import RecordedInteraction
 from services.trust.tables import interactions, pairs, social_version
 
 _SOCIAL_LOCK = 0x736F6369616C  # "social"
-_INTERACTION = (
-    interactions.c.number,
-    interactions.c.reporter,
-    interactions.c.id,
-    pairs.c.low,
-    pairs.c.high,
-    interactions.c.positive,
-    interactions.c.duration_seconds,
-    interactions.c.at,
-    interactions.c.kind,
-    interactions.c.note,
-)
+_INTERACTION = columns(RecordedInteraction, interactions, low=pairs.c.low, high=pairs.c.high)
 _PAIR_COLUMNS = (
     pairs.c.number,
     pairs.c.low,
@@ -87,12 +76,12 @@ async def pair_count(tx: Tx) -> int:
     return int((await tx.execute(sa.select(sa.func.count()).select_from(pairs))).scalar_one())
 
 
-async def save_sums(tx: Tx, rows: list[tuple[Any, ...]], at_version: int) -> None:
+async def save_sums(tx: Tx, rows: list[Row], at_version: int) -> None:
     """Replaces the sums of pairs; rows are positive sum, negative sum, reference time and the pair's number."""
     names = ("new_positive_sum", "new_negative_sum", "new_reference_at")
     values: dict[str, Any] = {name.removeprefix("new_"): sa.bindparam(name) for name in names}
     statement = sa.update(pairs).where(pairs.c.number == sa.bindparam("pair"))
-    await execute_many(
+    await update_rows(
         tx,
         statement.values(**values, version=sa.bindparam("new_version")),
         (*names, "pair", "new_version"),
@@ -101,7 +90,7 @@ async def save_sums(tx: Tx, rows: list[tuple[Any, ...]], at_version: int) -> Non
     await tx.execute(sa.update(social_version).values(version=at_version))
 
 
-async def pairs_since(tx: Tx, known: int) -> list[tuple[Any, ...]]:
+async def pairs_since(tx: Tx, known: int) -> list[Row]:
     """Pairs changed after version `known`: number, low, high, count, positives, both sums, reference time."""
     query = sa.select(*_PAIR_COLUMNS).where(pairs.c.version > known)
     return [tuple(row) for row in await tx.execute(query)]
@@ -124,20 +113,18 @@ REPORT = ("reporter", "id", "pair", "positive", "duration_seconds", "at", "kind"
 """Columns of the rows that `save_pairs` and `add` take, in order."""
 
 
-async def save_pairs(tx: Tx, added: list[tuple[Any, ...]], changed: list[tuple[Any, ...]], at_version: int) -> None:
+async def save_pairs(tx: Tx, added: list[Row], changed: list[Row], at_version: int) -> None:
     """Writes new pairs (rows of `PAIR`), changed ones (rows of `CHANGE`, then the number) and their version."""
-    if added:
-        await execute_many(tx, sa.insert(pairs), PAIR, added)
-    if changed:
-        values: dict[str, Any] = {name.removeprefix("new_"): sa.bindparam(name) for name in CHANGE}
-        statement = sa.update(pairs).where(pairs.c.number == sa.bindparam("pair")).values(values)
-        await execute_many(tx, statement, (*CHANGE, "pair"), changed)
+    await insert_rows(tx, [pairs.c[name] for name in PAIR], added)
+    values: dict[str, Any] = {name.removeprefix("new_"): sa.bindparam(name) for name in CHANGE}
+    statement = sa.update(pairs).where(pairs.c.number == sa.bindparam("pair")).values(values)
+    await update_rows(tx, statement, (*CHANGE, "pair"), changed)
     await tx.execute(sa.update(social_version).values(version=at_version))
 
 
-async def add(tx: Tx, rows: list[tuple[Any, ...]]) -> None:
+async def add(tx: Tx, rows: list[Row]) -> None:
     """Appends interactions (rows of `REPORT`)."""
-    await execute_many(tx, sa.insert(interactions), REPORT, rows)
+    await insert_rows(tx, [interactions.c[name] for name in REPORT], rows)
 
 
 async def page(tx: Tx, wanted: Page, a: int, b: int | None) -> list[RecordedInteraction]:
@@ -149,7 +136,7 @@ async def page(tx: Tx, wanted: Page, a: int, b: int | None) -> list[RecordedInte
         query = query.where(pairs.c.low == min(a, b), pairs.c.high == max(a, b))
     if wanted.cursor:
         query = query.where(interactions.c.number < int(wanted.cursor))
-    return [RecordedInteraction(*row) for row in await tx.execute(query)]
+    return await fetch_all(tx, query, RecordedInteraction)
 
 
 async def history_of(tx: Tx, pair: int, until: float) -> History:
@@ -191,7 +178,7 @@ async def failures(tx: Tx, pair: int, since: float, most: int) -> list[RecordedI
         .order_by(interactions.c.at.desc())
         .limit(most)
     )
-    return [RecordedInteraction(*row) for row in await tx.execute(query)]
+    return await fetch_all(tx, query, RecordedInteraction)
 
 
 def _history() -> sa.Select[Any]:

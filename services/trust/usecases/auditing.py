@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from services.kit.caller import require_role
 from services.kit.database import Database
+from services.kit.paging import Page
 from services.trust.domain import checks
-from services.trust.domain.records import AuditEntry, Page
+from services.trust.domain.records import AuditEntry
 from services.trust.store import audit
 
 

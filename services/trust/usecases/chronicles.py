@@ -10,10 +10,11 @@ import numpy as np
 from services.kit.caller import NotAllowed, require_device, require_role
 from services.kit.clock import Clock
 from services.kit.database import Database
+from services.kit.paging import Page, page_size
 from services.trust.domain import checks
 from services.trust.domain.evidence import EvidenceTable, Prior, direct_trust_at, fold
 from services.trust.domain.parameters import DAY_SECONDS, TrustParameters
-from services.trust.domain.records import Page, RecordedInteraction
+from services.trust.domain.records import RecordedInteraction
 from services.trust.errors import InvalidField, SelfTrust
 from services.trust.store import social
 from services.trust.store.social import History
@@ -104,7 +105,7 @@ class Chronicles:
         if caller.role == "device" and caller.subject != device_id:
             raise NotAllowed(f"device {caller.subject} may ask for its own losses only; give its id")
         start = checks.finite("since", since, least=0) or self._clock.now() - DEFAULT_LOSS_SPAN_SECONDS
-        wanted = checks.page(limit, "", "", default=20).limit
+        wanted = page_size(limit, usual=20)
         await self._sight.note("losses", device_id)
         async with self._database.reading() as tx:
             device = (await self._directory.require(tx, device_id))[0].number if device_id else None

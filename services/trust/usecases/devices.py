@@ -9,6 +9,7 @@ from services.kit.caller import NotAllowed, current_caller, require_device, requ
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.ids import new_id
+from services.kit.paging import Page
 from services.kit.rows import Tx
 from services.trust.domain import checks
 from services.trust.domain.records import (
@@ -18,7 +19,6 @@ from services.trust.domain.records import (
     Capabilities,
     Device,
     Location,
-    Page,
     Profile,
     PublicKeys,
     Token,

@@ -12,11 +12,12 @@ from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.ids import new_id
 from services.kit.logs import get_logger
+from services.kit.rows import serialise
 from services.kit.together import Together
 from services.trust.domain import checks
 from services.trust.domain.records import ApiKey
 from services.trust.errors import InvalidAdminKeyFile, InvalidApiKey, LastAdminKey, NameTaken, UnknownKey
-from services.trust.store import audit, keys, serialise
+from services.trust.store import audit, keys
 from services.trust.usecases.credentials import Credential, matches, new_credential, parse
 
 SUBJECT_PREFIX = {"admin": "adm", "publisher": "pub"}

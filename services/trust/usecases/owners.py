@@ -8,9 +8,10 @@ from services.kit.caller import NotAllowed, require_role
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.ids import new_id
+from services.kit.paging import Page
 from services.kit.rows import Tx
 from services.trust.domain import checks
-from services.trust.domain.records import Owner, Page, Token
+from services.trust.domain.records import Owner, Token
 from services.trust.errors import UnknownOwner
 from services.trust.store import audit, keys, owners
 from services.trust.usecases.credentials import Credential, new_credential

@@ -11,12 +11,13 @@ import numpy as np
 from services.kit.caller import NotAllowed, require_device, require_role
 from services.kit.clock import Clock
 from services.kit.database import Database
+from services.kit.paging import Page
 from services.trust.domain import checks
 from services.trust.domain.graph import Floats, Integers
 from services.trust.domain.kinds import KINDS, named
 from services.trust.domain.meetings import Encounters, Meetings, spaced_encounters
 from services.trust.domain.population import Population
-from services.trust.domain.records import Friendship, Page, SocialRelation
+from services.trust.domain.records import Friendship, SocialRelation
 from services.trust.domain.relations import Joiners, RelationKind, RelationRules, co_work
 from services.trust.errors import InvalidField
 from services.trust.store import audit, relations

@@ -12,6 +12,7 @@ import numpy as np
 
 from services.kit.caller import require_device, require_role
 from services.kit.database import Database
+from services.kit.paging import page_size
 from services.kit.rows import Tx
 from services.trust.domain import checks, explanations
 from services.trust.domain.evidence import Evidence
@@ -160,7 +161,7 @@ class Scores:
     async def peers(self, device_id: str, limit: int, at: float) -> list[Peer]:
         """The peers a device trusts most, itself excluded; strangers (trust 0) are not listed."""
         require_device(device_id)
-        wanted = checks.page(limit, "", "", default=20).limit
+        wanted = page_size(limit, usual=20)
         await self._sight.note("peers", device_id)
         async with self._database.reading() as tx:
             (me,) = await self._directory.require(tx, device_id)

@@ -366,4 +366,4 @@ async def test_a_refused_act_leaves_no_audit_entry(world: World) -> None:
 async def test_cursors_of_other_lists_are_refused(world: World) -> None:
     for cursor in ("dev_\x00", "zzz", "own_" + "0" * 26):
         await refused(InvalidInput, "bad_cursor", world.registry.ListDevices(pb.ListDevicesRequest(cursor=cursor)))
-    await refused(InvalidInput, "invalid_field", world.registry.ListDevices(pb.ListDevicesRequest(limit=501)))
+    await refused(InvalidInput, "bad_page", world.registry.ListDevices(pb.ListDevicesRequest(limit=501)))
