@@ -11,7 +11,7 @@ import pytest
 from coterie.errors import Declined
 from coterie.privacy.ledger import Limit
 from coterie.procedures.mesh_state import DeviceState, Outgoing, Stream
-from tests.unit.coterie.mesh_devices import (
+from tests.unit.coterie.procedures.mesh_devices import (
     Device,
     PostOffice,
     samples,

@@ -18,7 +18,7 @@ from coterie.procedures import procedure_for
 from coterie.procedures.mesh import Mesh
 from coterie.procedures.mesh_state import DeviceState, Measured, Stream
 from coterie.training import Trainer
-from tests.unit.coterie.mesh_devices import (
+from tests.unit.coterie.procedures.mesh_devices import (
     SIZE,
     Device,
     PostOffice,

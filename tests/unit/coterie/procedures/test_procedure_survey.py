@@ -18,7 +18,7 @@ from coterie.procedures import procedure_for
 from coterie.procedures.survey import Survey, answer_to, choose_variance
 from coterie.questions import Question, estimate
 from coterie_cli.asking import blank, specification
-from tests.unit.coterie.priced_round import Device, work_item
+from tests.unit.coterie.procedures.priced_round import Device, work_item
 
 QUESTION = Question("How warm is it?", 10.0, 30.0)
 # One user alone: care 1, v = 4, C = 5. With θ = 0.05 it stops adding noise where 1/(φ + 4) = 0.05, at φ = 16.

@@ -20,7 +20,7 @@ from coterie.privacy_sale import PrivateCosts
 from coterie.procedures import procedure_for
 from coterie.procedures.market import Market, choose_budget, costs_of, noised_descent
 from coterie.training import Trainer, model_bytes
-from tests.unit.coterie.priced_round import Device, work_item
+from tests.unit.coterie.procedures.priced_round import Device, work_item
 
 COSTS = {"quadratic": 1.0, "linear": 0.2, "fixed": 0.0}
 

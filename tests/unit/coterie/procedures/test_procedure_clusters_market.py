@@ -17,7 +17,7 @@ from coterie.procedures import procedure_for
 from coterie.procedures.clusters import Clusters
 from coterie.procedures.context import RoundContext
 from coterie.work import WorkItem
-from tests.unit.coterie.test_procedure_clusters import OPEN_LIMIT, PARAMETERS, SIZE, Circle, direction
+from tests.unit.coterie.procedures.test_procedure_clusters import OPEN_LIMIT, PARAMETERS, SIZE, Circle, direction
 
 SEAT = 0.5
 """Spends ρ₀ = 1/(2·0.25) = 2."""

@@ -29,7 +29,7 @@ from coterie.privacy.grid import (
 from coterie.privacy.simulation import SeededStream
 
 Floats = NDArray[np.float64]
-VECTORS = json.loads((Path(__file__).parents[2] / "golden/sums/secure-sums-vectors.json").read_text())
+VECTORS = json.loads((Path(__file__).parents[3] / "golden/sums/secure-sums-vectors.json").read_text())
 ANY = arrays(np.float64, st.integers(1, 40), elements=st.floats(-1e30, 1e30))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.coterie.mesh_devices import Device, PostOffice
+from tests.unit.coterie.procedures.mesh_devices import Device, PostOffice
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from coterie.privacy import accounting, gaussian
 
-GUIDE = Path(__file__).parents[3] / "docs" / "privacy.md"
+GUIDE = Path(__file__).parents[4] / "docs" / "privacy.md"
 
 
 def test_the_guides_examples_run_as_printed() -> None:

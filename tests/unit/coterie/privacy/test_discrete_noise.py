@@ -22,7 +22,7 @@ from coterie.privacy.simulation import SeededStream
 from coterie.privacy.stream import FreshStream
 
 Floats = NDArray[np.float64]
-VECTORS = json.loads((Path(__file__).parents[2] / "golden/sums/secure-sums-vectors.json").read_text())
+VECTORS = json.loads((Path(__file__).parents[3] / "golden/sums/secure-sums-vectors.json").read_text())
 DRAWS = 200_000
 
 
