@@ -1,0 +1,51 @@
+"""`python -m services.console`: serves the pages until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType
+
+import uvicorn
+
+from services.console.app import build
+from services.console.settings import ConsoleSettings
+from services.kit import logs, metrics
+
+
+def server(settings: ConsoleSettings) -> uvicorn.Server:
+    """A server of the whole console."""
+    config = uvicorn.Config(
+        build(settings),
+        host=settings.bind,
+        port=settings.console_port,
+        loop="uvloop",
+        http="httptools",
+        ws="websockets-sansio",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=1,  # open pages reconnect by themselves
+    )
+    return uvicorn.Server(config)
+
+
+def main() -> None:
+    """Reads the environment and serves."""
+    settings = ConsoleSettings()
+    logs.configure("console", level=settings.log_level)
+    metrics.serve(settings.metrics_port, settings.bind)
+    logs.get_logger().info("console starts", address=f"http://{settings.bind}:{settings.console_port}")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Uvicorn takes these while it serves and, once drained, raises them again for whoever had them before.
+        signal.signal(number, _ignore)
+    server(settings).run()
+
+
+def _ignore(_: int, __: FrameType | None) -> None:
+    """The console has drained already; ending by itself is a clean exit."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""The console put together."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http.cookies import SimpleCookie
+from pathlib import Path
+
+from fastapi import FastAPI
+from nicegui import app as pages_app
+from nicegui import core, ui
+from starlette.responses import JSONResponse
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+from services.console.directory import Directory
+from services.console.door import door
+from services.console.edge import Edge
+from services.console.files import files
+from services.console.pages import register
+from services.console.parts.frame import Pages
+from services.console.parts.visit import House
+from services.console.platform import Wire
+from services.console.sessions import Sessions
+from services.console.settings import ConsoleSettings
+
+LOOK = Path(__file__).parent / "look"
+MANIFEST = {
+    "name": "Coterie",
+    "short_name": "Coterie",
+    "description": "What my devices learn, give away and earn",
+    "start_url": "/me",
+    "scope": "/",
+    "display": "standalone",
+    "background_color": "#f6f7f9",
+    "theme_color": "#0f6b6b",
+    "icons": [{"src": "/look/mark.svg", "sizes": "any", "type": "image/svg+xml", "purpose": "any maskable"}],
+}
+
+
+def build(settings: ConsoleSettings) -> FastAPI:
+    """The ASGI application. NiceGUI keeps its pages in one place per process, so build one per process."""
+    house = House(
+        settings,
+        Sessions(
+            idle_seconds=settings.console_idle_seconds, session_seconds=settings.console_session_seconds
+        ),
+        Wire(settings.gateway_url, settings.gateway_ca),
+        Directory(),
+    )
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await house.wire.close()
+
+    app = FastAPI(title="Coterie console", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    app.mount("/look", StaticFiles(directory=LOOK))
+    app.include_router(door(house))
+    app.include_router(files(house))
+    app.add_api_route("/health/live", _live)
+    app.add_api_route("/manifest.webmanifest", _manifest)
+    register(Pages(house))
+    pages_app.config.socket_io_js_transports = ["websocket"]
+    core.sio.eio.cors_allowed_origins = []  # whose pages may connect is the edge's to say
+    ui.run_with(
+        app,
+        title="Coterie",
+        favicon=LOOK / "mark.svg",
+        language="en-US",
+        dark=None,
+        tailwind=False,
+        binding_refresh_interval=None,
+        reconnect_timeout=20.0,
+        show_welcome_message=False,
+    )
+
+    def signed_in(scope: Scope) -> bool:
+        header = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"cookie"), "")
+        cookies = {name: morsel.value for name, morsel in SimpleCookie(header).items()}
+        return house.session_of(cookies) is not None
+
+    app.add_middleware(Edge, url=settings.console_url, https=settings.https, signed_in=signed_in)
+    return app
+
+
+async def _live() -> JSONResponse:
+    return JSONResponse({"status": "serving"})
+
+
+async def _manifest() -> JSONResponse:
+    return JSONResponse(MANIFEST, media_type="application/manifest+json")

@@ -1,0 +1,87 @@
+"""What needs a person: failed tasks, tasks that wait, changed keys, odd payments; the gravest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from services.console.directory import Names
+
+WAITING_SECONDS = 3_600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Matter:
+    """One thing to look at."""
+
+    icon: str
+    tone: str
+    title: str
+    what: str
+    href: str = ""
+    at: float = 0.0
+
+
+def matters_of(
+    tasks: Iterable[Mapping[str, Any]], names: Names, anomalies: Iterable[str], now: float, recent_seconds: float
+) -> list[Matter]:
+    """Everything to look at, from what the platform says now."""
+    return [
+        *_failed(tasks, now - recent_seconds),
+        *_changed_keys(names),
+        *_odd_payments(list(anomalies)),
+        *_waiting(tasks, now),
+    ]
+
+
+def _failed(tasks: Iterable[Mapping[str, Any]], since: float) -> list[Matter]:
+    return [
+        Matter(
+            "error",
+            "bad",
+            f"{task['specification']['name']} failed",
+            task["reason"] or "no reason was given",
+            f"/tasks/{task['id']}",
+            task["ended_at"],
+        )
+        for task in tasks
+        if task["state"] == "failed" and task["ended_at"] >= since
+    ]
+
+
+def _odd_payments(lines: list[str]) -> list[Matter]:
+    if not lines:
+        return []
+    title = "A payment looks odd" if len(lines) == 1 else f"{len(lines)} payments look odd"
+    return [Matter("payments", "warn", title, "Each is far from the median of its round.", "/payments?show=odd")]
+
+
+def _changed_keys(names: Names) -> list[Matter]:
+    """Devices whose keys are not those they registered with: peers should compare fingerprints."""
+    return [
+        Matter(
+            "key",
+            "warn",
+            f"{device['name']} changed its keys",
+            f"Version {device['key_version']}. Ask its owner, {names.owner(device['owner_id'])}, whether that was them.",
+            f"/trust?device={device['id']}",
+        )
+        for device in names.devices.values()
+        if device["key_version"] > 1 and device["state"] == "active"
+    ]
+
+
+def _waiting(tasks: Iterable[Mapping[str, Any]], now: float) -> list[Matter]:
+    return [
+        Matter(
+            "hourglass_empty",
+            "info",
+            f"{task['specification']['name']} waits for devices",
+            f"{task['enrolled']} of at least {task['specification']['min_devices']} have joined.",
+            f"/tasks/{task['id']}",
+            task["created_at"],
+        )
+        for task in tasks
+        if task["state"] == "created" and now - task["created_at"] > WAITING_SECONDS
+    ]

@@ -1,0 +1,68 @@
+"""Downloads: models and spreadsheets, passed on from the gateway piece by piece, for who is signed in."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
+
+from coterie.errors import CoterieError, Refused
+from services.console.errors import SignedOut
+from services.console.parts.frame import sign_in_address
+from services.console.parts.visit import House, Visit
+
+PIECE_BYTES = 1 << 18
+Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
+Id = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.:-]{1,128}$")]
+IdFilter = Annotated[str, Query(pattern=r"^[A-Za-z0-9_.:-]{0,128}$")]
+
+
+def files(house: House) -> APIRouter:
+    """The routes of downloads."""
+    routes = APIRouter(prefix="/files")
+
+    @routes.get("/models/{digest}")
+    async def model(request: Request, digest: Digest) -> Response:
+        return await _passed_on(house, request, f"/v1/models/{digest}", f"model-{digest[:12]}.safetensors")
+
+    @routes.get("/statements/{account}")
+    async def statement(request: Request, account: Id) -> Response:
+        name = f"statement-{account.replace(':', '-')}.csv"
+        return await _passed_on(house, request, f"/v1/accounts/{account}/statement", name, format="csv")
+
+    @routes.get("/payments")
+    async def payments(request: Request, task: IdFilter = "", device: IdFilter = "", owner: IdFilter = "") -> Response:
+        return await _passed_on(
+            house, request, "/v1/payments", "payments.csv", task=task, device=device, owner=owner, format="csv"
+        )
+
+    return routes
+
+
+async def _passed_on(house: House, request: Request, path: str, name: str, **params: str) -> Response:
+    session = house.session_of(request.cookies)
+    if session is None:
+        return RedirectResponse(sign_in_address(request), 303)
+    house.sessions.touch(session)
+    stack = AsyncExitStack()
+    try:
+        got = await stack.enter_async_context(Visit.of(house, session, request).platform.stream(path, **params))
+    except SignedOut as error:
+        return RedirectResponse(sign_in_address(request, str(error)), 303)
+    except CoterieError as error:
+        status = error.status if isinstance(error, Refused) and error.status else 503
+        return PlainTextResponse(f"This cannot be downloaded: {error}", status)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        async with stack:
+            async for piece in got.aiter_bytes(PIECE_BYTES):
+                yield piece
+
+    headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
+    if "content-length" in got.headers and "content-encoding" not in got.headers:
+        headers["Content-Length"] = got.headers["content-length"]
+    return StreamingResponse(pieces(), headers=headers, media_type=got.headers.get("content-type"))

@@ -1,0 +1,23 @@
+// Tells the server, by cookies, how this browser looks (light or dark) and in which time zone it is; pages are drawn
+// for that. The choice itself stays in this browser: "light", "dark", or nothing for the system's own.
+(() => {
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  const effective = () => localStorage.getItem("coterie-look") || (dark.matches ? "dark" : "light");
+  const tell = (name, value) => {
+    const before = document.cookie.split("; ").find((each) => each.startsWith(name + "="));
+    const cookie = `${name}=${encodeURIComponent(value)}`;
+    if (before === cookie) return false;
+    document.cookie = `${cookie}; path=/; max-age=31536000; samesite=lax`;
+    return document.cookie.includes(cookie);
+  };
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
+  const changed = [tell("coterie-look", effective()), tell("coterie-zone", zone)].some(Boolean);
+  document.documentElement.dataset.look = effective();
+  if (changed && document.documentElement.dataset.drawn !== undefined) location.reload();
+  dark.addEventListener("change", () => tell("coterie-look", effective()) && location.reload());
+  window.coterieLook = () => {
+    localStorage.setItem("coterie-look", effective() === "dark" ? "light" : "dark");
+    tell("coterie-look", effective());
+    location.reload();
+  };
+})();

@@ -1,0 +1,14 @@
+"""The pages: one module each."""
+
+from __future__ import annotations
+
+from services.console.pages import overview, tasks
+from services.console.parts.frame import Pages
+
+PAGES = (overview, tasks)
+
+
+def register(pages: Pages) -> None:
+    """Registers every page."""
+    for each in PAGES:
+        each.add(pages)

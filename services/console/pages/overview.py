@@ -1,0 +1,155 @@
+"""The start page: what runs, who is there, what was paid today, and what needs a person."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from datetime import datetime
+
+from nicegui import ui
+
+from services.console.directory import Names
+from services.console.domain import words
+from services.console.domain.attention import Matter, matters_of
+from services.console.parts.acting import view
+from services.console.parts.blocks import bar, card, chip, empty, grid, heading, link, link_button, text, tile
+from services.console.parts.frame import STAFF, Pages
+from services.console.parts.visit import Visit
+from services.console.platform import Json
+
+REFRESH_SECONDS = 4.0
+RECENT_SECONDS = 7 * 86_400.0
+
+
+def add(pages: Pages) -> None:
+    """Registers the page."""
+    pages.add("/", "Overview", STAFF, show)
+
+
+@dataclass(frozen=True, slots=True)
+class Morning:
+    """What the page shows."""
+
+    tasks: list[Json]
+    rounds: dict[str, Json | None]
+    online: int
+    active: int
+    paid_today: int
+    payments_today: int
+    outstanding: int
+    matters: list[Matter]
+
+
+async def show(visit: Visit) -> None:
+    """Draws the page."""
+    with heading("Overview", "What runs now, and what needs a person."):
+        link_button("New task", "add", "/tasks/new", "c-primary")
+    await view(visit, lambda: read(visit), lambda found: draw(visit, found), every_seconds=REFRESH_SECONDS)
+
+
+async def read(visit: Visit) -> Morning:
+    """Asks for everything at once."""
+    mine = {} if visit.is_admin else {"publisher": visit.person.subject}
+    tasks, _ = await visit.platform.page("/v1/tasks", limit=100, **mine)
+    running = [each for each in tasks if each["state"] == "running"]
+    rounds, names, money = await asyncio.gather(_open_rounds(visit, running), _names(visit), _money(visit, tasks))
+    paid, count, outstanding, anomalies = money
+    matters = matters_of(tasks, names, anomalies, time.time(), RECENT_SECONDS)
+    waiting = [each for each in tasks if each["state"] in ("running", "created")]
+    return Morning(waiting, rounds, names.online(time.time()), names.active(), paid, count, outstanding, matters)
+
+
+async def _names(visit: Visit) -> Names:
+    return await visit.house.directory.names(visit.platform) if visit.is_admin else Names()
+
+
+async def _open_rounds(visit: Visit, tasks: list[Json]) -> dict[str, Json | None]:
+    async def newest(task: Json) -> Json | None:
+        if not task["round"]:
+            return None
+        return dict((await visit.platform.get(f"/v1/tasks/{task['id']}/rounds/{task['round']}"))["round"])
+
+    found = await asyncio.gather(*(newest(task) for task in tasks))
+    return {task["id"]: each for task, each in zip(tasks, found, strict=True)}
+
+
+async def _money(visit: Visit, tasks: list[Json]) -> tuple[int, int, int, list[str]]:
+    """Paid today, in how many payments, still in escrow, and what looks odd."""
+    midnight = datetime.now(visit.zone).replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
+    if visit.is_admin:
+        payments, summary = await asyncio.gather(
+            visit.platform.all("/v1/payments", since=midnight, most=5_000), visit.platform.get("/v1/payments/summary")
+        )
+        paid = sum(each["amount_microcredits"] for each in payments)
+        return paid, len(payments), summary["outstanding_microcredits"], list(summary["anomalies"])
+    paid_tasks = [each for each in tasks if each["specification"]["escrow_microcredits"]][:20]
+    lists = await asyncio.gather(
+        *(visit.platform.all("/v1/payments", task=each["id"], since=midnight, most=1_000) for each in paid_tasks)
+    )
+    sums = await asyncio.gather(*(visit.platform.get("/v1/payments/summary", task=t["id"]) for t in paid_tasks))
+    payments = [each for found in lists for each in found]
+    return (
+        sum(each["amount_microcredits"] for each in payments),
+        len(payments),
+        sum(each["outstanding_microcredits"] for each in sums),
+        [line for each in sums for line in each["anomalies"]],
+    )
+
+
+def draw(visit: Visit, found: Morning) -> None:
+    """Tiles, running tasks, matters."""
+    running = sum(1 for each in found.tasks if each["state"] == "running")
+    with grid(190, even=True):
+        tile("Running tasks", str(running), f"{len(found.tasks) - running} waiting to start", "/tasks")
+        if visit.is_admin:
+            about = f"of {words.count(found.active, 'active device')}, heard of within 2 min"
+            tile("Devices online", f"{found.online:,}", about, "/trust")
+        about = f"credits in {words.count(found.payments_today, 'payment')}"
+        tile("Paid today", words.credits(found.paid_today, places=2), about, "/payments")
+        tile("In escrow", words.credits(found.outstanding, places=2), "credits set aside for tasks", "/payments")
+    with grid(420):
+        with card("Tasks under way"):
+            _tasks(found)
+        with card("Needs a person", "From the last seven days."):
+            _matters(visit, found.matters)
+
+
+def _tasks(found: Morning) -> None:
+    if not found.tasks:
+        empty("model_training", "Nothing runs at the moment.", "Publish a task: choose a preset and give it a model.")
+        return
+    for task in found.tasks[:12]:
+        spec, now = task["specification"], found.rounds.get(task["id"])
+        with ui.element("div").classes("c-stack").style("gap: 5px"):
+            with ui.element("div").classes("c-row"):
+                link(spec["name"], f"/tasks/{task['id']}").style("font-weight: 500")
+                chip(task["state"])
+                text(spec["preset"] or spec["topology"], "c-faint c-small")
+            if task["state"] == "running":
+                done = max(0, task["round"] - 1)
+                bar(done / spec["rounds"], f"{spec['name']}: rounds done", thin=True)
+                text(_progress(task, now), "c-faint c-small c-num")
+            else:
+                wanted = f"{task['enrolled']} of at least {spec['min_devices']} devices have joined"
+                text(wanted, "c-faint c-small c-num")
+
+
+def _progress(task: Json, now: Json | None) -> str:
+    told = f"round {task['round']} of {task['specification']['rounds']}"
+    if now is None:
+        return told
+    return f"{told} · {now['delivered']} of {now['participants']} delivered, {now['quorum']} needed"
+
+
+def _matters(visit: Visit, matters: list[Matter]) -> None:
+    if not matters:
+        empty("task_alt", "Nothing needs you.", "Failed tasks, changed keys and odd payments appear here.")
+        return
+    with ui.element("div"):
+        for each in matters[:12]:
+            with ui.element("div").classes("c-item"):
+                ui.icon(each.icon).props("aria-hidden=true").style(f"color: var(--{each.tone})")
+                with ui.element("div"):
+                    link(each.title, each.href) if each.href else text(each.title)
+                    text(each.what + (f" · {visit.ago(each.at)}" if each.at else ""), "c-faint c-small")

@@ -1,0 +1,100 @@
+"""The list of tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nicegui import ui
+
+from services.console.domain import words
+from services.console.parts.acting import View, doing
+from services.console.parts.blocks import card, heading, link_button
+from services.console.parts.frame import STAFF, Pages
+from services.console.parts.tables import Column, state_cell, table
+from services.console.parts.visit import Visit
+from services.console.platform import Json
+
+REFRESH_SECONDS = 5.0
+MOST_TASKS = 2_000
+STATES = {"": "All states", "running": "Running", "created": "Waiting", "finished": "Finished", "failed": "Failed"} | {
+    "cancelled": "Cancelled"
+}
+COLUMNS = (
+    Column("name", "Name", "link"),
+    Column("state", "State", "chip"),
+    Column("rounds", "Rounds", "bar"),
+    Column("kind", "Preset"),
+    Column("devices", "Devices", "number"),
+    Column("escrow", "Escrow, credits", "number"),
+    Column("created", "Created"),
+    Column("publisher", "Publisher"),
+    Column("reason", "How it ended", wrap=True),
+)
+NOTHING = ("model_training", "No task is here.", "Publish one with “New task”, or with `coterie task create`.")
+
+
+def add(pages: Pages) -> None:
+    """Registers the page."""
+    pages.add("/tasks", "Tasks", STAFF, show)
+
+
+async def show(visit: Visit, state: str = "") -> None:
+    """Draws the page."""
+    chosen = {"state": state if state in STATES else ""}
+    with heading("Tasks", "Everything that was published." if visit.is_admin else "What you published."):
+        link_button("New task", "add", "/tasks/new", "c-primary")
+    with card(label="Tasks"):
+        select = ui.select(STATES, value=chosen["state"], label="State").props("dense outlined").style("width: 180px")
+        listing: View[list[Json]] = View(
+            visit, lambda: read(visit, chosen["state"]), lambda found: draw(visit, found), every_seconds=REFRESH_SECONDS
+        )
+        await listing.refresh()
+
+    async def choose() -> None:
+        chosen["state"] = str(select.value)
+        await listing.refresh()
+
+    select.on_value_change(doing(visit, choose))
+
+
+async def read(visit: Visit, state: str) -> list[Json]:
+    """The newest tasks in a state."""
+    mine = {} if visit.is_admin else {"publisher": visit.person.subject}
+    return await visit.platform.all("/v1/tasks", most=MOST_TASKS, state=state, **mine)
+
+
+def draw(visit: Visit, tasks: list[Json]) -> None:
+    """The table."""
+    columns = [each for each in COLUMNS if visit.is_admin or each.name != "publisher"]
+    table(
+        columns,
+        [row_of(visit, task) for task in tasks],
+        label="Tasks",
+        nothing=NOTHING,
+        search=len(tasks) > 5,
+        csv_name="tasks.csv",
+    )
+
+
+def row_of(visit: Visit, task: Json) -> dict[str, Any]:
+    """One task as a row."""
+    spec = task["specification"]
+    done = task["round"] if task["state"] == "finished" else max(0, task["round"] - 1)
+    return {
+        "id": task["id"],
+        "name": spec["name"],
+        "name_href": f"/tasks/{task['id']}",
+        **state_cell("state", task["state"], words.STATE_WORDS.get(task["state"], task["state"])),
+        "rounds": f"{done} / {spec['rounds']}",
+        "rounds_share": done / spec["rounds"],
+        "rounds_sort": done,
+        "kind": spec["preset"] or f"{spec['topology']}, {spec['privacy']}, {spec['incentive']}",
+        "devices": task["enrolled"],
+        "escrow": words.credits(spec["escrow_microcredits"]) if spec["escrow_microcredits"] else "–",
+        "escrow_sort": spec["escrow_microcredits"] / words.MICRO,
+        "created": visit.moment(task["created_at"]),
+        "created_sort": task["created_at"],
+        "publisher": words.short(task["publisher"]),
+        "publisher_sort": task["publisher"],
+        "reason": task["reason"],
+    }

@@ -1,0 +1,106 @@
+"""Doing things from a page: clicks that may fail, and views that keep themselves fresh."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, TypeVar
+
+from nicegui import ui
+
+from coterie.errors import CoterieError, Refused
+from services.console.errors import SignedOut
+from services.console.parts.blocks import note
+from services.console.parts.frame import leave
+from services.console.parts.visit import Visit
+from services.kit.logs import get_logger
+
+T = TypeVar("T")
+FAULT = "Something went wrong here; the console's log has the details. Reload the page and try again."
+_log = get_logger()
+
+
+def doing(visit: Visit, act: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
+    """A handler for a person's click: counts as use of the session, and says what went wrong."""
+
+    async def handle(*given: Any) -> None:
+        visit.touch()
+        try:
+            result = act(*given)
+            if inspect.isawaitable(result):
+                await result
+        except SignedOut as error:
+            leave(str(error))
+        except CoterieError as error:
+            ui.notify(sentence(error), type="negative", multi_line=True, timeout=8000, close_button="Close")
+        except Exception:
+            _log.exception("a click failed")
+            ui.notify(FAULT, type="negative", timeout=8000)
+
+    return handle
+
+
+def sentence(error: Exception) -> str:
+    """What went wrong, as a sentence; with the request's name when the platform knows it."""
+    name = f" (request {error.request_id})" if isinstance(error, Refused) and error.request_id else ""
+    text = str(error)
+    return f"{text[:1].upper()}{text[1:]}{name}"
+
+
+class View(Generic[T]):
+    """A part of a page that shows what `read` brings, drawn anew only when that has changed.
+
+    While the platform is away the last state stays, under a remark since when.
+    """
+
+    def __init__(
+        self, visit: Visit, read: Callable[[], Awaitable[T]], draw: Callable[[T], Any], *, every_seconds: float = 0.0
+    ) -> None:
+        self._visit, self._read, self._draw = visit, read, draw
+        self._shown: T | None = None
+        self._failed = ""
+        self._busy = asyncio.Lock()
+        with ui.element("div").classes("c-stack") as self.box:
+            self._remark = ui.element("div")
+            self._place = ui.element("div").classes("c-stack").style("gap: var(--gap)")
+        if every_seconds:
+            ui.timer(every_seconds, self.refresh, immediate=False)
+
+    async def refresh(self) -> None:
+        """Reads, and draws when something is different. Nobody's action: the session's idle time goes on."""
+        async with self._busy:
+            try:
+                found = await self._read()
+            except SignedOut as error:
+                leave(str(error))
+                return
+            except CoterieError as error:
+                self._remember(sentence(error))
+                return
+            self._remember("")
+            if found != self._shown or self._shown is None:
+                self._shown = found
+                self._place.clear()
+                with self._place:
+                    result = self._draw(found)
+                    if inspect.isawaitable(result):
+                        await result
+
+    def _remember(self, failure: str) -> None:
+        if failure != self._failed:
+            self._failed = failure
+            self._remark.clear()
+            if failure:
+                with self._remark:
+                    since = "What is below is from before." if self._shown is not None else ""
+                    note("cloud_off", f"{failure} {since}", "bad")
+
+
+async def view(
+    visit: Visit, read: Callable[[], Awaitable[T]], draw: Callable[[T], Any], *, every_seconds: float = 0.0
+) -> View[T]:
+    """A view, drawn for the first time."""
+    made = View(visit, read, draw, every_seconds=every_seconds)
+    await made.refresh()
+    return made

@@ -1,0 +1,142 @@
+"""What every page stands in: the sign-in check, the head with the menu, and words for what goes wrong."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import quote
+
+from nicegui import ui
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from coterie.errors import CoterieError, NotAllowed, NotFound, Refused
+from services.console.errors import NotForYou, SignedOut
+from services.console.parts.blocks import button, note, say
+from services.console.parts.visit import ADMIN, DEVICE, PUBLISHER, House, Visit
+from services.kit.logs import get_logger
+
+Body = Callable[..., Awaitable[None]]
+STAFF = frozenset({ADMIN, PUBLISHER})
+ADMINS = frozenset({ADMIN})
+EVERYBODY = frozenset({ADMIN, PUBLISHER, DEVICE})
+MENU = (
+    ("/", "Overview", "dashboard", STAFF),
+    ("/tasks", "Tasks", "model_training", STAFF),
+    ("/trust", "Trust", "hub", STAFF),
+    ("/privacy", "Privacy", "shield", ADMINS),
+    ("/payments", "Payments", "payments", STAFF),
+    ("/audit", "Audit", "fact_check", ADMINS),
+    ("/health", "Health", "monitor_heart", ADMINS),
+)
+HEAD = """
+<link rel="stylesheet" href="/look/console.css">
+<link rel="manifest" href="/manifest.webmanifest">
+<script>document.documentElement.dataset.drawn = "";</script>
+<script src="/look/head.js"></script>
+"""
+_log = get_logger()
+
+
+class Pages:
+    """Registers pages; each is drawn for who is signed in and for nobody else."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+
+    def add(self, path: str, title: str, roles: frozenset[str], body: Body) -> None:
+        """A page at `path`; `body` takes the visit and the path's parameters."""
+        extra = [each for name, each in inspect.signature(body).parameters.items() if name != "visit"]
+
+        async def draw(request: Request, **given: Any) -> Response | None:
+            session = self._house.session_of(request.cookies)
+            if session is None:
+                return RedirectResponse(sign_in_address(request), 303)
+            self._house.sessions.touch(session)
+            visit = Visit.of(self._house, session, request)
+            _frame(visit, path)
+            await _guarded(visit, title, roles, body, given)
+            return None
+
+        asked = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Request)
+        draw.__signature__ = inspect.Signature([asked, *extra])  # type: ignore[attr-defined]
+        ui.page(path, title=f"{title} · Coterie", response_timeout=30.0)(draw)
+
+
+def sign_in_address(request: Request, why: str = "") -> str:
+    """Where to sign in so as to come back to what was asked for."""
+    wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return f"/signin?next={quote(wanted)}" + (f"&why={quote(why)}" if why else "")
+
+
+async def _guarded(visit: Visit, title: str, roles: frozenset[str], body: Body, given: dict[str, Any]) -> None:
+    with ui.element("main").classes("c-main").props("id=main tabindex=-1"):
+        try:
+            if visit.person.role not in roles:
+                raise NotForYou(f"“{title}” is not open to {visit.person.role}s.")
+            await body(visit, **given)
+        except SignedOut as error:
+            leave(str(error))
+        except (CoterieError, NotForYou) as error:
+            trouble(error)
+
+
+def trouble(error: Exception) -> None:
+    """What went wrong, in place of what was asked for."""
+    if isinstance(error, NotForYou | NotAllowed):
+        note("lock", f"This is not yours to see: {error}", "warn")
+    elif isinstance(error, NotFound):
+        note("search_off", f"There is nothing here: {error}", "warn")
+    else:
+        name = f" (request {error.request_id})" if isinstance(error, Refused) and error.request_id else ""
+        note("error", f"{error}{name}", "bad")
+    with ui.row():
+        button("Try again", "refresh", lambda: ui.navigate.reload())
+        button("To the start page", "home", lambda: ui.navigate.to("/"))
+
+
+def leave(why: str) -> None:
+    """Sends the browser to the sign-in page."""
+    ui.run_javascript(f"location.href = '/signin?why={quote(why)}&next=' + encodeURIComponent(location.pathname)")
+
+
+def home_of(role: str) -> str:
+    """The page a role starts on."""
+    return "/me" if role == DEVICE else "/"
+
+
+def _frame(visit: Visit, path: str) -> None:
+    ui.add_head_html(HEAD)
+    ui.dark_mode(visit.dark)
+    ui.colors(primary="#5cc5c0" if visit.dark else "#0f6b6b", negative="#ff9a90" if visit.dark else "#b3261e")
+    ui.html('<a class="c-skip" href="#main">Skip to content</a>', sanitize=False)
+    mine = [each for each in MENU if visit.person.role in each[3]]
+    drawer = _menu(mine, path) if mine else None
+    with ui.header().classes("c-header"):
+        if drawer is not None:
+            ui.button(icon="menu", on_click=drawer.toggle).props(
+                'flat round dense color=inherit aria-label="Menu"'
+            ).classes("lt-md")
+        with ui.element("a").classes("c-brand").props(f"href={home_of(visit.person.role)}"):
+            ui.element("img").props('src=/look/mark.svg alt=""')
+            ui.label("Coterie")
+        with ui.element("div").classes("c-who"):
+            say("b", visit.person.name or visit.person.subject)
+            ui.label(visit.person.role)
+        ui.button(icon="light_mode" if visit.dark else "dark_mode").props(
+            f'flat round dense color=inherit aria-label="{"Light" if visit.dark else "Dark"} colours"'
+        ).on("click", js_handler="() => window.coterieLook()")
+        with ui.element("form").props("method=post action=/signout").style("margin: 0"):
+            ui.button(icon="logout").props('flat round dense color=inherit type=submit aria-label="Sign out"')
+
+
+def _menu(mine: list[tuple[str, str, str, frozenset[str]]], path: str) -> ui.left_drawer:
+    with ui.left_drawer(value=None, bordered=False).classes("c-drawer").props("width=208 breakpoint=1023") as drawer:
+        with ui.element("nav").classes("c-nav").props('aria-label="Pages"'):
+            for address, label, icon, _ in mine:
+                here = path == address or (address != "/" and path.startswith(address))
+                with ui.element("a").props(f"href={address}" + (" aria-current=page" if here else "")):
+                    ui.icon(icon).props("aria-hidden=true")
+                    ui.label(label)
+    return drawer

@@ -1,0 +1,93 @@
+"""A visit: who looks at a page, through which session, in which light and time zone."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import UTC, tzinfo
+from urllib.parse import unquote
+from zoneinfo import ZoneInfo
+
+from starlette.requests import Request
+
+from services.console.directory import Directory
+from services.console.domain import words
+from services.console.platform import Platform, Wire
+from services.console.sessions import Person, Session, Sessions
+from services.console.settings import ConsoleSettings
+
+ADMIN, PUBLISHER, DEVICE = "admin", "publisher", "device"
+LOOK_COOKIE, ZONE_COOKIE = "coterie-look", "coterie-zone"
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """What the whole console shares, built once at start."""
+
+    settings: ConsoleSettings
+    sessions: Sessions
+    wire: Wire
+    directory: Directory
+
+    @property
+    def cookie(self) -> str:
+        """Name of the session's cookie; over https browsers then insist that only this host set it."""
+        return "__Host-coterie" if self.settings.https else "coterie"
+
+    def session_of(self, cookies: dict[str, str]) -> Session | None:
+        """The session a browser's cookies belong to."""
+        return self.sessions.find(cookies.get(self.cookie, ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One look at one page."""
+
+    house: House
+    session: Session
+    platform: Platform
+    dark: bool
+    zone: tzinfo
+
+    @classmethod
+    def of(cls, house: House, session: Session, request: Request) -> Visit:
+        """The visit a request makes."""
+        return cls(
+            house,
+            session,
+            Platform(house.wire, house.sessions, session),
+            request.cookies.get(LOOK_COOKIE) == "dark",
+            zone_of(request.cookies.get(ZONE_COOKIE, "")),
+        )
+
+    @property
+    def person(self) -> Person:
+        """Who looks."""
+        return self.session.person
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether everything may be seen."""
+        return self.person.role == ADMIN
+
+    def touch(self) -> None:
+        """The person did something."""
+        self.house.sessions.touch(self.session)
+
+    def moment(self, at: float) -> str:
+        """A point in time, in the reader's zone."""
+        return words.moment(at, self.zone)
+
+    def ago(self, at: float) -> str:
+        """How long ago."""
+        return words.ago(at, time.time())
+
+
+def zone_of(cookie: str) -> tzinfo:
+    """The time zone a browser says it is in; UTC when it says none that exists."""
+    try:
+        return ZoneInfo(unquote(cookie)[:64]) if cookie else UTC
+    except (ValueError, OSError):  # ZoneInfoNotFoundError is a KeyError; odd names are one of these
+        return UTC
+    except KeyError:
+        return UTC
