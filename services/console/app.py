@@ -18,6 +18,7 @@ from services.console.directory import Directory
 from services.console.door import door
 from services.console.edge import Edge
 from services.console.files import files
+from services.console.graphs import Graphs
 from services.console.pages import register
 from services.console.parts.frame import Pages
 from services.console.parts.visit import House
@@ -43,11 +44,10 @@ def build(settings: ConsoleSettings) -> FastAPI:
     """The ASGI application. NiceGUI keeps its pages in one place per process, so build one per process."""
     house = House(
         settings,
-        Sessions(
-            idle_seconds=settings.console_idle_seconds, session_seconds=settings.console_session_seconds
-        ),
+        Sessions(idle_seconds=settings.console_idle_seconds, session_seconds=settings.console_session_seconds),
         Wire(settings.gateway_url, settings.gateway_ca),
         Directory(),
+        Graphs(),
     )
 
     @asynccontextmanager

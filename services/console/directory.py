@@ -1,4 +1,4 @@
-"""Names behind ids: devices and owners as admins see them, read anew at most every few seconds, shared by all admins."""
+"""Names behind ids: devices and owners as admins see them, read anew every few seconds at most, shared by admins."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ class Names:
     def online(self, now: float) -> int:
         """How many active devices were heard of just now."""
         return sum(
-            1 for each in self.devices.values() if each["state"] == "active" and now - each["last_seen_at"] < ONLINE_SECONDS
+            1
+            for each in self.devices.values()
+            if each["state"] == "active" and now - each["last_seen_at"] < ONLINE_SECONDS
         )
 
     def active(self) -> int:
@@ -58,16 +60,32 @@ class Directory:
         self._now = now
         self._names = Names()
         self._reading = asyncio.Lock()
+        self._owners: dict[str, Json] = {}
+        self._owners_at = 0.0
+        self._reading_owners = asyncio.Lock()
+
+    async def owners(self, platform: Platform, *, fresh_seconds: float = 300.0) -> dict[str, Json]:
+        """Owners by id."""
+        self._demand_admin(platform)
+        async with self._reading_owners:
+            if self._now() - self._owners_at > fresh_seconds:
+                owners = await platform.all("/v1/owners")
+                self._owners, self._owners_at = {each["id"]: each for each in owners}, self._now()
+        return self._owners
 
     async def names(self, platform: Platform, *, fresh_seconds: float = FRESH_SECONDS) -> Names:
         """Everybody's names; read anew when what is known is older than `fresh_seconds`."""
+        self._demand_admin(platform)
+        async with self._reading:
+            if self._now() - self._names.at > fresh_seconds:
+                devices, owners = await asyncio.gather(
+                    platform.all("/v1/devices"), self.owners(platform, fresh_seconds=fresh_seconds)
+                )
+                self._names = Names({each["id"]: each for each in devices}, owners, self._now())
+        return self._names
+
+    @staticmethod
+    def _demand_admin(platform: Platform) -> None:
         platform.demand_session()
         if platform.person.role != "admin":
             raise NotForYou("the list of all devices and owners is for admins")
-        async with self._reading:
-            if self._now() - self._names.at > fresh_seconds:
-                devices, owners = await asyncio.gather(platform.all("/v1/devices"), platform.all("/v1/owners"))
-                self._names = Names(
-                    {each["id"]: each for each in devices}, {each["id"]: each for each in owners}, self._now()
-                )
-        return self._names

@@ -58,7 +58,9 @@ def door(house: House) -> APIRouter:
                 raise Unauthenticated("This is no API key of this platform; check that all of it was pasted.")
             person = await identify(house.wire, key)
         except Unauthenticated:
-            return sign_in_page(safe_next(next), "The platform does not know this key; check that all of it was pasted.", 401)
+            return sign_in_page(
+                safe_next(next), "The platform does not know this key; check that all of it was pasted.", 401
+            )
         except CoterieError as error:
             return sign_in_page(safe_next(next), str(error), 429 if isinstance(error, TooManyTries) else 503)
         _log.info("signed in", role=person.role, subject=person.subject)

@@ -14,7 +14,9 @@ class ConsoleSettings(ServiceSettings):
 
     console_port: int = Field(default=8090, ge=0, le=65535, description="Port of the console's pages.")
     gateway_url: str = Field(default="http://127.0.0.1:8080", description="Where the gateway answers.")
-    gateway_ca: str = Field(default="", description="File with the CA of the gateway's certificate; empty = the system's.")
+    gateway_ca: str = Field(
+        default="", description="File with the CA of the gateway's certificate; empty = the system's."
+    )
     console_url: str = Field(
         default="",
         description="Address people open, such as https://console.example; empty = whatever host they ask for. With "

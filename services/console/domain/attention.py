@@ -64,7 +64,7 @@ def _changed_keys(names: Names) -> list[Matter]:
             "key",
             "warn",
             f"{device['name']} changed its keys",
-            f"Version {device['key_version']}. Ask its owner, {names.owner(device['owner_id'])}, whether that was them.",
+            f"Version {device['key_version']}. Ask its owner, {names.owner(device['owner_id'])}, whether they did it.",
             f"/trust?device={device['id']}",
         )
         for device in names.devices.values()

@@ -134,7 +134,7 @@ def strength(value: float | str) -> str:
 
 
 def count(items: int, one: str, many: str = "") -> str:
-    """"1 device", "3 devices"."""
+    """ "1 device", "3 devices"."""
     return f"{items:,} {one if items == 1 else many or one + 's'}"
 
 

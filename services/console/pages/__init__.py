@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from services.console.pages import overview, tasks
+from services.console.pages import overview, task, tasks, trust
 from services.console.parts.frame import Pages
 
-PAGES = (overview, tasks)
+PAGES = (overview, tasks, task, trust)
 
 
 def register(pages: Pages) -> None:

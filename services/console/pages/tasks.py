@@ -84,7 +84,7 @@ def row_of(visit: Visit, task: Json) -> dict[str, Any]:
         "id": task["id"],
         "name": spec["name"],
         "name_href": f"/tasks/{task['id']}",
-        **state_cell("state", task["state"], words.STATE_WORDS.get(task["state"], task["state"])),
+        **state_cell("state", task["state"], words.STATE_WORDS.get(str(task["state"]), "")),
         "rounds": f"{done} / {spec['rounds']}",
         "rounds_share": done / spec["rounds"],
         "rounds_sort": done,

@@ -12,8 +12,30 @@ from typing import Any
 
 from nicegui import ui
 
-SERIES_LIGHT = ("#0f6b6b", "#c2571a", "#3b5fc0", "#8a5300", "#a63d7f", "#4d7c0f", "#6d4bb8", "#0e7490", "#b3261e", "#64748b")
-SERIES_DARK = ("#5cc5c0", "#f2a365", "#8bacf5", "#e3c567", "#ef8fc4", "#a3d15a", "#b9a2f2", "#67d4ee", "#ff9a90", "#a9b6c4")
+SERIES_LIGHT = (
+    "#0f6b6b",
+    "#c2571a",
+    "#3b5fc0",
+    "#8a5300",
+    "#a63d7f",
+    "#4d7c0f",
+    "#6d4bb8",
+    "#0e7490",
+    "#b3261e",
+    "#64748b",
+)
+SERIES_DARK = (
+    "#5cc5c0",
+    "#f2a365",
+    "#8bacf5",
+    "#e3c567",
+    "#ef8fc4",
+    "#a3d15a",
+    "#b9a2f2",
+    "#67d4ee",
+    "#ff9a90",
+    "#a9b6c4",
+)
 
 
 @dataclass(frozen=True, slots=True)

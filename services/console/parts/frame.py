@@ -132,11 +132,11 @@ def _frame(visit: Visit, path: str) -> None:
 
 
 def _menu(mine: list[tuple[str, str, str, frozenset[str]]], path: str) -> ui.left_drawer:
-    with ui.left_drawer(value=None, bordered=False).classes("c-drawer").props("width=208 breakpoint=1023") as drawer:
-        with ui.element("nav").classes("c-nav").props('aria-label="Pages"'):
-            for address, label, icon, _ in mine:
-                here = path == address or (address != "/" and path.startswith(address))
-                with ui.element("a").props(f"href={address}" + (" aria-current=page" if here else "")):
-                    ui.icon(icon).props("aria-hidden=true")
-                    ui.label(label)
+    drawer = ui.left_drawer(value=None, bordered=False).classes("c-drawer").props("width=208 breakpoint=1023")
+    with drawer, ui.element("nav").classes("c-nav").props('aria-label="Pages"'):
+        for address, label, icon, _ in mine:
+            here = path == address or (address != "/" and path.startswith(address))
+            with ui.element("a").props(f"href={address}" + (" aria-current=page" if here else "")):
+                ui.icon(icon).props("aria-hidden=true")
+                ui.label(label)
     return drawer

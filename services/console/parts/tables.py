@@ -25,7 +25,7 @@ BAR_CELL = """<q-td :props="props"><div class="c-row" style="flex-wrap: nowrap">
 GRID_CELL = """<div class="q-table__grid-item col-12"><div class="c-card" style="gap: 6px; padding: 12px 14px">
 <div v-for="col in props.cols" :key="col.name" class="c-row" style="flex-wrap: nowrap; align-items: baseline">
 <span class="c-faint c-small" style="flex: 0 0 38%">{{ col.label }}</span>
-<a v-if="props.row[col.name + '_href']" :href="props.row[col.name + '_href']" style="overflow-wrap: anywhere">{{ col.value }}</a>
+<a v-if="props.row[col.name + '_href']" :href="props.row[col.name + '_href']" class="c-any">{{ col.value }}</a>
 <span v-else-if="props.row[col.name + '_icon']" :class="'c-chip ' + (props.row[col.name + '_tone'] || '')">
 <q-icon :name="props.row[col.name + '_icon']" aria-hidden="true" />{{ col.value }}</span>
 <span v-else style="overflow-wrap: anywhere; min-width: 0">{{ col.value }}</span></div></div></div>"""

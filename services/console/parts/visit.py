@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from services.console.directory import Directory
 from services.console.domain import words
+from services.console.graphs import Graphs
 from services.console.platform import Platform, Wire
 from services.console.sessions import Person, Session, Sessions
 from services.console.settings import ConsoleSettings
@@ -28,6 +29,7 @@ class House:
     sessions: Sessions
     wire: Wire
     directory: Directory
+    graphs: Graphs
 
     @property
     def cookie(self) -> str:

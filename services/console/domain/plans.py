@@ -1,0 +1,196 @@
+"""A plan drawn over the trust graph: clusters with their heads, mesh links trusted or noised, cells with their blocks.
+
+Large plans are drawn as groups, like large graphs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from services.console.domain import words
+from services.console.domain.graph import MOST_LINKS, MOST_NODES, Graph
+from services.console.domain.network import PLATFORM, Drawing, Link, Node
+
+Seat = Mapping[str, Any]
+
+
+def draw_plan(plan: Mapping[str, Any], graph: Graph | None, names: Mapping[str, str]) -> Drawing:
+    """The drawing of a plan; ties of trust lie faint behind it where the graph is known."""
+    seats: Sequence[Seat] = plan["seats"]
+    if len(seats) > MOST_NODES:
+        return _large(plan, seats)
+    draw = {"clusters": _clusters, "mesh": _mesh, "cells": _cells}.get(str(plan["topology"]), _star)
+    nodes, links = draw(seats, plan, names)
+    taken = {frozenset((link.a, link.b)) for link in links}
+    behind = [tie for tie in _ties(graph, {node.id for node in nodes}) if frozenset((tie.a, tie.b)) not in taken]
+    return Drawing(nodes, [*behind[: max(0, MOST_LINKS - len(links))], *links], _said(plan, seats))
+
+
+def _ties(graph: Graph | None, shown: set[str]) -> list[Link]:
+    if graph is None:
+        return []
+    found = [
+        (float(graph.trust[tie]), graph.ids[graph.a[tie]], graph.ids[graph.b[tie]])
+        for tie in range(len(graph.trust))
+        if graph.ids[graph.a[tie]] in shown and graph.ids[graph.b[tie]] in shown
+    ]
+    found.sort(reverse=True)
+    return [Link(a, b, 0.5 + 1.5 * trust, about=f"direct trust {trust:.3f}") for trust, a, b in found]
+
+
+def _clusters(seats: Sequence[Seat], _: Mapping[str, Any], names: Mapping[str, str]) -> tuple[list[Node], list[Link]]:
+    nodes = [
+        Node(
+            seat["device_id"],
+            names.get(seat["device_id"], seat["device_id"]),
+            seat["group"],
+            size=30.0 if seat["role"] == "head" else 18.0,
+            ring=seat["role"] == "head",
+            about=f"{seat['role']} · {noise_words(seat)}",
+        )
+        for seat in seats
+    ]
+    links = [
+        Link(
+            seat["device_id"],
+            seat["head_device_id"],
+            width=3.0,
+            style="dashed" if seat["noise_multiplier"] else "solid",
+            tone="group",
+            about=f"sends to its head, {noise_words(seat)}",
+        )
+        for seat in seats
+        if seat["role"] == "member" and seat["head_device_id"]
+    ]
+    return nodes, links
+
+
+def _mesh(seats: Sequence[Seat], _: Mapping[str, Any], names: Mapping[str, str]) -> tuple[list[Node], list[Link]]:
+    nodes = [
+        Node(
+            seat["device_id"],
+            names.get(seat["device_id"], seat["device_id"]),
+            3 if seat["noised"] else 0,
+            size=22.0,
+            shape="diamond" if seat["noised"] else "circle",
+            about=f"{'adds noise' if seat['noised'] else 'no noise'} · batch {seat['batch_size']}",
+        )
+        for seat in seats
+    ]
+    links: dict[frozenset[str], Link] = {}
+    for seat in seats:
+        for other in seat["neighbours"]:
+            trusted = bool(other["trusted"])
+            about = f"{'trusted' if trusted else 'not trusted, so noised'} · {1000 * other['link_seconds']:.1f} ms"
+            links.setdefault(
+                frozenset((seat["device_id"], other["device_id"])),
+                Link(
+                    seat["device_id"],
+                    other["device_id"],
+                    width=2.5,
+                    style="solid" if trusted else "dashed",
+                    tone="good" if trusted else "warn",
+                    about=about,
+                ),
+            )
+    return nodes, list(links.values())
+
+
+def _cells(seats: Sequence[Seat], plan: Mapping[str, Any], names: Mapping[str, str]) -> tuple[list[Node], list[Link]]:
+    cells = list(plan["details"].get("cells", []))
+    nodes = [
+        Node(
+            f"cell:{number}",
+            str(cell["id"]),
+            number,
+            size=34.0,
+            shape="roundRect",
+            about=f"base station · {cell['served']} of {cell['blocks']} blocks in use",
+            kind="place",
+        )
+        for number, cell in enumerate(cells)
+    ]
+    links = []
+    for seat in seats:
+        served = 0 <= seat["group"] < len(cells) and seat["role"] != "idle"
+        about = (
+            f"block {seat['block']} · {1000 * seat['upload_seconds']:.0f} ms to upload"
+            if served
+            else "waits this round"
+        )
+        name = names.get(seat["device_id"], seat["device_id"])
+        nodes.append(Node(seat["device_id"], name, seat["group"] if served else -1, about=about))
+        if served:
+            links.append(Link(seat["device_id"], f"cell:{seat['group']}", 2.5, tone="group", about=about, kind=""))
+    return nodes, links
+
+
+def _star(seats: Sequence[Seat], _: Mapping[str, Any], names: Mapping[str, str]) -> tuple[list[Node], list[Link]]:
+    nodes = [Node(PLATFORM, "platform", -1, size=36.0, shape="roundRect", about="adds everything up", kind="place")]
+    links = []
+    for seat in seats:
+        name = names.get(seat["device_id"], seat["device_id"])
+        nodes.append(Node(seat["device_id"], name, 0, about=noise_words(seat)))
+        links.append(Link(seat["device_id"], PLATFORM, 1.5, tone="group", about="uploads to the platform", kind=""))
+    return nodes, links
+
+
+def _large(plan: Mapping[str, Any], seats: Sequence[Seat]) -> Drawing:
+    sizes = Counter(seat["group"] for seat in seats)
+    nodes = [
+        Node(
+            f"group:{group}",
+            "alone or waiting" if group < 0 else f"group {group + 1}",
+            group,
+            size=8.0 + 3.2 * size**0.5,
+            about=words.count(size, "device"),
+            kind="place",
+            labelled=number < 12,
+        )
+        for number, (group, size) in enumerate(sizes.most_common(MOST_NODES))
+    ]
+    return Drawing(nodes, [], f"{_said(plan, seats)}; drawn as groups, the table below has every device")
+
+
+def noise_words(seat: Seat) -> str:
+    """How much noise a seat asks for."""
+    noise = float(seat["noise_multiplier"])
+    if seat["noised"] and not noise:
+        return "adds noise"
+    return f"noise σ = {noise:.3g} × clip norm" if noise else "no noise"
+
+
+def _said(plan: Mapping[str, Any], seats: Sequence[Seat]) -> str:
+    roles = Counter(str(seat["role"]) for seat in seats)
+    count = words.count(len(seats), "device")
+    topology = plan["topology"]
+    if topology == "clusters":
+        # A head leads others; who is alone has the role "solo".
+        alone = words.count(roles["solo"], "device")
+        return f"{count}: {words.count(roles['head'], 'cluster')} with a head, {alone} alone"
+    if topology == "mesh":
+        links = {frozenset((s["device_id"], o["device_id"])) for s in seats for o in s["neighbours"]}
+        return f"{count}, {len(links)} links, {sum(bool(s['noised']) for s in seats)} devices add noise"
+    if topology == "cells":
+        return f"{count}: {len(seats) - roles['idle']} served by a base station, {roles['idle']} wait"
+    return f"{count}, all of which upload to the platform"
+
+
+LEGENDS: dict[str, tuple[tuple[str, str], ...]] = {
+    "clusters": (
+        ("ring", "head of a cluster"),
+        ("solid", "sends to its head without noise"),
+        ("dashed", "sends with noise"),
+        ("faint", "tie of trust"),
+    ),
+    "mesh": (
+        ("good", "trusted link: parameters as they are"),
+        ("warn", "link that is not trusted: noised parameters"),
+        ("faint", "tie of trust the plan does not use"),
+    ),
+    "cells": (("square", "base station"), ("solid", "uploads on a block of it"), ("faint", "tie of trust")),
+    "star": (("square", "platform"), ("faint", "tie of trust")),
+}
+"""What the marks of each kind of plan mean."""

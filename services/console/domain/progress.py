@@ -1,0 +1,64 @@
+"""What a task's rounds tell: curves by name, time left, how the open round stands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+Point = tuple[float, float]
+Curve = tuple[str, list[Point]]
+FIRST = ("accuracy", "loss", "estimate", "standard_error", "regret", "update_norm")
+"""Metrics people look at first, in this order; the others follow by name."""
+_OF_MODEL = re.compile(r"^(?P<name>.+)\[(?P<line>\d+)\]$")
+
+
+def metric_names(rounds: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Every metric of the rounds; `accuracy[0]`, that of one model line, belongs to `accuracy`."""
+    found = {name_of(name)[0] for each in rounds for name in each["metrics"]}
+    return sorted(found, key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name))
+
+
+def name_of(metric: str) -> tuple[str, str]:
+    """A metric's name and, for one model line's share of it, which."""
+    match = _OF_MODEL.match(metric)
+    return (match["name"], f"model {match['line']}") if match else (metric, "all")
+
+
+def curves(rounds: Sequence[Mapping[str, Any]], name: str) -> list[Curve]:
+    """The curves of a metric over the rounds: one, or one more per model line."""
+    found: dict[str, list[Point]] = {}
+    for each in rounds:
+        for metric, value in each["metrics"].items():
+            base, line = name_of(metric)
+            if base == name:
+                found.setdefault(line, []).append((float(each["number"]), float(value)))
+    return sorted(found.items())
+
+
+def seconds_left(task: Mapping[str, Any], rounds: Sequence[Mapping[str, Any]]) -> float | None:
+    """Seconds until the last round is done if the rest go like the last ten did; None while that is unknown."""
+    took = [each["done_at"] - each["opened_at"] for each in rounds if each["state"] == "done" and each["done_at"]]
+    if not took or task["state"] != "running":
+        return None
+    open_or_later = task["specification"]["rounds"] - len(took)
+    return max(0.0, float(median(took[-10:])) * float(open_or_later))
+
+
+def contributions(
+    participations: Iterable[Mapping[str, Any]], head_of: Mapping[str, str] | None = None
+) -> list[tuple[str, float]]:
+    """Each device's share of a round's weight, the largest first.
+
+    A cluster's head hands in its whole cluster's weight; `head_of` says whose member a device is, so that the members'
+    part of it is counted as theirs.
+    """
+    weights = {str(each["device_id"]): max(0.0, float(each["weight"])) for each in participations}
+    own = dict(weights)
+    for member, head in (head_of or {}).items():
+        if member != head and head in own:
+            own[head] = max(0.0, own[head] - weights.get(member, 0.0))
+    total = sum(own.values())
+    shares = [(device, weight / total) for device, weight in own.items() if weight] if total else []
+    return sorted(shares, key=lambda each: (-each[1], each[0]))

@@ -1,0 +1,150 @@
+"""Who takes part in a task: contributions round by round, and what each device was paid."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from nicegui import ui
+
+from services.console.directory import Names
+from services.console.domain import words
+from services.console.domain.progress import contributions
+from services.console.parts.acting import doing
+from services.console.parts.blocks import card, empty, text
+from services.console.parts.charts import bars, chart, palette
+from services.console.parts.tables import Column, state_cell, table
+from services.console.parts.visit import Visit
+from services.console.parts.watching import Watch
+from services.console.platform import Json
+
+MOST_BARS = 20
+COLUMNS = (
+    Column("name", "Device", "link"),
+    Column("role", "Role"),
+    Column("state", "State", "chip"),
+    Column("share", "Share of the result", "bar"),
+    Column("weight", "Weight", "number"),
+    Column("size", "Sent", "number"),
+    Column("at", "Delivered"),
+    Column("figures", "Its figures", wrap=True),
+    Column("note", "Remark", wrap=True),
+)
+JOINED = (
+    Column("name", "Device", "link"),
+    Column("state", "State", "chip"),
+    Column("samples", "Samples", "number"),
+    Column("paid", "Paid, credits", "number"),
+    Column("joined", "Joined"),
+)
+
+
+async def show(visit: Visit, watch: Watch, names: Names) -> None:
+    """Contributions of a round to choose, then everybody who joined."""
+    rounds = sorted(watch.rounds, reverse=True)
+    with card("Contributions", "How much each device's update weighed in a round."):
+        if not rounds:
+            empty("groups", "Nobody has contributed yet.", "Contributions appear when the first round opens.")
+        else:
+            select = ui.select(rounds, value=rounds[0], label="Round").props("outlined dense").style("width: 140px")
+            place = ui.element("div").classes("c-stack")
+
+            async def draw() -> None:
+                number = int(select.value or 0)
+                found = await visit.platform.get(f"/v1/tasks/{watch.id}/rounds/{number}")
+                heads = await _heads(visit, watch, found["round"])
+                place.clear()
+                with place:
+                    _round(visit, names, list(found["participations"]), number, heads)
+
+            await draw()
+            select.on_value_change(doing(visit, draw))
+            watch.listeners.append(lambda: select.set_options(sorted(watch.rounds, reverse=True), value=select.value))
+    await _joined(visit, watch, names)
+
+
+async def _heads(visit: Visit, watch: Watch, round_: Json) -> dict[str, str]:
+    """Whose member each device was, in clusters."""
+    if watch.spec["topology"] != "clusters":
+        return {}
+    plan = await visit.platform.plan(watch.id, round_["plan_version"])
+    return {seat["device_id"]: seat["head_device_id"] for seat in plan["seats"] if seat["role"] == "member"}
+
+
+def _round(visit: Visit, names: Names, participations: list[Json], number: int, heads: dict[str, str]) -> None:
+    shares = contributions(participations, heads)
+    if shares:
+        top = shares[:MOST_BARS]
+        options = bars(
+            palette(visit.dark),
+            [names.device(device) for device, _ in top],
+            [round(100 * share, 2) for _, share in top],
+            unit="share of the round's weight, %",
+        )
+        chart(options, f"Shares of round {number}'s weight by device", height=70 + 24 * len(top))
+        if len(shares) > MOST_BARS:
+            text(f"The {MOST_BARS} largest of {len(shares)}; the table has all.", "c-faint c-small")
+    share_of = dict(shares)
+    table(
+        COLUMNS,
+        [_row(visit, names, each, share_of) for each in participations],
+        key="device",
+        label=f"Contributions of round {number}",
+        nothing=("groups", "Nobody took part.", "The round had no participants."),
+        search=len(participations) > 12,
+        csv_name=f"round-{number}.csv",
+    )
+
+
+def _row(visit: Visit, names: Names, each: Json, share_of: dict[str, float]) -> dict[str, Any]:
+    share = share_of.get(each["device_id"], 0.0)
+    figures = ", ".join(f"{name} {words.number(value, 3)}" for name, value in sorted(each["metrics"].items()))
+    return {
+        "device": each["device_id"],
+        "name": names.device(each["device_id"]),
+        "name_href": f"/trust?device={each['device_id']}",
+        "role": each["role"],
+        **state_cell("state", each["state"]),
+        "share": words.percent(share, 1),
+        "share_share": share,
+        "share_sort": share,
+        "weight": words.number(each["weight"]),
+        "weight_sort": each["weight"],
+        "size": words.size(each["payload_bytes"]) if each["payload_bytes"] else "–",
+        "size_sort": each["payload_bytes"],
+        "at": visit.moment(each["delivered_at"]),
+        "figures": figures or "–",
+        "note": each["note"],
+    }
+
+
+async def _joined(visit: Visit, watch: Watch, names: Names) -> None:
+    enrolments, summary = await asyncio.gather(
+        visit.platform.all(f"/v1/tasks/{watch.id}/enrolments"),
+        visit.platform.get("/v1/payments/summary", task=watch.id),
+    )
+    paid = {each["device_id"]: each["paid_microcredits"] for each in summary["earners"]}
+    rows = [
+        {
+            "device": each["device_id"],
+            "name": names.device(each["device_id"]),
+            "name_href": f"/trust?device={each['device_id']}",
+            **state_cell("state", each["state"]),
+            "samples": f"{each['samples']:,}",
+            "samples_sort": each["samples"],
+            "paid": words.credits(paid.get(each["device_id"], 0)),
+            "paid_sort": paid.get(each["device_id"], 0) / words.MICRO,
+            "joined": visit.moment(each["enrolled_at"]),
+        }
+        for each in enrolments
+    ]
+    with card("Who joined", "Samples are what each device says it holds."):
+        table(
+            JOINED,
+            rows,
+            key="device",
+            label="Devices that joined",
+            nothing=("group_add", "Nobody has joined.", "Devices join with `coterie device run --task NAME`."),
+            search=len(rows) > 12,
+            csv_name="enrolments.csv",
+        )

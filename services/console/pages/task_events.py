@@ -1,0 +1,90 @@
+"""What happened to a task, with filters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nicegui import ui
+
+from services.console.directory import Names
+from services.console.parts.blocks import card, empty, link, text
+from services.console.parts.visit import Visit
+from services.console.parts.watching import Watch
+from services.console.platform import Json
+
+MOST_SHOWN = 200
+ICONS = {
+    "task": "flag",
+    "round": "loop",
+    "update": "upload",
+    "work": "do_not_disturb_on",
+    "device": "devices",
+    "plan": "hub",
+    "letter": "mail",
+}
+BAD = ("failed", "rejected", "suspicious", "refused", "dropped", "declined", "cancelled")
+
+
+async def show(visit: Visit, watch: Watch, names: Names) -> None:
+    """The log, newest first, which goes on by itself."""
+    with card("Event log", "Newest first; it goes on by itself while the task runs."):
+        with ui.element("div").classes("c-row"):
+            kind = ui.select({}, label="Kind", clearable=True).props("outlined dense").style("width: 200px")
+            device = ui.select({}, label="Device", clearable=True, with_input=True).props("outlined dense")
+            device.style("width: 200px")
+            words_in = ui.input("Text").props("outlined dense clearable debounce=200").style("width: 200px")
+        place = ui.element("div")
+
+    def draw() -> None:
+        kinds = sorted({each["kind"] for each in watch.events})
+        devices = sorted({each["device_id"] for each in watch.events if each["device_id"]})
+        kind.set_options(kinds, value=kind.value)
+        device.set_options({each: names.device(each) for each in devices}, value=device.value)
+        found = [each for each in reversed(watch.events) if _fits(each, kind.value, device.value, words_in.value)]
+        place.clear()
+        with place:
+            _log(visit, names, found, len(watch.events))
+
+    draw()
+    for control in (kind, device, words_in):
+        control.on_value_change(draw)
+    seen = {"last": len(watch.events)}
+
+    def when_changed() -> None:
+        if seen["last"] != len(watch.events):
+            seen["last"] = len(watch.events)
+            draw()
+
+    watch.listeners.append(when_changed)
+
+
+def _fits(event: Json, kind: Any, device: Any, words_in: Any) -> bool:
+    wanted = str(words_in or "").lower()
+    return (
+        (not kind or event["kind"] == kind)
+        and (not device or event["device_id"] == device)
+        and (not wanted or wanted in f"{event['kind']} {event['message']}".lower())
+    )
+
+
+def _log(visit: Visit, names: Names, found: list[Json], all_events: int) -> None:
+    if not found:
+        title = "Nothing fits these filters." if all_events else "Nothing happened yet."
+        empty("list_alt", title, "Clear a filter to see more." if all_events else "The log fills as the task goes on.")
+        return
+    for event in found[:MOST_SHOWN]:
+        with ui.element("div").classes("c-item").style("padding: 7px 0"):
+            bad = any(word in event["kind"] for word in BAD)
+            icon = ui.icon(ICONS.get(event["kind"].partition(".")[0], "circle")).props("aria-hidden=true")
+            icon.style(f"color: var(--{'bad' if bad else 'faint'}); font-size: 18px")
+            with ui.element("div"):
+                text(event["message"] or event["kind"])
+                with ui.element("div").classes("c-row c-small c-faint"):
+                    text(
+                        f"{visit.moment(event['at'])} · {event['kind']}"
+                        + (f" · round {event['round']}" if event["round"] else "")
+                    )
+                    if event["device_id"]:
+                        link(names.device(event["device_id"]), f"/trust?device={event['device_id']}")
+    if len(found) > MOST_SHOWN:
+        text(f"The newest {MOST_SHOWN} of {len(found):,}. Narrow the filters to see others.", "c-faint c-small")

@@ -1,0 +1,177 @@
+"""A task's plan, drawn over the trust graph and listed seat by seat."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from nicegui import ui
+
+from coterie.errors import CoterieError, NotFound
+from services.console.directory import Names
+from services.console.domain import words
+from services.console.domain.graph import Graph
+from services.console.domain.plans import LEGENDS, draw_plan, noise_words
+from services.console.parts.acting import doing
+from services.console.parts.blocks import card, empty, facts, note, say
+from services.console.parts.charts import palette
+from services.console.parts.network import network
+from services.console.parts.tables import Column, table
+from services.console.parts.visit import Visit
+from services.console.parts.watching import Watch
+from services.console.platform import Json
+
+COLUMNS = (
+    Column("name", "Device", "link"),
+    Column("role", "Role"),
+    Column("place", "Place"),
+    Column("noise", "Noise"),
+    Column("payoff", "Payoff", "number"),
+    Column("because", "Why", wrap=True),
+)
+
+
+async def show(visit: Visit, watch: Watch, names: Names) -> None:
+    """The newest plan; a plan made while the page is open is drawn when it comes."""
+    place = ui.element("div").classes("c-stack").style("gap: var(--gap)")
+    shown = {"version": -1}
+
+    async def draw() -> None:
+        version = max((each["plan_version"] for each in watch.rounds.values()), default=0)
+        if version == shown["version"]:
+            return
+        shown["version"] = version
+        plan, graph = await asyncio.gather(_plan(visit, watch), _graph(visit, watch))
+        place.clear()
+        with place:
+            _draw(visit, watch, names, plan, graph)
+
+    await draw()
+    watch.listeners.append(lambda: ui.timer(0.01, doing_quietly(draw), once=True) if not place.is_deleted else None)
+
+
+def doing_quietly(act: Any) -> Any:
+    """A refresh nobody asked for: it fails without a word, since the head of the page says what is wrong."""
+
+    async def handle() -> None:
+        try:
+            await act()
+        except CoterieError:
+            return
+
+    return handle
+
+
+async def _plan(visit: Visit, watch: Watch) -> Json | None:
+    try:
+        return await visit.platform.plan(watch.id)
+    except NotFound:
+        return None
+
+
+async def _graph(visit: Visit, watch: Watch) -> Graph | None:
+    return await visit.house.graphs.graph(visit.platform, task=watch.id)
+
+
+def _draw(visit: Visit, watch: Watch, names: Names, plan: Json | None, graph: Graph | None) -> None:
+    if plan is None:
+        with card(label="Plan"):
+            empty(
+                "hub",
+                "There is no plan yet.",
+                "It is made when the first round opens, from who has joined and who trusts whom.",
+            )
+        return
+    known = {each["device_id"]: names.device(each["device_id"]) for each in plan["seats"]}
+    drawing = draw_plan(plan, graph, known)
+    with card("Who exchanges with whom", f"Plan {plan['version']}: {drawing.said}."):
+        network(
+            palette(visit.dark),
+            drawing,
+            f"Plan: {drawing.said}",
+            on_node=doing(visit, lambda kind, node: ui.navigate.to(f"/trust?device={node}&task={watch.id}")),
+            on_link=doing(visit, lambda a, b: ui.navigate.to(f"/trust?device={a}&peer={b}&task={watch.id}")),
+            height=520,
+        )
+        _legend(plan["topology"])
+    _verdict(plan, names)
+    with card("Seats", "Where everybody sits, and why."):
+        table(
+            COLUMNS,
+            [_row(seat, names) for seat in plan["seats"]],
+            key="device",
+            label="Seats",
+            nothing=("hub", "The plan is empty.", "Nobody takes part."),
+            search=len(plan["seats"]) > 8,
+            csv_name=f"plan-{watch.spec['name']}.csv",
+        )
+
+
+def _legend(topology: str) -> None:
+    with ui.element("div").classes("c-legend"):
+        for mark, meaning in LEGENDS.get(topology, LEGENDS["star"]):
+            with ui.element("span"):
+                ui.element("i").classes(f"m-{mark}")
+                say("span", meaning)
+
+
+def _verdict(plan: Json, names: Names) -> None:
+    details = plan["details"]
+    if "stable" in details:
+        if details["stable"]:
+            gain = details.get("mean_payoff", 0.0) - details.get("mean_alone", 0.0)
+            note(
+                "verified",
+                f"Stable: nobody gains by moving. The mean payoff is {gain:.2f} above that of being alone.",
+                "good",
+            )
+        else:
+            note("warning", f"Not stable, says the checker: {details.get('blocking')}", "warn")
+    rows = [
+        (label, words.number(details[key]))
+        for key, label in (
+            ("hitting_time", "Steps for news to cross the mesh (hitting time)"),
+            ("pseudo_training_time", "Pseudo training time, s"),
+            ("dp_budget", "Devices that may add noise"),
+            ("reward", "Reward of the schedule"),
+        )
+        if isinstance(details.get(key), int | float)
+    ]
+    if plan["round_seconds"]:
+        rows.append(("A round should take", words.span(plan["round_seconds"])))
+    baselines = details.get("baselines") or {}
+    rows += [
+        (
+            f"The same with a {name} mesh",
+            f"{words.number(each['pseudo_training_time'])} s, {each['noised']:.0f} devices noised",
+        )
+        for name, each in baselines.items()
+    ]
+    if rows:
+        with card("The planner's figures"):
+            facts(rows)
+
+
+def _row(seat: Json, names: Names) -> dict[str, Any]:
+    return {
+        "device": seat["device_id"],
+        "name": names.device(seat["device_id"]),
+        "name_href": f"/trust?device={seat['device_id']}",
+        "role": seat["role"],
+        "place": _place(seat, names),
+        "noise": noise_words(seat),
+        "noise_sort": seat["noise_multiplier"],
+        "payoff": words.number(seat["payoff"]) if seat["payoff"] else "–",
+        "payoff_sort": seat["payoff"],
+        "because": seat["because"],
+    }
+
+
+def _place(seat: Json, names: Names) -> str:
+    if seat["neighbours"]:
+        return words.count(len(seat["neighbours"]), "neighbour")
+    if seat["block"] >= 0:
+        return f"cell {seat['group'] + 1}, block {seat['block']}"
+    if seat["head_device_id"]:
+        return f"cluster of {names.device(seat['head_device_id'])}"
+    return "–"

@@ -1,0 +1,142 @@
+"""A task's curves and rounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nicegui import ui
+
+from services.console.directory import Names
+from services.console.domain import words
+from services.console.domain.progress import curves, metric_names
+from services.console.parts.blocks import card, empty
+from services.console.parts.charts import chart, lines, palette
+from services.console.parts.tables import Column, state_cell, table
+from services.console.parts.visit import Visit
+from services.console.parts.watching import Watch
+from services.console.platform import Json
+
+DEFAULT_CURVES = 2
+COLUMNS = (
+    Column("number", "Round", "number"),
+    Column("state", "State", "chip"),
+    Column("delivered", "Delivered", "bar"),
+    Column("quorum", "Needed", "number"),
+    Column("took", "Took", "number"),
+    Column("opened", "Opened"),
+    Column("plan", "Plan", "number"),
+    Column("attempt", "Attempt", "number"),
+)
+
+
+async def show(visit: Visit, watch: Watch, names: Names) -> None:
+    """Curves of any metric, and the table of rounds."""
+    board = _Curves(visit, watch)
+    watch.listeners.append(board.refresh)
+    place = card("Rounds", "Every round with its figures.")
+    with place:
+        rows = ui.element("div").classes("c-stack")
+
+    def draw_rounds() -> None:
+        rows.clear()
+        with rows:
+            _rounds(visit, watch)
+
+    draw_rounds()
+    seen = {"state": _state(watch)}
+
+    def when_changed() -> None:
+        if seen["state"] != _state(watch):  # deliveries alone do not redraw a table somebody may be reading
+            seen["state"] = _state(watch)
+            draw_rounds()
+
+    watch.listeners.append(when_changed)
+
+
+def _state(watch: Watch) -> list[tuple[int, str]]:
+    return [(each["number"], each["state"]) for each in watch.in_order()]
+
+
+class _Curves:
+    """Metric curves; new rounds are appended without drawing anything anew."""
+
+    def __init__(self, visit: Visit, watch: Watch) -> None:
+        self._visit, self._watch = visit, watch
+        self._charts: dict[str, ui.echart] = {}
+        with card("Metrics", "Means over the devices of each round, weighted by their samples."):
+            self._select = ui.select([], multiple=True, label="Show").props("outlined dense use-chips")
+            self._select.style("max-width: 100%; min-width: 220px")
+            self._place = ui.element("div").classes("c-grid").style("--least: 380px")
+        names = metric_names(watch.in_order())
+        self._select.set_options(names, value=names[:DEFAULT_CURVES])
+        self._select.on_value_change(self._draw)
+        self._draw()
+
+    def _draw(self) -> None:
+        self._place.clear()
+        self._charts.clear()
+        rounds = self._watch.in_order()
+        with self._place:
+            if not self._select.options:
+                empty("show_chart", "No figures yet.", "Curves appear when the first round is done.")
+            for name in self._select.value or []:
+                with ui.element("div"):
+                    self._charts[name] = chart(self._options(rounds, name), f"{name} by round", height=260)
+
+    def _options(self, rounds: list[Json], name: str) -> dict[str, Any]:
+        return lines(palette(self._visit.dark), curves(rounds, name), across="round", up=name)
+
+    def refresh(self) -> None:
+        """Adds what is new."""
+        rounds = self._watch.in_order()
+        names = metric_names(rounds)
+        if names != self._select.options:
+            self._select.set_options(names, value=self._select.value or names[:DEFAULT_CURVES])
+            self._draw()
+            return
+        for name, each in self._charts.items():
+            new = self._options(rounds, name)
+            if new["series"] != each.options.get("series"):
+                each.options.clear()
+                each.options.update(new)
+                each.update()
+
+
+def _rounds(visit: Visit, watch: Watch) -> None:
+    rounds = list(reversed(watch.in_order()))
+    metrics = metric_names(rounds)
+    columns = [*COLUMNS, *(Column(f"m{number}", name, "number") for number, name in enumerate(metrics[:6]))]
+    table(
+        columns,
+        [_row(visit, each, metrics) for each in rounds],
+        key="number",
+        label="Rounds",
+        nothing=("hourglass_empty", "No round has opened.", "The first one opens when the task starts."),
+        csv_name=f"rounds-{watch.spec['name']}.csv",
+        per_page=12,
+    )
+
+
+def _row(visit: Visit, each: Json, metrics: list[str]) -> dict[str, Any]:
+    took = each["done_at"] - each["opened_at"] if each["done_at"] else 0.0
+    return {
+        "number": each["number"],
+        **state_cell("state", each["state"]),
+        "delivered": f"{each['delivered']} / {each['participants']}",
+        "delivered_share": each["delivered"] / max(1, each["participants"]),
+        "delivered_sort": each["delivered"],
+        "quorum": each["quorum"],
+        "took": words.span(took) if took else "–",
+        "took_sort": took,
+        "opened": visit.moment(each["opened_at"]),
+        "opened_sort": each["opened_at"],
+        "plan": each["plan_version"],
+        "attempt": each["attempt"],
+    } | {
+        key: value
+        for number, name in enumerate(metrics[:6])
+        for key, value in (
+            (f"m{number}", words.number(each["metrics"].get(name))),
+            (f"m{number}_sort", each["metrics"].get(name, "")),
+        )
+    }

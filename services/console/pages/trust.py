@@ -1,0 +1,203 @@
+"""Trust: the graph of devices and ties, a device's profile, and why two devices trust each other."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import Any
+
+from nicegui import ui
+
+from services.console.directory import Names
+from services.console.domain import words
+from services.console.domain.graph import Graph, Lens, draw
+from services.console.pages.trust_details import show_device, show_tie
+from services.console.parts.acting import doing
+from services.console.parts.blocks import button, card, empty, heading, text
+from services.console.parts.charts import palette
+from services.console.parts.frame import STAFF, Pages
+from services.console.parts.network import network
+from services.console.parts.visit import Visit
+from services.console.platform import Json
+
+DAY = 86_400.0
+MOST_DAYS = 90
+
+
+def add(pages: Pages) -> None:
+    """Registers the page."""
+    pages.add("/trust", "Trust", STAFF, show)
+
+
+async def show(visit: Visit, task: str = "", device: str = "", peer: str = "") -> None:
+    """Draws the page; `device` opens a profile, with `peer` the explanation of their tie."""
+    with heading("Trust", "Who trusts whom, from what devices did together."):
+        pass
+    if not visit.is_admin and not task:
+        task = await _choose_task(visit)
+        if not task:
+            return
+    board = Board(visit, task)
+    await board.build()
+    if device and peer:
+        await board.open_tie(device, peer)
+    elif device:
+        await board.focus(device)
+
+
+async def _choose_task(visit: Visit) -> str:
+    """Publishers see the ties among the devices of one of their tasks."""
+    tasks, _ = await visit.platform.page("/v1/tasks", publisher=visit.person.subject)
+    if not tasks:
+        with card(label="Trust"):
+            empty(
+                "hub",
+                "There is no graph yet.",
+                "You see the ties among the devices of your tasks. Publish a task first.",
+            )
+        return ""
+    options = {each["id"]: each["specification"]["name"] for each in tasks}
+    select = ui.select(options, value=tasks[0]["id"], label="Devices of the task").props("outlined dense")
+    select.on_value_change(lambda: ui.navigate.to(f"/trust?task={select.value}")).style("max-width: 320px")
+    return str(tasks[0]["id"])
+
+
+async def owners_of(visit: Visit) -> dict[str, Json]:
+    """Owners by id, for those who may know them."""
+    return await visit.house.directory.owners(visit.platform) if visit.is_admin else {}
+
+
+class Board:
+    """The graph with its controls on the left, what was clicked on the right."""
+
+    def __init__(self, visit: Visit, task: str) -> None:
+        self._visit, self._task = visit, task
+        self._lens, self._at = Lens(), 0.0
+        self._graph: Graph | None = None
+        self._names = Names()
+
+    async def build(self) -> None:
+        """Draws controls at once; the graph as soon as the platform has answered."""
+        with ui.element("div").classes("c-split"):
+            with card(label="Trust graph") as self._card:
+                with ui.element("div").classes("c-row") as self._controls:
+                    pass
+                self._place = ui.element("div").classes("c-stack")
+                with self._place:
+                    ui.skeleton(height="520px", animation="fade")
+                    text("Reading the graph …", "c-faint c-small")
+            with ui.element("div").classes("c-stack") as self._side, card(label="Details"):
+                empty(
+                    "touch_app",
+                    "Click a device or a tie.",
+                    "Its profile, or why the two trust each other, is shown here.",
+                )
+        await ui.context.client.connected()
+        await self._read()
+        self._build_controls()
+        self._draw()
+
+    async def _read(self, *, fresh: bool = False) -> None:
+        visit, house = self._visit, self._visit.house
+        graph, owners = await asyncio.gather(
+            house.graphs.graph(visit.platform, task=self._task, at=self._at, fresh=fresh), owners_of(visit)
+        )
+        self._graph, self._names = graph, Names({each["id"]: dict(each) for each in graph.devices}, owners)
+
+    def _build_controls(self) -> None:
+        visit = self._visit
+        with self._controls:
+            search = ui.select([], with_input=True, label="Find a device", clearable=True)
+            search.props("outlined dense use-input input-debounce=150 hide-dropdown-icon").style("width: 180px")
+            search.on("input-value", lambda event: self._suggest(search, str(event.args or "")))
+            search.on_value_change(doing(visit, lambda event: self._found(event.value)))
+            by = ui.toggle({"community": "Communities", "owner": "Owners"}, value="community").props("no-caps dense")
+            by.on_value_change(doing(visit, lambda event: self._change(by=event.value, group=-1)))
+            with ui.element("label").classes("c-small c-faint").style("width: 150px"):
+                least_text = text("Ties of any trust")
+                least = ui.slider(min=0, max=0.95, step=0.05, value=0).props('aria-label="Least trust" debounce=100')
+                least.on_value_change(lambda event: least_text.set_text(_least_words(event.value)))
+                least.on_value_change(doing(visit, lambda event: self._change(least=float(event.value))))
+            with ui.element("label").classes("c-small c-faint").style("width: 150px"):
+                self._when = text("As it is now")
+                past = ui.slider(min=-MOST_DAYS, max=0, step=1, value=0).props('aria-label="Days ago"')
+                past.on_value_change(lambda event: self._when.set_text(self._when_words(int(event.value))))
+                past.on("change", doing(visit, lambda: self._travel(int(past.value))), args=[])
+            again = ui.button(icon="refresh", on_click=doing(visit, self._anew), color=None)
+            again.props('flat round dense aria-label="Read the graph anew"').tooltip("Read anew")
+
+    def _suggest(self, search: ui.select, typed: str) -> None:
+        assert self._graph is not None
+        found = self._graph.search(typed) if typed else []
+        search.set_options({self._graph.ids[each]: self._graph.names[each] for each in found}, value=search.value)
+
+    async def _found(self, device_id: Any) -> None:
+        if device_id:
+            await self.focus(str(device_id))
+        else:
+            self._change(device="", group=-1)
+
+    def _when_words(self, days: int) -> str:
+        return "As it is now" if not days else f"As it was {words.count(-days, 'day')} ago"
+
+    def _change(self, **changes: Any) -> None:
+        self._lens = replace(self._lens, **changes)
+        self._draw()
+
+    async def _travel(self, days: int) -> None:
+        now = time.time() // 3600 * 3600
+        self._at = now + days * DAY if days else 0.0
+        await self._read()
+        self._draw()
+
+    async def _anew(self) -> None:
+        await self._read(fresh=True)
+        self._draw()
+
+    def _draw(self) -> None:
+        assert self._graph is not None
+        names = {owner_id: str(owner["name"]) for owner_id, owner in self._names.owners.items()}
+        drawing = draw(self._graph, self._lens, names)
+        self._place.clear()
+        with self._place:
+            if self._lens.group >= 0 or self._lens.device:
+                button("Back to everybody", "arrow_back", doing(self._visit, self._back))
+            if not drawing.nodes:
+                empty("hub", "Nobody is here yet.", "Devices appear when they register with an enrolment token.")
+                return
+            network(
+                palette(self._visit.dark),
+                drawing,
+                f"Trust graph: {drawing.said}",
+                on_node=doing(self._visit, self._clicked),
+                on_link=doing(self._visit, self.open_tie),
+            )
+            text(f"{drawing.said}" + ("" if drawing.said.endswith(".") else "."), "c-faint c-small")
+            text("Width of a line: direct trust. Scroll to zoom, drag to move.", "c-faint c-small")
+
+    def _back(self) -> None:
+        self._change(device="", group=-1)
+
+    async def _clicked(self, kind: str, node: str) -> None:
+        if kind == "group":
+            self._change(group=int(node.partition(":")[2]))
+        else:
+            await self.focus(node)
+
+    async def focus(self, device_id: str) -> None:
+        """Looks at one device: its ties in the graph, its profile beside it."""
+        self._change(device=device_id)
+        with self._side:
+            self._side.clear()
+            await show_device(self._visit, device_id, self._names, self._graph, self.open_tie)
+
+    async def open_tie(self, a: str, b: str) -> None:
+        """Why two devices trust each other."""
+        self._side.clear()
+        with self._side:
+            await show_tie(self._visit, a, b, self._names, self._graph)
+
+
+def _least_words(value: float) -> str:
+    return "Ties of any trust" if not value else f"Ties of trust {value:.2f} and more"

@@ -1,0 +1,174 @@
+"""Beside the graph: a device's profile, and the story of a tie."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from nicegui import ui
+
+from services.console.directory import Names
+from services.console.domain import words
+from services.console.domain.graph import Graph
+from services.console.parts.acting import doing
+from services.console.parts.blocks import bar, card, chip, facts, link, link_button, note, text
+from services.console.parts.charts import chart, lines, palette
+from services.console.parts.visit import Visit
+from services.console.platform import Json
+
+MOST_PEERS = 15
+MOST_INTERACTIONS = 20
+
+
+async def show_device(
+    visit: Visit, device_id: str, names: Names, graph: Graph | None, open_tie: Callable[[str, str], Any]
+) -> None:
+    """A device's profile, those it trusts most, and what it did lately."""
+    device, peers = await asyncio.gather(_device(visit, device_id, graph), _peers(visit, device_id, graph))
+    with card(device["name"]):
+        with ui.element("div").classes("c-row"):
+            chip(device["state"])
+            text(device["kind"] or "no kind given", "c-faint")
+        facts(
+            [
+                ("Owner", names.owner(device["owner_id"])),
+                ("Brand and model", " ".join(filter(None, (device["brand"], device["model"]))) or "not given"),
+                ("Last heard of", visit.ago(device["last_seen_at"])),
+                ("Registered", visit.moment(device["registered_at"])),
+                ("Keys", f"version {device['key_version']}"),
+                ("Place", _place(device)),
+                ("Link", _link(device)),
+                ("Id", device["id"]),
+            ]
+        )
+        if visit.is_admin:
+            link_button("Privacy spent", "shield", f"/privacy?device={device_id}")
+            link_button("Earnings", "payments", f"/payments?account=device:{device_id}")
+    with card("Trusts most", "Trust goes from 0, not at all, to 1, fully."):
+        if not peers:
+            text(
+                "It has no ties yet. Trust grows from what devices do together and how they behave in rounds.",
+                "c-faint",
+            )
+        for peer in peers:
+            _peer(visit, device_id, peer, names, open_tie)
+    if visit.is_admin:
+        await _history(visit, device_id, names)
+
+
+async def _device(visit: Visit, device_id: str, graph: Graph | None) -> Json:
+    if visit.is_admin:
+        return await visit.platform.get(f"/v1/devices/{device_id}")
+    assert graph is not None
+    return dict(graph.devices[graph.number_of[device_id]])
+
+
+async def _peers(visit: Visit, device_id: str, graph: Graph | None) -> list[Json]:
+    if visit.is_admin:
+        return list((await visit.platform.get(f"/v1/trust/peers/{device_id}", limit=MOST_PEERS))["items"])
+    assert graph is not None
+    centre = graph.number_of[device_id]
+    ties = [(graph.b[t], t) for t in (graph.a == centre).nonzero()[0]]
+    ties += [(graph.a[t], t) for t in (graph.b == centre).nonzero()[0]]
+    found = [{"device_id": graph.ids[peer], "trust": float(graph.trust[t])} for peer, t in ties]
+    return sorted(found, key=lambda each: -float(each["trust"]))[:MOST_PEERS]
+
+
+def _peer(visit: Visit, device_id: str, peer: Json, names: Names, open_tie: Callable[[str, str], Any]) -> None:
+    other, trust = str(peer["device_id"]), float(peer["trust"])
+    name = names.device(other)
+    with ui.element("button").classes("c-peer") as row:
+        row.props["aria-label"] = f"Why {trust:.2f} with {name}"
+        text(name, "c-grow")
+        with ui.element("div").style("width: 90px; flex: none"):
+            bar(trust, f"Trust in {name}", thin=True)
+        text(f"{trust:.2f}", "c-num")
+    row.on("click", doing(visit, lambda: open_tie(device_id, other)), args=[])
+
+
+async def _history(visit: Visit, device_id: str, names: Names) -> None:
+    items, _ = await visit.platform.page("/v1/interactions", device_a=device_id, limit=MOST_INTERACTIONS)
+    with card("Lately", "What it did with others, newest first."):
+        if not items:
+            text("Nothing was recorded.", "c-faint")
+        for each in items:
+            _interaction(visit, device_id, each, names)
+
+
+def _interaction(visit: Visit, device_id: str, each: Json, names: Names) -> None:
+    other = each["device_b"] if each["device_a"] == device_id else each["device_a"]
+    with ui.element("div").classes("c-item"):
+        good = each["positive"]
+        ui.icon("thumb_up" if good else "thumb_down").props("aria-hidden=true").style(
+            f"color: var(--{'good' if good else 'bad'}); font-size: 18px"
+        )
+        with ui.element("div"):
+            did = each["kind"] or "interaction"
+            lasted = f", {words.span(each['duration_seconds'])}" if each["duration_seconds"] else ""
+            text(f"{did} with {names.device(other)} went {'well' if good else 'badly'}{lasted}")
+            text(f"{visit.ago(each['at'])}{' · ' + each['note'] if each['note'] else ''}", "c-faint c-small")
+
+
+async def show_tie(visit: Visit, a: str, b: str, names: Names, graph: Graph | None) -> None:
+    """Why two devices trust each other, in words; admins also see the course of it."""
+    with card(f"{names.device(a)} and {names.device(b)}"):
+        if not visit.is_admin:
+            _tie_of_graph(a, b, graph)
+            return
+        pair, history = await asyncio.gather(
+            visit.platform.get(f"/v1/trust/pairs/{a}/{b}"), visit.platform.get(f"/v1/trust/pairs/{a}/{b}/history")
+        )
+        text(pair["text"])
+        facts(
+            [
+                ("Trust", words.number(pair["trust"], 3)),
+                ("Direct", f"{words.number(pair['direct'], 3)} from what they did together"),
+                ("By others", f"{words.number(pair['indirect'], 3)} along the best path"),
+                ("Went well", f"{pair['positive_count']:,}"),
+                ("Went badly", f"{pair['negative_count']:,}"),
+                ("Last time", visit.ago(pair["last_at"])),
+            ]
+        )
+        _path(pair, names)
+        for relation in pair["relations"]:
+            note("diversity_3", f"{relation['kind']} ({relation['strength']:.2f}): {relation['because']}")
+        points = [(each["at"] * 1000.0, each["direct"]) for each in history["items"]]
+        if len(points) > 1:
+            colours = palette(visit.dark)
+            curve = lines(colours, [("direct trust", points)], across="", up="direct trust", time=True)
+            chart(curve, "Direct trust of the pair over time", height=200)
+    with ui.element("div").classes("c-row"):
+        for device_id in (a, b):
+            link(f"Profile of {names.device(device_id)}", f"/trust?device={device_id}")
+
+
+def _tie_of_graph(a: str, b: str, graph: Graph | None) -> None:
+    assert graph is not None
+    first, second = graph.number_of[a], graph.number_of[b]
+    hits = ((graph.a == first) & (graph.b == second)) | ((graph.a == second) & (graph.b == first))
+    for tie in hits.nonzero()[0]:
+        trust = float(graph.trust[tie])
+        text(f"Their direct trust is {trust:.3f}: 0 is not at all, 1 is fully.")
+        if graph.relations[tie]:
+            text(f"Relations: {', '.join(graph.relations[tie])}.")
+    text("What they did together is for the two owners and for admins to see.", "c-faint c-small")
+
+
+def _path(pair: Json, names: Names) -> None:
+    hops = pair["path"]
+    if len(hops) < 2:
+        return
+    steps = [names.device(hops[0]["from_device"])]
+    steps += [f"({hop['direct']:.2f}) {names.device(hop['to_device'])}" for hop in hops]
+    text(f"Best path: {' → '.join(steps)}", "c-small")
+
+
+def _place(device: Json) -> str:
+    place = device["location"]
+    return f"{place['x_metres']:.0f} m, {place['y_metres']:.0f} m from the origin" if place else "not given"
+
+
+def _link(device: Json) -> str:
+    able = device["capabilities"] or {}
+    return str(able.get("link_class") or "not given")

@@ -1,0 +1,96 @@
+"""A task as it goes: read again while it runs, cheaply, and told to whoever draws it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from services.console.errors import NotForYou
+from services.console.parts.visit import Visit
+from services.console.platform import PAGE_ITEMS, Json
+
+ENDED = ("finished", "failed", "cancelled")
+MOST_EVENTS = 5_000
+
+
+@dataclass(slots=True, eq=False)
+class Watch:
+    """The state of a task's page; `listeners` are called after each change.
+
+    Only the last page of rounds is read again, and only events after the last one known: the cost of a refresh does
+    not grow with the task's history.
+    """
+
+    visit: Visit
+    task: Json
+    rounds: dict[int, Json] = field(default_factory=dict)
+    events: list[Json] = field(default_factory=list)
+    participations: list[Json] = field(default_factory=list)
+    listeners: list[Callable[[], Any]] = field(default_factory=list)
+    _cursor: str = ""
+
+    @classmethod
+    async def of(cls, visit: Visit, task_id: str) -> Watch:
+        """The watch of a task that the visitor may see."""
+        task = await visit.platform.task(task_id)
+        if not visit.is_admin and task["publisher"] != visit.person.subject:
+            raise NotForYou("this task is another publisher's.")
+        made = cls(visit, task)
+        await made._read()
+        return made
+
+    @property
+    def id(self) -> str:
+        """The task's id."""
+        return str(self.task["id"])
+
+    @property
+    def spec(self) -> Json:
+        """What was asked for."""
+        return dict(self.task["specification"])
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing will change any more."""
+        return self.task["state"] in ENDED
+
+    def in_order(self) -> list[Json]:
+        """Rounds in order."""
+        return [self.rounds[number] for number in sorted(self.rounds)]
+
+    async def refresh(self) -> None:
+        """Reads what changed and tells the listeners, if anything did."""
+        before = (self.task, self.events[-1:], self.rounds.get(self.task["round"]), self.participations)
+        self.task = await self.visit.platform.task(self.id)
+        await self._read()
+        if before != (self.task, self.events[-1:], self.rounds.get(self.task["round"]), self.participations):
+            for each in self.listeners:
+                each()
+
+    async def _read(self) -> None:
+        await asyncio.gather(self._read_rounds(), self._read_events(), self._read_open_round())
+
+    async def _read_rounds(self) -> None:
+        while True:
+            page, cursor = await self.visit.platform.page(
+                f"/v1/tasks/{self.id}/rounds", limit=PAGE_ITEMS, cursor=self._cursor
+            )
+            self.rounds.update({each["number"]: each for each in page})
+            if not cursor:
+                return
+            self._cursor = cursor
+
+    async def _read_events(self) -> None:
+        while len(self.events) < MOST_EVENTS:
+            after = self.events[-1]["number"] if self.events else 0
+            more = await self.visit.platform.events(self.id, after)
+            self.events += more
+            if len(more) < PAGE_ITEMS:
+                return
+
+    async def _read_open_round(self) -> None:
+        if self.task["round"]:
+            detail = await self.visit.platform.get(f"/v1/tasks/{self.id}/rounds/{self.task['round']}")
+            self.participations = list(detail["participations"])
