@@ -51,9 +51,8 @@ def options(colours: Palette, drawing: Drawing) -> dict[str, Any]:
                     "initLayout": "circular",
                     # The more nodes, the closer: a drawing should fit its frame before anybody zooms.
                     "repulsion": min(1500.0, 12_000.0 / max(1, count)),
-                    "edgeLength": [12, 70]
-                    if count > 30
-                    else [60, 240],  # links of a plan are short, ties behind it long
+                    # Links of a plan are short, ties behind it long.
+                    "edgeLength": [12, 70] if count > 30 else [60, 240],
                     "gravity": 0.22,
                     "friction": 0.3,
                     "layoutAnimation": count <= ANIMATED_NODES,

@@ -1,0 +1,83 @@
+"""Health: which services answer, and how fast."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from nicegui import ui
+
+from services.console.domain import words
+from services.console.parts.acting import view
+from services.console.parts.blocks import card, chip, facts, grid, heading, note, say, text
+from services.console.parts.frame import ADMINS, Pages
+from services.console.parts.visit import Visit
+from services.console.platform import Json
+
+REFRESH_SECONDS = 5.0
+ABOUT = {
+    "trust": "owners, devices, keys, interactions, trust",
+    "topology": "plans, links, cells, policies",
+    "pricing": "prices, accounts, payments, privacy charges",
+    "aggregation": "tasks, rounds, models, letters",
+}
+
+
+def add(pages: Pages) -> None:
+    """Registers the page."""
+    pages.add("/health", "Health", ADMINS, show)
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """How the platform answered just now."""
+
+    services: dict[str, str]
+    seconds: float
+    contract: str
+
+
+async def show(visit: Visit) -> None:
+    """Draws the page."""
+    with heading("Health", "Which services answer, and how fast."):
+        pass
+    contract: Json = await visit.platform.contract()
+    about = f"{contract['info']['title']} REST v{contract['info']['version']}, {len(contract['paths'])} paths"
+
+    async def read() -> Pulse:
+        began = time.perf_counter()
+        found = await visit.platform.health()
+        return Pulse(dict(found["services"]), round(time.perf_counter() - began, 3), about)
+
+    await view(visit, read, lambda found: _draw(visit, found), every_seconds=REFRESH_SECONDS)
+
+
+def _draw(visit: Visit, found: Pulse) -> None:
+    away = [name for name, state in found.services.items() if state != "serving"]
+    if away:
+        note(
+            "cloud_off",
+            f"{', '.join(away)} {'does' if len(away) == 1 else 'do'} not answer. Look at the service's log.",
+            "bad",
+        )
+    else:
+        note("verified", "Every service answers.", "good")
+    with grid(240, even=True):
+        for name, state in {"gateway": "serving", **found.services}.items():
+            with card(label=name):
+                with ui.element("div").classes("c-row").style("justify-content: space-between"):
+                    say("h2", name)
+                    chip(state)
+                text(ABOUT.get(name, "REST for devices, publishers and admins"), "c-faint c-small")
+    with card("Answering"):
+        facts(
+            [
+                ("Gateway asks all services", f"{words.span(found.seconds)} from here and back"),
+                ("Contract", found.contract),
+                ("Gateway", visit.house.settings.gateway_url),
+            ]
+        )
+        text(
+            "Counts and times of every request are on the services' metrics pages (COTERIE_METRICS_PORT).",
+            "c-faint c-small",
+        )

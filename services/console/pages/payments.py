@@ -1,0 +1,63 @@
+"""Payments: what was paid to whom and why, accounts with their statements, prices, and whether the book is sound."""
+
+from __future__ import annotations
+
+import asyncio
+
+from nicegui import ui
+
+from services.console.directory import Names
+from services.console.pages import payments_accounts, payments_lists
+from services.console.parts.acting import doing
+from services.console.parts.blocks import heading
+from services.console.parts.frame import STAFF, Pages
+from services.console.parts.visit import Visit
+from services.console.platform import Json
+
+TABS = {
+    "summary": ("Summary", "summarize", payments_lists.show_summary),
+    "payments": ("Payments", "payments", payments_lists.show_payments),
+    "prices": ("Prices", "sell", payments_lists.show_prices),
+    "accounts": ("Accounts", "account_balance", payments_accounts.show),
+    "book": ("The book", "menu_book", payments_accounts.show_book),
+}
+
+
+def add(pages: Pages) -> None:
+    """Registers the page."""
+    pages.add("/payments", "Payments", STAFF, show_page)
+
+
+async def show_page(visit: Visit, show: str = "summary", account: str = "", task: str = "") -> None:
+    """Draws the page; `account` opens a statement, `task` narrows lists."""
+    with heading("Payments", "All amounts are in credits."):
+        pass
+    names, tasks = await asyncio.gather(_names(visit), _tasks(visit))
+    chosen = "accounts" if account else "summary" if show == "odd" or show not in TABS else show
+    mine = [key for key in TABS if visit.is_admin or key != "book"]
+    with ui.tabs().props("no-caps align=left inline-label dense outside-arrows mobile-arrows") as tabs:
+        for key in mine:
+            ui.tab(key, *TABS[key][:2])
+    with ui.tab_panels(tabs, value=chosen, animated=False).props("keep-alive") as panels:
+        places = {key: ui.tab_panel(key) for key in mine}
+    drawn: set[str] = set()
+
+    async def open_tab() -> None:
+        key = str(panels.value)
+        if key not in drawn:
+            drawn.add(key)
+            with places[key], ui.element("div").classes("c-stack").style("gap: var(--gap)"):
+                await TABS[key][2](visit, names, tasks, {"account": account, "task": task})
+
+    await open_tab()
+    panels.on_value_change(doing(visit, open_tab))
+
+
+async def _names(visit: Visit) -> Names:
+    return await visit.house.directory.names(visit.platform, fresh_seconds=60.0) if visit.is_admin else Names()
+
+
+async def _tasks(visit: Visit) -> dict[str, Json]:
+    mine = {} if visit.is_admin else {"publisher": visit.person.subject}
+    found = await visit.platform.all("/v1/tasks", most=1_000, **mine)
+    return {each["id"]: each for each in found}

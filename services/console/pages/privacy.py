@@ -1,0 +1,166 @@
+"""Privacy: what each device has given away, as the platform accounts for it, and what its ε hides from whom."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from nicegui import ui
+
+from services.console.directory import Names
+from services.console.domain import words
+from services.console.domain.hiding import promise, who_sees
+from services.console.parts.acting import doing
+from services.console.parts.blocks import card, empty, facts, grid, heading, link, note, text, tile
+from services.console.parts.charts import bars, chart, palette
+from services.console.parts.frame import ADMINS, Pages
+from services.console.parts.tables import Column, table
+from services.console.parts.visit import Visit
+from services.console.platform import Json
+
+MOST_DEVICES = 500
+AT_A_TIME = 20
+MOST_BARS = 25
+NOT_COUNTED = (
+    "These are the charges devices report with their noised releases. An update sent without noise to a head or "
+    "neighbour the owner trusts is in no ε; each device's own ledger lists it (`coterie privacy show`). A device's "
+    "limit is its owner's and stays on the device."
+)
+COLUMNS = (
+    Column("name", "Device", "link"),
+    Column("owner", "Owner"),
+    Column("here", "ε in this task", "number"),
+    Column("rounds", "Rounds charged", "number"),
+    Column("unit", "Hides"),
+    Column("all", "ε over all tasks", "number"),
+    Column("words", "What that promises", wrap=True),
+)
+
+
+def add(pages: Pages) -> None:
+    """Registers the page."""
+    pages.add("/privacy", "Privacy", ADMINS, show)
+
+
+async def show(visit: Visit, device: str = "", task: str = "") -> None:
+    """Draws the page: by task, or one device."""
+    with heading("Privacy", "What devices have given away, and what stays hidden."):
+        pass
+    names = await visit.house.directory.names(visit.platform, fresh_seconds=60.0)
+    if device:
+        await _one_device(visit, device, names)
+        return
+    tasks = await visit.platform.all("/v1/tasks", most=1_000)
+    if not tasks:
+        with card(label="Privacy"):
+            empty(
+                "shield", "Nothing was given away yet.", "Charges appear when devices deliver noised updates of a task."
+            )
+        return
+    chosen = next((each for each in tasks if each["id"] == task), tasks[0])
+    options = {each["id"]: f"{each['specification']['name']} ({each['state']})" for each in tasks}
+    with card(label="Task"):
+        select = ui.select(options, value=chosen["id"], label="Task", with_input=True).props("outlined dense")
+        select.style("max-width: 420px")
+        place = ui.element("div").classes("c-stack").style("gap: var(--gap)")
+
+    async def draw() -> None:
+        found = next(each for each in tasks if each["id"] == select.value)
+        place.clear()
+        with place:
+            await _task(visit, found, names)
+
+    await draw()
+    select.on_value_change(doing(visit, draw))
+
+
+async def _task(visit: Visit, task: Json, names: Names) -> None:
+    enrolments = await visit.platform.all(f"/v1/tasks/{task['id']}/enrolments", most=MOST_DEVICES)
+    reports = await _reports(visit, [each["device_id"] for each in enrolments])
+    rows = [_row(task, report, names) for report in reports]
+    text(promise(task["specification"]))
+    facts(who_sees(task["specification"]))
+    charged = [each for each in rows if each["rounds"]]
+    finite = sorted((each for each in charged if each["here"] not in ("–", "∞")), key=lambda each: -each["here_sort"])
+    if finite:
+        top = finite[:MOST_BARS]
+        options = bars(
+            palette(visit.dark),
+            [each["name"] for each in top],
+            [round(each["here_sort"], 3) for each in top],
+            unit=f"ε in this task at δ = {words.number(reports[0]['delta'])}",
+        )
+        chart(options, "ε spent in this task by device", height=70 + 24 * len(top))
+    elif rows:
+        note("info", "No device has reported a charge in this task.")
+    table(
+        COLUMNS,
+        rows,
+        key="device",
+        label="Privacy by device",
+        nothing=("group_add", "Nobody has joined this task.", "Charges appear when devices deliver."),
+        search=len(rows) > 12,
+        csv_name=f"privacy-{task['specification']['name']}.csv",
+    )
+    text(NOT_COUNTED, "c-faint c-small")
+
+
+async def _reports(visit: Visit, device_ids: list[str]) -> list[Json]:
+    """Every device's report; a few at a time, so that the platform serves others too."""
+    gate = asyncio.Semaphore(AT_A_TIME)
+
+    async def one(device_id: str) -> Json:
+        async with gate:
+            return await visit.platform.get(f"/v1/privacy/{device_id}")
+
+    return list(await asyncio.gather(*(one(each) for each in device_ids)))
+
+
+def _row(task: Json, report: Json, names: Names) -> dict[str, Any]:
+    here = next((each for each in report["tasks"] if each["task_id"] == task["id"]), None)
+    device = names.devices.get(report["device_id"], {})
+    spent = words.figure(here["epsilon"]) if here else None
+    return {
+        "device": report["device_id"],
+        "name": names.device(report["device_id"]),
+        "name_href": f"/privacy?device={report['device_id']}",
+        "owner": names.owner(device.get("owner_id", "")),
+        "here": words.number(spent) if here else "–",
+        "here_sort": spent if spent is not None else 0.0,
+        "rounds": here["rounds"] if here else 0,
+        "unit": words.UNIT_WORDS.get(here["unit"], here["unit"]) if here else "–",
+        "all": words.number(report["epsilon"]),
+        "all_sort": words.figure(report["epsilon"]) or 0.0,
+        "words": words.strength(report["epsilon"]) if report["tasks"] else "no charge was reported",
+    }
+
+
+async def _one_device(visit: Visit, device_id: str, names: Names) -> None:
+    report = await visit.platform.get(f"/v1/privacy/{device_id}")
+    found = await asyncio.gather(*(visit.platform.task(each["task_id"]) for each in report["tasks"]))
+    tasks = {each["id"]: each for each in found}
+    link("All devices", "/privacy")
+    with grid(220, even=True):
+        tile(
+            "Device", names.device(device_id), f"of {names.owner(names.devices.get(device_id, {}).get('owner_id', ''))}"
+        )
+        tile("ε over all tasks", words.number(report["epsilon"]), f"at δ = {words.number(report['delta'])}")
+        tile("Tasks", str(len(report["tasks"])), "with a charge")
+    note("shield", f"{words.strength(report['epsilon'])[:1].upper()}{words.strength(report['epsilon'])[1:]}.")
+    for each in report["tasks"]:
+        task = tasks[each["task_id"]]
+        with card(task["specification"]["name"]):
+            link("Open the task", f"/tasks/{task['id']}")
+            unit = words.UNIT_WORDS.get(each["unit"], each["unit"])
+            facts(
+                [
+                    ("ε in this task", words.epsilon(each["epsilon"])),
+                    ("Rounds charged", str(each["rounds"])),
+                    ("Hides", unit),
+                    *who_sees(task["specification"]),
+                ]
+            )
+    if not report["tasks"]:
+        with card(label="Privacy"):
+            empty("shield", "No charge was reported.", "Charges appear when the device delivers a noised update.")
+    text(NOT_COUNTED, "c-faint c-small")
