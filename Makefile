@@ -16,7 +16,7 @@ $(STAMP): pyproject.toml constraints.txt clients/coterie/pyproject.toml clients/
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 -c constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-		-e 'clients/coterie[torch,demo]' -e 'clients/cli[drawing]' -e '.[dev,console]' -e clients/lab
+		-e 'clients/coterie[torch,demo]' -e 'clients/cli[drawing]' -e '.[dev]' -e clients/lab
 	$(BIN)/python -m services.topology warm
 	touch $(STAMP)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http.cookies import SimpleCookie
@@ -10,22 +11,26 @@ from pathlib import Path
 from fastapi import FastAPI
 from nicegui import app as pages_app
 from nicegui import core, ui
-from starlette.responses import JSONResponse
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from services.console.directory import Directory
-from services.console.door import door
-from services.console.edge import Edge
-from services.console.files import files
-from services.console.graphs import Graphs
+from services.console.access.door import door
+from services.console.access.edge import Edge
+from services.console.access.sessions import Sessions
 from services.console.pages import register
 from services.console.parts.frame import Pages
+from services.console.parts.plain import fault, not_found
 from services.console.parts.visit import House
-from services.console.platform import Wire
-from services.console.sessions import Sessions
 from services.console.settings import ConsoleSettings
+from services.console.wire.directory import Directory
+from services.console.wire.files import files
+from services.console.wire.graphs import Graphs
+from services.console.wire.platform import Wire
+from services.kit.logs import get_logger
 
+_log = get_logger()
 LOOK = Path(__file__).parent / "look"
 MANIFEST = {
     "name": "Coterie",
@@ -62,6 +67,8 @@ def build(settings: ConsoleSettings) -> FastAPI:
     app.add_api_route("/health/live", _live)
     app.add_api_route("/manifest.webmanifest", _manifest)
     register(Pages(house))
+    pages_app.add_exception_handler(404, _missing)
+    pages_app.add_exception_handler(Exception, _failed)
     pages_app.config.socket_io_js_transports = ["websocket"]
     core.sio.eio.cors_allowed_origins = []  # whose pages may connect is the edge's to say
     ui.run_with(
@@ -83,6 +90,16 @@ def build(settings: ConsoleSettings) -> FastAPI:
 
     app.add_middleware(Edge, url=settings.console_url, https=settings.https, signed_in=signed_in)
     return app
+
+
+async def _missing(request: Request, _: Exception) -> Response:
+    return not_found(request.url.path)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    name = uuid.uuid4().hex[:12]
+    _log.error("a page failed", page=request.url.path, name=name, exc_info=error)
+    return fault(name)
 
 
 async def _live() -> JSONResponse:

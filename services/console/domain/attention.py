@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from services.console.directory import Names
+from services.console.domain.names import Names
 
 WAITING_SECONDS = 3_600.0
 

@@ -41,7 +41,9 @@ def number(value: float | str | None, digits: int = 4) -> str:
     if value == 0:
         return "0"
     if abs(value) >= 1e7 or abs(value) < 1e-4:
-        return f"{value:.{digits - 1}e}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e").replace("-", "−")
+        base, _, power = f"{value:.{digits - 1}e}".partition("e")
+        base = base.rstrip("0").rstrip(".") if "." in base else base
+        return f"{base}e{int(power)}".replace("-", "−")
     if abs(value) >= 10 ** (digits - 1):
         return f"{value:,.0f}".replace("-", "−")
     text = f"{value:.{digits}g}"

@@ -6,13 +6,13 @@ from typing import Any
 
 from nicegui import ui
 
-from services.console.directory import Names
+from services.console.domain.names import Names
 from services.console.parts.acting import doing
 from services.console.parts.blocks import button, card, heading, text
 from services.console.parts.frame import ADMINS, Pages
 from services.console.parts.tables import Column, table
 from services.console.parts.visit import Visit
-from services.console.platform import Json
+from services.console.wire.platform import Json
 
 PAGE_ROWS = 200
 COLUMNS = (

@@ -12,7 +12,7 @@ from services.console.parts.acting import view
 from services.console.parts.blocks import card, chip, facts, grid, heading, note, say, text
 from services.console.parts.frame import ADMINS, Pages
 from services.console.parts.visit import Visit
-from services.console.platform import Json
+from services.console.wire.platform import Json
 
 REFRESH_SECONDS = 5.0
 ABOUT = {

@@ -9,14 +9,14 @@ from datetime import datetime
 
 from nicegui import ui
 
-from services.console.directory import Names
 from services.console.domain import words
 from services.console.domain.attention import Matter, matters_of
+from services.console.domain.names import Names
 from services.console.parts.acting import view
 from services.console.parts.blocks import bar, card, chip, empty, grid, heading, link, link_button, text, tile
 from services.console.parts.frame import STAFF, Pages
 from services.console.parts.visit import Visit
-from services.console.platform import Json
+from services.console.wire.platform import Json
 
 REFRESH_SECONDS = 4.0
 RECENT_SECONDS = 7 * 86_400.0

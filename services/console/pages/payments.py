@@ -6,13 +6,13 @@ import asyncio
 
 from nicegui import ui
 
-from services.console.directory import Names
+from services.console.domain.names import Names
 from services.console.pages import payments_accounts, payments_lists
 from services.console.parts.acting import doing
 from services.console.parts.blocks import heading
 from services.console.parts.frame import STAFF, Pages
 from services.console.parts.visit import Visit
-from services.console.platform import Json
+from services.console.wire.platform import Json
 
 TABS = {
     "summary": ("Summary", "summarize", payments_lists.show_summary),

@@ -8,15 +8,15 @@ from typing import Any
 
 from nicegui import ui
 
-from services.console.directory import Names
 from services.console.domain import words
+from services.console.domain.names import Names
 from services.console.domain.prices import course
 from services.console.parts.acting import doing
 from services.console.parts.blocks import card, empty, grid, link_button, note, text, tile
 from services.console.parts.charts import bars, chart, lines, palette
 from services.console.parts.tables import Column, table
 from services.console.parts.visit import Visit
-from services.console.platform import Json
+from services.console.wire.platform import Json
 
 MOST_PAYMENTS = 500
 MOST_BARS = 15

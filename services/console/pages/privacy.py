@@ -7,16 +7,16 @@ from typing import Any
 
 from nicegui import ui
 
-from services.console.directory import Names
 from services.console.domain import words
 from services.console.domain.hiding import promise, who_sees
+from services.console.domain.names import Names
 from services.console.parts.acting import doing
 from services.console.parts.blocks import card, empty, facts, grid, heading, link, note, text, tile
 from services.console.parts.charts import bars, chart, palette
 from services.console.parts.frame import ADMINS, Pages
 from services.console.parts.tables import Column, table
 from services.console.parts.visit import Visit
-from services.console.platform import Json
+from services.console.wire.platform import Json
 
 MOST_DEVICES = 500
 AT_A_TIME = 20

@@ -7,9 +7,9 @@ import time
 from nicegui import ui
 
 from coterie.errors import CoterieError, Refused
-from services.console.directory import Names
 from services.console.domain import words
 from services.console.domain.graph import Graph
+from services.console.domain.names import Names
 from services.console.domain.progress import seconds_left
 from services.console.errors import SignedOut
 from services.console.pages import task_devices, task_events, task_plan, task_progress, task_versions

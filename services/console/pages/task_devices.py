@@ -7,8 +7,8 @@ from typing import Any
 
 from nicegui import ui
 
-from services.console.directory import Names
 from services.console.domain import words
+from services.console.domain.names import Names
 from services.console.domain.progress import contributions
 from services.console.parts.acting import doing
 from services.console.parts.blocks import card, empty, text
@@ -16,7 +16,7 @@ from services.console.parts.charts import bars, chart, palette
 from services.console.parts.tables import Column, state_cell, table
 from services.console.parts.visit import Visit
 from services.console.parts.watching import Watch
-from services.console.platform import Json
+from services.console.wire.platform import Json
 
 MOST_BARS = 20
 COLUMNS = (

@@ -6,11 +6,11 @@ from typing import Any
 
 from nicegui import ui
 
-from services.console.directory import Names
+from services.console.domain.names import Names
 from services.console.parts.blocks import card, empty, link, text
 from services.console.parts.visit import Visit
 from services.console.parts.watching import Watch
-from services.console.platform import Json
+from services.console.wire.platform import Json
 
 MOST_SHOWN = 200
 ICONS = {

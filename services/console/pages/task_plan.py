@@ -8,9 +8,9 @@ from typing import Any
 from nicegui import ui
 
 from coterie.errors import CoterieError, NotFound
-from services.console.directory import Names
 from services.console.domain import words
 from services.console.domain.graph import Graph
+from services.console.domain.names import Names
 from services.console.domain.plans import LEGENDS, draw_plan, noise_words
 from services.console.parts.acting import doing
 from services.console.parts.blocks import card, empty, facts, note, say
@@ -19,7 +19,7 @@ from services.console.parts.network import network
 from services.console.parts.tables import Column, table
 from services.console.parts.visit import Visit
 from services.console.parts.watching import Watch
-from services.console.platform import Json
+from services.console.wire.platform import Json
 
 COLUMNS = (
     Column("name", "Device", "link"),

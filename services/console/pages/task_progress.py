@@ -6,15 +6,15 @@ from typing import Any
 
 from nicegui import ui
 
-from services.console.directory import Names
 from services.console.domain import words
+from services.console.domain.names import Names
 from services.console.domain.progress import curves, metric_names
 from services.console.parts.blocks import card, empty
 from services.console.parts.charts import chart, lines, palette
 from services.console.parts.tables import Column, state_cell, table
 from services.console.parts.visit import Visit
 from services.console.parts.watching import Watch
-from services.console.platform import Json
+from services.console.wire.platform import Json
 
 DEFAULT_CURVES = 2
 COLUMNS = (

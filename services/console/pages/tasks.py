@@ -12,7 +12,7 @@ from services.console.parts.blocks import card, heading, link_button
 from services.console.parts.frame import STAFF, Pages
 from services.console.parts.tables import Column, state_cell, table
 from services.console.parts.visit import Visit
-from services.console.platform import Json
+from services.console.wire.platform import Json
 
 REFRESH_SECONDS = 5.0
 MOST_TASKS = 2_000

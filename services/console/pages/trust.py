@@ -9,9 +9,9 @@ from typing import Any
 
 from nicegui import ui
 
-from services.console.directory import Names
 from services.console.domain import words
 from services.console.domain.graph import Graph, Lens, draw
+from services.console.domain.names import Names
 from services.console.pages.trust_details import show_device, show_tie
 from services.console.parts.acting import doing
 from services.console.parts.blocks import button, card, empty, heading, text
@@ -19,7 +19,7 @@ from services.console.parts.charts import palette
 from services.console.parts.frame import STAFF, Pages
 from services.console.parts.network import network
 from services.console.parts.visit import Visit
-from services.console.platform import Json
+from services.console.wire.platform import Json
 
 DAY = 86_400.0
 MOST_DAYS = 90

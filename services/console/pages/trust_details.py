@@ -8,14 +8,14 @@ from typing import Any
 
 from nicegui import ui
 
-from services.console.directory import Names
 from services.console.domain import words
 from services.console.domain.graph import Graph
+from services.console.domain.names import Names
 from services.console.parts.acting import doing
 from services.console.parts.blocks import bar, card, chip, facts, link, link_button, note, text
 from services.console.parts.charts import chart, lines, palette
 from services.console.parts.visit import Visit
-from services.console.platform import Json
+from services.console.wire.platform import Json
 
 MOST_PEERS = 15
 MOST_INTERACTIONS = 20

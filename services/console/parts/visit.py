@@ -10,12 +10,12 @@ from zoneinfo import ZoneInfo
 
 from starlette.requests import Request
 
-from services.console.directory import Directory
+from services.console.access.sessions import Person, Session, Sessions
 from services.console.domain import words
-from services.console.graphs import Graphs
-from services.console.platform import Platform, Wire
-from services.console.sessions import Person, Session, Sessions
 from services.console.settings import ConsoleSettings
+from services.console.wire.directory import Directory
+from services.console.wire.graphs import Graphs
+from services.console.wire.platform import Platform, Wire
 
 ADMIN, PUBLISHER, DEVICE = "admin", "publisher", "device"
 LOOK_COOKIE, ZONE_COOKIE = "coterie-look", "coterie-zone"

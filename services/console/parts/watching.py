@@ -9,7 +9,7 @@ from typing import Any
 
 from services.console.errors import NotForYou
 from services.console.parts.visit import Visit
-from services.console.platform import PAGE_ITEMS, Json
+from services.console.wire.platform import PAGE_ITEMS, Json
 
 ENDED = ("finished", "failed", "cancelled")
 MOST_EVENTS = 5_000

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 import httpx
 
 from coterie.errors import Refused, Unauthenticated, Unreachable, refusal
+from services.console.access.sessions import Person, Session, Sessions
 from services.console.errors import SignedOut
-from services.console.sessions import Person, Session, Sessions
 
 Json: TypeAlias = dict[str, Any]
 PAGE_ITEMS = 500

@@ -10,22 +10,17 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from coterie.errors import CoterieError, Unauthenticated
+from services.console.access.sessions import Tries
 from services.console.errors import TooManyTries
 from services.console.parts.frame import home_of
+from services.console.parts.plain import plain_page
 from services.console.parts.visit import House
-from services.console.platform import identify
-from services.console.sessions import Tries
+from services.console.wire.platform import identify
 from services.kit.logs import get_logger
 
 MOST_KEY_CHARACTERS = 512
 _log = get_logger()
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{title} · Coterie</title>
-<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="/look/mark.svg">
-<link rel="stylesheet" href="/look/console.css"><script src="/look/head.js"></script></head>
-<body class="c-plain-page"><main>{body}</main></body></html>"""
-_FORM = """<div class="c-brand"><img src="/look/mark.svg" alt=""> Coterie</div>
-<h1>Sign in</h1>{remark}
+_FORM = """{remark}
 <form method="post" action="/signin?next={next}" style="display: contents">
 <label>API key<input type="password" name="api_key" required autofocus autocomplete="current-password"
  spellcheck="false" maxlength="512"></label><button type="submit">Sign in</button></form>
@@ -92,8 +87,7 @@ def door(house: House) -> APIRouter:
 def sign_in_page(next: str, remark: str = "", status: int = 200) -> HTMLResponse:
     """The form, with a remark above it."""
     said = f'<p class="c-note warn" role="alert">{escape(remark)}</p>' if remark else ""
-    body = _FORM.format(remark=said, next=quote(next))
-    return HTMLResponse(_PAGE.format(title="Sign in", body=body), status, {"Cache-Control": "no-store"})
+    return plain_page("Sign in", _FORM.format(remark=said, next=quote(next)), status)
 
 
 def safe_next(address: str) -> str:

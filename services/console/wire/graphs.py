@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from services.console.domain.graph import Graph
-from services.console.platform import Platform
+from services.console.wire.platform import Platform
 
 FRESH_SECONDS = 60.0
 MOST_GRAPHS = 12

@@ -1,0 +1,48 @@
+"""Names behind ids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]
+ONLINE_SECONDS = 120.0
+"""A device heard of within this time counts as online; agents beat every few seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Devices and owners by id, as they were at `at`."""
+
+    devices: dict[str, Json] = field(default_factory=dict)
+    owners: dict[str, Json] = field(default_factory=dict)
+    at: float = 0.0
+
+    def device(self, device_id: str) -> str:
+        """A device's name, or its id."""
+        found = self.devices.get(device_id)
+        return str(found["name"]) if found else device_id
+
+    def owner(self, owner_id: str) -> str:
+        """An owner's name, or its id."""
+        found = self.owners.get(owner_id)
+        return str(found["name"]) if found else owner_id
+
+    def account(self, account_id: str) -> str:
+        """Whose an account is."""
+        kind, _, rest = account_id.partition(":")
+        if kind == "device":
+            return f"device {self.device(rest)}"
+        return f"owner {self.owner(rest)}" if kind == "owner" else f"{kind} {rest}"
+
+    def online(self, now: float) -> int:
+        """How many active devices were heard of just now."""
+        return sum(
+            1
+            for each in self.devices.values()
+            if each["state"] == "active" and now - each["last_seen_at"] < ONLINE_SECONDS
+        )
+
+    def active(self) -> int:
+        """How many devices are not revoked."""
+        return sum(1 for each in self.devices.values() if each["state"] == "active")

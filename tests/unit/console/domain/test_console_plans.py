@@ -1,0 +1,196 @@
+"""Plans, rounds and prices as the pages show them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from services.console.domain.attention import matters_of
+from services.console.domain.graph import Graph
+from services.console.domain.hiding import promise, who_sees
+from services.console.domain.names import Names
+from services.console.domain.network import PLATFORM
+from services.console.domain.plans import LEGENDS, draw_plan
+from services.console.domain.prices import course
+from services.console.domain.progress import contributions, curves, metric_names, seconds_left
+
+NAMES = {f"d{n}": f"device {n}" for n in range(6)}
+
+
+def seat(device: str, role: str = "solo", **more: Any) -> dict[str, Any]:
+    empty = {
+        "group": -1,
+        "head_device_id": "",
+        "noise_multiplier": 0.0,
+        "neighbours": [],
+        "noised": False,
+        "batch_size": 0,
+        "block": -1,
+        "upload_seconds": 0.0,
+    }
+    return {"device_id": device, "role": role} | empty | more
+
+
+def plan(topology: str, *seats: dict[str, Any], **details: Any) -> dict[str, Any]:
+    return {"topology": topology, "seats": list(seats), "details": details, "version": 1}
+
+
+def test_clusters_are_drawn_with_their_heads_and_noised_members_dashed() -> None:
+    drawing = draw_plan(
+        plan(
+            "clusters",
+            seat("d0", "head", group=0, head_device_id="d0"),
+            seat("d1", "member", group=0, head_device_id="d0"),
+            seat("d2", "member", group=0, head_device_id="d0", noise_multiplier=0.3),
+            seat("d3", "solo", noise_multiplier=0.6),
+        ),
+        None,
+        NAMES,
+    )
+    assert [node.id for node in drawing.nodes if node.ring] == ["d0"]
+    assert {(link.a, link.b): link.style for link in drawing.links} == {("d1", "d0"): "solid", ("d2", "d0"): "dashed"}
+    assert drawing.said == "4 devices: 1 cluster with a head, 1 device alone"
+
+
+def test_a_mesh_link_is_drawn_once_and_told_by_trust() -> None:
+    def to(other: str, trusted: bool) -> dict[str, Any]:
+        return {"device_id": other, "trusted": trusted, "link_seconds": 0.01, "weight": 0.5}
+
+    drawing = draw_plan(
+        plan(
+            "mesh",
+            seat("d0", "peer", neighbours=[to("d1", True)]),
+            seat("d1", "peer", neighbours=[to("d0", True), to("d2", False)], noised=True),
+            seat("d2", "peer", neighbours=[to("d1", False)], noised=True),
+        ),
+        None,
+        NAMES,
+    )
+    assert {frozenset((link.a, link.b)): link.tone for link in drawing.links} == {
+        frozenset(("d0", "d1")): "good",
+        frozenset(("d1", "d2")): "warn",
+    }
+    assert drawing.said == "3 devices, 2 links, 2 devices add noise"
+
+
+def test_cells_serve_devices_on_blocks_and_others_wait() -> None:
+    drawing = draw_plan(
+        plan(
+            "cells",
+            seat("d0", group=0, block=1, upload_seconds=0.25),
+            seat("d1", "idle"),
+            cells=[{"id": "roof", "blocks": 2, "served": 1}],
+        ),
+        None,
+        NAMES,
+    )
+    assert [(link.a, link.b) for link in drawing.links] == [("d0", "cell:0")]
+    assert next(node for node in drawing.nodes if node.id == "d1").about == "waits this round"
+
+
+def test_a_star_leads_to_the_platform_and_trust_lies_behind_it() -> None:
+    ties = [{"device_a": "d0", "device_b": "d1", "direct": 0.5, "relations": []}]
+    devices = [{"id": key, "name": name, "owner_id": "o", "kind": "", "state": "active"} for key, name in NAMES.items()]
+    graph = Graph.of({"devices": devices, "ties": ties, "at": 0.0})
+    drawing = draw_plan(plan("star", seat("d0"), seat("d1")), graph, NAMES)
+    assert {(link.a, link.b) for link in drawing.links if link.tone == "group"} == {("d0", PLATFORM), ("d1", PLATFORM)}
+    assert [(link.a, link.b) for link in drawing.links if link.tone == "faint"] == [("d0", "d1")]
+
+
+def test_a_plan_of_thousands_is_drawn_as_groups() -> None:
+    seats = [seat(f"x{n}", "member", group=n // 10, head_device_id=f"x{n // 10 * 10}") for n in range(3000)]
+    drawing = draw_plan(plan("clusters", *seats), None, {})
+    assert len(drawing.nodes) == 240
+    assert "drawn as groups" in drawing.said
+
+
+def test_every_kind_of_plan_has_a_legend() -> None:
+    assert set(LEGENDS) == {"star", "clusters", "mesh", "cells"}
+
+
+def a_round(number: int, **metrics: float) -> dict[str, Any]:
+    return {
+        "number": number,
+        "state": "done",
+        "opened_at": 10.0 * number,
+        "done_at": 10.0 * number + 4,
+        "metrics": metrics,
+    }
+
+
+def test_metrics_of_any_name_have_curves_and_lines_of_models_share_one() -> None:
+    rounds = [a_round(1, zeta=1.0, accuracy=0.5), a_round(2, accuracy=0.6, **{"accuracy[0]": 0.7, "accuracy[1]": 0.4})]
+    assert metric_names(rounds) == ["accuracy", "zeta"]
+    assert curves(rounds, "accuracy") == [
+        ("all", [(1.0, 0.5), (2.0, 0.6)]),
+        ("model 0", [(2.0, 0.7)]),
+        ("model 1", [(2.0, 0.4)]),
+    ]
+    assert curves(rounds, "nothing") == []
+
+
+def test_time_left_is_the_median_of_rounds_done_times_rounds_left() -> None:
+    task = {"state": "running", "specification": {"rounds": 5}}
+    assert seconds_left(task, [a_round(1), a_round(2)]) == 12.0
+    assert seconds_left(task, []) is None
+    assert seconds_left({**task, "state": "finished"}, [a_round(1)]) is None
+
+
+def test_a_heads_share_is_its_own_and_not_its_members() -> None:
+    """A head hands in Σ q of its cluster: 30 = 10 of its own and 10 of each member."""
+    given_ = [{"device_id": d, "weight": w} for d, w in (("d0", 30.0), ("d1", 10.0), ("d2", 10.0), ("d3", 10.0))]
+    found = contributions(given_, {"d1": "d0", "d2": "d0"})
+    assert found == [("d0", 0.25), ("d1", 0.25), ("d2", 0.25), ("d3", 0.25)]
+    assert sum(share for _, share in contributions(given_)) == pytest.approx(1.0)
+    assert contributions([{"device_id": "d0", "weight": 0.0}]) == []
+
+
+def test_prices_are_drawn_only_where_something_was_offered() -> None:
+    def offer(price: int, expected: float | str) -> dict[str, Any]:
+        nothing = {"base_microcredits": 0, "slope_microcredits": 0, "most_microcredits": 0}
+        return {"price_microcredits": price, "expected": expected} | nothing
+
+    quotes = [{"round": n, "offers": [offer(300_000 * n, 0.1), offer(300_000 * n, "inf")]} for n in (1, 2)]
+    charts = course(quotes)
+    assert [unit for _, unit, _ in charts] == ["credits per unit of ρ", "ρ"]
+    assert charts[0][2][0][1] == [(1.0, 0.3), (2.0, 0.6)]
+    assert charts[1][2][0][1] == [(1.0, 0.1), (2.0, 0.1)]
+    assert course([{"round": 1, "offers": []}]) == []
+
+
+@pytest.mark.parametrize("topology", ["star", "clusters", "mesh", "cells"])
+def test_a_task_without_noise_is_never_said_to_hide(topology: str) -> None:
+    told = " ".join(what for _, what in who_sees({"topology": topology, "privacy": "none", "preset": ""}))
+    assert "without noise" in told
+    assert "no ε limits" in promise({"privacy": "none", "privacy_unit": "device"})
+
+
+def test_raw_letters_to_trusted_heads_and_neighbours_are_told() -> None:
+    for spec in (
+        {"topology": "clusters", "privacy": "trust", "preset": "clusters"},
+        {"topology": "mesh", "privacy": "partial", "preset": "mesh"},
+    ):
+        assert any("no ε describes" in what for _, what in who_sees(spec))
+
+
+def test_what_needs_a_person_comes_with_its_reason_the_gravest_first() -> None:
+    def task(state: str, ended_at: float, created_at: float) -> dict[str, Any]:
+        times = {"ended_at": ended_at, "created_at": created_at, "enrolled": 1}
+        return {"id": f"t-{state}", "state": state, "reason": "too few devices", **times} | {
+            "specification": {"name": state, "min_devices": 3}
+        }
+
+    device = {"id": "d0", "name": "phone", "owner_id": "o", "key_version": 2, "state": "active", "last_seen_at": 0}
+    names = Names({"d0": device}, {"o": {"name": "Ada"}})
+    tasks = [task("failed", 9_000.0, 0.0), task("created", 0.0, 0.0), task("finished", 9_500.0, 0.0)]
+    found = matters_of(tasks, names, ["odd", "odder"], now=10_000.0, recent_seconds=5_000.0)
+    assert [each.title for each in found] == [
+        "failed failed",
+        "phone changed its keys",
+        "2 payments look odd",
+        "created waits for devices",
+    ]
+    assert found[0].what == "too few devices"
+    assert "Ada" in found[1].what
+    assert matters_of(tasks[:1], Names(), [], now=20_000.0, recent_seconds=5_000.0) == []
