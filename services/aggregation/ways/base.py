@@ -81,8 +81,8 @@ class Update:
 class Way:
     """One way of learning, for one task."""
 
-    forms: ClassVar[tuple[str, ...]] = ("mean", "sum", "report")
-    """Forms of delivery it takes."""
+    form: ClassVar[str] = "mean"
+    """The form of delivery it takes."""
     sells: ClassVar[bool] = False
     """Whether devices are told their offer, to decide by it."""
     patience: ClassVar[float] = 1.0
@@ -134,8 +134,10 @@ class Way:
 
     def check_delivery(self, roster: Roster, delivery: Delivery) -> None:
         """Refuses a delivery in a form or with a weight that is not the device's to give."""
+        if delivery.form != self.form:
+            raise BadUpdate(f"this task takes deliveries of the form {self.form}, not {delivery.form}")
         samples = roster.samples.get(delivery.device_id, 0)
-        if delivery.form == "mean" and delivery.weight > samples:
+        if delivery.weight > samples and delivery.form == "mean":
             raise BadUpdate(f"weight {delivery.weight} is above the {samples} samples the device enrolled with")
 
     def letter_first(self, roster: Roster, delivery: Delivery) -> str:

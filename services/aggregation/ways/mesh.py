@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from coterie_api.topology.v1 import topology_pb2 as topology
-from services.aggregation.domain.records import Delivery
 from services.aggregation.ways import way
-from services.aggregation.ways.base import Roster, Tie, Way
+from services.aggregation.ways.base import Tie, Way
 
 
 @way("mesh", privacy=("partial", "none"), preset="mesh", why={"partial": "it noises planned devices"})
 class Mesh(Way):
     """Letters between neighbours, reports to the platform."""
 
+    form = "report"
+
     def ties(self, seat: topology.Seat, seats: Mapping[str, topology.Seat]) -> list[Tie]:
         return [Tie(n.device_id, "peer", n.weight, n.trusted, n.link_seconds) for n in seat.neighbours]
-
-    def check_delivery(self, roster: Roster, delivery: Delivery) -> None:
-        pass

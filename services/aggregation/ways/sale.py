@@ -48,8 +48,6 @@ class Sale(Way):
 
     def check_norm(self, delivery: Delivery, samples: int, elements: int, norm: float) -> dict[str, float]:
         """Refuses an update whose norm the claim rules out."""
-        if delivery.form != "mean":
-            raise BadUpdate(f"a task that buys privacy takes updates of the form mean, not {delivery.form!r}")
         self.check_claim(delivery)
         most = self.largest_norm(delivery.budget, samples, elements)
         if norm > most:  # NaN passes here: folding refuses it and says where it is

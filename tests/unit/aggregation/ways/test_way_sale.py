@@ -72,11 +72,9 @@ def test_a_larger_budget_allows_less() -> None:
     assert LocalSteps().largest_change(1.0, 100, 650) < LocalSteps().largest_change(0.1, 100, 650)
 
 
-def test_a_budget_hardly_worth_the_name_and_other_forms_are_refused() -> None:
+def test_a_budget_hardly_worth_the_name_is_refused() -> None:
     with pytest.raises(BadUpdate, match="least"):
         MARKET.check_norm(delivery(budget=0.001), 100, 650, 0.1)
-    with pytest.raises(BadUpdate, match="form mean"):
-        MARKET.check_norm(delivery(form="sum"), 100, 650, 0.1)
 
 
 def test_an_answer_far_beyond_its_range_is_refused() -> None:
