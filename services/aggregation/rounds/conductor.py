@@ -17,9 +17,10 @@ from contextvars import Context
 from dataclasses import dataclass, field
 
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
-from services.aggregation.domain.records import Event, Round, Task
+from services.aggregation.domain.records import Round, Task
 from services.aggregation.domain.rounds import Standing, Verdict, judge
 from services.aggregation.rounds.closing import REPLICA_SILENT_SECONDS, Closer
+from services.aggregation.rounds.ending import end_task
 from services.aggregation.rounds.live import LiveRound
 from services.aggregation.rounds.opening import Opener
 from services.aggregation.rounds.settling import Settler
@@ -254,15 +255,8 @@ class Conductor:
         return 0.0
 
     async def _end(self, task_id: str, state: str, reason: str) -> None:
-        now = self.clock.now()
         async with self.database.writing() as tx:
-            task = await tasks.find_task(tx, task_id, lock=True)
-            if task is None or task.ended:
-                return
-            await tasks.change_task(tx, task_id, state=state, reason=reason, ended_at=now)
-            for before in ("open", "closing", "settling"):
-                await rounds.change_round(tx, task_id, task.round, expected=before, state="failed", done_at=now)
-            await tasks.add_events(tx, Event(task_id, now, f"task.{state}", reason, task.round))
+            await end_task(tx, task_id, state, reason, self.clock.now())
         self._forget(task_id)
 
     # --- open rounds in memory ---------------------------------------------------------------------------------------

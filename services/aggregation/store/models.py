@@ -22,19 +22,22 @@ async def add_models(tx: Tx, models: Sequence[Model]) -> None:
 
 async def latest_models(tx: Tx, task_id: str, *, before: int | None = None) -> list[Model]:
     """Newest version of every line (older than version `before`, if given), in order of line."""
-    newest = sa.select(t.models.c.line, sa.func.max(t.models.c.version).label("version")).where(
-        t.models.c.task_id == task_id
-    )
+    return (await latest_models_of(tx, [task_id], before=before)).get(task_id, [])
+
+
+async def latest_models_of(tx: Tx, task_ids: Sequence[str], *, before: int | None = None) -> dict[str, list[Model]]:
+    """Newest version of every line of each of these tasks, in order of line."""
+    m = t.models.c
+    newest = sa.select(m.task_id, m.line, sa.func.max(m.version).label("version")).where(m.task_id.in_(task_ids))
     if before is not None:
-        newest = newest.where(t.models.c.version < before)
-    top = newest.group_by(t.models.c.line).subquery()
-    query = (
-        sa.select(t.models)
-        .join(top, sa.and_(t.models.c.line == top.c.line, t.models.c.version == top.c.version))
-        .where(t.models.c.task_id == task_id)
-        .order_by(t.models.c.line)
-    )
-    return [Model(**row) for row in (await tx.execute(query)).mappings()]
+        newest = newest.where(m.version < before)
+    top = newest.group_by(m.task_id, m.line).subquery()
+    same = sa.and_(m.task_id == top.c.task_id, m.line == top.c.line, m.version == top.c.version)
+    query = sa.select(t.models).join(top, same).order_by(m.task_id, m.line)
+    found: dict[str, list[Model]] = {}
+    for row in (await tx.execute(query)).mappings():
+        found.setdefault(row["task_id"], []).append(Model(**row))
+    return found
 
 
 async def list_models(tx: Tx, task_id: str, *, limit: int, cursor: str) -> list[Model]:
@@ -47,20 +50,10 @@ async def list_models(tx: Tx, task_id: str, *, limit: int, cursor: str) -> list[
     return [Model(**row) for row in (await tx.execute(query)).mappings()]
 
 
-async def find_model(tx: Tx, digest: str) -> tuple[Model, str] | None:
-    """Some task's model with this digest, and that task's publisher."""
-    query = (
-        sa.select(t.models, t.tasks.c.publisher)
-        .join(t.tasks, t.tasks.c.id == t.models.c.task_id)
-        .where(t.models.c.digest == digest)
-        .limit(1)
-    )
-    row = (await tx.execute(query)).mappings().first()
-    if row is None:
-        return None
-    values = dict(row)
-    publisher = str(values.pop("publisher"))
-    return Model(**values), publisher
+async def find_model(tx: Tx, digest: str) -> Model | None:
+    """Some task's model with this digest."""
+    row = (await tx.execute(sa.select(t.models).where(t.models.c.digest == digest).limit(1))).mappings().first()
+    return None if row is None else Model(**row)
 
 
 async def publishes_digest(tx: Tx, publisher: str, digest: str) -> bool:

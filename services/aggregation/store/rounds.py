@@ -61,6 +61,13 @@ async def change_round(tx: Tx, task_id: str, number: int, *, expected: str, **va
     return bool(result.rowcount)
 
 
+async def abandon_round(tx: Tx, task_id: str, number: int, now: float) -> None:
+    """Fails a round that is not done."""
+    r = t.rounds.c
+    place = (r.task_id == task_id, r.number == number, r.state.in_(("open", "closing", "settling")))
+    await tx.execute(t.rounds.update().where(*place).values(state="failed", done_at=now))
+
+
 async def count_participations(tx: Tx, task_id: str, numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
     """(participants, delivered) of each of these rounds."""
     p = t.participations.c

@@ -34,7 +34,7 @@ class ModelUseCases:
         caller = current_caller()
         async with self._database.reading() as tx:
             found = await models.find_model(tx, check_digest(digest))
-            size = found[0].size_bytes if found is not None else await models.find_upload(tx, digest)
+            size = found.size_bytes if found is not None else await models.find_upload(tx, digest)
             if caller.role == "device":
                 allowed = await tasks.is_enrolled_for_digest(tx, caller.subject, digest)
             elif caller.role == "publisher":

@@ -20,6 +20,7 @@ from services.aggregation.errors import (
     WrongTaskState,
 )
 from services.aggregation.rounds.conductor import Conductor
+from services.aggregation.rounds.ending import end_task
 from services.aggregation.store import models, rounds, tasks
 from services.aggregation.store.library import Library
 from services.kit.bell import Bell
@@ -94,7 +95,7 @@ class TaskUseCases:
             size = await models.find_upload(tx, digest)
             if size is None:
                 known = await models.find_model(tx, digest)
-                size = None if known is None else known[0].size_bytes
+                size = None if known is None else known.size_bytes
         if size is None:
             raise BadTask(f"no model {digest[:16]}… is registered; upload it first (POST /v1/models)")
         await asyncio.to_thread(self._library.layout, digest, size)
@@ -106,19 +107,29 @@ class TaskUseCases:
             task = await tasks.find_task(tx, task_id)
             if task is None:
                 raise UnknownTask(f"no task {task_id}; list them with GET /v1/tasks")
-            return await self._view(tx, task)
+            return (await self._views(tx, [task]))[0]
 
     async def list_tasks(self, *, state: str, publisher: str, limit: int, cursor: str) -> list[TaskView]:
         """Tasks, newest first."""
         async with self._database.reading() as tx:
             found = await tasks.list_tasks(tx, state=state, publisher=publisher, limit=limit, cursor=cursor)
-            return [await self._view(tx, task) for task in found]
+            return await self._views(tx, found)
 
-    async def _view(self, tx: Tx, task: Task) -> TaskView:
-        enrolled = await tasks.count_enrolled(tx, [task.id])
-        newest = await models.latest_models(tx, task.id)
-        events = await tasks.last_events(tx, [task.id])
-        return TaskView(task, enrolled.get(task.id, 0), tuple(m.digest for m in newest), events.get(task.id, 0))
+    async def _views(self, tx: Tx, found: list[Task]) -> list[TaskView]:
+        """The tasks with what is counted for each: three queries, however many they are."""
+        ids = [task.id for task in found]
+        enrolled = await tasks.count_enrolled(tx, ids)
+        newest = await models.latest_models_of(tx, ids)
+        events = await tasks.last_events(tx, ids)
+        return [
+            TaskView(
+                task,
+                enrolled.get(task.id, 0),
+                tuple(model.digest for model in newest.get(task.id, ())),
+                events.get(task.id, 0),
+            )
+            for task in found
+        ]
 
     async def start(self, task_id: str) -> TaskView:
         """Starts a task; starting a running one changes nothing."""
@@ -158,18 +169,8 @@ class TaskUseCases:
         view = await self.get(task_id)
         self._require_publisher(view.task)
         if not view.task.ended:
-            now, reason = self._clock.now(), why or "cancelled by its publisher"
             async with self._database.writing() as tx:
-                task = await tasks.find_task(tx, task_id, lock=True)
-                if task is not None and not task.ended:
-                    # A task that never ran has no escrow to release.
-                    released = task.state == "created"
-                    await tasks.change_task(
-                        tx, task_id, state="cancelled", reason=reason, ended_at=now, released=released
-                    )
-                    for before in ("open", "closing", "settling"):
-                        await rounds.change_round(tx, task_id, task.round, expected=before, state="failed", done_at=now)
-                    await tasks.add_events(tx, Event(task_id, now, "task.cancelled", reason, task.round))
+                await end_task(tx, task_id, "cancelled", why or "cancelled by its publisher", self._clock.now())
             self._conductor.take_up(task_id)
             self._bell.ring(f"events:{task_id}")
         return await self.get(task_id)

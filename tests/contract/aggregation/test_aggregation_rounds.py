@@ -133,6 +133,7 @@ async def test_late_duplicate_and_foreign_updates_are_answered_properly(house: H
         ({"weight": 0.0}, [0.0, 0.0, 0.0], InvalidInput, "weight"),
         ({"weight": float("nan")}, [0.0, 0.0, 0.0], InvalidInput, "weight"),
         ({"form": "other"}, [0.0, 0.0, 0.0], InvalidInput, "form"),
+        ({"form": "sum", "weight": 1e9}, [9.0, 9.0, 9.0], InvalidInput, "form mean"),
         ({"digest": "0" * 64}, [0.0, 0.0, 0.0], NotFound, "upload it first"),
         ({"digest": "xyz"}, [0.0, 0.0, 0.0], InvalidInput, "SHA-256"),
         ({"model_index": 3}, [0.0, 0.0, 0.0], InvalidInput, "model_index"),

@@ -1,0 +1,51 @@
+"""Lists of tasks: complete, and as cheap for many tasks as for one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import sqlalchemy as sa
+
+from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from services.kit.caller import Caller, set_caller
+from services.kit.database import Database
+from tests.contract.aggregation.conftest import Client, House
+
+
+@contextmanager
+def statements(database: Database) -> Iterator[list[str]]:
+    """Questions about what belongs to tasks; those about tasks alone are also asked by a replica's watch."""
+    seen: list[str] = []
+
+    def note(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        if any(f"FROM {table}" in statement for table in ("enrolments", "models", "events")):
+            seen.append(statement)
+
+    engine = database.engine.sync_engine
+    sa.event.listen(engine, "before_cursor_execute", note)
+    yield seen
+    sa.event.remove(engine, "before_cursor_execute", note)
+
+
+async def listed(client: Client, limit: int) -> tuple[list[pb.Task], int]:
+    set_caller(Caller("publisher", "pub_1"))
+    with statements(client.app.database) as seen:
+        reply = await client.tasks.ListTasks(pb.ListTasksRequest(limit=limit))
+    return list(reply.tasks), len(seen)
+
+
+async def test_a_list_of_tasks_costs_the_same_however_long_it_is(house: House) -> None:
+    client = await house.start()
+    for number in range(12):
+        devices = [f"dev_{k}" for k in range(number % 3)]
+        await client.create(devices, name=f"t{number}")
+    one, cost_of_one = await listed(client, 1)
+    many, cost_of_many = await listed(client, 12)
+    assert (len(one), len(many)) == (1, 12)
+    assert cost_of_one == cost_of_many == 3
+    alone = [await client.get_task(task.id) for task in many]
+    assert many == alone
+    assert {task.enrolled for task in many} == {0, 1, 2}
+    assert all(len(task.model_digests) == 1 and task.last_event for task in many)
