@@ -25,7 +25,7 @@ from services.kit.database import Database
 from services.kit.settings import ServiceSettings
 from services.pricing.domain.ledger_privacy import read_charge
 from services.pricing.domain.ledger_settlement import Work
-from services.pricing.domain.quoting import Offer, Quote
+from services.pricing.domain.records import Offer, Quote
 from services.pricing.store import quotes
 from services.pricing.usecases.accounts import Accounts
 from services.pricing.usecases.reports import Reports

@@ -20,8 +20,8 @@ import numpy as np
 from scipy.optimize import brentq
 
 from services.pricing.domain.complementarity import Mask
+from services.pricing.domain.correlated_users import Survey, marginal, privacy_cost
 from services.pricing.domain.influence import Vector
-from services.pricing.domain.survey import Survey, marginal, privacy_cost
 
 Prices: TypeAlias = Literal["pivot", "even", "personal"]
 
@@ -30,7 +30,7 @@ _LARGEST = 1e300  # stands for infinity where an unbounded variance must be a nu
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Offer:
+class Tariff:
     """Prices and the variances they bring about.
 
     Attributes
@@ -51,21 +51,21 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Plan:
-    """The platform's plan.
+class Collection:
+    """What the platform can collect for its budget, and how.
 
     Attributes
     ----------
     status : "tight" (all of B is spent and every U_i = 0), "saturated" (everybody at q_lo, money left), "infeasible"
         (B buys not even the noisiest answer), "no positive prices".
     total : Λ, nan when infeasible.
-    offer : None when infeasible or when no positive prices exist.
+    tariff : None when infeasible or when no positive prices exist.
     least_budget : the smallest B that is feasible at all.
     """
 
     status: str
     total: float
-    offer: Offer | None
+    tariff: Tariff | None
     least_budget: float
 
 
@@ -75,8 +75,8 @@ def required(survey: Survey, total: float) -> Vector:
     return np.where(np.isneginf(cost), 0.0, cost)
 
 
-def collect(survey: Survey, budget: float, prices: Prices = "pivot", *, positive: bool = True) -> Plan:
-    """The most accurate plan for `budget`. `positive` demands θ_i > 0 of common prices."""
+def collect(survey: Survey, budget: float, prices: Prices = "pivot", *, positive: bool = True) -> Collection:
+    """The most accurate collection for `budget`. `positive` demands θ_i > 0 of common prices."""
 
     def surplus(total: float) -> float:
         return budget - float(required(survey, total).sum())
@@ -85,14 +85,14 @@ def collect(survey: Survey, budget: float, prices: Prices = "pivot", *, positive
     lowest, highest = n * survey.variance_low, min(n * survey.variance_high, _LARGEST)
     least = float(required(survey, highest).sum())
     if surplus(lowest) >= 0:
-        return Plan("saturated", lowest, _saturated(survey, prices), least)
+        return Collection("saturated", lowest, _saturated(survey, prices), least)
     if budget < least:
-        return Plan("infeasible", math.nan, None, least)
+        return Collection("infeasible", math.nan, None, least)
     total = _root(surplus, lowest, highest)
     if math.isinf(survey.variance_high):  # nobody's variance exceeds the total, so that bound changes nothing
         survey = replace(survey, variance_high=total)
-    offer = _OFFERS[prices](survey, total, positive)
-    return Plan("tight" if offer is not None else "no positive prices", total, offer, least)
+    tariff = _TARIFFS[prices](survey, total, positive)
+    return Collection("tight" if tariff is not None else "no positive prices", total, tariff, least)
 
 
 def _root(surplus: Callable[[float], float], lowest: float, highest: float) -> float:
@@ -105,28 +105,28 @@ def _root(surplus: Callable[[float], float], lowest: float, highest: float) -> f
     return float(brentq(surplus, low, high, xtol=1e-300, rtol=8.9e-16, maxiter=500))
 
 
-def _saturated(survey: Survey, prices: Prices) -> Offer:
+def _saturated(survey: Survey, prices: Prices) -> Tariff:
     """Everybody at q_lo, paid its cost; a hair on the base makes the equilibrium of pivot prices strict."""
     low = survey.variance_low
     total = survey.users * low
     cost, f = required(survey, total), marginal(survey, total)
     variances = np.full(survey.users, low)
     if prices == "personal":
-        return Offer(cost + f * low, f, variances)
+        return Tariff(cost + f * low, f, variances)
     base = float(np.max(cost + f * low))
     if prices == "pivot":
         base += _HAIR * max(1.0, abs(base))
-    return Offer(base, (base - cost) / low, variances)
+    return Tariff(base, (base - cost) / low, variances)
 
 
-def _personal(survey: Survey, total: float, positive: bool) -> Offer | None:
+def _personal(survey: Survey, total: float, positive: bool) -> Tariff | None:
     """θ_i = f_i, r_i = c_i + f_i q_i, q_i = Λ/n: always possible, one base per user ([CAPP] eq. 21 read so)."""
     cost, f = required(survey, total), marginal(survey, total)
     variances = np.full(survey.users, total / survey.users)
-    return Offer(cost + f * variances, f, variances)
+    return Tariff(cost + f * variances, f, variances)
 
 
-def _pivot(survey: Survey, total: float, positive: bool) -> Offer | None:
+def _pivot(survey: Survey, total: float, positive: bool) -> Tariff | None:
     """One user k inside with r = c_k + f_k q_k, `tops` users at q_hi, the rest at q_lo; dearest pivots first."""
     n, low, high = survey.users, survey.variance_low, survey.variance_high
     cost, f = required(survey, total), marginal(survey, total)
@@ -153,7 +153,7 @@ def _pivot(survey: Survey, total: float, positive: bool) -> Offer | None:
         slopes[k] = f[k]
         if positive and (slopes <= 0).any():
             continue
-        return Offer(base, slopes, variances)
+        return Tariff(base, slopes, variances)
     return None
 
 
@@ -165,7 +165,7 @@ def _fill(must: Mask, may: Mask, dear: Vector, tops: int) -> Mask:
     return top
 
 
-def _even(survey: Survey, total: float, positive: bool) -> Offer | None:
+def _even(survey: Survey, total: float, positive: bool) -> Tariff | None:
     """As many users inside as can be: in order of c_i + f_i Λ/n the cheap at q_lo, the middle inside, the dear at q_hi.
 
     For every window of the order the base follows from the total; windows grow one by one with running extremes, so
@@ -186,7 +186,7 @@ def _even(survey: Survey, total: float, positive: bool) -> Offer | None:
     variances[middle] = (base - cost[middle]) / f[middle]
     slopes = (base - cost) / variances
     slopes[middle] = f[middle]
-    return Offer(base, slopes, variances)
+    return Tariff(base, slopes, variances)
 
 
 def _widest(
@@ -220,7 +220,7 @@ def _widest(
     return found
 
 
-_OFFERS: dict[Prices, Callable[[Survey, float, bool], Offer | None]] = {
+_TARIFFS: dict[Prices, Callable[[Survey, float, bool], Tariff | None]] = {
     "pivot": _pivot,
     "even": _even,
     "personal": _personal,

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from services.pricing.domain.budget_market import Market, check_price, external_risk
 from services.pricing.domain.complementarity import Complementary, Mask, block_pivot, lemke
 from services.pricing.domain.influence import Vector
-from services.pricing.domain.market import Market, check_price, external_risk
 
 _STEPS = 5_000
 

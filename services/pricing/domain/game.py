@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from services.pricing.domain.budget_market import Market, check_round, external_risk, server_cost, utilities, welfare
 from services.pricing.domain.followers import (
     LinearResponse,
     agnostic_budgets,
@@ -20,8 +21,7 @@ from services.pricing.domain.followers import (
     residual,
 )
 from services.pricing.domain.influence import Vector
-from services.pricing.domain.leaders import Quote, agnostic_price, exact_price, iterate, mean_field_price
-from services.pricing.domain.market import Market, check_round, external_risk, server_cost, utilities, welfare
+from services.pricing.domain.leaders import LeaderPrice, agnostic_price, exact_price, iterate, mean_field_price
 from services.pricing.domain.welfare import optimum, price_of_anarchy
 
 Solver: TypeAlias = Literal["exact", "mean-field", "iterate", "agnostic"]
@@ -33,7 +33,7 @@ class Outcome:
 
     Attributes
     ----------
-    status : see `leaders.Quote`.
+    status : see `leaders.LeaderPrice`.
     price, budgets : r and ρ.
     external_risk, utilities : R and U_i.
     server_cost, welfare, welfare_optimum, price_of_anarchy : of this round; cost is +inf when infeasible.
@@ -66,58 +66,58 @@ def play(
 ) -> Outcome:
     """Play one round. With `price` given only the followers answer; `response` saves two solves when known."""
     check_round(round_number)
-    quote, budgets = _moves(market, solver, round_number, price, response)
-    if math.isnan(quote.price):
-        return _nothing(quote)
+    answer, budgets = _moves(market, solver, round_number, price, response)
+    if math.isnan(answer.price):
+        return _nothing(answer)
     risk = external_risk(market, budgets)
-    achieved = welfare(market, quote.price, budgets)
-    best = max(optimum(market, quote.price).welfare, achieved)
+    achieved = welfare(market, answer.price, budgets)
+    best = max(optimum(market, answer.price).welfare, achieved)
     return Outcome(
-        status=quote.status,
-        price=quote.price,
+        status=answer.status,
+        price=answer.price,
         budgets=budgets,
         external_risk=risk,
-        utilities=utilities(market, quote.price, budgets),
-        server_cost=server_cost(market, quote.price, budgets, round_number),
+        utilities=utilities(market, answer.price, budgets),
+        server_cost=server_cost(market, answer.price, budgets, round_number),
         welfare=achieved,
         welfare_optimum=best,
         price_of_anarchy=price_of_anarchy(best, achieved),
-        iterations=quote.iterations,
-        residual=residual(market, quote.price, budgets),
-        largest_gain=largest_gain(market, quote.price, budgets),
+        iterations=answer.iterations,
+        residual=residual(market, answer.price, budgets),
+        largest_gain=largest_gain(market, answer.price, budgets),
     )
 
 
 def _moves(
     market: Market, solver: Solver, round_number: int, price: float | None, response: LinearResponse | None
-) -> tuple[Quote, Vector]:
+) -> tuple[LeaderPrice, Vector]:
     if solver == "agnostic":
-        quote = agnostic_price(market, round_number) if price is None else Quote("ok", price, 0)
-        return quote, agnostic_budgets(market, quote.price)
+        answer = agnostic_price(market, round_number) if price is None else LeaderPrice("ok", price, 0)
+        return answer, agnostic_budgets(market, answer.price)
     if price is not None:
         return _answered(market, price)
     response = linear_response(market) if response is None else response
     if solver == "iterate":
         settled = iterate(market, response, round_number)
-        return settled.quote, settled.budgets
+        return settled.answer, settled.budgets
     leader = exact_price if solver == "exact" else mean_field_price
-    quote = leader(market, response, round_number)
-    if quote.status == "ok" and market.accuracy_weight.any():
-        return quote, response.budgets(quote.price)
-    if math.isnan(quote.price):
-        return quote, np.zeros(0)
-    return quote, equilibrium(market, quote.price).budgets
+    answer = leader(market, response, round_number)
+    if answer.status == "ok" and market.accuracy_weight.any():
+        return answer, response.budgets(answer.price)
+    if math.isnan(answer.price):
+        return answer, np.zeros(0)
+    return answer, equilibrium(market, answer.price).budgets
 
 
-def _answered(market: Market, price: float) -> tuple[Quote, Vector]:
+def _answered(market: Market, price: float) -> tuple[LeaderPrice, Vector]:
     answer = equilibrium(market, price)
-    return Quote("ok" if answer.converged else "not converged", price, answer.iterations), answer.budgets
+    return LeaderPrice("ok" if answer.converged else "not converged", price, answer.iterations), answer.budgets
 
 
-def _nothing(quote: Quote) -> Outcome:
+def _nothing(answer: LeaderPrice) -> Outcome:
     nothing = np.zeros(0)
-    cost = math.inf if quote.status == "infeasible" else math.nan
+    cost = math.inf if answer.status == "infeasible" else math.nan
     return Outcome(
-        quote.status, math.nan, nothing, nothing, nothing, cost, math.nan, math.nan, math.nan, quote.iterations,
+        answer.status, math.nan, nothing, nothing, nothing, cost, math.nan, math.nan, math.nan, answer.iterations,
         math.nan, math.nan,
     )  # fmt: skip

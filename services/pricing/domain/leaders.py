@@ -27,9 +27,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 
+from services.pricing.domain.budget_market import Market, check_round, external_risk
 from services.pricing.domain.followers import LinearResponse, PriceInterval, best_response, feasible_interval
 from services.pricing.domain.influence import Vector
-from services.pricing.domain.market import Market, check_round, external_risk
 
 _HALVINGS = 200
 _ITERATIONS = 1_000
@@ -38,8 +38,8 @@ _RUNAWAY = 1e60  # a risk beyond this only grows; stop before it overflows
 
 
 @dataclass(frozen=True, slots=True)
-class Quote:
-    """A leader's answer.
+class LeaderPrice:
+    """A leader's price, the answer of one of its solvers.
 
     Attributes
     ----------
@@ -56,21 +56,21 @@ class Quote:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FixedPoint:
-    """Where Algorithm 1 stopped: its quote, the risk R it believes in and the budgets that answer it."""
+    """Where Algorithm 1 stopped: its answer, the risk R it believes in and the budgets that answer it."""
 
-    quote: Quote
+    answer: LeaderPrice
     risk: Vector
     budgets: Vector
 
 
-def exact_price(market: Market, response: LinearResponse, round_number: int) -> Quote:
+def exact_price(market: Market, response: LinearResponse, round_number: int) -> LeaderPrice:
     """The Stackelberg price: minimises U(r, ρ(r)) over the prices at which everybody stays."""
     check_round(round_number)
     interval = feasible_interval(response)
     if interval.empty:
-        return Quote("infeasible", math.nan, 0)
+        return LeaderPrice("infeasible", math.nan, 0)
     if not market.accuracy_weight.any():
-        return Quote("ok", 0.0, 0)  # nobody's noise hurts: buy nothing
+        return LeaderPrice("ok", 0.0, 0)  # nobody's noise hurts: buy nothing
     g, weight = response.slope, market.balance / round_number * market.accuracy_weight
     total = float(g.sum())
 
@@ -83,14 +83,14 @@ def exact_price(market: Market, response: LinearResponse, round_number: int) -> 
     return _lowest(market, response, interval, weight)
 
 
-def mean_field_price(market: Market, response: LinearResponse, round_number: int) -> Quote:
+def mean_field_price(market: Market, response: LinearResponse, round_number: int) -> LeaderPrice:
     """The fixed point of the paper's leader and the followers, found without iterating."""
     check_round(round_number)
     interval = feasible_interval(response)
     if interval.empty:
-        return Quote("infeasible", math.nan, 0)
+        return LeaderPrice("infeasible", math.nan, 0)
     if not market.accuracy_weight.any():
-        return Quote("ok", 0.0, 0)
+        return LeaderPrice("ok", 0.0, 0)
     half = 0.5 / market.cost_quadratic
     weight = market.balance / round_number * market.accuracy_weight * half
     total = float(half.sum())
@@ -106,11 +106,11 @@ def mean_field_price(market: Market, response: LinearResponse, round_number: int
     values = np.array([condition(price) for price in grid])
     turns = np.flatnonzero((values[:-1] < 0) & (values[1:] >= 0))
     if turns.size == 0:
-        return Quote("no mean-field price", math.nan, _SCAN)
+        return LeaderPrice("no mean-field price", math.nan, _SCAN)
     return _between(condition, float(grid[turns[0]]), float(grid[turns[0] + 1]))
 
 
-def frozen_price(market: Market, risk: Vector, round_number: int) -> Quote:
+def frozen_price(market: Market, risk: Vector, round_number: int) -> LeaderPrice:
     """The paper's leader for a given external risk R: the root of [MPPFL] eq. (7) as a first-order condition.
 
     F(r) = −τ/(2t) Σ ε_i/(a_i ρ_i²) + (1 − τ)(r Σ 1/a_i − H),  ρ_i = (r − b_i)/(2a_i) − αR_i,
@@ -118,7 +118,7 @@ def frozen_price(market: Market, risk: Vector, round_number: int) -> Quote:
     """
     check_round(round_number)
     if not market.accuracy_weight.any():
-        return Quote("ok", 0.0, 0)
+        return LeaderPrice("ok", 0.0, 0)
     a, b, held = market.cost_quadratic, market.cost_linear, market.risk_weight * risk
     weight = market.balance / (2.0 * round_number) * market.accuracy_weight / a
     inverse = float(np.sum(1.0 / a))
@@ -132,7 +132,7 @@ def frozen_price(market: Market, risk: Vector, round_number: int) -> Quote:
     return _crossing(condition, PriceInterval(lowest, math.inf))
 
 
-def agnostic_price(market: Market, round_number: int) -> Quote:
+def agnostic_price(market: Market, round_number: int) -> LeaderPrice:
     """The price of a platform that believes nothing leaks: `frozen_price` at R = 0 (the paper's SA)."""
     return frozen_price(market, np.zeros(market.devices), round_number)
 
@@ -145,19 +145,19 @@ def iterate(market: Market, response: LinearResponse, round_number: int, *, tole
     """
     nothing = np.zeros(market.devices)
     if feasible_interval(response).empty:
-        return FixedPoint(Quote("infeasible", math.nan, 0), nothing, nothing)
-    risk, quote = nothing, frozen_price(market, nothing, round_number)
+        return FixedPoint(LeaderPrice("infeasible", math.nan, 0), nothing, nothing)
+    risk, answer = nothing, frozen_price(market, nothing, round_number)
     for iteration in range(1, _ITERATIONS + 1):
-        previous, risk = risk, external_risk(market, best_response(market, quote.price, risk))
+        previous, risk = risk, external_risk(market, best_response(market, answer.price, risk))
         if not float(risk.max()) < _RUNAWAY:
             break
-        quote = frozen_price(market, risk, round_number)
-        if quote.status != "ok":
+        answer = frozen_price(market, risk, round_number)
+        if answer.status != "ok":
             break
         if float(np.abs(risk - previous).max()) / market.devices <= tolerance:
-            settled = Quote("ok", quote.price, iteration)
-            return FixedPoint(settled, risk, best_response(market, quote.price, risk))
-    return FixedPoint(Quote("not converged", math.nan, iteration), nothing, nothing)
+            settled = LeaderPrice("ok", answer.price, iteration)
+            return FixedPoint(settled, risk, best_response(market, answer.price, risk))
+    return FixedPoint(LeaderPrice("not converged", math.nan, iteration), nothing, nothing)
 
 
 def _weighed(weight: Vector, rho: Vector) -> Vector:
@@ -168,7 +168,7 @@ def _weighed(weight: Vector, rho: Vector) -> Vector:
     return out
 
 
-def _crossing(condition: Callable[[float], float], interval: PriceInterval) -> Quote:
+def _crossing(condition: Callable[[float], float], interval: PriceInterval) -> LeaderPrice:
     """Root of an increasing condition on an open interval, approached from a point inside towards both ends."""
     low, high = interval.low, interval.high
     width = max(1.0, abs(low)) if math.isinf(high) else (high - low) / 2.0
@@ -178,19 +178,19 @@ def _crossing(condition: Callable[[float], float], interval: PriceInterval) -> Q
             break
         right, left = left, low + width * 0.5 ** (halving + 1)
     else:
-        return Quote("boundary", low, _HALVINGS)
+        return LeaderPrice("boundary", low, _HALVINGS)
     for doubling in range(_HALVINGS):
         if condition(right) > 0:
             return _between(condition, left, right)
         left = right
         step = 2.0 ** (doubling + 1)
         right = low + width * step if math.isinf(high) else high - width / step
-    return Quote("boundary", high, _HALVINGS)
+    return LeaderPrice("boundary", high, _HALVINGS)
 
 
-def _between(condition: Callable[[float], float], left: float, right: float) -> Quote:
+def _between(condition: Callable[[float], float], left: float, right: float) -> LeaderPrice:
     root, report = brentq(condition, left, right, xtol=1e-300, rtol=8.9e-16, maxiter=500, full_output=True)
-    return Quote("ok", float(root), int(report.iterations))
+    return LeaderPrice("ok", float(root), int(report.iterations))
 
 
 def _spread(interval: PriceInterval) -> Vector:
@@ -199,7 +199,7 @@ def _spread(interval: PriceInterval) -> Vector:
     return interval.low + (interval.high - interval.low) * 0.5 * (1.0 - np.cos(angle))
 
 
-def _lowest(market: Market, response: LinearResponse, interval: PriceInterval, weight: Vector) -> Quote:
+def _lowest(market: Market, response: LinearResponse, interval: PriceInterval, weight: Vector) -> LeaderPrice:
     """Least cost on a bounded interval where total budgets fall with the price (Σg ≤ 0): convexity is not promised."""
 
     def cost(price: float) -> float:
@@ -211,4 +211,4 @@ def _lowest(market: Market, response: LinearResponse, interval: PriceInterval, w
     best = int(np.argmin([cost(price) for price in grid]))
     left, right = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, _SCAN - 1)])
     found = minimize_scalar(cost, bounds=(left, right), method="bounded", options={"xatol": 1e-12})
-    return Quote("ok", float(found.x), _SCAN + int(found.nfev))
+    return LeaderPrice("ok", float(found.x), _SCAN + int(found.nfev))

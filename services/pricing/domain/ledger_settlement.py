@@ -17,7 +17,7 @@ from fractions import Fraction
 
 from services.pricing.domain.ledger_privacy import Charge
 from services.pricing.domain.money import apportion, whole
-from services.pricing.domain.quoting import Offer, Quote
+from services.pricing.domain.records import Offer, Quote
 
 DELIVERED = "delivered"
 _QUALITY_UNIT = 2**60

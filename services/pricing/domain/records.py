@@ -1,10 +1,51 @@
-"""What the stores return and the use cases speak of, besides the domain's own objects."""
+"""The nouns of the pricing engine; those of the book itself (`Posting`, `Entry`, `Payment`) are in `ledger`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from services.pricing.domain.ledger import Payment
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What one device is offered; see the proto for the meaning of each number."""
+
+    device_id: str
+    price_microcredits: int = 0
+    external_risk: float = 0.0
+    base_microcredits: int = 0
+    slope_microcredits: int = 0
+    expected: float = 0.0
+    most_microcredits: int = 0
+    terms_json: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """Prices of a round; `pot_microcredits` is shared out by quality besides what the offers bring."""
+
+    task_id: str
+    round: int
+    incentive: str
+    status: str
+    offers: tuple[Offer, ...]
+    pot_microcredits: int = 0
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Purse:
+    """What a round may spend: the task's escrow, and how many rounds it must last for, this one included."""
+
+    escrow_microcredits: int
+    rounds_left: int
+
+    @property
+    def share_microcredits(self) -> int:
+        """The round's even share of the escrow."""
+        return self.escrow_microcredits // max(1, self.rounds_left)
 
 
 @dataclass(frozen=True, slots=True)

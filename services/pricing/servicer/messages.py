@@ -6,13 +6,13 @@ import json
 from typing import Any
 
 from coterie_api.pricing.v1 import pricing_pb2 as pb
-from services.pricing.domain import ledger, quoting, records
+from services.pricing.domain import ledger, records
 from services.pricing.domain.ledger_privacy import read_charge
 from services.pricing.domain.ledger_settlement import Work
 from services.pricing.domain.payoffs import Cluster, Payoffs, Stakes
 
 
-def to_quote(quote: quoting.Quote) -> pb.Quote:
+def to_quote(quote: records.Quote) -> pb.Quote:
     return pb.Quote(
         task_id=quote.task_id,
         round=quote.round,

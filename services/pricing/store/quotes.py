@@ -8,7 +8,7 @@ from operator import attrgetter
 import sqlalchemy as sa
 
 from services.kit.rows import Tx, inserting
-from services.pricing.domain.quoting import Offer, Quote
+from services.pricing.domain.records import Offer, Quote
 from services.pricing.tables import quotes
 
 _FIELDS = attrgetter(*Offer.__slots__)

@@ -11,20 +11,19 @@ from services.kit.caller import NotAllowed, current_caller
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.pricing.domain import checks
-from services.pricing.domain.quoting import (
-    MarketParameters,
+from services.pricing.domain.incentive_correlated import quote_correlated
+from services.pricing.domain.incentive_stackelberg import quote_stackelberg
+from services.pricing.domain.incentives import (
+    CorrelatedParameters,
     Parameters,
     PayoffParameters,
-    Purse,
-    Quote,
-    SurveyParameters,
+    StackelbergParameters,
     complete_parameters,
     quote_nothing,
     quote_pot,
     read_parameters,
 )
-from services.pricing.domain.quoting_market import quote_market
-from services.pricing.domain.quoting_survey import quote_survey
+from services.pricing.domain.records import Purse, Quote
 from services.pricing.errors import BadRound, QuoteDiffers, UnknownEscrow, UnknownQuote
 from services.pricing.store import book, payments, quotes
 from services.pricing.usecases.access import require_platform
@@ -67,10 +66,10 @@ class Quoting:
         if isinstance(parameters, PayoffParameters):
             return quote_pot(task_id, round_number, devices, parameters, purse)
         ties = await self._ties.among(devices)
-        if isinstance(parameters, MarketParameters):
-            return await asyncio.to_thread(quote_market, task_id, round_number, devices, ties, parameters, purse)
-        assert isinstance(parameters, SurveyParameters)  # the last of the incentives
-        return await asyncio.to_thread(quote_survey, task_id, round_number, devices, ties, parameters, purse)
+        if isinstance(parameters, StackelbergParameters):
+            return await asyncio.to_thread(quote_stackelberg, task_id, round_number, devices, ties, parameters, purse)
+        assert isinstance(parameters, CorrelatedParameters)  # the last of the incentives
+        return await asyncio.to_thread(quote_correlated, task_id, round_number, devices, ties, parameters, purse)
 
     async def _purse(self, task_id: str, round_number: int, rounds: int) -> Purse:
         async with self._database.reading() as tx:

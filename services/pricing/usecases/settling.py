@@ -22,8 +22,7 @@ from services.pricing.domain.ledger_settlement import (
 from services.pricing.domain.money import MICRO
 from services.pricing.domain.payoffs import Payoffs
 from services.pricing.domain.payoffs import owed as compute_owed
-from services.pricing.domain.quoting import Quote
-from services.pricing.domain.records import Settled, Settlement
+from services.pricing.domain.records import Quote, Settled, Settlement
 from services.pricing.errors import BadRound, EscrowReleased, SettlementDiffers, UnknownEscrow, UnknownQuote
 from services.pricing.store import book, payments, privacy, quotes
 from services.pricing.usecases.access import require_platform

@@ -11,9 +11,9 @@ from scipy import sparse
 
 from services.kit import whatif
 from services.kit.errors import InvalidInput, TooLarge
+from services.pricing.domain.budget_market import Market
 from services.pricing.domain.game import Outcome, play
 from services.pricing.domain.influence import Matrix, Vector, leakage
-from services.pricing.domain.market import Market
 
 Numbers = float | list[float]
 

@@ -10,8 +10,15 @@ from pydantic import Field
 
 from services.kit import whatif
 from services.pricing.domain.collection import collect
+from services.pricing.domain.correlated_users import (
+    InvalidSurvey,
+    Survey,
+    accuracy,
+    hidden_variances,
+    privacy_cost,
+    privacy_loss,
+)
 from services.pricing.domain.influence import Matrix
-from services.pricing.domain.survey import InvalidSurvey, Survey, accuracy, hidden_variances, privacy_cost, privacy_loss
 
 
 class Input(whatif.Input):
@@ -29,7 +36,7 @@ class Input(whatif.Input):
 
 
 def solve(given: Input) -> dict[str, Any]:
-    """The plan; what an infeasible budget or missing prices leave open is null."""
+    """What can be collected; what an infeasible budget or missing prices leave open is null."""
     correlation = _square("correlation", given.correlation)
     survey = Survey(
         hidden_variances(correlation, given.variance_model),
@@ -38,19 +45,19 @@ def solve(given: Input) -> dict[str, Any]:
         variance_low=given.variance_low,
         variance_high=math.exp(given.constant) if given.variance_high is None else float(given.variance_high),
     )
-    plan = collect(survey, given.budget, given.prices)
-    answer: dict[str, Any] = {"status": plan.status, "total_variance": None}
+    collected = collect(survey, given.budget, given.prices)
+    answer: dict[str, Any] = {"status": collected.status, "total_variance": None}
     answer |= dict.fromkeys(("variances", "base", "slopes", "payments", "privacy_loss", "utilities", "accuracy"))
-    if not math.isnan(plan.total):
-        answer["total_variance"] = plan.total
-        answer["privacy_loss"] = privacy_loss(survey, plan.total)
-        answer["accuracy"] = accuracy(plan.total, given.error)
-    if plan.offer is not None:
-        answer["variances"] = plan.offer.variances
-        answer["base"] = plan.offer.base
-        answer["slopes"] = plan.offer.slopes
-        answer["payments"] = plan.offer.payments
-        answer["utilities"] = plan.offer.payments - privacy_cost(survey, plan.total)
+    if not math.isnan(collected.total):
+        answer["total_variance"] = collected.total
+        answer["privacy_loss"] = privacy_loss(survey, collected.total)
+        answer["accuracy"] = accuracy(collected.total, given.error)
+    if collected.tariff is not None:
+        answer["variances"] = collected.tariff.variances
+        answer["base"] = collected.tariff.base
+        answer["slopes"] = collected.tariff.slopes
+        answer["payments"] = collected.tariff.payments
+        answer["utilities"] = collected.tariff.payments - privacy_cost(survey, collected.total)
     return answer
 
 

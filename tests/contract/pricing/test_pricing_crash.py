@@ -14,8 +14,7 @@ from services.kit.database import Database
 from services.kit.settings import ServiceSettings
 from services.pricing.domain.ledger_privacy import read_charge
 from services.pricing.domain.ledger_settlement import Work
-from services.pricing.domain.quoting import Offer, Quote
-from services.pricing.domain.records import Settled
+from services.pricing.domain.records import Offer, Quote, Settled
 from services.pricing.store import book, payments, quotes
 from services.pricing.usecases.accounts import Accounts
 from services.pricing.usecases.reports import Reports

@@ -25,8 +25,8 @@ from coterie_lab.survey import (
     saturation,
 )
 from services.pricing.domain.collection import collect
+from services.pricing.domain.correlated_users import Survey, hidden_variances
 from services.pricing.domain.influence import Matrix
-from services.pricing.domain.survey import Survey, hidden_variances
 
 NAMES = tuple(SHAPES)
 
@@ -127,10 +127,10 @@ def test_pivot_prices_work_where_p2_does_not() -> None:
         weights, care = network(name)
         plan = collect(Survey(hidden_variances(weights), care), 50.0)
         assert plan.status == "tight"
-        assert plan.offer is not None
-        assert (plan.offer.slopes > 0).all()
-        assert (plan.offer.variances >= 0.01 - 1e-12).all()
-        assert plan.offer.payments.sum() == pytest.approx(50)
+        assert plan.tariff is not None
+        assert (plan.tariff.slopes > 0).all()
+        assert (plan.tariff.variances >= 0.01 - 1e-12).all()
+        assert plan.tariff.payments.sum() == pytest.approx(50)
 
 
 def test_annealing_finds_a_shape_inside_a_larger_graph() -> None:

@@ -11,11 +11,11 @@ import pytest
 
 from coterie_lab.market import REFERENCE, Settings, anarchy, by_size, convergence, draw_market, sweep
 from services.pricing.domain.baselines import NoFeasiblePrice, compare, one_hop, proxy_budgets
+from services.pricing.domain.budget_market import Market, server_cost, welfare
 from services.pricing.domain.followers import agnostic_budgets, equilibrium, feasible_interval, linear_response
 from services.pricing.domain.game import play
 from services.pricing.domain.influence import Matrix, leakage
 from services.pricing.domain.leaders import exact_price, frozen_price, mean_field_price
-from services.pricing.domain.market import Market, server_cost, welfare
 from services.pricing.domain.welfare import optimum, price_of_anarchy
 
 

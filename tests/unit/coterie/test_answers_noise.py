@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from coterie.answers import decide, ideal_total, utility
 from services.pricing.domain.collection import collect
-from services.pricing.domain.survey import Survey, ideal_totals, utilities
+from services.pricing.domain.correlated_users import Survey, ideal_totals, utilities
 
 
 def survey(seed: int, n: int = 5) -> Survey:
@@ -33,8 +33,8 @@ def test_a_user_alone_finds_the_models_ideal_total(seed: int, exponent: float) -
 def test_users_deciding_alone_keep_to_the_pivot_plan(seed: int) -> None:
     model = survey(seed)
     plan = collect(model, 5.0)
-    assert plan.offer is not None
-    offer = plan.offer
+    assert plan.tariff is not None
+    offer = plan.tariff
     assert isinstance(offer.base, float)
     for i in range(model.users):
         answer = decide(

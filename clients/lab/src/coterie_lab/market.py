@@ -17,10 +17,10 @@ import numpy as np
 
 from coterie_lab import market_plots
 from services.pricing.domain.baselines import Protocol, Series, compare
+from services.pricing.domain.budget_market import Market, external_risk
 from services.pricing.domain.game import play
 from services.pricing.domain.influence import Matrix, Vector, leakage
 from services.pricing.domain.leaders import frozen_price
-from services.pricing.domain.market import Market, external_risk
 
 Table: TypeAlias = dict[int, dict[str, Vector]]
 """Number of devices → mechanism → (mean cost, mean welfare)."""

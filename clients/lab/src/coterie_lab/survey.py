@@ -23,8 +23,8 @@ from scipy.stats import truncnorm
 
 from coterie_lab.market import table
 from services.pricing.domain.collection import collect, required
+from services.pricing.domain.correlated_users import Survey, accuracy, hidden_variances, marginal, privacy_loss
 from services.pricing.domain.influence import Matrix
-from services.pricing.domain.survey import Survey, accuracy, hidden_variances, marginal, privacy_loss
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt

@@ -15,7 +15,7 @@ from services.pricing.domain.ledger import Payment
 from services.pricing.domain.ledger_anomalies import describe_outliers, find_outliers
 from services.pricing.domain.ledger_privacy import read_charge
 from services.pricing.domain.ledger_settlement import Work, compute_dues, digest_work, fit_escrow
-from services.pricing.domain.quoting import Offer, Quote
+from services.pricing.domain.records import Offer, Quote
 
 
 def delivered(device: str, **fields: object) -> Work:

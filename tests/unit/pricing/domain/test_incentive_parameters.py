@@ -6,14 +6,8 @@ import json
 
 import pytest
 
-from services.pricing.domain.quoting import (
-    MODELS,
-    PayoffParameters,
-    Purse,
-    complete_parameters,
-    quote_pot,
-    read_parameters,
-)
+from services.pricing.domain.incentives import MODELS, PayoffParameters, complete_parameters, quote_pot, read_parameters
+from services.pricing.domain.records import Purse
 from services.pricing.errors import BadParameters
 
 

@@ -19,12 +19,13 @@ import numpy as np
 from scipy import sparse
 
 from services.kit.whatif import plain
+from services.pricing.domain.budget_market import Market, external_risk
 from services.pricing.domain.followers import equilibrium, feasible_interval, linear_response
 from services.pricing.domain.game import Outcome, play
+from services.pricing.domain.incentives import StackelbergParameters
 from services.pricing.domain.influence import Vector, leakage
-from services.pricing.domain.market import Market, external_risk
 from services.pricing.domain.money import MICRO, apportion, from_credits, whole
-from services.pricing.domain.quoting import MarketParameters, Offer, Purse, Quote
+from services.pricing.domain.records import Offer, Purse, Quote
 
 _HALVINGS = 60
 
@@ -38,12 +39,12 @@ class Posted:
     budgets: Vector
 
 
-def quote_market(
+def quote_stackelberg(
     task_id: str,
     round_number: int,
     device_ids: list[str],
     ties: sparse.csr_array,
-    parameters: MarketParameters,
+    parameters: StackelbergParameters,
     purse: Purse,
 ) -> Quote:
     """One offer per device. `ties` is the trust among them: who trusts a device leaks its secrets."""
@@ -90,7 +91,7 @@ def least_credits(market: Market) -> float:
     return interval.low * float(np.maximum(response.budgets(interval.low), 0.0).sum())
 
 
-def _market(ties: sparse.csr_array, parameters: MarketParameters) -> Market:
+def _market(ties: sparse.csr_array, parameters: StackelbergParameters) -> Market:
     n = ties.shape[0]
     everybody = np.ones(n)
     return Market(
@@ -123,7 +124,7 @@ def _most(budgets: Vector, price: int, headroom: float, escrow: int) -> list[int
     return most if sum(most) <= escrow else apportion(max(0, escrow), most, [str(i) for i in range(len(most))])
 
 
-def _details(market: Market, outcome: Outcome, posted: Posted, parameters: MarketParameters) -> dict[str, Any]:
+def _details(market: Market, outcome: Outcome, posted: Posted, parameters: StackelbergParameters) -> dict[str, Any]:
     least = least_credits(market)
     details: dict[str, Any] = {
         "price": posted.price,

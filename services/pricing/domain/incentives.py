@@ -1,59 +1,19 @@
-"""Offers to the participants of a round, and the parameters that each incentive takes.
+"""The incentives a task may have: the parameters each takes, and the offers of those that need no game.
 
 A task's parameters are one JSON object shared by its three axes; this service reads the object under "pricing".
-Prices for privacy budgets are in `quoting_market`, those for a survey in `quoting_survey`.
+Offers for privacy budgets are in `incentive_stackelberg`, those for a survey in `incentive_correlated`.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from services.pricing.domain.records import Offer, Purse, Quote
 from services.pricing.errors import BadParameters
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """What one device is offered; see the proto for the meaning of each number."""
-
-    device_id: str
-    price_microcredits: int = 0
-    external_risk: float = 0.0
-    base_microcredits: int = 0
-    slope_microcredits: int = 0
-    expected: float = 0.0
-    most_microcredits: int = 0
-    terms_json: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Quote:
-    """Prices of a round; `pot_microcredits` is shared out by quality besides what the offers bring."""
-
-    task_id: str
-    round: int
-    incentive: str
-    status: str
-    offers: tuple[Offer, ...]
-    pot_microcredits: int = 0
-    details: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Purse:
-    """What a round may spend: the task's escrow, and how many rounds it must last for, this one included."""
-
-    escrow_microcredits: int
-    rounds_left: int
-
-    @property
-    def share_microcredits(self) -> int:
-        """The round's even share of the escrow."""
-        return self.escrow_microcredits // max(1, self.rounds_left)
 
 
 class Parameters(BaseModel):
@@ -75,7 +35,7 @@ class PayoffParameters(Parameters):
     )
 
 
-class MarketParameters(Parameters):
+class StackelbergParameters(Parameters):
     """ "stackelberg": the public part of the market for privacy budgets, costs in credits ([MPPFL] section 1.9)."""
 
     solver: Literal["exact", "mean-field", "iterate", "agnostic"] = "exact"
@@ -94,7 +54,7 @@ class MarketParameters(Parameters):
     )
 
 
-class SurveyParameters(Parameters):
+class CorrelatedParameters(Parameters):
     """ "correlated": the public part of a survey ([CAPP]), costs in credits."""
 
     constant: float = Field(default=10.0, gt=0, le=700)
@@ -110,8 +70,8 @@ class SurveyParameters(Parameters):
 MODELS: dict[str, type[Parameters]] = {
     "none": NoParameters,
     "payoff": PayoffParameters,
-    "stackelberg": MarketParameters,
-    "correlated": SurveyParameters,
+    "stackelberg": StackelbergParameters,
+    "correlated": CorrelatedParameters,
 }
 NEEDS_ESCROW = ("stackelberg", "correlated")
 

@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from services.pricing.domain.collection import Prices, collect, required
-from services.pricing.domain.survey import (
+from services.pricing.domain.correlated_users import (
     Survey,
     equilibrium,
     hidden_variances,
@@ -61,8 +61,8 @@ def test_a_tight_plan_spends_the_budget_and_leaves_nobody_a_surplus(survey: Surv
     budget = budget_at(survey, share)
     plan = collect(survey, budget, mode)
     assert plan.status == "tight"
-    assert plan.offer is not None
-    offer = plan.offer
+    assert plan.tariff is not None
+    offer = plan.tariff
     assert offer.variances.sum() == pytest.approx(plan.total, rel=1e-9)
     assert offer.payments.sum() == pytest.approx(budget, abs=1e-8)
     assert np.abs(offer.payments - privacy_cost(survey, plan.total)).max() < 1e-8
@@ -78,11 +78,11 @@ def test_a_tight_plan_spends_the_budget_and_leaves_nobody_a_surplus(survey: Surv
 def test_the_prices_bring_the_planned_total_about(survey: Survey, share: float, mode: Prices) -> None:
     """θ → φ → equilibrium returns the same Λ (spec 2.5)."""
     plan = collect(survey, budget_at(survey, share), mode)
-    assert plan.offer is not None
-    found = equilibrium(survey, ideal_totals(survey, plan.offer.slopes))
+    assert plan.tariff is not None
+    found = equilibrium(survey, ideal_totals(survey, plan.tariff.slopes))
     assert found.total == pytest.approx(plan.total, rel=1e-6)
     if mode == "pivot":
-        assert found.variances == pytest.approx(plan.offer.variances, rel=1e-6, abs=1e-9)
+        assert found.variances == pytest.approx(plan.tariff.variances, rel=1e-6, abs=1e-9)
 
 
 @settings(deadline=None)
@@ -92,12 +92,12 @@ def test_narrow_bounds_give_an_equilibrium_or_say_that_no_positive_prices_exist(
 ) -> None:
     assume(survey.users > 1)
     plan = collect(survey, lean_budget_at(survey, share), mode)
-    if plan.offer is None:
+    if plan.tariff is None:
         assert plan.status == "no positive prices"
         assert mode != "personal"
         return
     f, c = marginal(survey, plan.total), required(survey, plan.total)
-    offer = plan.offer
+    offer = plan.tariff
     assert offer.variances.sum() == pytest.approx(plan.total, rel=1e-9)
     at_low = np.isclose(offer.variances, survey.variance_low, rtol=1e-9)
     at_high = np.isclose(offer.variances, survey.variance_high, rtol=1e-9)
@@ -132,7 +132,7 @@ def some_pivot_exists(survey: Survey, total: float, positive: bool) -> bool:
 def test_pivot_prices_are_found_whenever_brute_force_finds_some(survey: Survey, share: float, positive: bool) -> None:
     assume(survey.users <= 6)
     plan = collect(survey, lean_budget_at(survey, share), "pivot", positive=positive)
-    assert (plan.offer is not None) == some_pivot_exists(survey, plan.total, positive)
+    assert (plan.tariff is not None) == some_pivot_exists(survey, plan.total, positive)
 
 
 @settings(deadline=None)
@@ -140,8 +140,8 @@ def test_pivot_prices_are_found_whenever_brute_force_finds_some(survey: Survey, 
 def test_prices_always_exist_when_they_may_be_negative(survey: Survey, share: float) -> None:
     plan = collect(survey, lean_budget_at(survey, share), "pivot", positive=False)
     assert plan.status == "tight"
-    assert plan.offer is not None
-    assert plan.offer.variances.sum() == pytest.approx(plan.total, rel=1e-9)
+    assert plan.tariff is not None
+    assert plan.tariff.variances.sum() == pytest.approx(plan.total, rel=1e-9)
 
 
 @settings(max_examples=30, deadline=None)
@@ -180,10 +180,10 @@ def test_enough_money_saturates_and_is_not_all_spent(survey: Survey, mode: Price
     budget = budget_at(survey, 1.0) + 1.0
     plan = collect(survey, budget, mode)
     assert plan.status == "saturated"
-    assert plan.offer is not None
-    assert plan.offer.variances.tolist() == [survey.variance_low] * survey.users
-    assert plan.offer.payments.sum() == pytest.approx(budget - 1.0, abs=1e-6)
-    found = equilibrium(survey, ideal_totals(survey, plan.offer.slopes))
+    assert plan.tariff is not None
+    assert plan.tariff.variances.tolist() == [survey.variance_low] * survey.users
+    assert plan.tariff.payments.sum() == pytest.approx(budget - 1.0, abs=1e-6)
+    found = equilibrium(survey, ideal_totals(survey, plan.tariff.slopes))
     assert found.total == pytest.approx(plan.total, rel=1e-6)
 
 
@@ -192,7 +192,7 @@ def test_enough_money_saturates_and_is_not_all_spent(survey: Survey, mode: Price
 def test_too_little_money_is_infeasible_and_the_least_budget_is_told(survey: Survey) -> None:
     least = lean_budget_at(survey, 0.0)
     short = collect(survey, least - 0.1)
-    assert (short.status, short.offer) == ("infeasible", None)
+    assert (short.status, short.tariff) == ("infeasible", None)
     assert math.isnan(short.total)
     assert short.least_budget == pytest.approx(least)
     assert collect(survey, short.least_budget, "personal").status == "tight"
@@ -214,9 +214,9 @@ def test_an_infinite_bound_prices_like_a_very_large_one(mode: Prices) -> None:
     bounded = collect(Survey(np.ones(5), care, 10.0, 0.01, 1e9), 20.0, mode)
     assert unbounded.status == "tight"
     assert unbounded.total == pytest.approx(bounded.total)
-    assert unbounded.offer is not None
-    assert bounded.offer is not None
-    assert unbounded.offer.payments == pytest.approx(bounded.offer.payments)
+    assert unbounded.tariff is not None
+    assert bounded.tariff is not None
+    assert unbounded.tariff.payments == pytest.approx(bounded.tariff.payments)
 
 
 def test_a_budget_only_an_unimaginable_noise_would_meet_is_infeasible() -> None:
@@ -229,10 +229,10 @@ def test_users_who_care_for_nobody_are_paid_nothing_and_add_least_noise() -> Non
     for mode in MODES:
         plan = collect(survey, 2.0, mode)
         assert plan.status == "tight"
-        assert plan.offer is not None
-        assert plan.offer.payments[2] == pytest.approx(0.0, abs=1e-12)
+        assert plan.tariff is not None
+        assert plan.tariff.payments[2] == pytest.approx(0.0, abs=1e-12)
         if mode != "personal":
-            assert plan.offer.variances[2] == 0.1
+            assert plan.tariff.variances[2] == 0.1
     nobody = Survey(np.ones(2), np.zeros((2, 2)), 3.0, 0.1, math.inf)
     assert collect(nobody, 0.0).status == "saturated"
     assert collect(nobody, -1.0).status == "infeasible"
@@ -243,6 +243,6 @@ def test_a_user_nothing_can_betray_is_asked_for_nothing() -> None:
     alone = Survey(np.array([1.0, math.inf]), np.diag([1.0, 1.0]), 3.0, 0.1, 50.0)
     plan = collect(alone, 1.0)
     assert plan.status == "tight"
-    assert plan.offer is not None
-    assert plan.offer.payments.tolist() == [pytest.approx(1.0), pytest.approx(0.0)]
+    assert plan.tariff is not None
+    assert plan.tariff.payments.tolist() == [pytest.approx(1.0), pytest.approx(0.0)]
     assert plan.total == pytest.approx(math.exp(2.0) - 1)

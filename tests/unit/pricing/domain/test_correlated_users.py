@@ -7,8 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from services.pricing.domain.influence import Matrix
-from services.pricing.domain.survey import (
+from services.pricing.domain.correlated_users import (
     InvalidSurvey,
     Survey,
     VarianceModel,
@@ -22,6 +21,7 @@ from services.pricing.domain.survey import (
     privacy_loss,
     utilities,
 )
+from services.pricing.domain.influence import Matrix
 
 
 @st.composite

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from coterie import privacy_sale
+from services.pricing.domain.correlated_users import Survey, hidden_variances
+from services.pricing.domain.correlated_users import utilities as survey_utilities
+from services.pricing.domain.incentive_correlated import MOST_USERS, SurveyTooLarge, quote_correlated
+from services.pricing.domain.incentive_stackelberg import quote_stackelberg
+from services.pricing.domain.incentives import CorrelatedParameters, StackelbergParameters
 from services.pricing.domain.ledger_settlement import Work, compute_dues
 from services.pricing.domain.money import MICRO
-from services.pricing.domain.quoting import MarketParameters, Purse, Quote, SurveyParameters
-from services.pricing.domain.quoting_market import quote_market
-from services.pricing.domain.quoting_survey import MOST_USERS, SurveyTooLarge, quote_survey
-from services.pricing.domain.survey import Survey, hidden_variances
-from services.pricing.domain.survey import utilities as survey_utilities
+from services.pricing.domain.records import Purse, Quote
 
 ESCROW = 1_000_000_000
 
@@ -33,13 +34,13 @@ def names(n: int) -> list[str]:
 
 
 def market_quote(n: int, purse: Purse, seed: int = 1, number: int = 1, **keys: object) -> Quote:
-    parameters = MarketParameters.model_validate(keys)
-    return quote_market("tsk_1", number, names(n), some_ties(n, seed), parameters, purse)
+    parameters = StackelbergParameters.model_validate(keys)
+    return quote_stackelberg("tsk_1", number, names(n), some_ties(n, seed), parameters, purse)
 
 
 def test_strangers_pay_the_textbook_price() -> None:
     """One device alone, a = 1, b = 0.04, ε = 1, τ = 0.5: r minimises ½/ρ + ½rρ with ρ = (r − 0.04)/2, on a grid."""
-    quote = quote_market("tsk_1", 1, ["a"], sparse.csr_array((1, 1)), MarketParameters(), Purse(ESCROW, 1))
+    quote = quote_stackelberg("tsk_1", 1, ["a"], sparse.csr_array((1, 1)), StackelbergParameters(), Purse(ESCROW, 1))
     grid = np.linspace(0.05, 3, 200_001)
     rho = (grid - 0.04) / 2
     best = grid[np.argmin(0.5 / rho + 0.5 * grid * rho)]
@@ -108,11 +109,13 @@ def test_a_floor_too_high_for_a_hub_is_lowered() -> None:
     """A floor of 0.4 cannot hold on the four ties of a hub; 1/4 can."""
     star = np.zeros((5, 5))
     star[0, 1:] = star[1:, 0] = 1.0
-    quote = quote_market("t", 1, names(5), sparse.csr_array(star), MarketParameters(floor=0.4), Purse(ESCROW, 1))
+    quote = quote_stackelberg(
+        "t", 1, names(5), sparse.csr_array(star), StackelbergParameters(floor=0.4), Purse(ESCROW, 1)
+    )
     assert quote.status == "ok"
 
 
-def survey_of(n: int, parameters: SurveyParameters) -> Survey:
+def survey_of(n: int, parameters: CorrelatedParameters) -> Survey:
     correlation = some_ties(n).toarray()
     care = parameters.social_care * correlation
     np.fill_diagonal(care, parameters.own_care)
@@ -124,8 +127,8 @@ def survey_of(n: int, parameters: SurveyParameters) -> Survey:
 @pytest.mark.parametrize("credits", [2, 20, 60, 400])
 def test_expected_answers_fit_the_budget_and_no_other_paid_answer_is_worth_more(prices: str, credits: int) -> None:
     """At whole micro-credits: Σ paid ≤ budget, every U_i ≈ 0, and on a grid no variance still paid for gains."""
-    n, parameters = 9, SurveyParameters.model_validate({"prices": prices})
-    quote = quote_survey("tsk_1", 1, names(n), some_ties(n), parameters, Purse(credits * MICRO, 1))
+    n, parameters = 9, CorrelatedParameters.model_validate({"prices": prices})
+    quote = quote_correlated("tsk_1", 1, names(n), some_ties(n), parameters, Purse(credits * MICRO, 1))
     assert quote.status == "ok"
     assert sum(offer.most_microcredits for offer in quote.offers) <= credits * MICRO
     survey, expected = survey_of(n, parameters), np.array([offer.expected for offer in quote.offers])
@@ -148,28 +151,28 @@ def test_expected_answers_fit_the_budget_and_no_other_paid_answer_is_worth_more(
 
 def test_a_budget_too_small_says_the_least_that_would_do() -> None:
     """With little noise allowed the least budget is positive; one micro-credit more than it is enough."""
-    parameters = SurveyParameters(variance_high=1.0)
-    short = quote_survey("tsk_1", 1, names(6), some_ties(6), parameters, Purse(1, 1))
+    parameters = CorrelatedParameters(variance_high=1.0)
+    short = quote_correlated("tsk_1", 1, names(6), some_ties(6), parameters, Purse(1, 1))
     assert short.status == "infeasible"
     assert all(offer.most_microcredits == 0 for offer in short.offers)
     least = short.details["least_microcredits"]
-    enough = quote_survey("tsk_1", 1, names(6), some_ties(6), parameters, Purse(least + 1, 1))
+    enough = quote_correlated("tsk_1", 1, names(6), some_ties(6), parameters, Purse(least + 1, 1))
     assert enough.status in ("ok", "no positive prices")
     if enough.status == "no positive prices":
-        more = quote_survey(
+        more = quote_correlated(
             "t", 1, names(6), some_ties(6), parameters, Purse(enough.details["least_microcredits"] + 1, 1)
         )
         assert more.status == "ok"
 
 
 def test_isolated_users_have_nothing_to_sell_and_one_user_is_a_survey() -> None:
-    alone = quote_survey("t", 1, ["a", "b"], sparse.csr_array((2, 2)), SurveyParameters(), Purse(MICRO, 1))
+    alone = quote_correlated("t", 1, ["a", "b"], sparse.csr_array((2, 2)), CorrelatedParameters(), Purse(MICRO, 1))
     assert [offer.most_microcredits for offer in alone.offers] == [0, 0]
-    single = quote_survey("t", 1, ["a"], sparse.csr_array((1, 1)), SurveyParameters(), Purse(50 * MICRO, 1))
+    single = quote_correlated("t", 1, ["a"], sparse.csr_array((1, 1)), CorrelatedParameters(), Purse(50 * MICRO, 1))
     assert single.status == "ok"
 
 
 def test_a_survey_of_too_many_is_refused_before_it_is_tried() -> None:
     n = MOST_USERS + 1
     with pytest.raises(SurveyTooLarge, match="lower max_devices"):
-        quote_survey("t", 1, names(n), sparse.csr_array((n, n)), SurveyParameters(), Purse(MICRO, 1))
+        quote_correlated("t", 1, names(n), sparse.csr_array((n, n)), CorrelatedParameters(), Purse(MICRO, 1))

@@ -9,6 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
+from services.pricing.domain.budget_market import Market, server_cost, utilities, welfare
 from services.pricing.domain.followers import (
     agnostic_budgets,
     best_response,
@@ -21,7 +22,6 @@ from services.pricing.domain.followers import (
 from services.pricing.domain.game import play
 from services.pricing.domain.influence import Vector, leakage
 from services.pricing.domain.leaders import agnostic_price, exact_price, frozen_price, iterate, mean_field_price
-from services.pricing.domain.market import Market, server_cost, utilities, welfare
 from services.pricing.domain.welfare import interior_price_of_anarchy, optimum
 
 
@@ -148,10 +148,10 @@ def test_algorithm_1_settles_at_the_mean_field_root(market: Market, t: int) -> N
     a = market.cost_quadratic
     assume(market.contraction * (1 + a.max() / a.min()) < 0.9)
     settled = iterate(market, response, t, tolerance=1e-13)
-    assert settled.quote.status == "ok"
-    assert settled.quote.price == pytest.approx(mean_field_price(market, response, t).price, rel=1e-9)
-    assert settled.budgets == pytest.approx(response.budgets(settled.quote.price), abs=1e-9)
-    assert frozen_price(market, settled.risk, t).price == settled.quote.price
+    assert settled.answer.status == "ok"
+    assert settled.answer.price == pytest.approx(mean_field_price(market, response, t).price, rel=1e-9)
+    assert settled.budgets == pytest.approx(response.budgets(settled.answer.price), abs=1e-9)
+    assert frozen_price(market, settled.risk, t).price == settled.answer.price
 
 
 @settings(max_examples=60, deadline=None)

@@ -21,10 +21,11 @@ from scipy import sparse
 
 from services.kit.errors import TooLarge
 from services.kit.whatif import plain
-from services.pricing.domain.collection import Plan, collect, required
+from services.pricing.domain.collection import Collection, collect, required
+from services.pricing.domain.correlated_users import Survey, accuracy, hidden_variances
+from services.pricing.domain.incentives import CorrelatedParameters
 from services.pricing.domain.money import MICRO, apportion, from_credits, whole
-from services.pricing.domain.quoting import Offer, Purse, Quote, SurveyParameters
-from services.pricing.domain.survey import Survey, accuracy, hidden_variances
+from services.pricing.domain.records import Offer, Purse, Quote
 
 MOST_USERS = 2_000
 """Care and correlation are dense matrices over the users."""
@@ -34,28 +35,28 @@ class SurveyTooLarge(TooLarge):
     """More users than one survey round can price."""
 
 
-def quote_survey(
+def quote_correlated(
     task_id: str,
     round_number: int,
     device_ids: list[str],
     ties: sparse.csr_array,
-    parameters: SurveyParameters,
+    parameters: CorrelatedParameters,
     purse: Purse,
 ) -> Quote:
-    """One offer per user; without a feasible plan all offers are zero and the details say the least budget."""
+    """One offer per user; without a feasible collection all offers are zero and the details say the least budget."""
     if len(device_ids) > MOST_USERS:
         raise SurveyTooLarge(
             f"{len(device_ids)} users are more than the {MOST_USERS} that one survey round takes; lower max_devices"
         )
     survey = _survey(ties, parameters)
-    plan = collect(survey, purse.share_microcredits / MICRO, parameters.prices)
-    offers = _offers(device_ids, plan, purse.share_microcredits, _terms(survey, ties, plan))
-    status = "ok" if plan.offer is not None else plan.status
-    details = _details(survey, plan, parameters)
+    collected = collect(survey, purse.share_microcredits / MICRO, parameters.prices)
+    offers = _offers(device_ids, collected, purse.share_microcredits, _terms(survey, ties, collected))
+    status = "ok" if collected.tariff is not None else collected.status
+    details = _details(survey, collected, parameters)
     return Quote(task_id, round_number, "correlated", status, offers, 0, details)
 
 
-def _survey(ties: sparse.csr_array, parameters: SurveyParameters) -> Survey:
+def _survey(ties: sparse.csr_array, parameters: CorrelatedParameters) -> Survey:
     correlation = ties.toarray()
     care = parameters.social_care * correlation
     np.fill_diagonal(care, parameters.own_care)
@@ -69,17 +70,17 @@ def _survey(ties: sparse.csr_array, parameters: SurveyParameters) -> Survey:
     )
 
 
-def _offers(device_ids: list[str], plan: Plan, share: int, terms: list[str]) -> tuple[Offer, ...]:
-    if plan.offer is None:
+def _offers(device_ids: list[str], collected: Collection, share: int, terms: list[str]) -> tuple[Offer, ...]:
+    if collected.tariff is None:
         return tuple(Offer(device_id) for device_id in device_ids)
     # Whoever profits from the noise of others would have to pay (c_i < 0): it is paid nothing, and the rest fits.
-    most = [max(0, from_credits(payment)) for payment in plan.offer.payments.tolist()]
+    most = [max(0, from_credits(payment)) for payment in collected.tariff.payments.tolist()]
     if sum(most) > share:
         most = apportion(share, most, device_ids)
     return tuple(
         _offer(device_id, paid, slope, variance, text)
         for device_id, paid, slope, variance, text in zip(
-            device_ids, most, plan.offer.slopes.tolist(), plan.offer.variances.tolist(), terms, strict=True
+            device_ids, most, collected.tariff.slopes.tolist(), collected.tariff.variances.tolist(), terms, strict=True
         )
     )
 
@@ -98,39 +99,39 @@ def _offer(device_id: str, paid: int, slope: float, variance: float, terms: str)
     )
 
 
-def _terms(survey: Survey, ties: sparse.csr_array, plan: Plan) -> list[str]:
+def _terms(survey: Survey, ties: sparse.csr_array, collected: Collection) -> list[str]:
     """What every device needs to answer its offer by itself: the others' noise, and those it may care about."""
-    if plan.offer is None:
+    if collected.tariff is None:
         return [""] * survey.users
     bounds = {"variance_low": survey.variance_low, "variance_high": survey.variance_high}
     found = []
-    for user, own in enumerate(plan.offer.variances.tolist()):
+    for user, own in enumerate(collected.tariff.variances.tolist()):
         row = slice(ties.indptr[user], ties.indptr[user + 1])
         around = [(1.0, user), *zip(ties.data[row].tolist(), ties.indices[row].tolist(), strict=True)]
         seen = [
             (trust, float(survey.hidden[j])) for trust, j in around if trust > 0 and math.isfinite(survey.hidden[j])
         ]
-        terms = bounds | {"others_variance": float(plan.offer.variances.sum()) - own}
+        terms = bounds | {"others_variance": float(collected.tariff.variances.sum()) - own}
         found.append(json.dumps(terms | {"trust": [t for t, _ in seen], "hidden": [v for _, v in seen]}))
     return found
 
 
-def least_credits(survey: Survey, plan: Plan) -> float:
+def least_credits(survey: Survey, collected: Collection) -> float:
     """The least budget that surely brings prices: with them one user can carry all the noise."""
-    if plan.status != "no positive prices":
-        return max(0.0, plan.least_budget)
+    if collected.status != "no positive prices":
+        return max(0.0, collected.least_budget)
     reach = survey.variance_high + (survey.users - 1) * survey.variance_low
     return max(0.0, float(required(survey, reach).sum()))
 
 
-def _details(survey: Survey, plan: Plan, parameters: SurveyParameters) -> dict[str, Any]:
-    known = not math.isnan(plan.total)
+def _details(survey: Survey, collected: Collection, parameters: CorrelatedParameters) -> dict[str, Any]:
+    known = not math.isnan(collected.total)
     details: dict[str, Any] = {
-        "plan": plan.status,
-        "total_variance": plan.total if known else None,
+        "plan": collected.status,
+        "total_variance": collected.total if known else None,
         "error": parameters.error,
-        "accuracy": accuracy(plan.total, parameters.error) if known else None,
-        "least_microcredits": from_credits(least_credits(survey, plan), up=True),
+        "accuracy": accuracy(collected.total, parameters.error) if known else None,
+        "least_microcredits": from_credits(least_credits(survey, collected), up=True),
         "hidden_variances": survey.hidden,
         "variance_low": survey.variance_low,
         "variance_high": survey.variance_high,
