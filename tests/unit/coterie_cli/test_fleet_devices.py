@@ -9,11 +9,12 @@ import pytest
 from safetensors.numpy import save
 
 from coterie.errors import Unauthenticated
-from coterie.samples import BadSource, digits, digits_model, digits_source, dirichlet_shares
+from coterie.samples import BadSource, digits, digits_model, dirichlet_shares
 from coterie.training import model_bytes
 from coterie.transport import Backoff
 from coterie_cli.fleet import Fleet, FleetSummary, Member, RandomWorker, Worker
 from coterie_cli.fleet_training import DigitsWorker
+from coterie_cli.sources import digits_source
 from tests.e2e.stand_in import StandIn, problem
 
 MODEL = save({"weight": np.zeros((3, 2), np.float32), "bias": np.zeros(3, np.float32)})

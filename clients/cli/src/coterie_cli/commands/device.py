@@ -33,7 +33,7 @@ from coterie_cli.console import (
 
 if TYPE_CHECKING:
     from coterie.agent import Agent
-    from coterie.samples import Source
+    from coterie_cli.sources import Source
 
 app = typer.Typer(help="Devices: register one, run its agent, list all.", no_args_is_help=True)
 _RUN_EPILOG = """[bold]Examples[/]
@@ -189,7 +189,7 @@ def _training_agent(home: Path, found: Source) -> Agent:
 
 
 def _source(source: str, sample: str, part: str) -> Source:
-    from coterie.samples import digits_source, load_source
+    from coterie_cli.sources import digits_source, load_source
 
     if bool(source) == bool(sample):
         raise Mistake("give --source file.py:function or --sample digits, one of them")
