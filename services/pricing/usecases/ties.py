@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
 from scipy import sparse
 
-from coterie_api.trust.v1 import trust_pb2
 from services.kit.errors import TooLarge
+from services.kit.matrix import read_matrix
 
 if TYPE_CHECKING:
     from coterie_api.trust.v1.trust_pb2_grpc import TrustAsyncStub
 
 MOST_DEVICES = 10_000
-DEADLINE_SECONDS = 60.0
 
 
 class RoundTooLarge(TooLarge):
@@ -43,9 +41,6 @@ class RegistryTies:
                 f"{len(device_ids)} participants are more than the {MOST_DEVICES} whose ties can be priced in one "
                 "round; lower the task's max_devices"
             )
-        request = trust_pb2.GetMatrixRequest(device_ids=device_ids)
-        reply = await self._stub.GetMatrix(request, timeout=DEADLINE_SECONDS)
-        rows, columns = np.array(reply.rows, dtype=np.int64), np.array(reply.columns, dtype=np.int64)
-        values, n = np.array(reply.trust, dtype=np.float64), len(device_ids)
-        upper = sparse.csr_array((values, (rows, columns)), shape=(n, n))
+        found = await read_matrix(self._stub, device_ids)
+        upper = sparse.csr_array((found.trust, (found.rows, found.columns)), shape=(found.size, found.size))
         return sparse.csr_array(upper + upper.T)

@@ -14,7 +14,6 @@ from services.kit.errors import TooLarge
 from services.topology.domain.cluster_value import TOLERANCE
 from services.topology.domain.coalition import Game, InvalidGame, Partition, evaluate, partition_of, singletons
 from services.topology.domain.quality import Floats, Integers
-from services.trust.domain import scores
 
 EXACT_UP_TO = 9
 INFLUENCERS = 10
@@ -59,7 +58,7 @@ def social_influence(game: Game, heads: int = INFLUENCERS) -> Baseline:
     if heads < 1:
         raise InvalidGame(f"social influence needs at least one head, not {heads}")
     chosen = np.argsort(-game.graph.degrees, kind="stable")[:heads]
-    trust = np.array([scores.trust_from(game.graph, int(head), game.direct_weight) for head in chosen])
+    trust = np.array([game.trust_row(int(head)) for head in chosen])
     quality = np.array([game.quality.quality(game.quality.noise(row), game.non_iid) for row in trust])
     forbidden = (trust <= 0) & (game.stakes.strangers == "forbid")
     place = np.full(game.size, -1, dtype=np.int64)

@@ -19,7 +19,7 @@ from scipy.sparse.csgraph import connected_components
 from coterie.privacy import gaussian
 from services.kit.errors import InvalidInput
 from services.topology.domain import cluster_value
-from services.topology.domain.quality import Floats, QualityModel
+from services.topology.domain.quality import Floats, Integers, QualityModel
 from services.trust.domain import scores
 from services.trust.domain.graph import TrustGraph
 
@@ -81,10 +81,12 @@ class Coalition:
 class Game:
     """Devices, their trust and data, and the constants they play for.
 
-    graph: direct trust e. non_iid: γ ≥ 0 of every device (one number: the same for all). direct_weight: ω.
+    graph: direct trust e among the devices. non_iid: γ ≥ 0 of every device (one number: the same for all).
+    direct_weight: ω. trust: combined trust α of every pair, as the registry tells it, whose paths may lead through
+        devices that take no part; without it the graph is the whole world and α follows from it.
 
-    The game never changes; `tables` caches rows of combined trust between devices three or more hops apart, which are
-    computed when a cluster is first considered that needs one.
+    The game never changes. Without `trust`, `tables` caches rows of α between devices three or more hops apart, which
+    are computed when a cluster is first considered that needs one.
     """
 
     graph: TrustGraph
@@ -94,6 +96,7 @@ class Game:
     direct_weight: float
     tables: cluster_value.Tables = field(repr=False)
     _used: int = field(repr=False)
+    _told: bool = field(repr=False)
 
     def __init__(
         self,
@@ -103,21 +106,50 @@ class Game:
         quality: QualityModel | None = None,
         stakes: Stakes | None = None,
         direct_weight: float = 0.8,
+        trust: Floats | None = None,
     ) -> None:
         if not 0 <= direct_weight <= 1:
             raise InvalidGame(f"direct_weight must lie in [0, 1], not {direct_weight}")
         self.graph, self.non_iid = graph, _degrees_of(non_iid, graph.size)
         self.quality, self.stakes = quality or QualityModel(), stakes or Stakes()
         self.direct_weight = direct_weight
-        self.tables, self._used = _tables(self), 0
-        if graph.size <= _ALL_ROWS_UP_TO:
+        self.tables, self._used, self._told = _tables(self), 0, trust is not None
+        if trust is not None:
+            _check_trust(trust, graph, direct_weight)
+            self.tables = self.tables._replace(component=_connected(trust, self.tables.component))
+        elif graph.size <= _ALL_ROWS_UP_TO:
             trust = scores.trust_rows(graph, np.arange(graph.size), direct_weight).trust
+        if trust is not None:
             self.tables = self.tables._replace(rows=trust, slot=np.arange(graph.size))
 
     @property
     def size(self) -> int:
         """Number of devices."""
         return self.graph.size
+
+    def trust_row(self, device: int) -> Floats:
+        """α from one device to all, itself included (1)."""
+        slot = int(self.tables.slot[device])
+        if slot >= 0:
+            row: Floats = self.tables.rows[slot]
+            return row
+        return scores.trust_from(self.graph, device, self.direct_weight)
+
+    def part(self, devices: Sequence[int]) -> Game:
+        """The game among some of the devices, renumbered in the order given, with the trust they have here."""
+        chosen = np.array(devices, dtype=np.int64)
+        place = np.full(self.size, -1, dtype=np.int64)
+        place[chosen] = np.arange(len(chosen))
+        ties = [(place[a], place[b], e) for a, b, e in self.graph.edges() if place[a] >= 0 and place[b] >= 0]
+        a, b, values = zip(*ties, strict=True) if ties else ((), (), ())
+        return Game(
+            TrustGraph.from_ties(len(chosen), a, b, values),
+            self.non_iid[chosen],
+            quality=self.quality,
+            stakes=self.stakes,
+            direct_weight=self.direct_weight,
+            trust=self.tables.rows[np.ix_(chosen, chosen)] if self._told else None,
+        )
 
     def supply_row(self) -> None:
         """Computes the far trust row that a kernel call found missing."""
@@ -199,6 +231,33 @@ def _degrees_of(non_iid: npt.ArrayLike, size: int) -> Floats:
     if not bool(((given >= 0) & np.isfinite(given)).all()):
         raise InvalidGame(f"non_iid must be finite and ≥ 0, not {given.tolist()}")
     return np.array(np.broadcast_to(given, (size,)))
+
+
+def _check_trust(trust: Floats, graph: TrustGraph, direct_weight: float) -> None:
+    """Raises unless α is what the bounds behind pruning rest on: e between neighbours, at most 1 − ω elsewhere."""
+    if trust.shape != (graph.size, graph.size):
+        raise InvalidGame(f"trust must have {graph.size} rows and columns, not shape {trust.shape}")
+    rows = np.repeat(np.arange(graph.size), graph.degrees)
+    if not np.allclose(trust[rows, graph.indices], graph.values, rtol=0.0, atol=cluster_value.TRUST_TOLERANCE):
+        raise InvalidGame("trust between neighbours must be their direct trust")
+    too_much = trust > 1.0 - direct_weight + cluster_value.TRUST_TOLERANCE
+    np.fill_diagonal(too_much, False)
+    too_much[rows, graph.indices] = False
+    if too_much.any():
+        raise InvalidGame(f"trust between devices that never met must not exceed 1 - ω = {1.0 - direct_weight:g}")
+
+
+def _connected(trust: Floats, component: Integers) -> Integers:
+    """Labels of devices that trust may join: components of the ties, merged where α leads from one to another.
+
+    For ω < 1 α is positive exactly between devices that some path connects, so one row tells all a component is
+    connected with; for ω = 1 there is no trust beyond ties and nothing merges.
+    """
+    merged = component.copy()
+    for device in np.unique(component, return_index=True)[1].tolist():
+        joined = np.unique(merged[trust[device] > 0.0])
+        merged[np.isin(merged, joined)] = joined[0]
+    return merged
 
 
 def _tables(game: Game) -> cluster_value.Tables:

@@ -15,7 +15,6 @@ import numpy as np
 from services.topology.domain.cluster_board import Board
 from services.topology.domain.coalition import Game, Partition, partition_of
 from services.topology.domain.stability import blocking_move
-from services.trust.domain.graph import TrustGraph
 
 Found = Literal["", "exact", "perturbed"]
 EXACT_UP_TO = 9
@@ -58,20 +57,7 @@ class _Part:
     def __init__(self, game: Game, devices: list[int]) -> None:
         self.devices = devices
         self._place = {device: k for k, device in enumerate(devices)}
-        ties = [
-            (self._place[a], self._place[int(b)], float(e))
-            for a in devices
-            for b, e in zip(*game.graph.neighbours(a), strict=True)
-            if a < b
-        ]
-        a, b, values = zip(*ties, strict=True) if ties else ((), (), ())
-        self.game = Game(
-            TrustGraph.from_ties(len(devices), a, b, values),
-            game.non_iid[devices],
-            quality=game.quality,
-            stakes=game.stakes,
-            direct_weight=game.direct_weight,
-        )
+        self.game = game.part(devices)
 
     def inside(self, partition: Partition) -> Partition:
         return partition_of(([self._place[n] for n in group] for group in partition), len(self.devices))

@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from coterie_api.topology.v1 import topology_pb2 as pb
-from coterie_api.trust.v1 import trust_pb2 as trust
+from services.kit.matrix import Matrix, read_matrix
 from services.topology.domain.coalition import Game, InvalidGame, Partition, Stakes, partition_of
 from services.topology.domain.formation import RESTARTS, Formation, form
 from services.topology.domain.quality import Floats, InvalidQualityModel, QualityModel
@@ -28,8 +28,8 @@ from services.topology.planners.base import Parameters, Sources, parameters_of, 
 from services.topology.planners.star import UniformPrivacy
 from services.trust.domain.graph import TrustGraph
 
-MOST_DEVICES = 2_500
-"""Largest matrix the trust registry answers in one call."""
+MOST_DEVICES = 10_000
+"""Devices whose trust the registry tells at once; a whole matrix of them takes 800 MB here."""
 
 
 class ClusterParameters(Parameters):
@@ -37,7 +37,7 @@ class ClusterParameters(Parameters):
 
     method: Literal["rounds", "sweep"] = "sweep"
     restarts: int = Field(default=RESTARTS, ge=0, le=1000)
-    direct_weight: float = Field(default=0.8, ge=0, le=1)
+    direct_weight: float | None = Field(default=None, ge=0, le=1, description="ω; the registry's own unless given.")
     non_iid: float = Field(default=1.0, ge=0, le=1e6, description="γ of devices that declare none.")
     price: float = Field(default=0.52, gt=0, le=1e6)
     member_cost: float = Field(default=1.2, ge=0, le=1e6)
@@ -91,13 +91,20 @@ class Rules:
             raise BadParameters(f"parameter topology or privacy: {error.message}") from error
         return cls(clusters, quality, uniform)
 
-    def game(self, graph: TrustGraph, non_iid: list[float]) -> Game:
-        """The game these rules make of a trust graph; devices that declare no γ get the task's."""
+    def game(self, trust: Matrix, non_iid: list[float]) -> Game:
+        """The game these rules make of trust; devices that declare no γ get the task's."""
         chosen = self.clusters
         stakes = Stakes(price=chosen.price, member_cost=chosen.member_cost, head_reward=chosen.head_reward)
         degrees = [gamma or chosen.non_iid for gamma in non_iid]
         try:
-            return Game(graph, degrees, quality=self.quality, stakes=stakes, direct_weight=chosen.direct_weight)
+            return Game(
+                TrustGraph.from_ties(trust.size, trust.rows, trust.columns, trust.direct),
+                degrees,
+                quality=self.quality,
+                stakes=stakes,
+                direct_weight=trust.direct_weight,
+                trust=trust.dense(),
+            )
         except InvalidGame as error:
             raise CannotPlan(error.message) from error
 
@@ -107,24 +114,25 @@ class ClustersPlanner:
 
     def check(self, privacy: str, parameters: dict[str, Any]) -> dict[str, Any]:
         Rules.read(privacy, parameters)
-        filled = {**parameters, "topology": read_section(parameters, "topology", ClusterParameters).model_dump()}
+        clusters = read_section(parameters, "topology", ClusterParameters).model_dump(exclude_none=True)
+        filled = {**parameters, "topology": clusters}
         if privacy == "trust":
             filled["privacy"] = read_section(parameters, "privacy", TrustPrivacy).model_dump()
         if privacy == "uniform":
             filled["privacy"] = read_section(parameters, "privacy", UniformPrivacy).model_dump(exclude_none=True)
         return filled
 
-    async def gather(self, request: pb.MakePlanRequest, sources: Sources) -> TrustGraph:
-        """Direct trust among the participants, in order of device id."""
+    async def gather(self, request: pb.MakePlanRequest, sources: Sources) -> Matrix:
+        """Trust among the participants, in order of device id, through whomever it leads."""
         ids = sorted(participant.device_id for participant in request.participants)
         if len(ids) > MOST_DEVICES:
             raise CannotPlan(
                 f"clusters are planned for at most {MOST_DEVICES} devices at once, not {len(ids)}; set max_devices"
             )
-        matrix = await sources.trust.GetMatrix(trust.GetMatrixRequest(device_ids=ids), timeout=60.0)
-        return TrustGraph.from_ties(len(ids), list(matrix.rows), list(matrix.columns), list(matrix.direct))
+        rules = Rules.read(request.privacy, parameters_of(request))
+        return await read_matrix(sources.trust, ids, direct_weight=rules.clusters.direct_weight)
 
-    def plan(self, request: pb.MakePlanRequest, gathered: TrustGraph, previous: pb.Plan | None) -> pb.Plan:
+    def plan(self, request: pb.MakePlanRequest, gathered: Matrix, previous: pb.Plan | None) -> pb.Plan:
         participants = sorted(request.participants, key=lambda participant: participant.device_id)
         ids = [participant.device_id for participant in participants]
         rules = Rules.read(request.privacy, parameters_of(request))

@@ -10,7 +10,6 @@ from coterie_api.topology.v1 import topology_pb2 as pb
 from services.topology.domain.coalition import Game, evaluate, preference
 from services.topology.domain.formation import Cluster, Formation
 from services.topology.domain.quality import Floats
-from services.trust.domain import scores
 
 MOST_TRANSFERS = 500
 """Transfers listed in a plan's details; the rest is counted."""
@@ -113,7 +112,7 @@ def _because(game: Game, formation: Formation, ids: list[str], cluster: Cluster,
     if device == cluster.head:
         place = f"knows most of its cluster of {len(cluster.members)} and so is its head"
     else:
-        alpha = scores.trust_from(game.graph, device, game.direct_weight)[cluster.head]
+        alpha = game.trust_row(device)[cluster.head]
         how = "sends it raw" if noise == 0 else f"sends it with noise {noise:.3g}"
         place = f"trusts the head {alpha:.2f}, {how}"
     return f"{place}; gets {payoff:.2f}, {gain:.2f} more than alone; {other}"

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2
+from services.kit.matrix import Matrix, read_matrix
 from services.topology.domain.mesh_network import MeshNetwork, MeshRules, Transfers
 from services.topology.domain.mixing import Bools, Floats
 from services.topology.errors import CannotPlan
@@ -142,15 +143,14 @@ async def _social_graph(
 
 
 async def _trusted_at(sources: Sources, devices: Sequence[trust_pb2.Device], threshold: float, at: float) -> Bools:
-    request = trust_pb2.GetMatrixRequest(device_ids=[device.id for device in devices], at=at)
-    return trusted_pairs(await sources.trust.GetMatrix(request, timeout=60.0), len(devices), threshold)
+    return trusted_pairs(await read_matrix(sources.trust, [device.id for device in devices], at=at), threshold)
 
 
-def trusted_pairs(matrix: trust_pb2.TrustMatrix, devices: int, threshold: float) -> Bools:
+def trusted_pairs(matrix: Matrix, threshold: float) -> Bools:
     """Pairs whose combined trust reaches the threshold."""
-    trusted = np.zeros((devices, devices), dtype=bool)
-    enough = np.array(matrix.trust, dtype=np.float64) >= threshold - TOLERANCE
-    rows, columns = np.array(matrix.rows, dtype=np.int64)[enough], np.array(matrix.columns, dtype=np.int64)[enough]
+    trusted = np.zeros((matrix.size, matrix.size), dtype=bool)
+    enough = matrix.trust >= threshold - TOLERANCE
+    rows, columns = matrix.rows[enough], matrix.columns[enough]
     trusted[rows, columns] = trusted[columns, rows] = True
     return trusted
 

@@ -10,54 +10,60 @@ import numpy as np
 from services.trust.domain.graph import Floats, Integers, TrustGraph
 from services.trust.domain.scores import combine, direct_row
 from services.trust.domain.search import best_products
-from services.trust.errors import TooMany
 
 MOST_ENTRIES = 2_500_000
 """What fits into the largest message gRPC takes here."""
 _BLOCK = 256
+"""Devices searched from at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Pairs with positive combined trust, rows < columns (positions in the order asked), in order of row and column."""
+    """Pairs with positive combined trust, rows < columns (positions in the order asked), in order of row and column.
+
+    `following` is where the next piece starts, 0 after the last.
+    """
 
     rows: Integers
     columns: Integers
     direct: Floats
     trust: Floats
+    following: int
 
 
-def entries_among(graph: TrustGraph, devices: Integers, direct_weight: float) -> Entries:
-    """The same numbers as `domain.scores.trust_rows` for distinct devices, without the zeros.
+def entries_among(graph: TrustGraph, devices: Integers, direct_weight: float, piece: int = 0) -> Entries:
+    """The same numbers as `domain.scores.trust_rows` for distinct devices, without the zeros: as many as one message
+    holds, starting at `piece`.
 
     As there, the search from the smaller device of a pair counts, because products multiplied in the opposite order
-    may differ in the last bit.
+    may differ in the last bit. A piece holds the pairs of some devices with all larger ones.
     """
     order = np.argsort(devices)
     ranked = devices[order]
     parts: list[tuple[Integers, Integers, Floats, Floats]] = []
     total = 0
-    for start in range(0, len(ranked), _BLOCK):
-        sources = ranked[start : start + _BLOCK]
+    block = max(1, min(_BLOCK, MOST_ENTRIES // max(len(ranked), 1)))
+    start, following = piece, 0
+    while start < len(ranked):
+        sources = ranked[start : start + block]
         indirect = best_products(graph, sources, ranked)
         direct = np.stack([direct_row(graph, int(source))[ranked] for source in sources])
         trust = combine(direct, indirect, direct_weight)
         i, j = np.nonzero(np.triu(trust, k=start + 1))
         total += len(i)
-        if total > MOST_ENTRIES:
-            raise TooMany(
-                f"these {len(devices)} devices have more than {MOST_ENTRIES} pairs with trust, too many for one "
-                "answer; ask for fewer devices"
-            )
+        if parts and total > MOST_ENTRIES:
+            following = start
+            break
         parts.append((order[start + i], order[j], direct[i, j], trust[i, j]))
-    return _sorted(parts)
+        start += block
+    return _sorted(parts, following)
 
 
-def _sorted(parts: list[tuple[Integers, Integers, Floats, Floats]]) -> Entries:
+def _sorted(parts: list[tuple[Integers, Integers, Floats, Floats]], following: int) -> Entries:
     if not parts:
         none = np.zeros(0, dtype=np.int64)
-        return Entries(none, none, np.zeros(0), np.zeros(0))
+        return Entries(none, none, np.zeros(0), np.zeros(0), 0)
     one, other, direct, trust = (np.concatenate(column) for column in zip(*parts, strict=True))
     rows, columns = np.minimum(one, other), np.maximum(one, other)
     order = np.lexsort((columns, rows))
-    return Entries(rows[order], columns[order], direct[order], trust[order])
+    return Entries(rows[order], columns[order], direct[order], trust[order], following)

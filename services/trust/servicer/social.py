@@ -89,8 +89,9 @@ class TrustServicer(rpc.TrustServicer):
         return pb.ListPeersReply(peers=map(social.peer, found))
 
     async def GetMatrix(self, request: pb.GetMatrixRequest, context: Any) -> pb.TrustMatrix:
-        found, at = await self._scores.matrix(request.device_ids, request.at)
-        return await asyncio.to_thread(social.matrix, found, request.device_ids, at)
+        weight = request.direct_weight if request.HasField("direct_weight") else None
+        found, at, used = await self._scores.matrix(request.device_ids, request.at, weight, request.piece)
+        return await asyncio.to_thread(social.matrix, found, request.device_ids, at, used)
 
     async def GetGraph(self, request: pb.GetGraphRequest, context: Any) -> pb.TrustGraph:
         nodes, ties, at = await self._graphs.draw(request.device_ids, request.owner_id, request.least, request.at)

@@ -80,7 +80,7 @@ def peer(value: Peer) -> pb.Peer:
     return pb.Peer(device_id=value.device_id, direct=value.direct, indirect=value.indirect, trust=value.trust)
 
 
-def matrix(value: Entries, device_ids: Sequence[str], at: float) -> pb.TrustMatrix:
+def matrix(value: Entries, device_ids: Sequence[str], at: float, direct_weight: float) -> pb.TrustMatrix:
     """Trust among devices for the wire."""
     return pb.TrustMatrix(
         device_ids=device_ids,
@@ -89,6 +89,8 @@ def matrix(value: Entries, device_ids: Sequence[str], at: float) -> pb.TrustMatr
         columns=value.columns.tolist(),
         direct=value.direct.tolist(),
         trust=value.trust.tolist(),
+        direct_weight=direct_weight,
+        next_piece=value.following,
     )
 
 

@@ -172,12 +172,22 @@ class Scores:
             entries = await self._directory.named(tx, [number for number, *_ in ranked])
         return [Peer(entries[number].id, *values) for number, *values in ranked]
 
-    async def matrix(self, device_ids: Sequence[str], at: float) -> tuple[Entries, float]:
-        """Direct and combined trust among devices, by position in the order asked, and the moment it is of."""
-        await self._sight.note("matrix", f"{len(device_ids)} devices")
+    async def matrix(
+        self, device_ids: Sequence[str], at: float, direct_weight: float | None, piece: int
+    ) -> tuple[Entries, float, float]:
+        """Direct and combined trust among devices, by position in the order asked, the moment it is of and its ω.
+
+        Without a `direct_weight` ω is the registry's. Answers of many pairs come piece by piece.
+        """
+        weight = self._memory.parameters.direct_weight if direct_weight is None else direct_weight
+        if not 0 <= weight <= 1:
+            raise InvalidField(f"direct_weight must lie in [0, 1], not {weight}")
+        if not 0 <= piece <= len(device_ids):
+            raise InvalidField(f"piece must be the next_piece of an answer about these devices, not {piece}")
+        if not piece:
+            await self._sight.note("matrix", f"{len(device_ids)} devices")
         graph, numbers, moment = await self._participants(device_ids, at, checks.MOST_IDS)
-        weight = self._memory.parameters.direct_weight
-        return await asyncio.to_thread(entries_among, graph, numbers, weight), moment
+        return await asyncio.to_thread(entries_among, graph, numbers, weight, piece), moment, weight
 
     async def centrality(self, device_ids: Sequence[str], at: float) -> tuple[list[int], str]:
         """How many of the others each device has positive direct trust in, and the head they elect."""

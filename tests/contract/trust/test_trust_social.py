@@ -100,6 +100,22 @@ async def test_recording_is_idempotent_and_batches_match_single_reports(world: W
     assert found.trust == pytest.approx([expected.trust[i, j] for i, j in zip(found.rows, found.columns, strict=True)])
 
 
+async def test_a_task_chooses_its_weight_of_direct_trust_and_the_registry_applies_it(world: World) -> None:
+    a, b, c = await world.devices(3)
+    await record(world, act("1", a, b), act("2", b, c))
+    own = await world.trust.GetMatrix(pb.GetMatrixRequest(device_ids=[a, c]))
+    assert list(own.trust) == pytest.approx([0.2])
+    assert (own.direct_weight, own.next_piece) == (0.8, 0)
+    asked = await world.trust.GetMatrix(pb.GetMatrixRequest(device_ids=[a, c], direct_weight=0.5))
+    assert list(asked.trust) == pytest.approx([0.5])
+    assert asked.direct_weight == 0.5
+    none = await world.trust.GetMatrix(pb.GetMatrixRequest(device_ids=[a, c], direct_weight=1.0))
+    assert (list(none.trust), none.direct_weight) == ([], 1.0)
+    for wrong in ({"direct_weight": 1.5}, {"direct_weight": math.nan}, {"piece": 3}, {"piece": -1}):
+        request = pb.GetMatrixRequest(device_ids=[a, c], **wrong)
+        await refused(InvalidInput, "invalid_field", world.trust.GetMatrix(request))
+
+
 async def test_reports_that_come_together_are_each_counted_once(world: World) -> None:
     devices = await world.devices(4)
     pairs = [(devices[i], devices[j]) for i in range(4) for j in range(i)]

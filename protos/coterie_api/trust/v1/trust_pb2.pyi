@@ -1576,31 +1576,41 @@ class GetMatrixRequest(_message.Message):
 
     DEVICE_IDS_FIELD_NUMBER: _builtins.int
     AT_FIELD_NUMBER: _builtins.int
+    DIRECT_WEIGHT_FIELD_NUMBER: _builtins.int
+    PIECE_FIELD_NUMBER: _builtins.int
     at: _builtins.float
-    """At this time; 0 means now."""
+    """At this time; 0 means now. For a further piece: `at` of the first."""
+    direct_weight: _builtins.float
+    """Weight ω of direct trust in combined trust, from 0 to 1; absent means the registry's own."""
+    piece: _builtins.int
+    """Where to go on: `next_piece` of the piece before; 0 starts."""
     @_builtins.property
     def device_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Devices, at most 10,000; their order is the order of rows and columns. More than 2,500,000 pairs with trust are
-        too many for one answer.
-        """
+        """Devices, at most 10,000; their order is the order of rows and columns."""
 
     def __init__(
         self,
         *,
         device_ids: _abc.Iterable[_builtins.str] | None = ...,
         at: _builtins.float = ...,
+        direct_weight: _builtins.float | None = ...,
+        piece: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_direct_weight", b"_direct_weight", "direct_weight", b"direct_weight"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "device_ids", b"device_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_direct_weight", b"_direct_weight", "at", b"at", "device_ids", b"device_ids", "direct_weight", b"direct_weight", "piece", b"piece"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__direct_weight: _TypeAlias = _typing.Literal["direct_weight"]  # noqa: Y015
+    _WhichOneofArgType__direct_weight: _TypeAlias = _typing.Literal["_direct_weight", b"_direct_weight"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__direct_weight) -> _WhichOneofReturnType__direct_weight | None: ...
 
 Global___GetMatrixRequest: _TypeAlias = GetMatrixRequest  # noqa: Y015
 
 @_typing.final
 class TrustMatrix(_message.Message):
-    """Trust among devices, as sparse triplets of positive values with row < column; both matrices are symmetric."""
+    """Trust among devices, as sparse triplets of positive values with row < column; both matrices are symmetric. One piece
+    holds at most 2,500,000 pairs, each pair is in one piece only.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1610,8 +1620,14 @@ class TrustMatrix(_message.Message):
     COLUMNS_FIELD_NUMBER: _builtins.int
     DIRECT_FIELD_NUMBER: _builtins.int
     TRUST_FIELD_NUMBER: _builtins.int
+    DIRECT_WEIGHT_FIELD_NUMBER: _builtins.int
+    NEXT_PIECE_FIELD_NUMBER: _builtins.int
     at: _builtins.float
     """At this time."""
+    direct_weight: _builtins.float
+    """Weight ω of direct trust that was used."""
+    next_piece: _builtins.int
+    """Give it as `piece` for the rest; 0 when this was the last piece."""
     @_builtins.property
     def device_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Devices in order."""
@@ -1641,10 +1657,12 @@ class TrustMatrix(_message.Message):
         columns: _abc.Iterable[_builtins.int] | None = ...,
         direct: _abc.Iterable[_builtins.float] | None = ...,
         trust: _abc.Iterable[_builtins.float] | None = ...,
+        direct_weight: _builtins.float = ...,
+        next_piece: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "columns", b"columns", "device_ids", b"device_ids", "direct", b"direct", "rows", b"rows", "trust", b"trust"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "columns", b"columns", "device_ids", b"device_ids", "direct", b"direct", "direct_weight", b"direct_weight", "next_piece", b"next_piece", "rows", b"rows", "trust", b"trust"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

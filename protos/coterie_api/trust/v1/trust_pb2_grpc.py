@@ -948,7 +948,7 @@ class TrustServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetMatrix(self, request, context):
-        """Direct and combined trust among a set of devices in one call.
+        """Direct and combined trust among a set of devices; many pairs come in pieces.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -281,7 +281,7 @@ class TrustStub:
     ListPeers: _grpc.UnaryUnaryMultiCallable[_trust_pb2.ListPeersRequest, _trust_pb2.ListPeersReply]
     """The peers a device trusts most."""
     GetMatrix: _grpc.UnaryUnaryMultiCallable[_trust_pb2.GetMatrixRequest, _trust_pb2.TrustMatrix]
-    """Direct and combined trust among a set of devices in one call."""
+    """Direct and combined trust among a set of devices; many pairs come in pieces."""
     GetGraph: _grpc.UnaryUnaryMultiCallable[_trust_pb2.GetGraphRequest, _trust_pb2.TrustGraph]
     """The trust graph of a set of devices: nodes and ties."""
     GetHistory: _grpc.UnaryUnaryMultiCallable[_trust_pb2.GetHistoryRequest, _trust_pb2.GetHistoryReply]
@@ -321,7 +321,7 @@ class TrustAsyncStub(TrustStub):
     ListPeers: _aio.UnaryUnaryMultiCallable[_trust_pb2.ListPeersRequest, _trust_pb2.ListPeersReply]  # type: ignore[assignment]
     """The peers a device trusts most."""
     GetMatrix: _aio.UnaryUnaryMultiCallable[_trust_pb2.GetMatrixRequest, _trust_pb2.TrustMatrix]  # type: ignore[assignment]
-    """Direct and combined trust among a set of devices in one call."""
+    """Direct and combined trust among a set of devices; many pairs come in pieces."""
     GetGraph: _aio.UnaryUnaryMultiCallable[_trust_pb2.GetGraphRequest, _trust_pb2.TrustGraph]  # type: ignore[assignment]
     """The trust graph of a set of devices: nodes and ties."""
     GetHistory: _aio.UnaryUnaryMultiCallable[_trust_pb2.GetHistoryRequest, _trust_pb2.GetHistoryReply]  # type: ignore[assignment]
@@ -406,7 +406,7 @@ class TrustServicer(metaclass=_abc_1.ABCMeta):
         request: _trust_pb2.GetMatrixRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trust_pb2.TrustMatrix, _abc.Awaitable[_trust_pb2.TrustMatrix]]:
-        """Direct and combined trust among a set of devices in one call."""
+        """Direct and combined trust among a set of devices; many pairs come in pieces."""
 
     @_abc_1.abstractmethod
     def GetGraph(

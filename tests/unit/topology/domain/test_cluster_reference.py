@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.topology.domain.coalition import Game, Partition, Stakes, evaluate, preference, singletons
+from services.topology.domain.coalition import Game, InvalidGame, Partition, Stakes, evaluate, preference, singletons
 from services.topology.domain.formation import Method, form
 from services.topology.domain.formation_search import partitions
 from services.topology.domain.quality import QualityModel
@@ -206,6 +206,53 @@ def test_skipping_by_the_far_bound_changes_nothing(seed: int, method: Method) ->
     assert quick.partition == slow.partition
     for partition in (start, quick.partition):
         assert blocking_move(game, partition) == blocking_move(game, partition, exhaustive=True)
+
+
+@pytest.mark.parametrize("method", ["rounds", "sweep"])
+@pytest.mark.parametrize("seed", range(20))
+def test_skipping_changes_nothing_either_where_trust_leads_through_devices_that_take_no_part(
+    seed: int, method: Method
+) -> None:
+    random = np.random.default_rng(seed)
+    size, taking_part = 60, 25
+    whole = TrustGraph.from_dense(random_direct(random, size, 3.0 / size, 0.0 if seed % 2 else 0.5, 1.0))
+    chosen = np.sort(random.choice(size, taking_part, replace=False))
+    weight = float(random.choice([0.0, 0.5, 0.8, 1.0]))
+    known = scores.trust_rows(whole, chosen, weight)
+    stakes = Stakes(head_reward=float(random.choice([0.0, 3.0])))
+    gamma = random.uniform(0.05, 20, taking_part)
+    ties = TrustGraph.from_dense(known.direct)
+    game = Game(ties, gamma, stakes=stakes, direct_weight=weight, trust=known.trust)
+    quick = form(game, singletons(taking_part), method, search=False)
+    slow = form(game, singletons(taking_part), method, search=False, pruned=False)
+    assert quick.transfers == slow.transfers
+    assert blocking_move(game, quick.partition) == blocking_move(game, quick.partition, exhaustive=True)
+    for cluster in quick.clusters:
+        coalition = evaluate(game, cluster.members)
+        expected = game.quality.noise(known.trust[list(cluster.members), cluster.head])
+        if len(cluster.members) > 1:
+            mates = [m for m in cluster.members if m != cluster.head]
+            places = [cluster.members.index(m) for m in mates]
+            np.testing.assert_allclose(coalition.noise[places], expected[places], atol=1e-11)
+
+
+def test_told_the_trust_of_the_whole_graph_the_game_is_the_same() -> None:
+    random = np.random.default_rng(5)
+    graph = TrustGraph.from_dense(random_direct(random, 30, 0.1, 0.1, 1.0))
+    gamma = random.uniform(0.05, 20, 30)
+    told = Game(graph, gamma, trust=scores.trust_rows(graph, np.arange(30), 0.8).trust)
+    assert form(told, singletons(30)).transfers == form(Game(graph, gamma), singletons(30)).transfers
+
+
+def test_trust_that_contradicts_the_ties_is_refused() -> None:
+    pair = TrustGraph.from_dense([[0, 0.5], [0.5, 0]])
+    apart = TrustGraph.from_dense([[0, 0.0], [0.0, 0]])
+    with pytest.raises(InvalidGame, match="between neighbours"):
+        Game(pair, 1.0, trust=np.array([[1, 0.6], [0.6, 1]]))
+    with pytest.raises(InvalidGame, match="never met"):
+        Game(apart, 1.0, trust=np.array([[1, 0.6], [0.6, 1]]))
+    with pytest.raises(InvalidGame, match="rows and columns"):
+        Game(pair, 1.0, trust=np.ones((3, 3)))
 
 
 @settings(max_examples=25, deadline=None)

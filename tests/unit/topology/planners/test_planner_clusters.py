@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
@@ -13,12 +14,14 @@ from hypothesis import strategies as st
 
 from coterie.privacy.gaussian import exact_multiplier, paper_multiplier
 from coterie_api.topology.v1 import topology_pb2 as pb
+from services.kit.matrix import Matrix
 from services.topology.domain.coalition import Game, evaluate, partition_of
 from services.topology.domain.quality import QualityModel
 from services.topology.domain.stability import is_stable
 from services.topology.errors import BadParameters
 from services.topology.planners.clusters import ClustersPlanner
 from services.trust.domain.graph import TrustGraph
+from services.trust.domain.matrices import entries_among
 
 PLANNER = ClustersPlanner()
 
@@ -39,11 +42,17 @@ def request(
     )
 
 
-def graph(devices: str, ties: dict[str, float]) -> TrustGraph:
-    """Direct trust by pairs of letters."""
-    order = sorted(devices)
-    first, second = [order.index(pair[0]) for pair in ties], [order.index(pair[1]) for pair in ties]
-    return TrustGraph.from_ties(len(order), first, second, list(ties.values()))
+def graph(devices: str, ties: dict[str, float], outside: str = "") -> Matrix:
+    """What the registry tells of devices with direct trust by pairs of letters; those outside take no part."""
+    world = sorted(devices + outside)
+    first, second = [world.index(pair[0]) for pair in ties], [world.index(pair[1]) for pair in ties]
+    whole = TrustGraph.from_ties(len(world), first, second, list(ties.values()))
+    return told(whole, [world.index(name) for name in sorted(devices)])
+
+
+def told(whole: TrustGraph, devices: Sequence[int]) -> Matrix:
+    found = entries_among(whole, np.array(devices, dtype=np.int64), 0.8)
+    return Matrix(len(devices), found.rows, found.columns, found.direct, found.trust, 0.8)
 
 
 def by_id(plan: pb.Plan) -> dict[str, pb.Seat]:
@@ -177,7 +186,7 @@ def test_privacy_none_and_uniform_form_the_same_clusters_with_the_tasks_noise() 
 def test_parameters_are_completed() -> None:
     filled = PLANNER.check("trust", {"topology": {"method": "rounds"}, "pricing": {"credits_per_point": 1}})
     assert filled["topology"]["method"] == "rounds"
-    assert filled["topology"]["direct_weight"] == 0.8
+    assert "direct_weight" not in filled["topology"]  # the registry's own
     assert filled["privacy"] == {"trust_threshold": 0.7, "noise_max": 0.6, "delta": 1e-6, "calibration": "exact"}
     assert filled["pricing"] == {"credits_per_point": 1}
     json.dumps(filled)
@@ -204,6 +213,19 @@ def test_bad_parameters_are_refused_by_name(section: str, values: dict[str, Any]
         PLANNER.check("trust", {section: values})
 
 
+def test_trust_through_a_friend_who_takes_no_part_counts() -> None:
+    """a–b–c are friends; a and c enrol. The registry says α(a, c) = 0.2 · 0.9 · 0.8, and so does the plan."""
+    ties = {"ab": 0.9, "bc": 0.8}
+    plan = PLANNER.plan(request("ac"), graph("ac", ties, outside="b"), None)
+    assert groups(plan) == {frozenset("ac")}
+    alpha = 0.2 * 0.9 * 0.8
+    expected = exact_multiplier(100 * alpha / (1 + alpha), 1e-6)
+    assert by_id(plan)["c"].noise_multiplier == pytest.approx(expected, rel=1e-8)
+    assert "trusts the head 0.14" in by_id(plan)["c"].because
+    strangers = PLANNER.plan(request("ac"), graph("ac", {}, outside="b"), None)
+    assert groups(strangers) == {frozenset("a"), frozenset("c")}
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 7), st.integers(0, 10_000), st.sampled_from(["rounds", "sweep"]))
 def test_every_device_has_one_seat_and_stability_is_what_the_checker_says(size: int, seed: int, method: str) -> None:
@@ -214,7 +236,9 @@ def test_every_device_has_one_seat_and_stability_is_what_the_checker_says(size: 
     social = graph(names, ties)
     plan = PLANNER.plan(request(names, {"topology": {"method": method}}), social, None)
     assert [s.device_id for s in plan.seats] == list(names)
-    game = Game(social, 1.0, quality=QualityModel(calibration="exact"))
+    ends = [[names.index(name) for name in pair] for pair in ties]
+    whole = TrustGraph.from_ties(size, [a for a, _ in ends], [b for _, b in ends], list(ties.values()))
+    game = Game(whole, 1.0, quality=QualityModel(calibration="exact"))
     partition = partition_of([[names.index(n) for n in group] for group in groups(plan)], size)
     assert json.loads(plan.details_json)["stable"] == is_stable(game, partition)
     for members in partition:

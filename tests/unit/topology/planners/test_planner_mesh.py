@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2
+from services.kit.matrix import Matrix
 from services.topology.domain.betta_fast import plan_mesh
 from services.topology.domain.mesh_network import DisconnectedSocialGraph, MeshNetwork, MeshRules
 from services.topology.errors import BadParameters
@@ -90,8 +91,9 @@ def test_an_unknown_link_class_and_speed_take_the_defaults() -> None:
 
 
 def test_trust_at_the_threshold_is_enough_in_spite_of_rounding() -> None:
-    matrix = trust_pb2.TrustMatrix(rows=[0, 0, 1], columns=[1, 2, 2], trust=[0.7 - 1e-13, 0.69, 1.0])
-    assert trusted_pairs(matrix, 3, 0.7).tolist() == [[False, True, False], [True, False, True], [False, True, False]]
+    values = np.array([0.7 - 1e-13, 0.69, 1.0])
+    matrix = Matrix(3, np.array([0, 0, 1]), np.array([1, 2, 2]), values, values, 0.8)
+    assert trusted_pairs(matrix, 0.7).tolist() == [[False, True, False], [True, False, True], [False, True, False]]
 
 
 @pytest.mark.parametrize(("devices", "cap"), [(1, 1), (2, 2), (8, 4), (9, 5), (256, 9)])

@@ -8,7 +8,6 @@ import pytest
 from services.trust.domain import matrices
 from services.trust.domain.graph import TrustGraph
 from services.trust.domain.scores import trust_rows
-from services.trust.errors import TooMany
 
 
 def town(size: int, ties: int, seed: int) -> TrustGraph:
@@ -39,8 +38,24 @@ def test_nobody_and_somebody_alone_have_no_entries() -> None:
         assert len(matrices.entries_among(graph, np.array(devices, dtype=np.int64), 0.8).rows) == 0
 
 
-def test_more_entries_than_a_message_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matrices, "MOST_ENTRIES", 5)
-    graph = TrustGraph.from_ties(4, [0, 0, 0], [1, 2, 3], [1.0, 1.0, 1.0])
-    with pytest.raises(TooMany, match="fewer devices"):
-        matrices.entries_among(graph, np.arange(4), 0.8)
+@pytest.mark.parametrize("most", [30, 64, 200])
+def test_many_pairs_come_in_pieces_each_pair_once(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = town(40, 60, 1)
+    devices = np.random.default_rng(1).permutation(40)[:30].astype(np.int64)
+    whole = matrices.entries_among(graph, devices, 0.8)
+    monkeypatch.setattr(matrices, "MOST_ENTRIES", most)
+    piece, found = 0, {}
+    while True:
+        part = matrices.entries_among(graph, devices, 0.8, piece)
+        assert len(part.rows) <= most
+        pairs = zip(part.rows.tolist(), part.columns.tolist(), part.direct.tolist(), part.trust.tolist(), strict=True)
+        for row, column, direct, trust in pairs:
+            assert (row, column) not in found
+            found[row, column] = (direct, trust)
+        piece = part.following
+        if not piece:
+            break
+    expected = zip(
+        whole.rows.tolist(), whole.columns.tolist(), whole.direct.tolist(), whole.trust.tolist(), strict=True
+    )
+    assert found == {(row, column): (direct, trust) for row, column, direct, trust in expected}

@@ -1,0 +1,61 @@
+"""Trust among many devices, asked of the registry piece by piece: the one source of trust for every service."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie_api.trust.v1 import trust_pb2, trust_pb2_grpc
+
+DEADLINE_SECONDS = 60.0
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Pairs with positive combined trust α by position among the devices asked about, rows < columns.
+
+    size: devices asked about. direct: e of each pair, 0 where it has none. direct_weight: the ω in α.
+    """
+
+    size: int
+    rows: Integers
+    columns: Integers
+    direct: Floats
+    trust: Floats
+    direct_weight: float
+
+    def dense(self) -> Floats:
+        """α as a whole symmetric matrix with a diagonal of 1."""
+        full = np.zeros((self.size, self.size))
+        full[self.rows, self.columns] = self.trust
+        full[self.columns, self.rows] = self.trust
+        np.fill_diagonal(full, 1.0)
+        return full
+
+
+async def read_matrix(
+    stub: trust_pb2_grpc.TrustAsyncStub,
+    device_ids: Sequence[str],
+    *,
+    at: float = 0.0,
+    direct_weight: float | None = None,
+) -> Matrix:
+    """Trust among the devices, at one moment (0: now), with the task's ω or the registry's own."""
+    request = trust_pb2.GetMatrixRequest(device_ids=device_ids, at=at, direct_weight=direct_weight)
+    parts: list[tuple[Integers, Integers, Floats, Floats]] = []
+    while True:
+        reply = await stub.GetMatrix(request, timeout=DEADLINE_SECONDS)
+        rows, columns = (np.array(list(column), dtype=np.int64) for column in (reply.rows, reply.columns))
+        direct, trust = (np.array(list(column), dtype=np.float64) for column in (reply.direct, reply.trust))
+        parts.append((rows, columns, direct, trust))
+        if not reply.next_piece:
+            break
+        request.at, request.piece = reply.at, reply.next_piece
+    rows, columns, direct, trust = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Matrix(len(device_ids), rows, columns, direct, trust, reply.direct_weight)
