@@ -15,6 +15,7 @@ CoterieError
 │   ├── TooLarge            413: more bytes or items than are taken
 │   └── Fault               5xx other than 503: the platform's own mistake, quote the request id
 ├── Unreachable             no answer, or 503, for longer than patience allowed
+├── BadAnswer               an answer that this version of the SDK cannot read
 ├── CorruptDownload         what was downloaded is not what was asked for
 ├── Declined                a procedure will not do the work it was given, and why
 ├── BadHome                 a device's folder that cannot be used
@@ -98,6 +99,10 @@ class Fault(Refused):
 
 class Unreachable(CoterieError):
     """No answer within the caller's patience."""
+
+
+class BadAnswer(CoterieError):
+    """An answer that this version of the SDK cannot read; the message names the field."""
 
 
 class CorruptDownload(CoterieError):

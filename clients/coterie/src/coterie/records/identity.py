@@ -1,0 +1,121 @@
+"""Owners, devices, keys, the audit log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from coterie.records.base import Key, Record
+from coterie.records.words import DeviceState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Me(Record):
+    """Whom the key used speaks for."""
+
+    role: Literal["admin", "publisher", "device"]
+    subject: str
+    """Device's id for devices, `adm_…` or `pub_…` otherwise."""
+    name: str
+    owner_id: str
+    """Owner's id, for devices; empty otherwise."""
+    key_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner(Record):
+    """A person or organisation with devices."""
+
+    id: str
+    name: str
+    created_at: float
+    sharing: str
+    """What others may see of its devices' ties: "own", "owners" or "all"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token(Record):
+    """An enrolment token; the secret is shown this once."""
+
+    id: str
+    token: str = field(repr=False)
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Location(Record):
+    """A position on a plane, in metres from the deployment's origin."""
+
+    x_metres: float
+    y_metres: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities(Record):
+    """What a device can do; zero or absent means unknown."""
+
+    seconds_per_sample: float
+    """Seconds to train on one sample."""
+    link_class: str
+    """"wifi", "lora", "bluetooth", "cellular", "ethernet" or ""."""
+    seconds_per_megabyte: float
+    """Seconds to transfer one megabyte to the platform."""
+    memory_bytes: int
+    """Memory it may use for training."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device(Record):
+    """A device."""
+
+    id: str
+    owner_id: str
+    name: str
+    kind: str
+    brand: str
+    model: str
+    location: Location | None
+    signing_key: Key
+    """Ed25519 public key, base64."""
+    sealing_key: Key
+    """X25519 public key that letters are sealed to, base64."""
+    capabilities: Capabilities | None
+    state: DeviceState
+    """"active" or "revoked"."""
+    registered_at: float
+    last_seen_at: float
+    """0 = never."""
+    key_version: int
+    """Counts key rotations, from 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredDevice(Record):
+    """A registered device with its API key, shown this once."""
+
+    device: Device
+    api_key: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey(Record):
+    """A new API key; the secret is shown this once."""
+
+    id: str
+    api_key: str = field(repr=False)
+    principal: Me
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry(Record):
+    """One line of the audit log."""
+
+    number: int
+    at: float
+    role: str
+    subject: str
+    act: str
+    """What was done, such as "device.revoke"."""
+    object: str
+    request_id: str
+    note: str

@@ -1,0 +1,110 @@
+"""Plans, and the base stations and policies some are made with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coterie.records.base import Object, Record
+from coterie.records.words import PolicyState, Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour(Record):
+    """A link of a seat to a neighbour (mesh)."""
+
+    device_id: str
+    weight: float
+    """Mixing weight of what it sends, in (0, 1)."""
+    trusted: bool
+    """Whether raw parameters may be sent over this link."""
+    link_seconds: float
+    """Planned seconds to transfer one message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat(Record):
+    """One participant's place in a plan."""
+
+    device_id: str
+    role: Role
+    """"solo" (uploads its own update), "head", "member", "peer" (mesh) or "idle" (not served this round)."""
+    group: int
+    """Cluster or cell number; -1 = none."""
+    head_device_id: str
+    """Head of its cluster; empty when none."""
+    noise_multiplier: float
+    """Of Gaussian noise: standard deviation over clip norm; 0 = none."""
+    weight: float
+    """Combining weight of its update (quality); 0 = by samples."""
+    batch_size: int
+    """Of a mesh device; 0 = its own choice."""
+    neighbours: tuple[Neighbour, ...]
+    self_weight: float
+    """Own mixing weight (mesh)."""
+    noised: bool
+    """Whether it adds Laplace noise (mesh)."""
+    payoff: float
+    """Expected payoff, credits (clusters)."""
+    because: str
+    """Why it sits here."""
+    block: int
+    """Radio block it is served on (cells); -1 = none."""
+    upload_seconds: float
+    """Seconds to upload over that block (cells)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan(Record):
+    """Who exchanges updates with whom."""
+
+    task_id: str
+    version: int
+    """From 1, growing with every change."""
+    topology: str
+    """"star", "clusters", "mesh" or "cells"."""
+    created_at: float
+    seats: tuple[Seat, ...]
+    round_seconds: float
+    """Planned seconds of one round; 0 = not predicted."""
+    details: Object
+    """Everything else the planner found."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell(Record):
+    """A base station."""
+
+    id: str
+    x_metres: float
+    y_metres: float
+    blocks: int
+    """Resource blocks."""
+    power_watts: float
+    """Transmit power of a device on a block."""
+    bandwidth_hertz: float
+    """Bandwidth of a block."""
+    delay_limit_seconds: float
+    """Delay limit of an upload."""
+    models: tuple[int, ...]
+    """Models it handles; empty means all."""
+    radius_metres: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy(Record):
+    """A scheduling policy."""
+
+    id: str
+    learner: str
+    """"vdn" or "iql"."""
+    layout: str
+    """Fingerprint of the layout it was trained for."""
+    state: PolicyState
+    """"training", "ready" or "failed"."""
+    progress: float
+    """Fraction trained, in [0, 1]."""
+    reward: float
+    """Mean greedy reward at the last checkpoint."""
+    created_at: float
+    reason: str
+    """Why it failed; empty otherwise."""

@@ -1,0 +1,130 @@
+"""Work, updates and letters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from coterie.records.base import Key, Object, Record
+from coterie.records.words import Role, RoundState, TaskState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer(Record):
+    """Somebody a device works with in a round."""
+
+    device_id: str
+    role: Role
+    """"head", "member" or "peer"."""
+    signing_key: Key
+    """Ed25519 public key, base64."""
+    sealing_key: Key
+    """X25519 public key, base64."""
+    weight: float
+    """Weight its contribution is combined with."""
+    trusted: bool
+    """Whether raw parameters may be sent over this tie."""
+    link_seconds: float
+    """Planned seconds of one transfer; 0 = unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkItem(Record):
+    """What a device is to do."""
+
+    task_id: str
+    round: int
+    attempt: int
+    role: Role
+    """"solo", "head", "member", "peer" or "idle"."""
+    model_digests: tuple[str, ...]
+    """Model to start from, per model line the device may choose from."""
+    model_lines: tuple[int, ...]
+    """Line number of each."""
+    previous_digests: tuple[str, ...]
+    """Digest of each model's previous version; empty in round 1."""
+    deadline_at: float
+    """When the round ends at the latest."""
+    plan_version: int
+    noise_multiplier: float
+    """Of Gaussian noise; 0 = none."""
+    noised: bool
+    """Whether it adds Laplace noise (mesh)."""
+    batch_size: int
+    """0 = as in `training`."""
+    self_weight: float
+    """Own mixing weight (mesh), or own quality (clusters)."""
+    peers: tuple[Peer, ...]
+    """Those it exchanges letters with."""
+    price_microcredits: int
+    """Per unit of zCDP budget; 0 = none."""
+    external_risk: float
+    """External risk α·R it is told."""
+    base_microcredits: int
+    """For taking part at all."""
+    slope_microcredits: int
+    """Deducted per unit of noise variance."""
+    training: Object
+    """What the task says about training."""
+    parameters: Object
+    """Parameters of the axes."""
+    privacy_unit: str
+    """What noise protects: "example" or "device"."""
+    topology: str
+    privacy: str
+    incentive: str
+    max_update_bytes: int
+    """Largest update taken."""
+    rounds: int
+    """Rounds in the task."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work(Record):
+    """Work, or how long to wait before asking again."""
+
+    items: tuple[WorkItem, ...]
+    """At most one per task."""
+    retry_after_seconds: float
+    ended: Mapping[str, TaskState]
+    """Tasks asked about that have ended, with their state."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateOutcome(Record):
+    """What became of an update."""
+
+    outcome: Literal["accepted", "repeated", "late"]
+    """"repeated": stored before; "late": the round was over, nothing changed."""
+    round: int
+    """Round the task is in now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter(Record):
+    """A sealed letter."""
+
+    id: str
+    task_id: str
+    round: int
+    plan_version: int
+    sender: str
+    recipient: str
+    kind: str
+    """"update" (to a head), "parameters" (to a neighbour) or "receipt" (from a head)."""
+    digest: str
+    """SHA-256 of the ciphertext, hexadecimal."""
+    size_bytes: int
+    sent_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letters(Record):
+    """Letters not known yet, and whether more can come."""
+
+    items: tuple[Letter, ...]
+    round_state: RoundState
+    """"open" while more can come."""
+    gone: tuple[str, ...]
+    """Devices that will send nothing more this round."""
