@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import Annotated, Literal
 
 from fastapi import Query
 from google.protobuf.message import Message
 from starlette.responses import Response
 
+from coterie.records import Account, Page, Posting, Statement
 from coterie_api.pricing.v1 import pricing_pb2
 from services.gateway.access.ownership import demand_own_account
 from services.gateway.routes.base import Platform, routes_for
-from services.gateway.schemas.base import AnyId, Cursor, IdFilter, Limit, Moment, Page
-from services.gateway.schemas.money import Account, NewDeposit, Posting, Statement
+from services.gateway.schemas.base import AnyId, Cursor, IdFilter, Limit, Moment
+from services.gateway.schemas.money import NewDeposit
 from services.gateway.wire.answers import Json, answer
 from services.gateway.wire.convert import page, to_json, to_proto
 from services.gateway.wire.documents import CSV_ANSWER
@@ -66,7 +68,7 @@ async def get_statement(
         reply = await platform.ledger.GetStatement(request)
         return reply.postings, reply.next_cursor
 
-    return await csv_answer(Posting.model_fields, fetch, "statement")
+    return await csv_answer([field.name for field in fields(Posting)], fetch, "statement")
 
 
 @routes.post(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from coterie.records import AuditEntry, Page
 from coterie_api.trust.v1 import trust_pb2
 from services.gateway.routes.base import Platform, routes_for
-from services.gateway.schemas.base import Cursor, IdFilter, Limit, Page, WordFilter
-from services.gateway.schemas.identity import AuditEntry
+from services.gateway.schemas.base import Cursor, IdFilter, Limit, WordFilter
 from services.gateway.wire.answers import Json
 from services.gateway.wire.convert import page
 

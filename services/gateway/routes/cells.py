@@ -7,11 +7,11 @@ from typing import Annotated
 from fastapi import Path
 from starlette.responses import Response
 
+from coterie.records import Cell, Items, Policy
 from coterie_api.topology.v1 import topology_pb2
 from services.gateway.errors import UnknownCell
 from services.gateway.routes.base import Platform, routes_for
-from services.gateway.schemas.base import Items
-from services.gateway.schemas.tasks import Cell, CellChange, NewPolicy, Policy
+from services.gateway.schemas.tasks import CellChange, NewPolicy
 from services.gateway.wire.answers import Json, answer
 from services.gateway.wire.convert import to_json, to_proto
 

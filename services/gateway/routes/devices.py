@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+from coterie.records import Device, Page, RegisteredDevice
 from coterie_api.trust.v1 import trust_pb2
 from services.gateway.access.ownership import demand_own_device
 from services.gateway.routes.base import Gateway, Platform, routes_for
-from services.gateway.schemas.base import Cursor, DeviceId, IdFilter, Limit, Page, WordFilter
-from services.gateway.schemas.identity import Device, DeviceChange, NewDevice, NewKeys, RegisteredDevice, Revocation
+from services.gateway.schemas.base import Cursor, DeviceId, IdFilter, Limit, WordFilter
+from services.gateway.schemas.identity import DeviceChange, NewDevice, NewKeys, Revocation
 from services.gateway.wire.answers import Json, answer
 from services.gateway.wire.convert import page, to_proto
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from coterie.records import Enrolment, Page
 from coterie_api.aggregation.v1 import aggregation_pb2
 from services.gateway.access.ownership import demand_own_device
 from services.gateway.routes.base import Platform, routes_for
-from services.gateway.schemas.base import Cursor, DeviceId, Limit, Page, TaskId
-from services.gateway.schemas.tasks import Enrolment, NewEnrolment
+from services.gateway.schemas.base import Cursor, DeviceId, Limit, TaskId
+from services.gateway.schemas.tasks import NewEnrolment
 from services.gateway.wire.answers import Json, answer
 from services.gateway.wire.convert import page, to_proto
 

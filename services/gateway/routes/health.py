@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 from ipaddress import ip_address
-from typing import Literal
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import Response
 
+from coterie.records import Live, Ready
 from services.gateway.errors import NotYours
 from services.gateway.routes.base import Platform, routes_for
-from services.gateway.schemas.base import Answer
 from services.gateway.wire.answers import RETRY_AFTER_SECONDS, Json
 
 routes = routes_for("health")
-State = Literal["serving", "away"]
-
-
-class Live(Answer):
-    """The process runs."""
-
-    status: Literal["serving"]
-
-
-class Ready(Answer):
-    """Whether every service answers, and which does not."""
-
-    status: State
-    services: dict[str, State]
 
 
 @routes.get("/health/live", response_model=Live, summary="Whether the gateway runs")

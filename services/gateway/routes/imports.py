@@ -10,9 +10,10 @@ from fastapi import Path
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
+from coterie.records import ImportProgress
 from coterie_api.trust.v1 import trust_pb2
 from services.gateway.routes.base import Platform, routes_for
-from services.gateway.schemas.imports import ImportHeader, ImportProgress, ImportRow
+from services.gateway.schemas.imports import ImportHeader, ImportRow
 from services.gateway.wire.answers import Json, answer
 from services.gateway.wire.bodies import MEDIA_TYPE, pieces_of
 from services.gateway.wire.convert import to_proto

@@ -6,10 +6,11 @@ from typing import Annotated
 
 from fastapi import Query
 
+from coterie.records import Interaction, Page, Recorded
 from coterie_api.trust.v1 import trust_pb2
 from services.gateway.routes.base import Platform, routes_for
-from services.gateway.schemas.base import ID_PATTERN, Cursor, IdFilter, Limit, Page
-from services.gateway.schemas.social import Interaction, NewInteractions, Recorded
+from services.gateway.schemas.base import ID_PATTERN, Cursor, IdFilter, Limit
+from services.gateway.schemas.social import NewInteractions
 from services.gateway.wire.answers import Json, answer
 from services.gateway.wire.convert import page, to_proto
 

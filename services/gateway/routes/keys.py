@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+from coterie.records import ApiKey
 from coterie_api.trust.v1 import trust_pb2
 from services.gateway.routes.base import Gateway, Platform, routes_for
 from services.gateway.schemas.base import AnyId
-from services.gateway.schemas.identity import ApiKey, NewApiKey
+from services.gateway.schemas.identity import NewApiKey
 from services.gateway.wire.answers import Json, answer
 from services.gateway.wire.convert import to_proto
 

@@ -8,10 +8,10 @@ from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from coterie.records import Letter, Letters
 from coterie_api.aggregation.v1 import aggregation_pb2
 from services.gateway.routes.base import Gateway, routes_for
 from services.gateway.schemas.base import MOST_INT32, AnyId, DeviceId, Id, RoundNumber, TaskId, WaitSeconds
-from services.gateway.schemas.work import Letter, Letters
 from services.gateway.usecases.polls import MARGIN_SECONDS
 from services.gateway.wire.answers import Json, answer
 from services.gateway.wire.bodies import MEDIA_TYPE, check_size, download, pieces_of, promised_digest, promised_size

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
+from coterie.records import Me
 from services.gateway.access.guard import PRINCIPAL
 from services.gateway.routes.base import routes_for
-from services.gateway.schemas.identity import Me
 from services.gateway.wire.answers import Json, answer
 
 routes = routes_for("me")

@@ -8,10 +8,10 @@ from fastapi import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
+from coterie.records import RegisteredModel
 from coterie_api.aggregation.v1 import aggregation_pb2
 from services.gateway.routes.base import Gateway, routes_for
 from services.gateway.schemas.base import DIGEST_PATTERN
-from services.gateway.schemas.tasks import RegisteredModel
 from services.gateway.wire.answers import Json, answer
 from services.gateway.wire.bodies import MEDIA_TYPE, check_size, download, pieces_of, promised_digest, promised_size
 from services.gateway.wire.documents import BLOB_ANSWERS, DIGEST_PARAMETER

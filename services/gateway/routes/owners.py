@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from coterie.records import Owner, Page, Token
 from coterie_api.trust.v1 import trust_pb2
 from services.gateway.access.ownership import demand_own_owner
 from services.gateway.routes.base import Platform, routes_for
-from services.gateway.schemas.base import Cursor, Limit, OwnerId, Page
-from services.gateway.schemas.identity import NewOwner, NewToken, Owner, OwnerChange, Token
+from services.gateway.schemas.base import Cursor, Limit, OwnerId
+from services.gateway.schemas.identity import NewOwner, NewToken, OwnerChange
 from services.gateway.wire.answers import Json, answer
 from services.gateway.wire.convert import page, to_proto
 

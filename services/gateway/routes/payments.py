@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import Annotated, Literal
 
 from fastapi import Query
 from google.protobuf.message import Message
 from starlette.responses import Response
 
+from coterie.records import Page, Payment, Summary, Verification
 from coterie_api.pricing.v1 import pricing_pb2
 from services.gateway.access.ownership import demand_own_device, demand_own_task
 from services.gateway.access.table import DEVICE, PUBLISHER
 from services.gateway.errors import NotYours
 from services.gateway.routes.base import Platform, routes_for
-from services.gateway.schemas.base import Cursor, IdFilter, Moment, Page
-from services.gateway.schemas.money import Payment, Summary, Verification
+from services.gateway.schemas.base import Cursor, IdFilter, Moment
 from services.gateway.wire.answers import Json, answer
 from services.gateway.wire.convert import page
 from services.gateway.wire.documents import CSV_ANSWER
@@ -56,7 +57,7 @@ async def list_payments(
         reply = await platform.ledger.ListPayments(request)
         return reply.payments, reply.next_cursor
 
-    return await csv_answer(Payment.model_fields, fetch, "payments")
+    return await csv_answer([field.name for field in fields(Payment)], fetch, "payments")
 
 
 @routes.get("/v1/payments/summary", response_model=Summary, summary="Totals")

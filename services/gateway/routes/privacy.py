@@ -6,11 +6,11 @@ from typing import Annotated
 
 from fastapi import Query
 
+from coterie.records import PrivacyReport
 from coterie_api.pricing.v1 import pricing_pb2
 from services.gateway.access.ownership import demand_own_device
 from services.gateway.routes.base import Platform, routes_for
 from services.gateway.schemas.base import DeviceId
-from services.gateway.schemas.social import PrivacyReport
 from services.gateway.wire.answers import Json, answer
 
 routes = routes_for("privacy")

@@ -8,6 +8,7 @@ from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from coterie.records import Event, Items, Model, Page, Participation, Plan, Quote, Round, RoundDetail, Task
 from coterie_api.aggregation.v1 import aggregation_pb2
 from coterie_api.pricing.v1 import pricing_pb2
 from coterie_api.topology.v1 import topology_pb2
@@ -20,27 +21,13 @@ from services.gateway.schemas.base import (
     Cursor,
     DeviceId,
     IdFilter,
-    Items,
     Limit,
-    Page,
     RoundNumber,
     TaskId,
     WaitSeconds,
     WordFilter,
 )
-from services.gateway.schemas.money import Quote
-from services.gateway.schemas.tasks import (
-    Cancellation,
-    Event,
-    Links,
-    Model,
-    NewTask,
-    Participation,
-    Plan,
-    Round,
-    RoundDetail,
-    Task,
-)
+from services.gateway.schemas.tasks import Cancellation, Links, NewTask
 from services.gateway.usecases.polls import MARGIN_SECONDS
 from services.gateway.wire.answers import Json, answer
 from services.gateway.wire.convert import page, to_json, to_proto

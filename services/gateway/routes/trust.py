@@ -9,25 +9,26 @@ import networkx as nx
 from fastapi import Query
 from starlette.responses import Response
 
-from coterie_api.aggregation.v1 import aggregation_pb2
-from coterie_api.trust.v1 import trust_pb2
-from services.gateway.access.ownership import demand_own_owner, demand_own_task
-from services.gateway.access.table import PUBLISHER
-from services.gateway.errors import NotYours
-from services.gateway.routes.base import Platform, routes_for
-from services.gateway.schemas.base import Cursor, DeviceId, IdFilter, Items, Limit, Moment, OwnerId, Page
-from services.gateway.schemas.social import (
-    Derivation,
-    Friendship,
+from coterie.records import (
     HistoryPoint,
+    Items,
     Loss,
     NodeLinkGraph,
+    Page,
     Relation,
     RelationCounts,
     TrustedPeer,
     TrustExplanation,
     TrustGraph,
 )
+from coterie_api.aggregation.v1 import aggregation_pb2
+from coterie_api.trust.v1 import trust_pb2
+from services.gateway.access.ownership import demand_own_owner, demand_own_task
+from services.gateway.access.table import PUBLISHER
+from services.gateway.errors import NotYours
+from services.gateway.routes.base import Platform, routes_for
+from services.gateway.schemas.base import Cursor, DeviceId, IdFilter, Limit, Moment, OwnerId
+from services.gateway.schemas.social import Derivation, Friendship
 from services.gateway.wire.answers import Json, answer
 from services.gateway.wire.convert import page, to_json, to_proto
 from services.kit.caller import current_caller

@@ -9,12 +9,13 @@ from fastapi import Header
 from pydantic import ValidationError
 from starlette.requests import Request
 
+from coterie.records import UpdateOutcome
 from coterie_api.aggregation.v1 import aggregation_pb2
 from services.gateway.access.ownership import demand_own_device
 from services.gateway.errors import BadHeader
 from services.gateway.routes.base import Gateway, Parts, routes_for
 from services.gateway.schemas.base import DIGEST_PATTERN, DeviceId, RoundNumber, TaskId
-from services.gateway.schemas.work import UpdateOutcome, UpdateReport
+from services.gateway.schemas.work import UpdateReport
 from services.gateway.wire.answers import Json, answer
 from services.gateway.wire.bodies import MEDIA_TYPE, check_size, pieces_of, promised_digest, promised_size, read_within
 from services.gateway.wire.convert import to_proto

@@ -8,10 +8,11 @@ from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from coterie.records import Work
 from coterie_api.aggregation.v1 import aggregation_pb2
 from services.gateway.routes.base import Gateway, Platform, routes_for
 from services.gateway.schemas.base import Id, RoundNumber, TaskId, WaitSeconds
-from services.gateway.schemas.work import Decline, Work
+from services.gateway.schemas.work import Decline
 from services.gateway.usecases.polls import MARGIN_SECONDS
 from services.gateway.wire.answers import Json, answer
 from services.gateway.wire.convert import to_proto

@@ -1,1 +1,1 @@
-"""What goes in and out over REST: one module per noun family; names are the proto's."""
+"""What comes in over REST: one module per noun family; names are the proto's. What goes out is `coterie.records`."""

@@ -1,8 +1,8 @@
-"""Words every schema shares: ids, times, pages, problems."""
+"""Words every schema shares: ids, times, amounts."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any
 
 from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field
@@ -28,8 +28,6 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 Int32 = Annotated[int, Field(ge=0, le=MOST_INT32)]
 Int64 = Annotated[int, Field(ge=0, le=MOST_INT64)]
 Money = Annotated[int, Field(ge=0, le=MOST_INT64, description="Micro-credits.")]
-Extended = float | Literal["inf", "-inf", "nan"]
-"""A float; infinity, which JSON lacks, is the string "inf"."""
 Object = dict[str, Any]
 
 OwnerId = Annotated[str, Path(pattern=ID_PATTERN, description="Owner's id.", examples=["own_01jd0c"])]
@@ -50,52 +48,3 @@ class Body(BaseModel):
     """Base of what callers send: unknown keys are errors, numbers are finite."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
-
-
-class Answer(BaseModel):
-    """Base of what callers get; describes the answer, which is rendered straight from the service's message."""
-
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
-
-
-T = TypeVar("T")
-
-
-class Items(Answer, Generic[T]):
-    """A whole list."""
-
-    items: list[T]
-
-
-class Page(Answer, Generic[T]):
-    """A page of a list."""
-
-    items: list[T]
-    next_cursor: str
-    """Give it as `cursor` for the next page; empty at the end."""
-
-
-class Problem(Answer):
-    """Why a request was refused (RFC 9457). `reason` is stable; `detail` is for people and says what to do next."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "example": {
-                "type": "urn:coterie:problem:unknown_task",
-                "title": "Not found",
-                "status": 404,
-                "detail": "no task tsk_01jd0e; list tasks to see which there are",
-                "reason": "unknown_task",
-                "request_id": "9f2c4e1ab0d37788",
-                "details": {},
-            }
-        }
-    )
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    reason: str
-    request_id: str
-    details: dict[str, Any]

@@ -8,10 +8,8 @@ from pydantic import ConfigDict, Field
 
 from services.gateway.schemas.base import (
     Amount,
-    Answer,
     Body,
     Finite,
-    Id,
     Int64,
     Name,
     Prose,
@@ -23,28 +21,6 @@ from services.gateway.schemas.base import (
 Sharing = Literal["own", "owners", "all"]
 _KEY = "Wm9vbXkga2V5cyBhcmUgdGhpcnR5LXR3byBieXRlcyE="
 _PROOF = "A" * 86 + "=="
-
-
-class Me(Answer):
-    """Whom the key used speaks for."""
-
-    role: Literal["admin", "publisher", "device"]
-    subject: str
-    """Device's id for devices, `adm_…` or `pub_…` otherwise."""
-    name: str
-    owner_id: str
-    """Owner's id, for devices; empty otherwise."""
-    key_id: str
-
-
-class Owner(Answer):
-    """A person or organisation with devices."""
-
-    id: str
-    name: str
-    created_at: float
-    sharing: str
-    """What others may see of its devices' ties: "own", "owners" or "all"."""
 
 
 class NewOwner(Body):
@@ -75,22 +51,14 @@ class NewToken(Body):
     lifetime_seconds: Annotated[float, Field(gt=0, le=10 * 365 * 86_400)] = 86_400
 
 
-class Token(Answer):
-    """An enrolment token; the secret is shown this once."""
-
-    id: str
-    token: str
-    expires_at: float
-
-
-class Location(Body):
+class NewLocation(Body):
     """A position on a plane, in metres from the deployment's origin."""
 
     x_metres: Finite
     y_metres: Finite
 
 
-class Capabilities(Body):
+class NewCapabilities(Body):
     """What a device can do; zero or absent means unknown."""
 
     seconds_per_sample: Amount = 0.0
@@ -127,42 +95,11 @@ class NewDevice(Body):
     kind: Word = ""
     brand: Word = ""
     model: Word = ""
-    location: Location | None = None
-    capabilities: Capabilities | None = None
+    location: NewLocation | None = None
+    capabilities: NewCapabilities | None = None
     signing_key: PublicKey
     sealing_key: PublicKey
     proof: Signature
-
-
-class Device(Answer):
-    """A device."""
-
-    id: str
-    owner_id: str
-    name: str
-    kind: str
-    brand: str
-    model: str
-    location: Location | None
-    signing_key: str
-    """Ed25519 public key, base64."""
-    sealing_key: str
-    """X25519 public key that letters are sealed to, base64."""
-    capabilities: Capabilities | None
-    state: str
-    """"active" or "revoked"."""
-    registered_at: float
-    last_seen_at: float
-    """0 = never."""
-    key_version: int
-    """Counts key rotations, from 1."""
-
-
-class RegisteredDevice(Answer):
-    """A registered device with its API key, shown this once."""
-
-    device: Device
-    api_key: str
 
 
 class DeviceChange(Body):
@@ -172,8 +109,8 @@ class DeviceChange(Body):
         json_schema_extra={"example": {"location": {"x_metres": 4, "y_metres": 2}, "capabilities": None}}
     )
 
-    location: Location | None = None
-    capabilities: Capabilities | None = None
+    location: NewLocation | None = None
+    capabilities: NewCapabilities | None = None
 
 
 class NewKeys(Body):
@@ -203,25 +140,3 @@ class NewApiKey(Body):
 
     role: Literal["admin", "publisher"]
     name: Name
-
-
-class ApiKey(Answer):
-    """A new API key; the secret is shown this once."""
-
-    id: Id
-    api_key: str
-    principal: Me
-
-
-class AuditEntry(Answer):
-    """One line of the audit log."""
-
-    number: int
-    at: float
-    role: str
-    subject: str
-    act: str
-    """What was done, such as "device.revoke"."""
-    object: str
-    request_id: str
-    note: str

@@ -1,4 +1,4 @@
-"""Bulk imports: the lines of an NDJSON body, and how far an import got."""
+"""Bulk imports: the lines of an NDJSON body."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from services.gateway.schemas.base import MOST_INT64, Amount, Answer, Body, Int64, Name, Time, Word
-from services.gateway.schemas.identity import Capabilities, Location
+from services.gateway.schemas.base import MOST_INT64, Amount, Body, Int64, Name, Time, Word
+from services.gateway.schemas.identity import NewCapabilities, NewLocation
 from services.gateway.schemas.social import RelationKind
 
 ImportName = Annotated[str, Field(min_length=1, max_length=60)]
@@ -33,8 +33,8 @@ class ImportedDevice(Body):
     kind: Word = ""
     brand: Word = ""
     model: Word = ""
-    location: Location | None = None
-    capabilities: Capabilities | None = None
+    location: NewLocation | None = None
+    capabilities: NewCapabilities | None = None
 
 
 class ImportedInteraction(Body):
@@ -72,16 +72,3 @@ class ImportRow(Body):
     device: ImportedDevice | None = None
     interaction: ImportedInteraction | None = None
     relation: ImportedRelation | None = None
-
-
-class ImportProgress(Answer):
-    """How far an import got, all its runs together."""
-
-    last_line: int
-    """Last line stored."""
-    devices: int
-    """Devices made."""
-    interactions: int
-    """Interactions recorded."""
-    relations: int
-    """Relations stored."""

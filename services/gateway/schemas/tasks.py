@@ -9,7 +9,6 @@ from pydantic import ConfigDict, Field
 from services.gateway.schemas.base import (
     MOST_INT64,
     Amount,
-    Answer,
     Body,
     Digest,
     Finite,
@@ -83,50 +82,6 @@ class NewTask(Body):
     """What a device's owner reads before joining; the question, in a survey."""
 
 
-class TaskSpecification(Answer):
-    """What was asked for, with every default filled in."""
-
-    name: str
-    preset: str
-    topology: str
-    privacy: str
-    incentive: str
-    model_digests: list[str]
-    rounds: int
-    min_devices: int
-    quorum: float
-    round_seconds: float
-    max_attempts: int
-    max_devices: int
-    training: Object
-    parameters: Object
-    escrow_microcredits: int
-    seed: int
-    privacy_unit: str
-    auto_start: bool
-    description: str
-
-
-class Task(Answer):
-    """A task."""
-
-    id: str
-    publisher: str
-    specification: TaskSpecification
-    state: str
-    """"created", "running", "finished", "failed" or "cancelled"."""
-    reason: str
-    """Why it ended; empty before."""
-    round: int
-    enrolled: int
-    created_at: float
-    started_at: float
-    ended_at: float
-    model_digests: list[str]
-    """Newest model version's digest per model line."""
-    last_event: int
-
-
 class Cancellation(Body):
     """Why a task is cancelled."""
 
@@ -143,160 +98,6 @@ class NewEnrolment(Body):
     samples: Annotated[int, Field(ge=1, le=1_000_000_000)]
     non_iid: Amount = 0.0
     """Declared degree of non-IID data; 0 = unknown."""
-
-
-class Enrolment(Answer):
-    """A device's part in a task."""
-
-    task_id: str
-    device_id: str
-    state: str
-    """"active" or "withdrawn"."""
-    samples: int
-    non_iid: float
-    enrolled_at: float
-
-
-class Round(Answer):
-    """A round."""
-
-    task_id: str
-    number: int
-    attempt: int
-    state: str
-    """"open", "closing", "settling", "done" or "failed"."""
-    participants: int
-    delivered: int
-    quorum: int
-    opened_at: float
-    deadline_at: float
-    done_at: float
-    plan_version: int
-    metrics: dict[str, float]
-    """Means of the participants' metrics weighted by samples."""
-    model_digests: list[str]
-
-
-class Participation(Answer):
-    """One device in a round."""
-
-    device_id: str
-    role: str
-    state: str
-    """"assigned", "working", "delivered", "late", "rejected", "dropped", "declined" or "orphaned" (head gone)."""
-    weight: float
-    metrics: dict[str, float]
-    delivered_at: float
-    payload_bytes: int
-    note: str
-    model_index: int
-    round: int
-
-
-class RoundDetail(Answer):
-    """A round with everybody in it."""
-
-    round: Round
-    participations: list[Participation]
-
-
-class Event(Answer):
-    """Something that happened to a task."""
-
-    number: int
-    task_id: str
-    at: float
-    kind: str
-    round: int
-    device_id: str
-    message: str
-
-
-class Model(Answer):
-    """A version of a model."""
-
-    task_id: str
-    line: int
-    version: int
-    digest: str
-    size_bytes: int
-    created_at: float
-
-
-class RegisteredModel(Answer):
-    """An uploaded model."""
-
-    digest: str
-    size_bytes: int
-    tensors: int
-    parameters: int
-
-
-class Neighbour(Answer):
-    """A link of a seat to a neighbour (mesh)."""
-
-    device_id: str
-    weight: float
-    trusted: bool
-    link_seconds: float
-
-
-class Seat(Answer):
-    """One participant's place in a plan."""
-
-    device_id: str
-    role: str
-    group: int
-    head_device_id: str
-    noise_multiplier: float
-    weight: float
-    batch_size: int
-    neighbours: list[Neighbour]
-    self_weight: float
-    noised: bool
-    payoff: float
-    because: str
-    block: int
-    upload_seconds: float
-    alone: float
-    """What it would be worth alone, in points of payoff (clusters)."""
-
-
-class Stakes(Answer):
-    """What quality earns and clusters cost, in points of payoff."""
-
-    price: float
-    member_cost: float
-    head_reward: float
-
-
-class Plan(Answer):
-    """Who exchanges updates with whom."""
-
-    task_id: str
-    version: int
-    topology: str
-    created_at: float
-    seats: list[Seat]
-    round_seconds: float
-    details: Object
-    stakes: Stakes | None
-    """What the plan was played for (clusters)."""
-
-
-class Cell(Answer):
-    """A base station."""
-
-    id: str
-    x_metres: float
-    y_metres: float
-    blocks: int
-    power_watts: float
-    bandwidth_hertz: float
-    delay_limit_seconds: float
-    models: list[int]
-    """Models it handles; empty means all."""
-    radius_metres: float
 
 
 class CellChange(Body):
@@ -342,20 +143,6 @@ class NewPolicy(Body):
     models: Annotated[int, Field(ge=1, le=64)] = 1
     radio: Object = Field(default_factory=dict)
     """Radio constants of the tasks it is for, as in their "topology" parameters."""
-
-
-class Policy(Answer):
-    """A scheduling policy."""
-
-    id: str
-    learner: str
-    layout: str
-    state: str
-    """"training", "ready" or "failed"."""
-    progress: float
-    reward: float
-    created_at: float
-    reason: str
 
 
 class Link(Body):

@@ -7,12 +7,14 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
+from pydantic import TypeAdapter
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.staticfiles import StaticFiles
 
+from coterie.records import Problem
 from services.gateway.access.table import ACCESS, NOBODY, PUBLIC
-from services.gateway.schemas.base import DIGEST_PATTERN, Problem
+from services.gateway.schemas.base import DIGEST_PATTERN
 from services.gateway.wire.answers import TITLE_OF_STATUS
 
 TITLE, VERSION = "Coterie", "1"
@@ -37,6 +39,17 @@ BLOB_ANSWERS: dict[int | str, dict[str, Any]] = {
     416: {"description": TITLE_OF_STATUS[416]},
 }
 CSV_ANSWER: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
+_PROBLEM = TypeAdapter(Problem)
+_EXAMPLE = {
+    "example": Problem(
+        type="urn:coterie:problem:unknown_task",
+        title="Not found",
+        status=404,
+        detail="no task tsk_01jd0e; list tasks to see which there are",
+        reason="unknown_task",
+        request_id="9f2c4e1ab0d37788",
+    ).to_dict()
+}
 _ALWAYS = (400, 413, 500, 503)
 _KNOWN_CALLER = (401, 403, 404, 409)
 
@@ -46,7 +59,7 @@ def complete_openapi(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
         document = get_openapi(title=TITLE, version=VERSION, description=DESCRIPTION, routes=app.routes)
         components = document.setdefault("components", {})
-        components.setdefault("schemas", {})["Problem"] = Problem.model_json_schema()
+        components.setdefault("schemas", {})["Problem"] = _PROBLEM.json_schema(mode="serialization") | _EXAMPLE
         for unused in ("HTTPValidationError", "ValidationError"):
             components["schemas"].pop(unused, None)
         components["securitySchemes"] = {"api_key": {"type": "http", "scheme": "bearer"}}

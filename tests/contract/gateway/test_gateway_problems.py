@@ -8,8 +8,8 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from coterie.records import Problem
 from services.gateway.app import build
-from services.gateway.schemas.base import Problem
 from services.gateway.wire.answers import FAULT_TEXT, STATUS_OF_KIND, TITLE_OF_STATUS
 from services.kit import errors
 from services.kit.wire import STATUS_OF_KIND as GRPC_STATUS_OF_KIND
@@ -21,7 +21,7 @@ ADMIN = bearer("admin")
 
 def _problem(answer: httpx.Response) -> Problem:
     assert answer.headers["content-type"] == "application/problem+json"
-    problem = Problem.model_validate(answer.json())
+    problem = Problem.from_json(answer.json())
     assert problem.status == answer.status_code
     assert problem.request_id == answer.headers["x-request-id"]
     assert problem.type == f"urn:coterie:problem:{problem.reason}"

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import io
 import re
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import fields
+from types import UnionType
+from typing import Any, get_args, get_origin
 
 import httpx
 import networkx as nx
 import pytest
+from fastapi.routing import APIRoute
 
+from coterie import records
 from coterie_api.aggregation.v1 import aggregation_pb2
 from coterie_api.pricing.v1 import pricing_pb2
 from coterie_api.topology.v1 import topology_pb2
 from coterie_api.trust.v1 import trust_pb2
+from services.gateway.app import build
 from services.gateway.routes.whatif import SERVICE_OF_SOLVER
+from services.gateway.settings import GatewaySettings
 from services.kit.errors import InvalidInput
 from tests.contract.gateway.conftest import bearer
 from tests.contract.gateway.fakes import FakePlatform
@@ -177,3 +185,29 @@ async def test_the_document_says_who_may_and_what_can_go_wrong(client: httpx.Asy
     sources = re.findall(r'(?:src|href)="([^"]*)"', page.text)
     assert len(sources) == 3
     assert [(await client.get(source)).status_code for source in sources] == [200] * 3  # nothing from elsewhere
+
+
+def _kinds(hint: Any) -> Iterator[Any]:
+    """The classes in a hint."""
+    yield from [get_origin(hint) or hint] if not isinstance(hint, UnionType) else []
+    for argument in get_args(hint):
+        yield from _kinds(argument)
+
+
+async def test_answers_are_the_sdks_records_and_the_document_describes_them(client: httpx.AsyncClient) -> None:
+    """One definition of each answer: what the document says of a field is what an editor shows of the record."""
+    answers = [route.response_model for route in _routes() if route.response_model is not None]
+    kinds = {kind for answer in answers for kind in _kinds(answer)}
+    assert {kind for kind in kinds if not issubclass(kind, records.Record)} == set()
+    schemas = (await client.get("/openapi.json")).json()["components"]["schemas"]
+    for kind in kinds - {records.Items, records.Page}:
+        assert schemas[kind.__name__]["description"] == inspect.getdoc(kind)
+        assert schemas[kind.__name__]["required"] == [field.name for field in fields(kind)]
+    assert schemas["Task"]["properties"]["reason"]["description"] == "Why it ended; empty before."
+    assert schemas["TaskState"]["x-extensible-enum"] == list(records.TaskState)
+    assert "enum" not in schemas["TaskState"]  # a new word must not break who reads by the document
+    assert schemas["Peer"]["properties"]["signing_key"]["type"] == "string"
+
+
+def _routes() -> list[APIRoute]:
+    return [route for route in build(GatewaySettings()).routes if isinstance(route, APIRoute)]

@@ -26,7 +26,7 @@ from coterie.records.money import (
     TaskCost,
     Verification,
 )
-from coterie.records.plans import Cell, Neighbour, Plan, Policy, Seat
+from coterie.records.plans import Cell, Neighbour, Plan, Policy, Seat, Stakes
 from coterie.records.privacy import PrivacyReport, TaskPrivacy
 from coterie.records.social import (
     HistoryPoint,
@@ -119,6 +119,7 @@ __all__ = [
     "RoundDetail",
     "RoundState",
     "Seat",
+    "Stakes",
     "Statement",
     "Summary",
     "Task",

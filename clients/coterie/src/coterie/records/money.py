@@ -40,6 +40,8 @@ class Quote(Record):
     """"ok", or an economic answer such as "infeasible"."""
     details: Object
     """Everything else the solver found."""
+    pot_microcredits: int = 0
+    """Pot of the round, shared by payoff or by quality; 0 = none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

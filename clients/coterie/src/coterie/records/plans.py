@@ -51,6 +51,20 @@ class Seat(Record):
     """Radio block it is served on (cells); -1 = none."""
     upload_seconds: float
     """Seconds to upload over that block (cells)."""
+    alone: float = 0.0
+    """What it would be worth alone, in points of payoff (clusters)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stakes(Record):
+    """What quality earns and clusters cost, in points of payoff."""
+
+    price: float
+    """For each unit of quality."""
+    member_cost: float
+    """Each device in a cluster costs it."""
+    head_reward: float
+    """The head gets besides its share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +82,8 @@ class Plan(Record):
     """Planned seconds of one round; 0 = not predicted."""
     details: Object
     """Everything else the planner found."""
+    stakes: Stakes | None = None
+    """What the plan was played for (clusters)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
