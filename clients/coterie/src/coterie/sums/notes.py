@@ -1,0 +1,58 @@
+"""What a device must not forget about sums, kept in the ledger's file and in the transaction of the charge.
+
+Of each task: the last (round, sitting) it prepared, and its terms. An earlier place is never done again, and a place
+has one set of terms. Without noise also the terms of each model: two sums over different sets would be subtracted.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from coterie.sums.acceptance import TermsRefused
+from coterie.sums.terms import Terms
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS sum_places (
+    task TEXT PRIMARY KEY, round INTEGER NOT NULL, sitting INTEGER NOT NULL, terms BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS sum_models (
+    task TEXT NOT NULL, model TEXT NOT NULL, terms BLOB NOT NULL, PRIMARY KEY (task, model));
+"""
+
+
+def prepare(database: sqlite3.Connection) -> None:
+    """Makes the tables where they are missing."""
+    for statement in SCHEMA.split(";")[:-1]:
+        database.execute(statement)
+
+
+def note(database: sqlite3.Connection, terms: Terms) -> bool:
+    """Notes the place inside the caller's transaction; True where these very terms were noted before.
+
+    `TermsRefused` for an earlier place, for other terms of the same place, and without noise for a second sum of one
+    model.
+    """
+    row = database.execute("SELECT round, sitting, terms FROM sum_places WHERE task = ?", (terms.task,)).fetchone()
+    if row is not None:
+        if row[2] == terms.digest:
+            return True
+        if (terms.round, terms.sitting) <= (row[0], row[1]):
+            raise TermsRefused(
+                f"this device has already prepared round {row[0]}, sitting {row[1]} of the task under other terms; "
+                "what is over is not done again"
+            )
+    if terms.noise == 0.0:
+        _note_model(database, terms)
+    database.execute(
+        "INSERT OR REPLACE INTO sum_places VALUES (?, ?, ?, ?)", (terms.task, terms.round, terms.sitting, terms.digest)
+    )
+    return False
+
+
+def _note_model(database: sqlite3.Connection, terms: Terms) -> None:
+    try:
+        database.execute("INSERT INTO sum_models VALUES (?, ?, ?)", (terms.task, terms.model, terms.digest))
+    except sqlite3.IntegrityError as error:
+        raise TermsRefused(
+            "without noise this device tells a sum only one update of a model: two sums over different sets would be "
+            "subtracted; ask the publisher for a task with noise"
+        ) from error
