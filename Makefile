@@ -17,6 +17,8 @@ $(STAMP): pyproject.toml constraints.txt clients/coterie/pyproject.toml clients/
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 -c constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 		-e 'clients/coterie[torch,demo]' -e 'clients/cli[drawing]' -e '.[dev]' -e clients/lab
+	# An oracle of the tests. Its demos need a torchvision that does not load beside a torch without CUDA.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps byzfl -c constraints.txt
 	$(BIN)/python -m services.topology warm
 	touch $(STAMP)
 

@@ -21,6 +21,22 @@ class BadTask(InvalidInput):
     """The task's specification does not make sense."""
 
 
+class UnknownRule(InvalidInput):
+    """No rule has that name."""
+
+
+class BadRule(InvalidInput):
+    """A rule's parameters do not make sense, or the number of devices cannot bear them."""
+
+
+class BadWeights(InvalidInput):
+    """Weights or trust do not fit the updates."""
+
+
+class BadUpdates(InvalidInput):
+    """Updates that cannot be combined: of different lengths, none at all, or with numbers too large."""
+
+
 class UnknownTask(NotFound):
     """No task has that id."""
 

@@ -1,0 +1,179 @@
+"""Which rules there are, what each is told, and how many devices it needs: a task's `rule`, read and checked.
+
+A rule is named; its parameters are a JSON object. Whatever is wrong is told with its place and, for a name nobody
+knows, the nearest known one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from services.aggregation.domain.rules.clipping import CentredClipping
+from services.aggregation.domain.rules.geometric import GeometricMedian
+from services.aggregation.domain.rules.krum import Krum
+from services.aggregation.domain.rules.means import Mean, MeanAroundMedian, Median, TrimmedMean
+from services.aggregation.domain.rules.mixing import Bucketing, Neighbours
+from services.aggregation.domain.rules.optimisers import Adaptive, Momentum, Optimiser
+from services.aggregation.domain.rules.verdict import Coordinatewise, Linear
+from services.aggregation.errors import BadRule, UnknownRule
+
+MAX_ITERATIONS = 1000
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter: what it means, its bounds, and its value when not given (None: it must be)."""
+
+    meaning: str
+    whole: bool
+    low: float
+    high: float = math.inf
+    above: bool = False
+    default: float | None = None
+
+    def read(self, name: str, value: object) -> float:
+        """The value, if it is one."""
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise BadRule(f"parameters.{name}: must be {self._bounds()}, not {value!r}")
+        if (self.whole and value != int(value)) or not self.low <= value <= self.high:
+            raise BadRule(f"parameters.{name}: must be {self._bounds()}, not {value!r}")
+        if self.above and value == self.low:
+            raise BadRule(f"parameters.{name}: must be {self._bounds()}, not {value!r}")
+        return int(value) if self.whole else float(value)
+
+    def _bounds(self) -> str:
+        kind = "a whole number" if self.whole else "a number"
+        low = f"above {self.low:g}" if self.above else f"at least {self.low:g}"
+        return f"{kind} {low}" + (f" and at most {self.high:g}" if self.high < math.inf else "")
+
+
+F = Parameter("devices that may lie", whole=True, low=0)
+_CLIPPING = {
+    "radius": Parameter("how far one update may pull at a time", whole=False, low=0, above=True),
+    "iterations": Parameter("how often", whole=True, low=1, high=MAX_ITERATIONS, default=1),
+}
+_BUCKETS = {
+    "size": Parameter("updates in a bucket", whole=True, low=1),
+    "seed": Parameter("decides who meets whom", whole=True, low=0, high=2.0**63, default=0),
+}
+_MOMENTUM = {
+    "learning_rate": Parameter("η, length of a step", whole=False, low=0, above=True, default=1.0),
+    "momentum": Parameter("β, how much of the last step stays", whole=False, low=0, high=1, default=0.9),
+}
+_ADAPTIVE = {
+    "learning_rate": Parameter("η, length of a step", whole=False, low=0, above=True, default=0.1),
+    "beta1": Parameter("β₁, how much of the mean change stays", whole=False, low=0, high=1, default=0.9),
+    "beta2": Parameter("β₂, how much of the mean square stays", whole=False, low=0, high=1, default=0.99),
+    "tau": Parameter("τ, bounds the step where changes are small", whole=False, low=0, above=True, default=1e-3),
+}
+
+Told = Mapping[str, Any]
+METHODS: dict[str, tuple[Mapping[str, Parameter], Callable[[Told], Linear | Coordinatewise]]] = {
+    "mean": ({}, lambda told: Mean()),
+    "median": ({}, lambda told: Median()),
+    "trimmed-mean": ({"f": F}, lambda told: TrimmedMean(told["f"]) if told["f"] else Mean()),
+    "geometric-median": ({}, lambda told: GeometricMedian()),
+    "krum": ({"f": F}, lambda told: Krum(told["f"])),
+    "multi-krum": ({"f": F}, lambda told: Krum(told["f"], several=True)),
+    "centred-clipping": (_CLIPPING, lambda told: CentredClipping(told["radius"], told["iterations"], told["centre"])),
+    "mean-around-median": ({"f": F}, lambda told: MeanAroundMedian(told["f"]) if told["f"] else Mean()),
+}
+PRES: dict[str, tuple[Mapping[str, Parameter], Callable[[Told], Neighbours | Bucketing]]] = {
+    "nnm": ({"f": F}, lambda told: Neighbours(told["f"])),
+    "bucketing": (_BUCKETS, lambda told: Bucketing(told["size"], told["seed"])),
+}
+OPTIMISERS: dict[str, tuple[Mapping[str, Parameter], Callable[[Told], Optimiser]]] = {
+    "fedavgm": (_MOMENTUM, lambda told: Momentum(**told)),
+    "fedadam": (_ADAPTIVE, lambda told: Adaptive("fedadam", **told)),
+    "fedyogi": (_ADAPTIVE, lambda told: Adaptive("fedyogi", **told)),
+    "fedadagrad": (_ADAPTIVE, lambda told: Adaptive("fedadagrad", **told)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule ready to run: `f` devices may lie, `pre` is done to the updates first."""
+
+    name: str
+    method: Linear | Coordinatewise
+    pre: Neighbours | Bucketing | None = None
+    f: int = 0
+
+    def why_not(self, devices: int) -> str:
+        """Why so many devices cannot bear this rule; empty when they can."""
+        points = self.pre.buckets_of(devices) if isinstance(self.pre, Bucketing) else devices
+        if 2 * self.f < points:
+            return ""
+        what = f"{points} buckets of {devices} devices" if points != devices else f"{devices} devices"
+        return (
+            f"f = {self.f} needs more than {2 * self.f} updates, not {what}: more honest ones than others must be left"
+        )
+
+    def refuse(self, devices: int) -> None:
+        """Raises when so many devices cannot bear this rule."""
+        why = self.why_not(devices)
+        if why:
+            raise BadRule(f"parameters.f: {why}")
+
+
+def rule_for(name: str, parameters: Told, pre: str | None = None) -> Rule:
+    """The rule of that name, if its parameters make sense."""
+    wanted, make = known(name, METHODS, "rule")
+    before, prepare = known(pre, PRES, "pre") if pre else ({}, None)
+    label = f"{name} with {pre}" if pre else name
+    told = read({**before, **wanted}, parameters, label, optional=("centre",) if name == "centred-clipping" else ())
+    if name == "centred-clipping":
+        told["centre"] = _centre(parameters.get("centre"))
+    return Rule(name, make(told), prepare(told) if prepare else None, int(told.get("f", 0)))
+
+
+def optimiser_for(name: str, parameters: Told) -> Optimiser:
+    """The server optimiser of that name, if its parameters make sense."""
+    wanted, make = known(name, OPTIMISERS, "rule")
+    return make(read(wanted, parameters, name))
+
+
+def known(name: str, table: Mapping[str, T], place: str) -> T:
+    """The entry of that name; refuses others with the nearest known one."""
+    if name in table:
+        return table[name]
+    raise UnknownRule(f"{place}: no {place} {name[:50]!r}{nearest(name, table)}; choose one of: {', '.join(table)}")
+
+
+def read(wanted: Mapping[str, Parameter], given: Told, rule: str, optional: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Values of all wanted parameters; refuses missing, unknown and senseless ones."""
+    for name in given:
+        if name not in wanted and name not in optional:
+            takes = ", ".join([*wanted, *optional]) or "none"
+            raise BadRule(
+                f"parameters.{name[:50]}: {rule} has no such parameter{nearest(name, wanted)}; it takes: {takes}"
+            )
+    told: dict[str, Any] = {}
+    for name, parameter in wanted.items():
+        value = given.get(name, parameter.default)
+        if value is None:
+            raise BadRule(f"parameters.{name}: is missing; {rule} needs it: {parameter.meaning}")
+        told[name] = parameter.read(name, value)
+    return told
+
+
+def nearest(name: str, among: Mapping[str, object]) -> str:
+    """ ", did you mean …?" when a known name is near, else nothing."""
+    near = difflib.get_close_matches(name, list(among), 1)
+    return f", did you mean {near[0]!r}?" if near else ""
+
+
+def _centre(value: object) -> tuple[float, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list | tuple) or not value:
+        raise BadRule(f"parameters.centre: must be a list of numbers, one per element, not {value!r}"[:200])
+    for place, number in enumerate(value):
+        if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+            raise BadRule(f"parameters.centre.{place}: must be a finite number, not {number!r}")
+    return tuple(float(number) for number in value)

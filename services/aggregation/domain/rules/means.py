@@ -1,0 +1,120 @@
+"""Means and medians: the mean, and three rules that look at one coordinate at a time.
+
+D. Yin, Y. Chen, K. Ramchandran, P. Bartlett, "Byzantine-robust distributed learning: towards optimal statistical
+rates", ICML 2018 (median, trimmed mean); C. Xie, O. Koyejo, I. Gupta, "Generalized Byzantine-tolerant SGD", 2018
+(mean around median). With weights, every mean and median is weighted; how many are left out is still a count of heads.
+
+Rows come sorted by weight (`rows.canonical_order`) and sorting is stable, so equal values are taken lighter first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from services.aggregation.domain.rules.geometry import Cloud
+from services.aggregation.domain.rules.rows import Matrix, Vector
+from services.aggregation.domain.rules.verdict import Verdict
+
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """Σ weight·update / Σ weight."""
+
+    def origin(self, elements: int) -> None:
+        """None: see `Linear`."""
+
+    def judge(self, cloud: Cloud) -> Verdict:
+        """Everybody counts."""
+        return Verdict(cloud.weights)
+
+
+@dataclass(frozen=True, slots=True)
+class Median:
+    """The middle value of each coordinate; between the two middle ones halfway."""
+
+    why: str = "in the middle of no coordinate"
+
+    def combine(self, values: Matrix, weights: Vector | None) -> tuple[Vector, Flags]:
+        """See `Coordinatewise`."""
+        low, high = _middles(values, weights)
+        return (low + high) / 2, _are_between(values, low, high, inner=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TrimmedMean:
+    """The mean of each coordinate without its `f` lowest and `f` highest values."""
+
+    f: int
+
+    @property
+    def why(self) -> str:
+        return f"among the {self.f} lowest or highest of every coordinate"
+
+    def combine(self, values: Matrix, weights: Vector | None) -> tuple[Vector, Flags]:
+        """See `Coordinatewise`."""
+        first, last = self.f, len(values) - self.f
+        if weights is None:
+            kept = np.partition(values, (first, last - 1), axis=0)[first:last]
+            return kept.mean(axis=0), _are_between(values, kept.min(axis=0), kept.max(axis=0))
+        order = np.argsort(values, axis=0, kind="stable")[first:last]
+        kept, heavy = np.take_along_axis(values, order, axis=0), weights[order]
+        return _weighted(kept, heavy), _are_between(values, kept[0], kept[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class MeanAroundMedian:
+    """The mean of each coordinate's n − f values nearest to its median; of two equally near ones the lower."""
+
+    f: int
+    why: str = "too far from the median of every coordinate"
+
+    def combine(self, values: Matrix, weights: Vector | None) -> tuple[Vector, Flags]:
+        """See `Coordinatewise`."""
+        low, high = _middles(values, weights)
+        median, kept = (low + high) / 2, len(values) - self.f
+        order = None if weights is None else np.argsort(values, axis=0, kind="stable")
+        ordered = np.sort(values, axis=0) if order is None else np.take_along_axis(values, order, axis=0)
+        # The nearest values are a run of the sorted ones. It starts as far up as the value it would gain at its upper
+        # end is nearer than the one it would lose; the further up, the less that is so.
+        start = np.sum(ordered[kept:] - median < median - ordered[: self.f], axis=0)
+        run = start + np.arange(kept)[:, None]
+        chosen = np.take_along_axis(ordered, run, axis=0)
+        if weights is None or order is None:
+            mean = chosen.mean(axis=0)
+        else:
+            mean = _weighted(chosen, weights[np.take_along_axis(order, run, axis=0)])
+        return mean, _are_between(values, chosen[0], chosen[-1])
+
+
+def _middles(values: Matrix, weights: Vector | None) -> tuple[Vector, Vector]:
+    """The lowest and the highest value that have at most half of all weight below and at most half above them."""
+    n = len(values)
+    if weights is None:
+        lower, upper = (n - 1) // 2, n // 2
+        ordered = np.partition(values, (lower, upper), axis=0)
+        return ordered[lower], ordered[upper]
+    # Whole units, so that half of all weight is met exactly where it should be.
+    _, exponent = np.frexp(weights.max())
+    units = np.maximum(np.rint(np.ldexp(weights, 40 - exponent)).astype(np.int64), 1)
+    order = np.argsort(values, axis=0, kind="stable")
+    twice_reached = 2 * np.cumsum(units[order], axis=0)
+    total = units.sum()
+    places = [np.argmax(twice_reached >= total, axis=0), np.argmax(twice_reached > total, axis=0)]
+    low, high = (np.take_along_axis(values, np.take_along_axis(order, p[None], 0), 0)[0] for p in places)
+    return low, high
+
+
+def _weighted(values: Matrix, weights: Matrix) -> Vector:
+    mean: Vector = (values * weights).sum(axis=0) / weights.sum(axis=0)
+    return mean
+
+
+def _are_between(values: Matrix, low: Vector, high: Vector, *, inner: bool = True) -> Flags:
+    """Rows with a value from `low` to `high`, or with `inner` false equal to one of them, in some column."""
+    hits = (values >= low) & (values <= high) if inner else (values == low) | (values == high)
+    return np.asarray(hits.any(axis=1), np.bool_)

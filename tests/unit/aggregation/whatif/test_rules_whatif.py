@@ -1,0 +1,121 @@
+"""`what-if combine` and `what-if step`: the contract's keys, defaults and bad input."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from services.aggregation.domain.rules.axis import METHODS, OPTIMISERS
+from services.aggregation.whatif import SOLVERS
+from services.kit import whatif
+
+THREE = [[1.0, 2.0], [3.0, 4.0], [5.0, 9.0]]
+
+
+def ask(solver: str, document: Any) -> tuple[int, dict[str, Any]]:
+    out = io.StringIO()
+    text = document if isinstance(document, str) else json.dumps(document)
+    status = whatif.run(SOLVERS, [solver], io.StringIO(text), out)
+    return status, json.loads(out.getvalue())
+
+
+@pytest.mark.parametrize("rule", METHODS)
+def test_an_answer_has_the_contracts_keys(rule: str) -> None:
+    parameters = dict.fromkeys(METHODS[rule][0], 1)
+    for pre, more in ((None, {}), ("nnm", {"f": 1}), ("bucketing", {"size": 1})):
+        status, found = ask("combine", {"rule": rule, "updates": THREE, "parameters": parameters | more, "pre": pre})
+        assert status == 0, found
+        assert list(found) == ["result", "used", "set_aside"]
+        assert len(found["result"]) == 2
+        assert all(list(item) == ["device", "why"] for item in found["set_aside"])
+
+
+@pytest.mark.parametrize("rule", OPTIMISERS)
+def test_a_step_has_the_contracts_keys_and_goes_on_from_its_own_state(rule: str) -> None:
+    document: dict[str, Any] = {"rule": rule, "model": [1.0, 2.0], "mean_change": [0.5, 0.0]}
+    status, first = ask("step", document)
+    assert status == 0, first
+    assert list(first) == ["model", "state"]
+    assert first["model"][0] > 1.0
+    assert first["model"][1] == 2.0
+    status, second = ask("step", document | {"state": first["state"], "model": first["model"], "mean_change": [0, 0]})
+    assert status == 0, second
+    assert second["model"][0] > first["model"][0]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "words"),
+    [
+        ({"rule": "trimed-mean"}, "unknown_rule", "rule: no rule 'trimed-mean', did you mean 'trimmed-mean'?"),
+        ({"pre": "nmm"}, "unknown_rule", "pre: no pre 'nmm', did you mean 'nnm'?"),
+        ({"parameters": {}}, "bad_rule", "parameters.f: is missing; krum needs it"),
+        ({"parameters": {"f": 1, "g": 2}}, "bad_rule", "parameters.g: krum has no such parameter"),
+        ({"parameters": {"f": -1}}, "bad_rule", "parameters.f: must be a whole number at least 0, not -1"),
+        ({"parameters": {"f": 0.5}}, "bad_rule", "parameters.f: must be a whole number at least 0, not 0.5"),
+        ({"parameters": {"f": True}}, "bad_rule", "parameters.f: must be a whole number at least 0, not True"),
+        ({"parameters": {"f": "1"}}, "bad_rule", "parameters.f: must be a whole number at least 0, not '1'"),
+        ({"parameters": {"f": 2}}, "bad_rule", "parameters.f: f = 2 needs more than 4 updates, not 3 devices"),
+        ({"pre": "bucketing", "parameters": {"f": 1}}, "bad_rule", "parameters.size: is missing; krum with bucketing"),
+        ({"pre": "bucketing", "parameters": {"f": 1, "size": 2}}, "bad_rule", "not 2 buckets of 3 devices"),
+        ({"updates": []}, "bad_updates", "updates: there are none"),
+        ({"updates": [[], [], []]}, "bad_updates", "updates.0: is empty"),
+        ({"updates": [[1], [2, 3], [4]]}, "bad_updates", "updates.1: has 2 numbers, updates.0 has 1"),
+        ({"updates": [[1], ["x"], [4]]}, "invalid_input", "updates.1.0:"),
+        ({"updates": [[1], [None], [4]]}, "invalid_input", "updates.1.0:"),
+        ({"updates": [[1], [2], [1e200]]}, "bad_updates", "updates.2.0: 1e+200 is too large"),
+        ({"weights": [1, 1]}, "bad_weights", "weights: 2 numbers for 3 updates"),
+        ({"trust": [1, 1, 2]}, "bad_weights", "trust.2: must be from 0 to 1, not 2"),
+        ({"surprise": 1}, "invalid_input", "surprise: Extra inputs"),
+    ],
+)
+def test_bad_input_is_told_with_its_place(change: dict[str, Any], reason: str, words: str) -> None:
+    status, found = ask("combine", {"rule": "krum", "updates": THREE, "parameters": {"f": 1}} | change)
+    assert status == 2
+    assert found["error"]["reason"] == reason
+    assert words in found["error"]["message"]
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
+def test_updates_that_are_no_finite_numbers_are_refused(number: str) -> None:
+    status, found = ask("combine", f'{{"rule": "mean", "updates": [[1], [{number}]]}}')
+    assert status == 2
+    assert number in found["error"]["message"] or "updates.1.0" in found["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"rule": "fedadm"}, "rule: no rule 'fedadm', did you mean 'fedadam'?"),
+        ({"rule": "mean"}, "choose one of: fedavgm, fedadam, fedyogi, fedadagrad"),
+        ({"parameters": {"momentum": 0.9}}, "parameters.momentum: fedadam has no such parameter"),
+        ({"parameters": {"learn_rate": 0.9}}, "did you mean 'learning_rate'?"),
+        ({"parameters": {"tau": 0}}, "parameters.tau: must be a number above 0, not 0"),
+        ({"parameters": {"beta1": 1.1}}, "parameters.beta1: must be a number at least 0 and at most 1, not 1.1"),
+        ({"mean_change": [1]}, "mean_change: has 1 numbers, model has 2"),
+        ({"state": {"m": [0, 0]}}, "state.v: is missing; the state of fedadam holds m, v"),
+        ({"state": {"m": [0, 0], "v": [1, 1], "w": [0, 0]}}, "state.w: is not part of it"),
+        ({"state": {"m": [0], "v": [1, 1]}}, "state.m: has 1 numbers, model has 2"),
+        ({"state": {"m": [0, 0], "v": [1, -1]}}, "state.v: squares are not negative"),
+        ({"mean_change": [1e200, 0]}, "mean_change: the step leaves the range of numbers"),
+    ],
+)
+def test_a_bad_step_is_told_with_its_place(change: dict[str, Any], words: str) -> None:
+    document = {"rule": "fedadam", "model": [1, 2], "mean_change": [0.5, 0.1]} | change
+    status, found = ask("step", document)
+    assert status == 2, found
+    assert words in found["error"]["message"]
+
+
+def test_the_module_answers_on_its_streams() -> None:
+    command = [sys.executable, "-m", "services.aggregation", "what-if", "combine"]
+    good = subprocess.run(command, input='{"rule": "mean", "updates": [[1], [2]]}', capture_output=True, text=True)
+    assert (good.returncode, json.loads(good.stdout)["result"]) == (0, [1.5])
+    bad = subprocess.run(command, input="{}", capture_output=True, text=True)
+    assert bad.returncode == 2
+    assert "rule: Field required" in json.loads(bad.stdout)["error"]["message"]
+    assert bad.stderr == ""
