@@ -8,7 +8,7 @@ merely unusual is flagged for people to look at and paid all the same, because d
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -19,7 +19,7 @@ from services.aggregation.errors import BadTask, BadUpdate
 from services.aggregation.ways.base import Update, Way
 
 
-class Sale(Way):
+class Sale(Way, ABC):
     """A star whose devices may decline the price."""
 
     sells = True
