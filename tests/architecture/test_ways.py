@@ -17,7 +17,7 @@ from coterie.work import WorkItem
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.aggregation.ways import combinations, presets
 from services.gateway.wire.convert import to_json
-from services.pricing.domain.quoting import MODELS
+from services.pricing.domain.incentives import MODELS
 from tests.architecture.test_imports import ROOT, SERVICES, files, imports_of
 
 AXES = ("topology", "privacy", "incentive")
