@@ -20,10 +20,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from coterie.privacy.accounting import zcdp_charge
 from services.kit.clock import SystemClock
 from services.kit.database import Database
 from services.kit.settings import ServiceSettings
-from services.pricing.domain.ledger_privacy import read_charge
 from services.pricing.domain.ledger_settlement import Work
 from services.pricing.domain.records import Offer, Quote
 from services.pricing.store import quotes
@@ -47,7 +47,7 @@ async def measure(settings: ServiceSettings, payments: int, postings: int) -> No
             f"own_{k // 3:026}",
             "delivered",
             budget=0.3 + k / 1e6,
-            charges=(read_charge("zcdp", 0.3 + k / 1e6, "example", 0.0, 1),),
+            charges=(zcdp_charge("tsk", 1, "update", "example", 0.3 + k / 1e6),),
         )
         for k in range(payments)
     ]

@@ -143,6 +143,8 @@ privacy_charges = sa.Table(
     sa.Column("unit", sa.Text, nullable=False),
     sa.Column("sampling_rate", Real, nullable=False),
     sa.Column("steps", sa.Integer, nullable=False),
+    # Empty = not told (version 0.1.0).
+    sa.Column("adjacency", sa.Text, nullable=False, server_default=""),
     sqlite_with_rowid=False,
 )
 
@@ -153,6 +155,7 @@ privacy_totals = sa.Table(
     sa.Column("device_id", Id, primary_key=True),
     sa.Column("task_id", Id, primary_key=True),
     sa.Column("unit", sa.Text, primary_key=True),
+    sa.Column("adjacency", sa.Text, primary_key=True),
     sa.Column("mechanism", sa.Text, primary_key=True),
     sa.Column("parameter", Real, primary_key=True),
     sa.Column("sampling_rate", Real, primary_key=True),

@@ -21,8 +21,9 @@ from coterie.agent import Agent
 from coterie.client import Platform
 from coterie.errors import BadUpdate
 from coterie.home import DeviceHome
+from coterie.privacy.accounting import priced_charge
 from coterie.privacy.ledger import Limit
-from coterie.work import Delivery, PrivacyUse, WorkItem
+from coterie.work import Delivery, WorkItem
 from tests.e2e.crew import Shift
 from tests.e2e.real_platform import PATIENT, SHAPES, RealPlatform, model, real_platform
 
@@ -159,7 +160,9 @@ class Seller:
 
     def deliver(self, round_number: int, value: float, budget: float = 0.1) -> str:
         body = save({name: np.full(shape, value, np.float32) for name, shape in SHAPES.items()})
-        report = Delivery(None, 60.0, budget=budget, privacy=(PrivacyUse("zcdp", budget, "example"),)).report()
+        report = Delivery(
+            None, 60.0, budget=budget, privacy=(priced_charge(self.task, round_number, "update", budget),)
+        ).report()
         return str(self.rest.put_update(self.task, round_number, self.id, report=report, body=body)["outcome"])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from coterie.privacy.claims import Claim
 from services.aggregation.domain.tasks import ENDED, TaskSpecification
 
 
@@ -73,7 +74,7 @@ class Delivery:
     metrics: dict[str, float]
     model_index: int
     budget: float
-    privacy: tuple[dict[str, object], ...] = ()
+    privacy: tuple[Claim, ...] = ()
     members: tuple[dict[str, object], ...] = ()
 
 
@@ -98,7 +99,7 @@ class Participation:
     metrics: dict[str, float] = field(default_factory=dict)
     model_index: int = 0
     budget: float = 0.0
-    privacy: list[dict[str, object]] = field(default_factory=list)
+    privacy: list[Claim] = field(default_factory=list)
     members: list[dict[str, object]] = field(default_factory=list)
     replica: str = ""
 

@@ -109,5 +109,5 @@ def work_of(way: Way, p: Participation) -> pricing.Work:
         outcome=p.state,
         budget=way.sold(p),
         quality=p.weight,
-        privacy=[pricing.PrivacyCharge(**charge) for charge in p.privacy] if p.state == "delivered" else [],  # type: ignore[arg-type]
+        privacy=[pricing.PrivacyCharge(**charge) for charge in p.privacy] if p.state == "delivered" else [],
     )

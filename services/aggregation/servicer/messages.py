@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from coterie.privacy.claims import read_claim
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.aggregation.domain.records import (
     Delivery,
@@ -127,16 +128,7 @@ def delivery_from(message: pb.SubmitUpdateRequest) -> Delivery:
         metrics=dict(message.metrics),
         model_index=message.model_index,
         budget=message.budget,
-        privacy=tuple(
-            {
-                "mechanism": charge.mechanism,
-                "parameter": charge.parameter,
-                "unit": charge.unit,
-                "sampling_rate": charge.sampling_rate,
-                "steps": charge.steps,
-            }
-            for charge in message.privacy
-        ),
+        privacy=tuple(read_claim(charge) for charge in message.privacy),
         members=tuple(
             {"device_id": m.device_id, "outcome": m.outcome, "note": m.note, "weight": m.weight}
             for m in message.members

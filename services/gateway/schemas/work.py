@@ -20,6 +20,8 @@ class PrivacyCharge(Body):
     """Fraction of the data used; 0 or 1 = all."""
     steps: Int32 = 0
     """Repetitions; 0 means 1."""
+    adjacency: Literal["left-out", "replaced", ""] = ""
+    """What the loss compares a contribution with: none, or any other; left out, as version 0.1.0 meant."""
 
 
 class MemberReport(Body):

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from services.pricing.domain.ledger_privacy import Charge
+from coterie.privacy.accounting import Charge
+from services.pricing.domain.ledger_privacy import key_of
 from services.pricing.domain.money import apportion, whole
 from services.pricing.domain.records import Offer, Quote
 
@@ -65,7 +66,7 @@ def digest_work(work: Sequence[Work]) -> str:
     Work that failed is left out: a device that was absent at first may be late by the time of a repeat.
     """
     rows = sorted(
-        [w.device_id, w.owner_id, w.budget, w.quality, _digested(w.payoff_microcredits), [c.key for c in w.charges]]
+        [w.device_id, w.owner_id, w.budget, w.quality, _digested(w.payoff_microcredits), [key_of(c) for c in w.charges]]
         for w in work
         if w.outcome == DELIVERED
     )

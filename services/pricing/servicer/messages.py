@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from coterie.privacy.claims import charge_of, read_claim
 from coterie_api.pricing.v1 import pricing_pb2 as pb
 from services.pricing.domain import ledger, records
-from services.pricing.domain.ledger_privacy import read_charge
 from services.pricing.domain.ledger_settlement import Work
 from services.pricing.domain.payoffs import Cluster, Payoffs, Stakes
 
@@ -90,7 +90,7 @@ def from_work(work: pb.Work) -> Work:
         outcome=work.outcome,
         budget=work.budget,
         quality=work.quality,
-        charges=tuple(read_charge(c.mechanism, c.parameter, c.unit, c.sampling_rate, c.steps) for c in work.privacy),
+        charges=tuple(charge_of(read_claim(claim)) for claim in work.privacy),
     )
 
 

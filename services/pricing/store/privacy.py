@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
+from coterie.privacy.accounting import Charge
+from coterie.privacy.claims import PURPOSE, claim_of
 from services.kit.rows import Row, Tx, insert_rows
-from services.pricing.domain.ledger_privacy import TaskTotals, Total, total_of
+from services.pricing.domain.ledger_privacy import TaskTotals, total_of
 from services.pricing.domain.ledger_settlement import Work
 from services.pricing.tables import privacy_charges, privacy_totals
 
-_ADDED = (
-    "(device_id, task_id, unit, mechanism, parameter, sampling_rate) "
-    "DO UPDATE SET amount = privacy_totals.amount + excluded.amount"
-)
+_KIND = ("device_id", "task_id", "unit", "adjacency", "mechanism", "parameter", "sampling_rate")
+_ADDED = f"({', '.join(_KIND)}) DO UPDATE SET amount = privacy_totals.amount + excluded.amount"
 
 
 async def add_charges(tx: Tx, task_id: str, round_number: int, work: Sequence[Work]) -> None:
@@ -24,12 +25,15 @@ async def add_charges(tx: Tx, task_id: str, round_number: int, work: Sequence[Wo
     sums: dict[Row, float] = defaultdict(float)
     for w in work:
         for position, charge in enumerate(w.charges):
-            history.append((w.device_id, task_id, round_number, position, *charge.key))
-            total = total_of(charge)
-            key = (w.device_id, task_id, total.unit, total.mechanism, total.parameter, total.sampling_rate)
-            sums[key] += total.amount
+            claim = claim_of(charge)
+            place = {"device_id": w.device_id, "task_id": task_id, "round": round_number, "position": position}
+            values = {**place, **claim}
+            history.append(tuple(values[column.name] for column in privacy_charges.c))
+            kind, amount = _kind_and_amount(total_of(charge))
+            sums[w.device_id, task_id, *kind] += amount
     await insert_rows(tx, list(privacy_charges.c), history)
-    await insert_rows(tx, list(privacy_totals.c), [(*key, amount) for key, amount in sums.items()], _ADDED)
+    columns = [privacy_totals.c[name] for name in (*_KIND, "amount")]
+    await insert_rows(tx, columns, [(*key, amount) for key, amount in sums.items()], _ADDED)
 
 
 async def totals_of(tx: Tx, device_id: str) -> list[TaskTotals]:
@@ -38,8 +42,29 @@ async def totals_of(tx: Tx, device_id: str) -> list[TaskTotals]:
     counting = counting.where(privacy_charges.c.device_id == device_id).group_by(privacy_charges.c.task_id)
     rounds = {task: int(count) for task, count in await tx.execute(counting)}
     query = sa.select(privacy_totals).where(privacy_totals.c.device_id == device_id)
-    found: dict[str, list[Total]] = defaultdict(list)
+    found: dict[str, list[Charge]] = defaultdict(list)
     for row in await tx.execute(query):
-        total = Total(row.mechanism, row.unit, row.parameter, row.sampling_rate, row.amount)
-        found[row.task_id].append(total)
+        found[row.task_id].append(_total(row))
     return [TaskTotals(task, rounds.get(task, 0), tuple(totals)) for task, totals in sorted(found.items())]
+
+
+def _kind_and_amount(total: Charge) -> tuple[Row, float]:
+    kind = (total.unit, total.adjacency, total.mechanism)
+    match total.mechanism:
+        case "laplace":
+            return (*kind, total.epsilon, 1.0), float(total.steps)
+        case "sampled-gaussian":
+            return (*kind, total.multiplier, total.rate), float(total.steps)
+        case _:
+            return (*kind, 0.0, 1.0), total.rho
+
+
+def _total(row: Any) -> Charge:
+    named = (row.task_id, 0, PURPOSE, row.mechanism, row.unit, row.adjacency)
+    match row.mechanism:
+        case "laplace":
+            return Charge(*named, epsilon=row.parameter, steps=int(row.amount))
+        case "sampled-gaussian":
+            return Charge(*named, multiplier=row.parameter, rate=row.sampling_rate, steps=int(row.amount))
+        case _:
+            return Charge(*named, rho=row.amount)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from coterie.privacy.accounting import zcdp_charge
 from services.kit.clock import SystemClock
 from services.kit.database import Database
 from services.kit.settings import ServiceSettings
-from services.pricing.domain.ledger_privacy import read_charge
 from services.pricing.domain.ledger_settlement import Work
 from services.pricing.domain.records import Offer, Quote, Settled
 from services.pricing.store import book, payments, quotes
@@ -22,7 +22,7 @@ from services.pricing.usecases.settling import Settling
 
 DEVICES = 40
 WORK = [
-    Work(f"dev_{k:02}", "own_1", "delivered", budget=2.0, charges=(read_charge("zcdp", 2.0, "example", 0, 1),))
+    Work(f"dev_{k:02}", "own_1", "delivered", budget=2.0, charges=(zcdp_charge("tsk_1", 1, "update", "example", 2.0),))
     for k in range(DEVICES)
 ]
 

@@ -24,6 +24,7 @@ from coterie.training import model_bytes, single_threaded
 from coterie.work import Delivery, WorkItem
 from tests.e2e.stand_in import StandIn, problem
 
+CLAIMED_ONCE = {"sampling_rate": 1.0, "steps": 1}
 UPDATE = "PUT /v1/tasks/{task}/rounds/{round:int}/updates/{device}"
 single_threaded()
 
@@ -241,7 +242,7 @@ def test_uniform_privacy_clips_noises_and_charges_before_sending(stand_in: Stand
     [entry] = agent.home.ledger().history()
     assert (entry.charge.purpose, entry.charge.unit, entry.charge.rho) == ("update", "device", 1 / (2 * 2.0**2))
     assert stand_in.reports[1, "dev_1"]["privacy"] == [
-        {"mechanism": "gaussian", "parameter": 2.0, "unit": "device", "sampling_rate": 0.0, "steps": 0}
+        {"mechanism": "gaussian", "parameter": 2.0, "unit": "device", "adjacency": "left-out"} | CLAIMED_ONCE
     ]
 
 

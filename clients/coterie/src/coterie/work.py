@@ -11,6 +11,9 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.privacy.accounting import Charge
+from coterie.privacy.claims import claim_of
+
 Tensors: TypeAlias = Mapping[str, NDArray[np.floating[Any]]]
 Form: TypeAlias = Literal["mean", "sum", "report"]
 
@@ -93,17 +96,6 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class PrivacyUse:
-    """One use of a mechanism: noise multiplier (gaussian), ε (laplace) or ρ (zcdp), told with the update."""
-
-    mechanism: Literal["gaussian", "laplace", "zcdp"]
-    parameter: float
-    unit: str
-    sampling_rate: float = 0.0
-    steps: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class MemberReport:
     """How a member did, as its head saw it."""
 
@@ -123,7 +115,7 @@ class Delivery:
         metrics: finite figures about this round.
         model_index: model line that was trained.
         budget: zCDP budget or noise variance the device chose; 0 = none.
-        privacy: mechanisms used.
+        privacy: what noised releases of this round cost.
         members: a head's report on its members.
     """
 
@@ -133,7 +125,7 @@ class Delivery:
     metrics: Mapping[str, float] = field(default_factory=dict)
     model_index: int = 0
     budget: float = 0.0
-    privacy: tuple[PrivacyUse, ...] = ()
+    privacy: tuple[Charge, ...] = ()
     members: tuple[MemberReport, ...] = ()
 
     def report(self) -> str:
@@ -144,7 +136,7 @@ class Delivery:
             "metrics": dict(self.metrics),
             "model_index": self.model_index,
             "budget": self.budget,
-            "privacy": [asdict(use) for use in self.privacy],
+            "privacy": [claim_of(charge) for charge in self.privacy],
             "members": [asdict(member) for member in self.members],
         }
         return json.dumps(document, sort_keys=True, allow_nan=False)

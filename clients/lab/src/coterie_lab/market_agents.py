@@ -87,7 +87,7 @@ class ClippedSteps:
 
     def prepare(self, context: RoundContext) -> Delivery:
         """Steps with an unlimited budget, which buys no noise."""
-        change = noised_descent(context, context.model(), LocalSteps.of(TRAINING), math.inf)
+        change = noised_descent(context.trainer, context.model(), LocalSteps.of(TRAINING), math.inf, context.noise())
         return Delivery(change, float(context.samples))
 
 

@@ -6,6 +6,7 @@ bytes never travel in these messages: they lie in the blob store under their SHA
 """
 
 from collections import abc as _abc
+from coterie_api.pricing.v1 import pricing_pb2 as _pricing_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
@@ -1525,44 +1526,6 @@ class MemberReport(_message.Message):
 Global___MemberReport: _TypeAlias = MemberReport  # noqa: Y015
 
 @_typing.final
-class PrivacyCharge(_message.Message):
-    """One use of a privacy mechanism (as in pricing)."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    MECHANISM_FIELD_NUMBER: _builtins.int
-    PARAMETER_FIELD_NUMBER: _builtins.int
-    UNIT_FIELD_NUMBER: _builtins.int
-    SAMPLING_RATE_FIELD_NUMBER: _builtins.int
-    STEPS_FIELD_NUMBER: _builtins.int
-    mechanism: _builtins.str
-    """"gaussian", "laplace" or "zcdp"."""
-    parameter: _builtins.float
-    """Noise multiplier (gaussian), ε (laplace) or ρ (zcdp)."""
-    unit: _builtins.str
-    """"example" or "device"."""
-    sampling_rate: _builtins.float
-    """Fraction of the data used; 0 or 1 = all."""
-    steps: _builtins.int
-    """Repetitions; 0 means 1."""
-    def __init__(
-        self,
-        *,
-        mechanism: _builtins.str = ...,
-        parameter: _builtins.float = ...,
-        unit: _builtins.str = ...,
-        sampling_rate: _builtins.float = ...,
-        steps: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["mechanism", b"mechanism", "parameter", b"parameter", "sampling_rate", b"sampling_rate", "steps", b"steps", "unit", b"unit"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___PrivacyCharge: _TypeAlias = PrivacyCharge  # noqa: Y015
-
-@_typing.final
 class SubmitUpdateRequest(_message.Message):
     """See Work.SubmitUpdate."""
 
@@ -1625,7 +1588,7 @@ class SubmitUpdateRequest(_message.Message):
         """Metrics, at most 32, finite."""
 
     @_builtins.property
-    def privacy(self) -> _containers.RepeatedCompositeFieldContainer[Global___PrivacyCharge]:
+    def privacy(self) -> _containers.RepeatedCompositeFieldContainer[_pricing_pb2.PrivacyCharge]:
         """Privacy it spent."""
 
     @_builtins.property
@@ -1645,7 +1608,7 @@ class SubmitUpdateRequest(_message.Message):
         metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         model_index: _builtins.int = ...,
         budget: _builtins.float = ...,
-        privacy: _abc.Iterable[Global___PrivacyCharge] | None = ...,
+        privacy: _abc.Iterable[_pricing_pb2.PrivacyCharge] | None = ...,
         members: _abc.Iterable[Global___MemberReport] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015

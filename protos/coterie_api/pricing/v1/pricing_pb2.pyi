@@ -380,7 +380,7 @@ Global___Work: _TypeAlias = Work  # noqa: Y015
 
 @_typing.final
 class PrivacyCharge(_message.Message):
-    """One use of a privacy mechanism."""
+    """One use of a privacy mechanism; `coterie.privacy.claims` makes and reads it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -389,6 +389,7 @@ class PrivacyCharge(_message.Message):
     UNIT_FIELD_NUMBER: _builtins.int
     SAMPLING_RATE_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
+    ADJACENCY_FIELD_NUMBER: _builtins.int
     mechanism: _builtins.str
     """"gaussian", "laplace" or "zcdp"."""
     parameter: _builtins.float
@@ -399,6 +400,10 @@ class PrivacyCharge(_message.Message):
     """Fraction of the data used; 0 or 1 = all."""
     steps: _builtins.int
     """Repetitions; 0 means 1."""
+    adjacency: _builtins.str
+    """"left-out" or "replaced": what the loss compares a unit's contribution with, none or any other. Empty = as version
+    0.1.0 meant: laplace, zcdp and gaussian at example level replaced, gaussian at device level left out.
+    """
     def __init__(
         self,
         *,
@@ -407,10 +412,11 @@ class PrivacyCharge(_message.Message):
         unit: _builtins.str = ...,
         sampling_rate: _builtins.float = ...,
         steps: _builtins.int = ...,
+        adjacency: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["mechanism", b"mechanism", "parameter", b"parameter", "sampling_rate", b"sampling_rate", "steps", b"steps", "unit", b"unit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adjacency", b"adjacency", "mechanism", b"mechanism", "parameter", b"parameter", "sampling_rate", b"sampling_rate", "steps", b"steps", "unit", b"unit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -152,10 +152,26 @@ def test_nothing_costs_nothing_and_raw_data_costs_everything() -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"task": ""}, {"round": -1}, {"purpose": ""}, {"rho": -1.0}, {"delta": 1.0}, {"steps": 0}, {"unit": "person"}],
+    [
+        {"task": ""},
+        {"round": -1},
+        {"purpose": ""},
+        {"rho": -1.0},
+        {"delta": 1.0},
+        {"steps": 0},
+        {"unit": "person"},
+        {"adjacency": ""},
+    ],
 )
 def test_a_charge_that_makes_no_sense_is_refused(fields: dict[str, object]) -> None:
-    good: dict[str, object] = {"task": "t", "round": 0, "purpose": "update", "mechanism": "gaussian", "unit": "device"}
+    good: dict[str, object] = {
+        "task": "t",
+        "round": 0,
+        "purpose": "update",
+        "mechanism": "gaussian",
+        "unit": "device",
+        "adjacency": "replaced",
+    }
     Charge(**good)  # type: ignore[arg-type]  # fields are given by name and checked at run time
     with pytest.raises(ValueError):
         Charge(**(good | fields))  # type: ignore[arg-type]  # as above

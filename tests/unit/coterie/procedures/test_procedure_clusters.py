@@ -218,7 +218,7 @@ def test_below_the_threshold_a_member_noises_and_pays_for_it(circle: Circle) -> 
     report = circle.send("a", change, noise=0.3)
     (use,) = report.privacy
     assert (use.mechanism, use.unit) == ("gaussian", "device")
-    assert use.parameter == pytest.approx(0.3)
+    assert use.multiplier == pytest.approx(0.3)
     delivery = circle.close(("a",), np.zeros(SIZE), trusted=False)
     assert delivery.tensors is not None
     noise = delivery.tensors["w"] / 90.0 - change
@@ -241,7 +241,7 @@ def test_a_head_left_alone_noises_as_a_device_alone(circle: Circle) -> None:
     assert (delivery.form, outcomes(delivery)["a"]) == ("mean", ("dropped", "no letter came in time"))
     assert delivery.tensors is not None
     assert 0.5 < delivery.tensors["w"].std() < 0.7
-    assert [use.parameter for use in delivery.privacy] == [pytest.approx(0.6)]
+    assert [use.multiplier for use in delivery.privacy] == [pytest.approx(0.6)]
     # q(0.6)/q(0) of the specification: 62.25/96.83.
     assert delivery.weight == pytest.approx(95.0 * 62.2474 / 96.8286, rel=1e-4)
 
@@ -272,7 +272,7 @@ def test_a_member_that_is_restarted_sends_the_same_letter(circle: Circle) -> Non
 def test_another_head_in_the_same_round_is_another_release_and_both_are_told(circle: Circle) -> None:
     circle.send("a", direction(1), noise=0.3)
     again = circle.send("a", direction(1), noise=0.4, attempt=2, plan_version=2)
-    assert [use.parameter for use in again.privacy] == [pytest.approx(0.3), pytest.approx(0.4)]
+    assert [use.multiplier for use in again.privacy] == [pytest.approx(0.3), pytest.approx(0.4)]
     assert circle.home("a").ledger().spent().releases == 2
 
 

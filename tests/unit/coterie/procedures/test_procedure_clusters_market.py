@@ -55,7 +55,7 @@ def test_what_is_sold_is_best_for_the_owner_and_comes_off_the_noise(circle: Circ
     assert delivery.budget == pytest.approx(SALE)
     (use,) = delivery.privacy
     assert (use.mechanism, use.unit) == ("gaussian", "device")
-    assert use.parameter == pytest.approx(1.0 / math.sqrt(15.5))
+    assert use.multiplier == pytest.approx(1.0 / math.sqrt(15.5))
     (entry,) = circle.home("a").ledger().history()
     assert entry.charge.rho == pytest.approx(7.75)
 
@@ -84,7 +84,7 @@ def test_without_a_price_worth_it_the_seat_stands_and_the_round_is_not_declined(
 ) -> None:
     delivery = Clusters().prepare(context_of(circle, selling(circle, "member", **changes)))
     assert delivery.budget == 0.0
-    assert [use.parameter for use in delivery.privacy] == [pytest.approx(SEAT)]
+    assert [use.multiplier for use in delivery.privacy] == [pytest.approx(SEAT)]
 
 
 def test_no_more_is_sold_than_is_paid_for(circle: Circle) -> None:
@@ -97,7 +97,7 @@ def test_the_owners_limit_allows_the_seat_but_not_the_sale(circle: Circle) -> No
     context = context_of(circle, selling(circle, "solo"), Limit(15.0, 1e-5, "device"))
     delivery = Clusters().prepare(context)
     assert delivery.budget == 0.0
-    assert [use.parameter for use in delivery.privacy] == [pytest.approx(SEAT)]
+    assert [use.multiplier for use in delivery.privacy] == [pytest.approx(SEAT)]
 
 
 def test_trusted_members_and_heads_sell_nothing_whatever_they_are_offered(circle: Circle) -> None:
@@ -108,7 +108,7 @@ def test_trusted_members_and_heads_sell_nothing_whatever_they_are_offered(circle
     assert (together.form, together.budget) == ("sum", 0.0)
     alone = circle.close(("b",), direction(2), round=2, **offer)
     assert (alone.form, alone.budget) == ("mean", 0.0)
-    assert [use.parameter for use in alone.privacy] == [pytest.approx(0.6)]
+    assert [use.multiplier for use in alone.privacy] == [pytest.approx(0.6)]
 
 
 @pytest.mark.parametrize("role", ["member", "solo"])
@@ -141,5 +141,5 @@ def test_nobody_is_noisier_than_its_seat_nor_raw(
     limit = Limit(1e12, 1e-5, "device")
     delivery = Clusters().prepare(context_of(circle, work, limit, quadratic=quadratic))
     (use,) = delivery.privacy
-    assert 0.0 < use.parameter <= seat * (1.0 + 1e-12)
-    assert 0.5 / use.parameter**2 == pytest.approx(0.5 / seat**2 + delivery.budget, rel=1e-9)
+    assert 0.0 < use.multiplier <= seat * (1.0 + 1e-12)
+    assert 0.5 / use.multiplier**2 == pytest.approx(0.5 / seat**2 + delivery.budget, rel=1e-9)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from coterie.errors import Declined
 from coterie.local_steps import LocalSteps
 from coterie.privacy.ledger import Limit
+from coterie.privacy.releases import Arrays
 from coterie.privacy_sale import PrivateCosts
 from coterie.procedures import procedure_for
 from coterie.procedures.market import Market, choose_budget, costs_of, noised_descent
@@ -103,8 +104,8 @@ def test_the_delivery_says_the_budget_and_nothing_of_the_costs(tmp_path: Path) -
     assert delivery.budget == pytest.approx(0.8 / 2 / 1.2345678)
     assert delivery.form == "mean"
     assert delivery.weight == 40
-    assert [(use.mechanism, use.parameter, use.unit) for use in delivery.privacy] == [
-        ("zcdp", delivery.budget, "example")
+    assert [(charge.mechanism, charge.rho, charge.unit, charge.adjacency) for charge in delivery.privacy] == [
+        ("gaussian", delivery.budget, "example", "replaced")
     ]
     assert delivery.metrics == {}  # there are no samples but those trained with
     assert "1.2345678" not in delivery.report()
@@ -150,10 +151,9 @@ def test_the_noise_is_what_the_budget_buys(tmp_path: Path) -> None:
     inputs, targets = torch.randn(40, 40, generator=torch.Generator().manual_seed(3)), torch.zeros(40).long()
     trainer = Trainer(torch.nn.Linear(40, 100), (inputs, targets))
     steps = LocalSteps(steps=2, learning_rate=0.5, clip_norm=1e-3)
-    context = Device(tmp_path).context(work_item(), trainer)
-    received = {name: np.zeros_like(value, dtype=np.float64) for name, value in trainer.tensors().items()}
+    received: Arrays = {name: np.zeros_like(value, dtype=np.float64) for name, value in trainer.tensors().items()}
     trainer.load(received)
-    change = noised_descent(context, received, steps, 0.4)
+    change = noised_descent(trainer, received, steps, 0.4, np.random.default_rng(7))
     values = np.concatenate([value.ravel() for value in change.values()])
     variance = 0.5**2 * 2 * 2 * 1e-3**2 / (40**2 * 0.4 / 2)
     signal = 2 * 0.5 * 1e-3  # η·T·S, the norm that is not noise at most

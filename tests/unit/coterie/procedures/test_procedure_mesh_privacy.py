@@ -32,7 +32,7 @@ def test_a_noised_device_has_nothing_to_hide_at_first_and_then_hides_its_last_st
     assert sent is not None
     assert sent.scale == pytest.approx(2 * 0.5 * 5.0 / (8 * 1.0))
     assert np.abs(sent.parameters - before).max() > 0
-    assert [(use.mechanism, use.parameter, use.unit) for use in second.privacy] == [("laplace", 1.0, "example")]
+    assert [(use.mechanism, use.epsilon, use.unit) for use in second.privacy] == [("laplace", 1.0, "example")]
     assert ada.ledger.spent().releases == 1
     assert second.metrics["noise_scale"] == sent.scale
 

@@ -129,11 +129,11 @@ def test_the_history_survives_on_disk_and_a_repeated_round_counts_once(tmp_path:
 
 
 def test_optimised_noise_costs_two_over_the_multiplier_squared(tmp_path: Path) -> None:
-    """z = 2: ρ = 2/4 = 0.5 per round, charged before anything is made and told as zCDP."""
+    """z = 2: ρ = 2/4 = 0.5 per round, charged before anything is made."""
     bench = Bench(tmp_path, slope=2.0)
     delivery = bench.round([-2.0, 1.0], privacy="optimised")
-    [use] = delivery.privacy
-    assert (use.mechanism, use.parameter, use.unit, delivery.budget) == ("zcdp", 0.5, "example", 0.5)
+    [charge] = delivery.privacy
+    assert (charge.adjacency, charge.rho, charge.unit, delivery.budget) == ("replaced", 0.5, "example", 0.5)
     [entry] = bench.home.ledger().history()
     assert (entry.charge.rho, entry.charge.unit, entry.charge.purpose) == (0.5, "example", "update")
 

@@ -114,7 +114,7 @@ def test_the_answer_leaves_with_noise_alone_and_is_charged_as_a_whole(tmp_path: 
         assert (delivery.form, delivery.weight, delivery.metrics) == ("mean", 1.0, {})
         assert delivery.budget == pytest.approx(6.0)
         assert [(use.mechanism, use.unit) for use in delivery.privacy] == [("gaussian", "device")]
-        assert delivery.privacy[0].parameter == pytest.approx(math.sqrt(6.0))
+        assert delivery.privacy[0].multiplier == pytest.approx(math.sqrt(6.0))
         assert delivery.tensors is not None
         values.append(float(delivery.tensors["value"][0]))
     assert np.mean(values) == pytest.approx(0.75, abs=4 * math.sqrt(6.0 / 40))  # (25 − 10)/20

@@ -81,7 +81,7 @@ BODIES: list[tuple[type[BaseModel], Any]] = [
     (tasks.NewTask, aggregation_pb2.TaskSpecification),
     (tasks.NewPolicy, topology_pb2.TrainPolicyRequest),
     (tasks.Link, topology_pb2.Link),
-    (work.PrivacyCharge, aggregation_pb2.PrivacyCharge),
+    (work.PrivacyCharge, pricing_pb2.PrivacyCharge),
     (work.MemberReport, aggregation_pb2.MemberReport),
     (identity.NewLocation, trust_pb2.Location),
     (identity.NewCapabilities, trust_pb2.Capabilities),

@@ -9,16 +9,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.privacy import accounting
-from services.pricing.domain.ledger_privacy import TaskTotals, Total, epsilon_of, read_charge, report, total_of
+from coterie.privacy.accounting import Charge, total
+from coterie.privacy.claims import Claim, charge_of, claim_of
+from services.pricing.domain.ledger_privacy import TaskTotals, key_of, report, total_of
 
 DELTA = 1e-6
 
 
+def claimed(mechanism: str, parameter: float, rate: float = 0.0, steps: int = 0, adjacency: str = "") -> Charge:
+    return charge_of(
+        Claim(
+            mechanism=mechanism,
+            parameter=parameter,
+            unit="example",
+            sampling_rate=rate,
+            steps=steps,
+            adjacency=adjacency,
+        )
+    )
+
+
 def test_gaussian_rounds_compose_to_one_release() -> None:
     """Sixteen rounds of multiplier 4 are one of multiplier 1, whose ε at 1e-5 is 4.377 exactly."""
-    total = total_of(read_charge("gaussian", 4.0, "example", 0.0, 16))
-    assert (total.mechanism, total.amount) == ("gaussian", 0.5)
-    assert epsilon_of([total], 1e-5) == pytest.approx(4.377, abs=5e-4)
+    sixteen = total_of(claimed("gaussian", 4.0, steps=16))
+    assert (sixteen.mechanism, sixteen.rho, sixteen.steps) == ("gaussian", 0.5, 1)
+    assert total([sixteen], 1e-5) == pytest.approx(4.377, abs=5e-4)
 
 
 @settings(max_examples=25, deadline=None)
@@ -40,21 +55,15 @@ def test_the_platform_agrees_with_the_device(releases: list[tuple[str, float]]) 
         "laplace": accounting.laplace_charge,
     }
     own = [make[kind]("task", k, "update", "example", value) for k, (kind, value) in enumerate(releases)]
-    sums: dict[tuple[str, float], float] = {}
-    for kind, value in releases:
-        total = total_of(read_charge(kind, value, "example", 0.0, 0))
-        sums[total.mechanism, total.parameter] = sums.get((total.mechanism, total.parameter), 0.0) + total.amount
-    totals = [Total(kind, "example", parameter, 1.0, amount) for (kind, parameter), amount in sums.items()]
-    assert epsilon_of(totals, DELTA) == pytest.approx(accounting.total(own, DELTA), rel=1e-9)
+    told = [charge_of(claim_of(charge)) for charge in own]
+    assert total([total_of(charge) for charge in told], DELTA) == pytest.approx(total(own, DELTA), rel=1e-9)
 
 
 def test_sampled_rounds_agree_with_the_device_too() -> None:
     own = accounting.sampled_gaussian_charge("task", 1, "update", "example", 1.1, 0.01, 1000)
-    total = total_of(read_charge("gaussian", 1.1, "example", 0.01, 1000))
-    assert epsilon_of([total], DELTA) == pytest.approx(accounting.total([own], DELTA), rel=1e-12)
-    assert epsilon_of([total], DELTA) < epsilon_of(
-        [total_of(read_charge("gaussian", 1.1, "example", 1.0, 1000))], DELTA
-    )
+    thousand = total_of(claimed("gaussian", 1.1, 0.01, 1000))
+    assert total([thousand], DELTA) == pytest.approx(total([own], DELTA), rel=1e-12)
+    assert total([thousand], DELTA) < total([total_of(claimed("gaussian", 1.1, 1.0, 1000))], DELTA)
 
 
 @pytest.mark.parametrize(
@@ -70,15 +79,23 @@ def test_sampled_rounds_agree_with_the_device_too() -> None:
     ],
 )
 def test_a_claim_that_cannot_be_counts_as_no_noise(mechanism: str, parameter: float, rate: float) -> None:
-    charge = read_charge(mechanism, parameter, "person", rate, 3)
+    charge = claimed(mechanism, parameter, rate, 3)
     assert charge.mechanism == "raw"
     assert charge.unit == "example"
-    assert epsilon_of([total_of(charge)], DELTA) == math.inf
+    assert total([total_of(charge)], DELTA) == math.inf
+
+
+def test_a_settlement_of_version_0_1_0_is_recognised_and_another_adjacency_is_another_charge() -> None:
+    """What was hashed then: mechanism, parameter, unit, rate (0 is 1) and steps (0 is 1)."""
+    assert key_of(claimed("zcdp", 0.25)) == ["zcdp", 0.25, "example", 1.0, 1]
+    assert key_of(claimed("gaussian", 0.1, 0.01, 7, "left-out")) == ["gaussian", 0.1, "example", 0.01, 7, "left-out"]
+    assert key_of(claimed("gaussian", math.nan)) == ["raw", 0.0, "example", 1.0, 1]
 
 
 def test_a_report_gives_each_task_and_all_together() -> None:
-    quiet = TaskTotals("tsk_1", 2, (Total("gaussian", "device", 0.0, 1.0, 0.01),))
-    loud = TaskTotals("tsk_2", 1, (Total("gaussian", "device", 0.0, 1.0, 0.5), Total("zcdp", "example", 0, 1, 0.1)))
+    quiet = TaskTotals("tsk_1", 2, (accounting.priced_charge("tsk_1", 0, "update", 0.01, "device"),))
+    more = accounting.priced_charge("tsk_2", 0, "update", 0.5, "device")
+    loud = TaskTotals("tsk_2", 1, (more, accounting.zcdp_charge("tsk_2", 0, "update", "example", 0.1)))
     epsilon, each = report([quiet, loud], DELTA)
     assert each[0] < each[1] < epsilon
     assert (quiet.unit, loud.unit) == ("device", "example")

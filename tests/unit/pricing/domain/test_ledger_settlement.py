@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coterie.privacy.accounting import gaussian_charge
 from services.pricing.domain.ledger import Payment
 from services.pricing.domain.ledger_anomalies import describe_outliers, find_outliers
-from services.pricing.domain.ledger_privacy import read_charge
 from services.pricing.domain.ledger_settlement import Work, compute_dues, digest_work, fit_escrow
 from services.pricing.domain.records import Offer, Quote
 
@@ -111,7 +111,7 @@ def test_a_round_never_pays_more_than_the_escrow_nor_than_it_owes(owed: list[int
 
 
 def test_the_same_delivered_work_has_one_digest_in_any_order() -> None:
-    charge = read_charge("gaussian", 2.0, "example", 0.0, 0)
+    charge = gaussian_charge("tsk_1", 1, "update", "example", 2.0)
     a, b = delivered("dev_1", budget=0.5, charges=(charge,)), delivered("dev_2", quality=1.0)
     gone = Work("dev_3", "own_1", "dropped")
     digest = digest_work([a, b, gone])

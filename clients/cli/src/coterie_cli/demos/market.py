@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coterie.client import Platform
+from coterie.privacy.accounting import priced_charge
 from coterie.procedures import Procedure, procedure_for
 from coterie.procedures.context import RoundContext
-from coterie.work import Delivery, PrivacyUse, WorkItem
+from coterie.work import Delivery, WorkItem
 from coterie_cli.demos import Choices, demo
 from coterie_cli.demos.stage import Stage, stage
 
@@ -37,8 +38,8 @@ class Garbage:
     def prepare(self, context: RoundContext) -> Delivery:
         """Numbers far beyond what clipping and the budget allow."""
         tensors = {name: np.full_like(value, 9.0) for name, value in context.model().items()}
-        use = PrivacyUse("zcdp", 1.0, "example")
-        return Delivery(tensors, float(context.samples), budget=1.0, privacy=(use,))
+        claimed = priced_charge(context.work.task_id, context.work.round, context.purpose, 1.0)
+        return Delivery(tensors, float(context.samples), budget=1.0, privacy=(claimed,))
 
 
 @demo("market", "10 devices sell privacy at a price; a publisher pays from escrow and gets a model")

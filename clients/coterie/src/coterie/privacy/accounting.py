@@ -23,6 +23,9 @@ from coterie.privacy.preconditions import check_delta, check_not_negative, check
 Unit: TypeAlias = Literal["example", "device"]
 """What one guarantee hides: a single training example, or everything a device holds."""
 
+Adjacency: TypeAlias = Literal["left-out", "replaced"]
+"""Which two worlds a guarantee compares: the unit's contribution against none, or against any other."""
+
 Mechanism: TypeAlias = Literal["gaussian", "sampled-gaussian", "zcdp", "laplace", "approximate", "raw"]
 
 
@@ -37,9 +40,12 @@ class Charge:
         task, round, purpose: the name of the release; round ≥ 0.
         mechanism: how it was protected.
         unit: what the clipping bounded, hence what is protected.
+        adjacency: whether its loss is that of a unit left out or of one replaced.
         rho: zCDP of "gaussian" and "zcdp".
         epsilon, delta: of "laplace" (δ = 0) and "approximate".
-        multiplier, rate, steps: of "sampled-gaussian".
+        multiplier: noise multiplier of "sampled-gaussian", and of "gaussian" where it was given.
+        rate: chance with which "sampled-gaussian" uses a record.
+        steps: how many such releases this stands for.
     """
 
     task: str
@@ -47,6 +53,7 @@ class Charge:
     purpose: str
     mechanism: Mechanism
     unit: Unit
+    adjacency: Adjacency
     rho: float = 0.0
     epsilon: float = 0.0
     delta: float = 0.0
@@ -61,6 +68,8 @@ class Charge:
             )
         if self.unit not in ("example", "device"):
             raise ValueError(f"unit must be 'example' or 'device', got {self.unit!r}")
+        if self.adjacency not in ("left-out", "replaced"):
+            raise ValueError(f"adjacency must be 'left-out' or 'replaced', got {self.adjacency!r}")
         check_not_negative("rho", self.rho)
         check_not_negative("epsilon", self.epsilon)
         if not 0.0 <= self.delta < 1.0:
@@ -107,59 +116,95 @@ class Loss:
 NOTHING = Loss(0.0, np.zeros_like(renyi.ORDERS), 0.0, 0.0)
 
 
-def gaussian_charge(task: str, round: int, purpose: str, unit: Unit, multiplier: float) -> Charge:
+def gaussian_charge(
+    task: str, round: int, purpose: str, unit: Unit, multiplier: float, adjacency: Adjacency = "left-out"
+) -> Charge:
     """Gaussian noise of this multiplier (deviation / L2 sensitivity) on one release."""
-    return Charge(task, round, purpose, "gaussian", unit, rho=zcdp.rho_of_multiplier(multiplier))
+    rho = zcdp.rho_of_multiplier(multiplier)
+    return Charge(task, round, purpose, "gaussian", unit, adjacency, rho=rho, multiplier=multiplier)
 
 
-def priced_charge(task: str, round: int, purpose: str, rho: float, unit: Unit = "example") -> Charge:
+def priced_charge(
+    task: str, round: int, purpose: str, rho: float, unit: Unit = "example", adjacency: Adjacency = "replaced"
+) -> Charge:
     """A release of Gaussian noise known by its ρ, such as a budget sold to the platform."""
-    return Charge(task, round, purpose, "gaussian", unit, rho=rho)
+    return Charge(task, round, purpose, "gaussian", unit, adjacency, rho=rho)
 
 
-def zcdp_charge(task: str, round: int, purpose: str, unit: Unit, rho: float) -> Charge:
+def zcdp_charge(
+    task: str, round: int, purpose: str, unit: Unit, rho: float, adjacency: Adjacency = "replaced"
+) -> Charge:
     """Any ρ-zCDP release, Gaussian or not."""
-    return Charge(task, round, purpose, "zcdp", unit, rho=rho)
+    return Charge(task, round, purpose, "zcdp", unit, adjacency, rho=rho)
 
 
 def sampled_gaussian_charge(
     task: str, round: int, purpose: str, unit: Unit, multiplier: float, rate: float, steps: int = 1
 ) -> Charge:
-    """`steps` releases with Gaussian noise, each on records drawn afresh and independently with chance `rate`."""
+    """`steps` releases with Gaussian noise, each on records drawn afresh and independently with chance `rate`.
+
+    Its loss is that of a record left out.
+    """
     check_positive("noise multiplier", multiplier)
     check_rate(rate)
-    return Charge(task, round, purpose, "sampled-gaussian", unit, multiplier=multiplier, rate=rate, steps=steps)
+    return Charge(
+        task, round, purpose, "sampled-gaussian", unit, "left-out", multiplier=multiplier, rate=rate, steps=steps
+    )
 
 
-def laplace_charge(task: str, round: int, purpose: str, unit: Unit, epsilon: float) -> Charge:
+def laplace_charge(
+    task: str, round: int, purpose: str, unit: Unit, epsilon: float, adjacency: Adjacency = "replaced"
+) -> Charge:
     """Laplace noise of scale (L1 sensitivity)/ε."""
-    return Charge(task, round, purpose, "laplace", unit, epsilon=check_positive("epsilon", epsilon))
+    return Charge(task, round, purpose, "laplace", unit, adjacency, epsilon=check_positive("epsilon", epsilon))
 
 
-def approximate_charge(task: str, round: int, purpose: str, unit: Unit, epsilon: float, delta: float) -> Charge:
+def approximate_charge(
+    task: str,
+    round: int,
+    purpose: str,
+    unit: Unit,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency = "left-out",
+) -> Charge:
     """A release known only to be (ε, δ)-private; δ = 0 for pure privacy. Its δ is taken from the δ of the total."""
-    return Charge(task, round, purpose, "approximate", unit, epsilon=epsilon, delta=delta)
+    return Charge(task, round, purpose, "approximate", unit, adjacency, epsilon=epsilon, delta=delta)
 
 
 def raw_charge(task: str, round: int, purpose: str, unit: Unit = "device") -> Charge:
     """A release without noise, to somebody the owner trusts; no ε describes it, so its loss is infinite."""
-    return Charge(task, round, purpose, "raw", unit, rho=math.inf)
+    return Charge(task, round, purpose, "raw", unit, "replaced", rho=math.inf)
+
+
+def adjacency_meant(mechanism: str, unit: str) -> Adjacency:
+    """What a charge of version 0.1.0, which did not say, stood for.
+
+    Priced and planned budgets and the mesh's Laplace noise were calibrated to a replaced example; a clipped change of
+    the model to a device left out. (Planned budgets of whole devices were replaced ones too; taking them for left out
+    only counts them too high.)
+    """
+    replaced = mechanism in ("laplace", "zcdp", "raw") or (mechanism, unit) == ("gaussian", "example")
+    return "replaced" if replaced else "left-out"
 
 
 def loss_of(charge: Charge) -> Loss:
     """Loss of one charge."""
     match charge.mechanism:
         case "gaussian" | "raw":
-            return Loss(charge.rho, NOTHING.orders, 0.0, 0.0)
+            return Loss(charge.rho * charge.steps, NOTHING.orders, 0.0, 0.0)
         case "zcdp":
-            return Loss(0.0, renyi.gaussian_loss(charge.rho), math.inf if charge.rho > 0.0 else 0.0, 0.0)
+            rho = charge.rho * charge.steps
+            return Loss(0.0, renyi.gaussian_loss(rho), math.inf if rho > 0.0 else 0.0, 0.0)
         case "sampled-gaussian":
             orders = renyi.sampled_gaussian_loss(charge.multiplier, charge.rate) * charge.steps
             return Loss(0.0, orders, math.inf, 0.0)
         case "laplace":
-            return Loss(0.0, renyi.laplace_loss(charge.epsilon), charge.epsilon, 0.0)
+            orders = renyi.laplace_loss(charge.epsilon) * charge.steps
+            return Loss(0.0, orders, charge.epsilon * charge.steps, 0.0)
         case "approximate":
-            return Loss(0.0, renyi.pure_loss(charge.epsilon), charge.epsilon, charge.delta)
+            orders = renyi.pure_loss(charge.epsilon) * charge.steps
+            return Loss(0.0, orders, charge.epsilon * charge.steps, charge.delta * charge.steps)
 
 
 def total(charges: Iterable[Charge], delta: float, unit: Unit = "example") -> float:

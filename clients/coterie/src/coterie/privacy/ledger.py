@@ -28,7 +28,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from coterie.privacy import renyi
-from coterie.privacy.accounting import NOTHING, Charge, Loss, Unit, covers, loss_of
+from coterie.privacy.accounting import NOTHING, Charge, Loss, Unit, adjacency_meant, covers, loss_of
 from coterie.privacy.files import create_private_file, refuse_wide_permissions
 from coterie.privacy.preconditions import check_delta, check_positive
 
@@ -217,10 +217,10 @@ class PrivacyLedger:
                 _store(database, _recomputed(database))
             return bool(done.rowcount)
 
-    def history(self, task: str | None = None) -> list[Entry]:
-        """All charges, or one task's, oldest first."""
+    def history(self, task: str | None = None, round: int | None = None) -> list[Entry]:
+        """All charges, or one task's, or those of one of its rounds, oldest first."""
         with self._transaction() as database:
-            return list(_entries(database, task))
+            return list(_entries(database, task, round))
 
     def _add(self, charge: Charge, state: State) -> Receipt:
         with self._transaction() as database:
@@ -281,9 +281,10 @@ def _refuse(charge: Charge, before: Spent, after: Spent, limit: Limit) -> None:
 
 
 def _settle(database: sqlite3.Connection, charge: Charge, known: str, state: State) -> None:
-    if known != _body(charge):
+    before = _charge(known)
+    if _cost(before) != _cost(charge):
         raise ChargeConflict(
-            f"{charge.purpose} of task {charge.task} round {charge.round} was already charged as {known}; "
+            f"{charge.purpose} of task {charge.task} round {charge.round} was already charged as {before}; "
             "a second release on the same data needs a purpose of its own"
         )
     if state == "spent":
@@ -301,6 +302,18 @@ def _body(charge: Charge) -> str:
     return json.dumps(dataclasses.asdict(charge), sort_keys=True)
 
 
+def _charge(body: str) -> Charge:
+    fields = json.loads(body)
+    # Ledgers of version 0.1.0 do not say the adjacency.
+    return Charge(**{"adjacency": adjacency_meant(fields["mechanism"], fields["unit"]), **fields})
+
+
+def _cost(charge: Charge) -> tuple[object, ...]:
+    """What a charge costs, however its Gaussian noise was named."""
+    multiplier = charge.multiplier if charge.mechanism == "sampled-gaussian" else 0.0
+    return dataclasses.astuple(dataclasses.replace(charge, multiplier=multiplier))
+
+
 def _find(database: sqlite3.Connection, charge: Charge) -> str | None:
     row = database.execute(
         "SELECT body FROM charges WHERE task = ? AND round = ? AND purpose = ?", _key(charge)
@@ -308,12 +321,13 @@ def _find(database: sqlite3.Connection, charge: Charge) -> str | None:
     return None if row is None else str(row[0])
 
 
-def _entries(database: sqlite3.Connection, task: str | None = None) -> Iterator[Entry]:
-    rows = database.execute(
-        "SELECT body, state, charged_at FROM charges WHERE ? IS NULL OR task = ? ORDER BY number", (task, task)
-    )
+def _entries(database: sqlite3.Connection, task: str | None = None, round: int | None = None) -> Iterator[Entry]:
+    wanted = {"task": task, "round": round}
+    given = [name for name, value in wanted.items() if value is not None]
+    where = " AND ".join(f"{name} = :{name}" for name in given) or "1"
+    rows = database.execute(f"SELECT body, state, charged_at FROM charges WHERE {where} ORDER BY number", wanted)
     for body, state, charged_at in rows:
-        yield Entry(Charge(**json.loads(body)), state, charged_at)
+        yield Entry(_charge(body), state, charged_at)
 
 
 def _recomputed(database: sqlite3.Connection) -> _Running:

@@ -13,27 +13,20 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from coterie.errors import Declined
 from coterie.mail import Received
-from coterie.privacy import zcdp
-from coterie.privacy.accounting import Charge, priced_charge, raw_charge
 from coterie.privacy.clipping import clip_update
-from coterie.privacy.gaussian import gaussian_noise
-from coterie.privacy.ledger import BudgetExceeded
+from coterie.privacy.releases import Arrays, Change, Raw
 from coterie.procedures import clusters_checks as checks
 from coterie.procedures import procedure
 from coterie.procedures.clusters_checks import Flat, Tally
-from coterie.procedures.clusters_market import rho_to_release, sold
+from coterie.procedures.clusters_market import noise_to_add, sold
 from coterie.procedures.context import RoundContext
 from coterie.procedures.star import change_of
-from coterie.work import Delivery, MemberReport, Peer, PrivacyUse, Tensors, WorkItem
-
-Arrays = dict[str, NDArray[np.floating[Any]]]
+from coterie.work import Delivery, MemberReport, Peer, Tensors, WorkItem
 
 KIND = "update"
 HEAD_WAITS = 0.7
@@ -54,7 +47,7 @@ class Clusters:
             case "head":
                 return _as_head(context)
             case "solo":
-                return _alone(context, _trained(context), rho_to_release(context), context.work.self_weight)
+                return _alone(context, _trained(context), noise_to_add(context), context.work.self_weight)
             case role:
                 raise Declined(f"the plan gives this device the role {role!r}, which clusters do not know")
 
@@ -95,62 +88,34 @@ def _bound(work: WorkItem) -> float:
     return Recipe.of(work.training, work.batch_size).clip_norm
 
 
-def _charge(context: RoundContext, charge: Charge) -> None:
-    try:
-        context.ledger.charge(charge)
-    except BudgetExceeded as error:
-        if charge.mechanism == "raw":
-            raise Declined(
-                "this device's limit allows no update without noise, not even to a head it trusts; "
-                "give it Limit(…, allow_raw=True) to take part in clusters"
-            ) from error
-        raise Declined(str(error)) from error
-
-
-def _released(context: RoundContext, change: Arrays, rho: float, purpose: str) -> Arrays:
-    """The change as it may leave: charged to the ledger, and with the noise of `rho`; infinite means none."""
+def _released(context: RoundContext, change: Arrays, multiplier: float, purpose: str = "") -> Arrays:
+    """The change as it may leave: charged to the ledger, and with this noise; 0 means none."""
     work = context.work
     if work.privacy == "none":
         return change
-    if math.isinf(rho):
-        _charge(context, raw_charge(work.task_id, work.round, purpose))
-        return change
-    _charge(context, priced_charge(work.task_id, work.round, purpose, rho, "device"))
-    random, bound, multiplier = context.noise(), _bound(work), zcdp.multiplier_of_rho(rho)
-    return {
-        name: (value + gaussian_noise(value.shape, multiplier, bound, random)).astype(value.dtype)
-        for name, value in change.items()
-    }
-
-
-def _uses(context: RoundContext) -> tuple[PrivacyUse, ...]:
-    """Every noised release of this round, those of an earlier attempt included: they were made all the same."""
-    charges = [entry.charge for entry in context.ledger.history(context.work.task_id)]
-    return tuple(
-        PrivacyUse("gaussian", zcdp.multiplier_of_rho(charge.rho), charge.unit)
-        for charge in charges
-        if charge.round == context.work.round and charge.mechanism == "gaussian"
-    )
+    if multiplier <= 0.0:
+        return context.release(Raw(change), purpose)
+    return context.release(Change(change, _bound(work), multiplier), purpose)
 
 
 def _alone(
     context: RoundContext,
     trained: Trained,
-    rho: float,
+    multiplier: float,
     weight: float,
     members: tuple[MemberReport, ...] = (),
 ) -> Delivery:
     """The device's own change, noised, straight to the platform."""
-    if math.isinf(rho) and context.work.privacy != "none":
+    if multiplier <= 0.0 and context.work.privacy != "none":
         raise Declined("the plan lets this device upload alone without noise; ask the publisher to check it")
     purpose = context.purpose if not members else f"{context.purpose}-alone"
-    tensors = _released(context, trained.change, rho, purpose)
+    tensors = _released(context, trained.change, multiplier, purpose)
     return Delivery(
         tensors,
         weight,
         metrics=trained.metrics,
-        budget=sold(context, rho),
-        privacy=_uses(context),
+        budget=sold(context, multiplier),
+        privacy=context.charges(),
         members=members,
     )
 
@@ -163,7 +128,7 @@ def _as_member(context: RoundContext) -> Delivery:
     heads = [peer.device_id for peer in work.peers if peer.role == "head"]
     if len(heads) != 1:
         raise Declined(f"the plan gives this member {len(heads)} heads instead of one")
-    rho = rho_to_release(context)
+    multiplier = noise_to_add(context)
     if context.mail.is_prepared(heads[0], KIND):
         # As before a crash: the letter lies sealed, and noise is not drawn twice for one release.
         context.trainer.load(context.model())
@@ -171,10 +136,10 @@ def _as_member(context: RoundContext) -> Delivery:
     else:
         trained = _trained(context)
         metrics = dict(trained.metrics)
-        letter = _released(context, trained.change, rho, context.purpose)
+        letter = _released(context, trained.change, multiplier)
     context.mail.send(heads[0], KIND, dict(letter))
-    budget = sold(context, rho)
-    return Delivery(None, work.self_weight, form="report", metrics=metrics, budget=budget, privacy=_uses(context))
+    budget = sold(context, multiplier)
+    return Delivery(None, work.self_weight, form="report", metrics=metrics, budget=budget, privacy=context.charges())
 
 
 # --- heads ------------------------------------------------------------------------------------------------------------
@@ -274,13 +239,13 @@ def _as_head(context: RoundContext) -> Delivery:
     _remember(context, inspection.tallies)
     reports = tuple(_report(peer, inspection) for peer in members)
     if not inspection.taken and work.privacy == "trust":
-        rho = zcdp.rho_of_multiplier(float(work.parameters["privacy"]["noise_max"]))
-        return _alone(context, trained, rho, _weight_alone(work), reports)
-    own = _released(context, trained.change, zcdp.rho_of_multiplier(work.noise_multiplier), context.purpose)
+        noise_max = float(work.parameters["privacy"]["noise_max"])
+        return _alone(context, trained, noise_max, _weight_alone(work), reports)
+    own = _released(context, trained.change, work.noise_multiplier)
     weights = {peer.device_id: peer.weight for peer in members if peer.device_id in inspection.taken}
     parts = [(work.self_weight, own), *((weights[name], inspection.taken[name]) for name in weights)]
     total = math.fsum(weight for weight, _ in parts)
-    return Delivery(_sum(parts), total, form="sum", metrics=trained.metrics, privacy=_uses(context), members=reports)
+    return Delivery(_sum(parts), total, form="sum", metrics=trained.metrics, privacy=context.charges(), members=reports)
 
 
 def _sum(parts: list[tuple[float, Arrays]]) -> Arrays:

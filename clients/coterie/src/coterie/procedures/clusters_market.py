@@ -11,34 +11,35 @@ from __future__ import annotations
 import math
 
 from coterie.privacy import zcdp
-from coterie.privacy.accounting import priced_charge
+from coterie.privacy.accounting import gaussian_charge
 from coterie.privacy_sale import best_budget
 from coterie.procedures.context import RoundContext
 from coterie.procedures.market import MICRO, costs_of
 
 
-def rho_to_release(context: RoundContext) -> float:
-    """ρ of this device's release: what its seat asks for (infinite: no noise), and what it sells on top.
+def noise_to_add(context: RoundContext) -> float:
+    """Noise multiplier of this device's release: what its seat asks for (0: no noise), less what it sells.
 
     After a crash the release charged before counts, whatever has become of costs and limits since.
     """
-    work = context.work
-    seat = zcdp.rho_of_multiplier(work.noise_multiplier)
-    if work.incentive != "stackelberg" or math.isinf(seat) or work.price_microcredits <= 0:
+    work, seat = context.work, context.work.noise_multiplier
+    if work.incentive != "stackelberg" or seat <= 0.0 or work.price_microcredits <= 0:
         return seat
-    for entry in context.ledger.history(work.task_id):
-        if (entry.charge.round, entry.charge.purpose) == (work.round, context.purpose):
-            return entry.charge.rho
-    wanted = seat + _best_sale(context)
-    charge = priced_charge(work.task_id, work.round, context.purpose, wanted, "device")
+    for charge in context.charges():
+        if charge.purpose == context.purpose:
+            return charge.multiplier or zcdp.multiplier_of_rho(charge.rho)
+    wanted = zcdp.multiplier_of_rho(zcdp.rho_of_multiplier(seat) + _best_sale(context))
+    charge = gaussian_charge(work.task_id, work.round, context.purpose, "device", wanted)
     within = context.ledger.preview([charge]).epsilon <= context.ledger.limit.epsilon
     return wanted if within else seat
 
 
-def sold(context: RoundContext, rho: float) -> float:
-    """The budget to be paid for in a release of `rho`: what the seat did not ask for."""
-    seat = zcdp.rho_of_multiplier(context.work.noise_multiplier)
-    return 0.0 if math.isinf(seat) else max(0.0, rho - seat)
+def sold(context: RoundContext, multiplier: float) -> float:
+    """The budget to be paid for in a release of this noise: what the seat did not ask for."""
+    seat = context.work.noise_multiplier
+    if not 0.0 < multiplier < seat:
+        return 0.0
+    return zcdp.rho_of_multiplier(multiplier) - zcdp.rho_of_multiplier(seat)
 
 
 def _best_sale(context: RoundContext) -> float:

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from coterie.errors import Declined
 from coterie.home import Memory
 from coterie.keys import DeviceKeys
 from coterie.mail import Mail
-from coterie.privacy.ledger import PrivacyLedger
+from coterie.privacy.accounting import Charge
+from coterie.privacy.ledger import BudgetExceeded, PrivacyLedger
 from coterie.privacy.randomness import fresh_generator
+from coterie.privacy.releases import Arrays, Release
 from coterie.work import WorkItem
 
 if TYPE_CHECKING:  # torch is imported where training happens, not where procedures are chosen
@@ -34,7 +35,7 @@ class RoundContext:
         training: the module with the device's data; None on a device that trains nothing.
         samples: training samples it enrolled with.
         mail: sealed letters to and from the peers of this round.
-        ledger: the device's privacy account; charge before anything leaves.
+        ledger: the device's privacy account; `release` charges it before anything leaves.
         private: what the owner keeps to itself, such as costs.
         memory: what the procedure carries from round to round.
         fetch: path of a model by its digest, downloaded if need be.
@@ -66,7 +67,27 @@ class RoundContext:
             raise Declined("this task trains a model, but the device was started without one")
         return self.training
 
-    def model(self, index: int = 0) -> dict[str, NDArray[np.floating[Any]]]:
+    def release(self, release: Release, purpose: str = "", number: int | None = None) -> Arrays:
+        """What may leave the device: charged to its ledger, then noised. The only place where either is done.
+
+        The charge is named by the task, this round (or `number`) and `purpose`, by default this attempt's. Declines
+        when it would cross the owner's limit.
+        """
+        charge = release.charge(
+            self.work.task_id, self.work.round if number is None else number, purpose or self.purpose
+        )
+        try:
+            self.ledger.charge(charge)
+        except BudgetExceeded as error:
+            raise Declined(_refusal(charge, error)) from error
+        return release.tensors(self.noise())
+
+    def charges(self, number: int | None = None) -> tuple[Charge, ...]:
+        """Every noised release of this round, those of an earlier attempt included: they were made all the same."""
+        entries = self.ledger.history(self.work.task_id, self.work.round if number is None else number)
+        return tuple(entry.charge for entry in entries if entry.charge.mechanism != "raw")
+
+    def model(self, index: int = 0) -> Arrays:
         """Tensors of the model to start from, of one line."""
         from coterie.training import load_model
 
@@ -76,6 +97,15 @@ class RoundContext:
     def purpose(self) -> str:
         """Name of this round's release in the ledger; a further attempt makes other bytes, hence another release."""
         return "update" if self.work.attempt <= 1 else f"update-{self.work.attempt}"
+
+
+def _refusal(charge: Charge, error: BudgetExceeded) -> str:
+    if charge.mechanism != "raw":
+        return str(error)
+    return (
+        "this device's limit allows nothing without provable noise, not even to those it trusts; "
+        "give it Limit(…, allow_raw=True) to take part"
+    )
 
 
 def round_seed(seed: int, task_name: str, round: int, device_name: str) -> int:

@@ -11,19 +11,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import Declined
 from coterie.local_steps import LocalSteps
-from coterie.privacy.accounting import priced_charge
-from coterie.privacy.ledger import BudgetExceeded
+from coterie.privacy.releases import Arrays, Descent, Noise
 from coterie.privacy_sale import PrivateCosts, decide
 from coterie.procedures import procedure
 from coterie.procedures.context import RoundContext
-from coterie.work import Delivery, PrivacyUse
+from coterie.work import Delivery
+
+if TYPE_CHECKING:
+    from coterie.training import Trainer
 
 MICRO = 1_000_000
 QUADRATIC, LINEAR = (0.8, 1.2), (0.02, 0.06)
@@ -45,13 +47,9 @@ class Market:
         received = context.model()
         trainer.load(received)
         metrics = trainer.evaluate() if trainer.has_test_samples else {}
-        try:
-            context.ledger.charge(priced_charge(context.work.task_id, context.work.round, context.purpose, budget))
-        except BudgetExceeded as error:
-            raise Declined(str(error)) from error
-        change = noised_descent(context, received, steps, budget)
-        use = PrivacyUse("zcdp", budget, "example")
-        return Delivery(change, float(context.samples), metrics=metrics, budget=budget, privacy=(use,))
+        descent = Descent(budget, lambda noise: noised_descent(trainer, received, steps, budget, noise))
+        change = context.release(descent)
+        return Delivery(change, float(context.samples), metrics=metrics, budget=budget, privacy=context.charges())
 
 
 def choose_budget(context: RoundContext, steps: LocalSteps) -> float:
@@ -85,11 +83,8 @@ def costs_of(context: RoundContext) -> PrivateCosts:
         raise Declined("the costs in the device's private settings make no sense; see `coterie device costs`") from None
 
 
-def noised_descent(
-    context: RoundContext, received: Mapping[str, NDArray[np.floating[Any]]], steps: LocalSteps, budget: float
-) -> dict[str, NDArray[np.floating[Any]]]:
+def noised_descent(trainer: Trainer, received: Arrays, steps: LocalSteps, budget: float, noise: Noise) -> Arrays:
     """The model's change after full-batch steps on clipped gradients, each with its share of the noise."""
-    trainer, random = context.trainer, context.noise()
     everything = np.arange(trainer.samples)
     deviation = math.sqrt(steps.noise_variance(budget, trainer.samples))
     trained = {name: p.numel() for name, p in trainer.module.named_parameters() if p.requires_grad}
@@ -97,14 +92,12 @@ def noised_descent(
     for _ in range(steps.steps):
         trainer.load(_moved(received, trained, change))
         gradient = trainer.clipped_gradient_sum(everything, steps.clip_norm) / trainer.samples
-        change -= steps.learning_rate * (gradient + random.normal(0.0, deviation, gradient.shape))
+        change -= steps.learning_rate * (gradient + noise.normal(0.0, deviation, gradient.shape))
     after = _moved(received, trained, change)
     return {name: np.asarray(after[name] - value, dtype=value.dtype) for name, value in received.items()}
 
 
-def _moved(
-    received: Mapping[str, NDArray[np.floating[Any]]], trained: Mapping[str, int], change: NDArray[np.float64]
-) -> dict[str, NDArray[np.floating[Any]]]:
+def _moved(received: Arrays, trained: Mapping[str, int], change: NDArray[np.float64]) -> Arrays:
     """The received model with its trained tensors moved by a flat change."""
     moved, start = dict(received), 0
     for name, count in trained.items():

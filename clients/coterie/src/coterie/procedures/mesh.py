@@ -21,19 +21,19 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coterie import mixing
 from coterie.errors import CoterieError, Declined, InvalidRequest, NotFound, RoundOver
 from coterie.mail import Received
 from coterie.mixing import MeshState, Vector
-from coterie.privacy.accounting import Charge, laplace_charge, raw_charge
-from coterie.privacy.ledger import BudgetExceeded
+from coterie.privacy.releases import Laplaced, Unproven
 from coterie.procedures import procedure
 from coterie.procedures.context import RoundContext
 from coterie.procedures.mesh_state import DeviceState, Measured, Outgoing, Stream
-from coterie.work import Delivery, PrivacyUse, WorkItem
+from coterie.work import Delivery, WorkItem
 
-KIND, NAME = "parameters", "parameters"
+KIND = NAME = PARAMETERS = "parameters"
 _log = logging.getLogger("coterie.mesh")
 
 
@@ -86,7 +86,7 @@ class Mesh:
             float(context.samples),
             form="report",
             metrics=state.metrics,
-            privacy=_uses(work, terms, state.metrics),
+            privacy=context.charges(state.steps - 1),
         )
 
 
@@ -125,31 +125,22 @@ def _outgoing(context: RoundContext, terms: Terms, state: DeviceState, rate: flo
         scale = mixing.noise_scale(learner, rate, terms.epsilon, sensitivity=terms.sensitivity, clip=terms.clip)
     if kept is not None and kept.steps == state.steps and (kept.scale > 0.0 or scale == 0.0):
         return kept
-    if work.privacy == "partial" and state.steps > 0:
-        _charge(context, _charge_of(work, terms, state.steps))
-    drawn = mixing.outgoing(learner, scale, context.noise()).astype(np.float32)
+    drawn = learner.parameters.astype(np.float32)
+    if state.steps > 0 and (work.privacy == "partial" or scale > 0.0):
+        drawn = _released(context, terms, state, scale)
     outgoing = Outgoing(drawn, state.steps, scale)
     outgoing.save(context.memory)
     return outgoing
 
 
-def _charge_of(work: WorkItem, terms: Terms, steps: int) -> Charge:
+def _released(context: RoundContext, terms: Terms, state: DeviceState, scale: float) -> NDArray[np.float32]:
     """One release per step taken; the paper's scale proves nothing and counts as raw."""
-    if work.noised and terms.sensitivity == "clipped":
-        return laplace_charge(work.task_id, steps, "parameters", "example", terms.epsilon)
-    return raw_charge(work.task_id, steps, "raw parameters")
-
-
-def _charge(context: RoundContext, charge: Charge) -> None:
-    try:
-        context.ledger.charge(charge)
-    except BudgetExceeded as error:
-        if charge.mechanism == "raw":
-            raise Declined(
-                "this device's limit allows no parameters without provable noise, not even to trusted neighbours; "
-                "give it Limit(…, allow_raw=True) to take part in meshes"
-            ) from error
-        raise Declined(str(error)) from error
+    vector = state.learner.parameters
+    if scale > 0.0 and terms.sensitivity == "clipped":
+        proven = Laplaced(NAME, vector, scale * terms.epsilon, terms.epsilon)
+        return context.release(proven, PARAMETERS, state.steps)[NAME].astype(np.float32)
+    unproven = Unproven(NAME, vector, scale)
+    return context.release(unproven, f"raw {PARAMETERS}", state.steps)[NAME].astype(np.float32)
 
 
 def _send(context: RoundContext, outgoing: Outgoing) -> dict[str, float]:
@@ -276,12 +267,6 @@ def _figures(
 
 
 # --- reporting --------------------------------------------------------------------------------------------------------
-
-
-def _uses(work: WorkItem, terms: Terms, metrics: Mapping[str, float]) -> tuple[PrivacyUse, ...]:
-    if terms.sensitivity == "clipped" and metrics.get("noise_scale", 0.0) > 0.0:
-        return (PrivacyUse("laplace", terms.epsilon, "example"),)
-    return ()
 
 
 def _report_times(

@@ -21,14 +21,12 @@ from numpy.typing import NDArray
 
 from coterie.errors import Declined
 from coterie.model_choice import alignment, choose, likely_models
-from coterie.privacy.accounting import Charge, Unit
-from coterie.privacy.clipping import clip_update
 from coterie.privacy.gaussian import gaussian_noise
-from coterie.privacy.ledger import BudgetExceeded
+from coterie.privacy.releases import Arrays, Change, Descent, Noise
 from coterie.procedures import procedure
 from coterie.procedures.context import RoundContext
-from coterie.procedures.star import Arrays, change_of, protect
-from coterie.work import Delivery, PrivacyUse, WorkItem
+from coterie.procedures.star import change_of, promised_noise
+from coterie.work import Delivery, WorkItem
 
 if TYPE_CHECKING:
     from coterie.training import Recipe, Trainer
@@ -84,11 +82,15 @@ class Multitask:
         trainer.load(received)
         metrics = trainer.evaluate() | figures(found, candidates)
         recipe = Recipe.of(work.training, work.batch_size)
-        change, uses = _protected(context, terms, recipe, received)
+        change = _protected(context, terms, recipe, received)
         keep_history(context, history | {work.round: found.model})
-        budget = sum(use.parameter for use in uses if use.mechanism == "zcdp")
         return Delivery(
-            change, float(context.samples), metrics=metrics, model_index=found.model, budget=budget, privacy=uses
+            change,
+            float(context.samples),
+            metrics=metrics,
+            model_index=found.model,
+            budget=rho_of(work) if work.privacy == "optimised" else 0.0,
+            privacy=context.charges(),
         )
 
 
@@ -128,56 +130,42 @@ def figures(found: Identity, compared: tuple[int, ...]) -> dict[str, float]:
 # --- the change, protected --------------------------------------------------------------------------------------------
 
 
-def _protected(
-    context: RoundContext, terms: Terms, recipe: Recipe, received: Arrays
-) -> tuple[Arrays, tuple[PrivacyUse, ...]]:
+def _protected(context: RoundContext, terms: Terms, recipe: Recipe, received: Arrays) -> Arrays:
     """Trains the chosen model and returns its change, with noise where the task promises it."""
     work, trainer = context.work, context.trainer
     trainer.load(received)
-    if work.privacy == "none":
-        trainer.train(recipe, context.seed)
-        return change_of(received, trainer.tensors()), ()
-    if work.privacy == "uniform":
-        trainer.train(recipe, context.seed)
-        return protect(context, change_of(received, trainer.tensors()), recipe.clip_norm)
-    uses = (charge(context),)
-    if work.privacy_unit == "example":
-        descend(context, terms, recipe)
-        return change_of(received, trainer.tensors()), uses
+    if work.privacy == "optimised" and work.privacy_unit == "example":
+        return context.release(Descent(rho_of(work), lambda noise: _descended(context, terms, recipe, received, noise)))
     trainer.train(recipe, context.seed)
-    clipped = clip_update(change_of(received, trainer.tensors()), terms.clip).tensors
-    random, deviation = context.noise(), work.noise_multiplier
-    noised = {
-        name: (value + gaussian_noise(value.shape, deviation, terms.clip, random)).astype(value.dtype)
-        for name, value in clipped.items()
-    }
-    return noised, uses
+    change = change_of(received, trainer.tensors())
+    match work.privacy:
+        case "none":
+            return change
+        case "uniform":
+            return context.release(Change(change, recipe.clip_norm, promised_noise(work)))
+        case _:
+            return context.release(Change(change, terms.clip, promised_noise(work), "replaced"))
 
 
-def charge(context: RoundContext) -> PrivacyUse:
-    """Charges ρ = 2/z² before anything is made; declines beyond the owner's limit, or without noise to add."""
-    work = context.work
-    if work.noise_multiplier <= 0.0:
-        raise Declined("the task promises noise but the plan gives this device none; ask the publisher to check it")
-    rho = 2.0 / work.noise_multiplier**2
-    unit: Unit = "example" if work.privacy_unit == "example" else "device"
-    try:
-        # The mechanism is Gaussian, so the ledger may compose it exactly; what is told is its ρ.
-        context.ledger.charge(Charge(work.task_id, work.round, context.purpose, "gaussian", unit, rho=rho))
-    except BudgetExceeded as error:
-        raise Declined(str(error)) from error
-    return PrivacyUse("zcdp", rho, unit)
+def rho_of(work: WorkItem) -> float:
+    """ρ = 2/z² of a round."""
+    return 2.0 / promised_noise(work) ** 2
 
 
-def descend(context: RoundContext, terms: Terms, recipe: Recipe) -> None:
+def _descended(context: RoundContext, terms: Terms, recipe: Recipe, received: Arrays, noise: Noise) -> Arrays:
+    descend(context, terms, recipe, noise)
+    return change_of(received, context.trainer.tensors())
+
+
+def descend(context: RoundContext, terms: Terms, recipe: Recipe, noise: Noise) -> None:
     """`epochs` steps on all samples at once, each noised; together they cost what the plan's multiplier says."""
-    trainer, random, steps = context.trainer, context.noise(), max(recipe.epochs, 1)
+    trainer, steps = context.trainer, max(recipe.epochs, 1)
     indices = np.arange(trainer.samples)
     # ρ adds up over steps: √steps times the noise each makes the sum come out as planned.
     multiplier = context.work.noise_multiplier * math.sqrt(steps)
     for _ in range(steps):
         total = trainer.clipped_gradient_sum(indices, terms.clip)
-        noisy = total + gaussian_noise(total.shape, multiplier, terms.clip, random)
+        noisy = total + gaussian_noise(total.shape, multiplier, terms.clip, noise)
         trainer.set_parameters(trainer.parameters() - recipe.learning_rate * noisy / len(indices))
 
 

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from coterie.errors import Declined
-from coterie.privacy.accounting import Unit, gaussian_charge
-from coterie.privacy.clipping import clip_update
-from coterie.privacy.gaussian import gaussian_noise
-from coterie.privacy.ledger import BudgetExceeded
+from coterie.privacy.releases import Arrays, Change
 from coterie.procedures import procedure
 from coterie.procedures.context import RoundContext
-from coterie.work import Delivery, PrivacyUse, Tensors
-
-Arrays = dict[str, NDArray[np.floating[Any]]]
+from coterie.work import Delivery, Tensors, WorkItem
 
 
 @procedure("star", privacy="none", incentive="none")
@@ -35,10 +27,9 @@ class Star:
         metrics = trainer.evaluate()
         trainer.train(recipe, context.seed)
         change = change_of(received, trainer.tensors())
-        uses: tuple[PrivacyUse, ...] = ()
         if work.privacy == "uniform":
-            change, uses = protect(context, change, recipe.clip_norm)
-        return Delivery(change, float(context.samples), metrics=metrics, privacy=uses)
+            change = context.release(Change(change, recipe.clip_norm, promised_noise(work)))
+        return Delivery(change, float(context.samples), metrics=metrics, privacy=context.charges())
 
 
 def change_of(before: Tensors, after: Tensors) -> Arrays:
@@ -46,26 +37,8 @@ def change_of(before: Tensors, after: Tensors) -> Arrays:
     return {name: np.asarray(after[name] - before[name], dtype=before[name].dtype) for name in before}
 
 
-def protect(context: RoundContext, change: Arrays, bound: float) -> tuple[Arrays, tuple[PrivacyUse, ...]]:
-    """Clips the whole change to an L2 norm of `bound`, charges the ledger, adds Gaussian noise.
-
-    One device's whole data is hidden: the sensitivity of a clipped change is `bound` when a device is added or left
-    out. Declines when the charge would cross the device's own limit.
-    """
-    multiplier = context.work.noise_multiplier
-    if multiplier <= 0.0:
+def promised_noise(work: WorkItem) -> float:
+    """The plan's noise multiplier where the task promises noise; declines when there is none."""
+    if work.noise_multiplier <= 0.0:
         raise Declined("the task promises noise but the plan gives this device none; ask the publisher to check it")
-    unit: Unit = "device"
-    clipped = clip_update(change, bound).tensors
-    try:
-        context.ledger.charge(
-            gaussian_charge(context.work.task_id, context.work.round, context.purpose, unit, multiplier)
-        )
-    except BudgetExceeded as error:
-        raise Declined(str(error)) from error
-    random = context.noise()
-    noised = {
-        name: (value + gaussian_noise(value.shape, multiplier, bound, random)).astype(value.dtype)
-        for name, value in clipped.items()
-    }
-    return noised, (PrivacyUse("gaussian", multiplier, unit),)
+    return work.noise_multiplier

@@ -13,16 +13,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from coterie import answers
 from coterie.errors import Declined
-from coterie.privacy.accounting import Unit, gaussian_charge
-from coterie.privacy.ledger import BudgetExceeded
+from coterie.privacy.releases import Answer
 from coterie.procedures import procedure
 from coterie.procedures.context import RoundContext
 from coterie.questions import Question
-from coterie.work import Delivery, PrivacyUse
+from coterie.work import Delivery
 
 MICRO = 1_000_000
 VALUE = "value"
@@ -45,16 +42,8 @@ class Survey:
             raise Declined(f"the survey makes no sense: {error}") from error
         share = question.share(answer_to(question, context.private))
         variance = choose_variance(context)
-        unit: Unit = "device"
-        multiplier = math.sqrt(variance)  # a share of the range moves by 1 at most
-        try:
-            context.ledger.charge(
-                gaussian_charge(context.work.task_id, context.work.round, context.purpose, unit, multiplier)
-            )
-        except BudgetExceeded as error:
-            raise Declined(str(error)) from error
-        noised = np.array([share + context.noise().normal(0.0, multiplier)])
-        return Delivery({VALUE: noised}, 1.0, budget=variance, privacy=(PrivacyUse("gaussian", multiplier, unit),))
+        noised = context.release(Answer(VALUE, share, variance))
+        return Delivery(noised, 1.0, budget=variance, privacy=context.charges())
 
 
 def answer_to(question: Question, private: Mapping[str, Any]) -> float:

@@ -1,0 +1,97 @@
+"""A charge as it is told to the platform, and as the platform takes it.
+
+The message says mechanism, one parameter, what is protected and against what, rate and steps; task, round and device
+are those of the update it comes with. What a device claims is not refused, which would hold the round up for everybody:
+a claim that cannot be counts as a release without noise, the safe side.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypedDict
+
+from coterie.privacy import zcdp
+from coterie.privacy.accounting import Adjacency, Charge, Mechanism, Unit, adjacency_meant, raw_charge
+
+PURPOSE = "update"
+MOST_STEPS = 10**9
+
+
+class Claim(TypedDict):
+    """The message's fields.
+
+    `mechanism` is "gaussian", "laplace" or "zcdp", `parameter` its noise multiplier, ε or ρ; a `sampling_rate` of 0 is
+    1 and `steps` of 0 are 1; an empty `adjacency` is the one that version 0.1.0 meant.
+    """
+
+    mechanism: str
+    parameter: float
+    unit: str
+    sampling_rate: float
+    steps: int
+    adjacency: str
+
+
+def read_claim(message: Any) -> Claim:
+    """The fields of a protobuf message `PrivacyCharge`."""
+    return Claim(
+        mechanism=message.mechanism,
+        parameter=message.parameter,
+        unit=message.unit,
+        sampling_rate=message.sampling_rate,
+        steps=message.steps,
+        adjacency=message.adjacency,
+    )
+
+
+def claim_of(charge: Charge) -> Claim:
+    """What is told of a charge."""
+    mechanism, parameter = _parameter(charge)
+    return Claim(
+        mechanism=mechanism,
+        parameter=parameter,
+        unit=charge.unit,
+        sampling_rate=charge.rate,
+        steps=charge.steps,
+        adjacency=charge.adjacency,
+    )
+
+
+def charge_of(claim: Claim, task: str = "claimed", round: int = 0) -> Charge:
+    """A charge from what a device claims; whatever cannot be becomes "raw"."""
+    parameter, rate = claim["parameter"], claim["sampling_rate"] or 1.0
+    unit: Unit = "device" if claim["unit"] == "device" else "example"
+    known = claim["mechanism"] in ("gaussian", "laplace", "zcdp") and claim["adjacency"] in ("", "left-out", "replaced")
+    if not (known and 0.0 < parameter < math.inf and 0.0 < rate <= 1.0):
+        return raw_charge(task, round, PURPOSE, unit)
+    steps = min(max(claim["steps"], 1), MOST_STEPS)
+    adjacency: Adjacency = adjacency_meant(claim["mechanism"], unit)
+    if claim["adjacency"]:
+        adjacency = "replaced" if claim["adjacency"] == "replaced" else "left-out"
+    match claim["mechanism"]:
+        case "laplace":
+            return Charge(task, round, PURPOSE, "laplace", unit, adjacency, epsilon=parameter, steps=steps)
+        case "zcdp":
+            return Charge(task, round, PURPOSE, "zcdp", unit, adjacency, rho=parameter, steps=steps)
+    sampled = rate < 1.0
+    mechanism: Mechanism = "sampled-gaussian" if sampled else "gaussian"
+    rho = 0.0 if sampled else zcdp.rho_of_multiplier(parameter)
+    return Charge(
+        task, round, PURPOSE, mechanism, unit, adjacency, rho=rho, multiplier=parameter, rate=rate, steps=steps
+    )
+
+
+def _parameter(charge: Charge) -> tuple[str, float]:
+    match charge.mechanism:
+        case "gaussian":
+            return "gaussian", charge.multiplier or zcdp.multiplier_of_rho(charge.rho)
+        case "sampled-gaussian":
+            return "gaussian", charge.multiplier
+        case "zcdp":
+            return "zcdp", charge.rho
+        case "laplace":
+            return "laplace", charge.epsilon
+        case "raw":
+            return "raw", 0.0
+        case "approximate":
+            raise ValueError("no message tells of a release known only by (ε, δ)")

@@ -1,0 +1,148 @@
+"""The ways in which something may leave a device: each knows what it costs and how its noise is made.
+
+A release is clipped where it is made, charged and noised in one place, `RoundContext.release`; nothing else adds noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.privacy.accounting import Adjacency, Charge, gaussian_charge, laplace_charge, priced_charge, raw_charge
+from coterie.privacy.clipping import clip_update
+from coterie.privacy.gaussian import gaussian_noise
+from coterie.privacy.laplace import laplace_noise, laplace_scale
+
+Arrays: TypeAlias = dict[str, NDArray[np.floating[Any]]]
+Noise: TypeAlias = np.random.Generator
+
+
+class Release(Protocol):
+    """Something that may leave a device."""
+
+    def charge(self, task: str, round: int, purpose: str) -> Charge:
+        """What it costs under this name."""
+        ...
+
+    def tensors(self, noise: Noise) -> Arrays:
+        """What leaves, with noise drawn now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Change:
+    """A model's whole change, clipped to `clip_norm`, with Gaussian noise of deviation multiplier · clip_norm.
+
+    It hides the device: left out, its contribution moves by at most clip_norm; replaced, by twice that, so the same
+    noise costs four times the ρ.
+    """
+
+    change: Mapping[str, NDArray[np.floating[Any]]]
+    clip_norm: float
+    multiplier: float
+    adjacency: Adjacency = "left-out"
+
+    def charge(self, task: str, round: int, purpose: str) -> Charge:
+        """Gaussian, device level."""
+        sensitivity = 2.0 if self.adjacency == "replaced" else 1.0
+        return gaussian_charge(task, round, purpose, "device", self.multiplier / sensitivity, self.adjacency)
+
+    def tensors(self, noise: Noise) -> Arrays:
+        """Each tensor in its own type."""
+        clipped = clip_update(self.change, self.clip_norm).tensors
+        return {
+            name: (value + gaussian_noise(value.shape, self.multiplier, self.clip_norm, noise)).astype(value.dtype)
+            for name, value in clipped.items()
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Raw:
+    """Tensors as they are, to somebody the owner trusts."""
+
+    values: Mapping[str, NDArray[np.floating[Any]]]
+
+    def charge(self, task: str, round: int, purpose: str) -> Charge:
+        """No ε describes it."""
+        return raw_charge(task, round, purpose)
+
+    def tensors(self, noise: Noise) -> Arrays:
+        """Unchanged."""
+        return dict(self.values)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unproven:
+    """A vector under a name with Laplace noise of a scale that proves nothing, hence charged as raw; 0 is no noise."""
+
+    name: str
+    vector: NDArray[np.float64]
+    scale: float
+
+    def charge(self, task: str, round: int, purpose: str) -> Charge:
+        """No ε describes it."""
+        return raw_charge(task, round, purpose)
+
+    def tensors(self, noise: Noise) -> Arrays:
+        """In single precision."""
+        return {self.name: (self.vector + laplace_noise(self.vector.shape, self.scale, noise)).astype(np.float32)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Descent:
+    """What training with noise in every step makes: `run` is given the noise and spends ρ in all its steps together.
+
+    Sums of clipped gradients over a known number of examples, one of which is replaced.
+    """
+
+    rho: float
+    run: Callable[[Noise], Arrays]
+
+    def charge(self, task: str, round: int, purpose: str) -> Charge:
+        """Gaussian, by its ρ."""
+        return priced_charge(task, round, purpose, self.rho)
+
+    def tensors(self, noise: Noise) -> Arrays:
+        """The descent."""
+        return self.run(noise)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """One number in [0, 1] under a name, with Gaussian noise; any other answer moves it by 1 at most."""
+
+    name: str
+    share: float
+    variance: float
+
+    def charge(self, task: str, round: int, purpose: str) -> Charge:
+        """Gaussian, device level: the answer is all the device gives."""
+        return gaussian_charge(task, round, purpose, "device", math.sqrt(self.variance), "replaced")
+
+    def tensors(self, noise: Noise) -> Arrays:
+        """One float64."""
+        return {self.name: np.array([self.share + noise.normal(0.0, math.sqrt(self.variance))])}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Laplaced:
+    """A vector under a name with Laplace noise; replacing an example moves it by `sensitivity` in L1 at most."""
+
+    name: str
+    vector: NDArray[np.float64]
+    sensitivity: float
+    epsilon: float
+
+    def charge(self, task: str, round: int, purpose: str) -> Charge:
+        """Pure ε, example level."""
+        return laplace_charge(task, round, purpose, "example", self.epsilon, "replaced")
+
+    def tensors(self, noise: Noise) -> Arrays:
+        """In single precision."""
+        drawn = laplace_noise(self.vector.shape, laplace_scale(self.sensitivity, self.epsilon), noise)
+        return {self.name: (self.vector + drawn).astype(np.float32)}
