@@ -13,8 +13,10 @@ from services.aggregation.servicer.work import WorkServicer
 from services.aggregation.settings import AggregationSettings
 from services.aggregation.store.library import Library
 from services.aggregation.usecases.models import ModelUseCases
+from services.aggregation.usecases.questions import Questions
 from services.aggregation.usecases.tasks import TaskUseCases
 from services.aggregation.usecases.work import WorkUseCases
+from services.aggregation.whatif import SOLVERS
 from services.kit.bell import Bell
 from services.kit.blobs import BlobStore
 from services.kit.clock import SystemClock
@@ -49,9 +51,8 @@ class App:
         models = ModelUseCases(self.database, library, clock)
         work = WorkUseCases(self.database, self.conductor, intake, bell, clock)
         self.server = Server(settings, address)
-        self.server.add(
-            aggregation_pb2_grpc.add_TasksServicer_to_server, TasksServicer(tasks, models), _SERVICES["Tasks"].full_name
-        )
+        answering = TasksServicer(tasks, models, Questions(SOLVERS))
+        self.server.add(aggregation_pb2_grpc.add_TasksServicer_to_server, answering, _SERVICES["Tasks"].full_name)
         self.server.add(
             aggregation_pb2_grpc.add_WorkServicer_to_server, WorkServicer(work), _SERVICES["Work"].full_name
         )

@@ -8,6 +8,7 @@ from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.aggregation.v1 import aggregation_pb2_grpc as rpc
 from services.aggregation.servicer import messages
 from services.aggregation.usecases.models import ModelUseCases
+from services.aggregation.usecases.questions import Questions
 from services.aggregation.usecases.tasks import TaskUseCases
 from services.kit.paging import next_cursor, page_size
 
@@ -17,8 +18,8 @@ Context = Any
 class TasksServicer(rpc.TasksServicer):
     """For publishers and admins."""
 
-    def __init__(self, tasks: TaskUseCases, models: ModelUseCases) -> None:
-        self._tasks, self._models = tasks, models
+    def __init__(self, tasks: TaskUseCases, models: ModelUseCases, questions: Questions) -> None:
+        self._tasks, self._models, self._questions = tasks, models, questions
 
     async def CreateTask(self, request: pb.CreateTaskRequest, context: Context) -> pb.Task:
         return messages.task(await self._tasks.create(messages.specification_from(request.specification)))
@@ -100,3 +101,6 @@ class TasksServicer(rpc.TasksServicer):
         authorise = self._models.authorise_letter if request.letter_id else self._models.authorise_download
         digest, size = await authorise(request.letter_id or request.digest)
         return pb.AuthoriseDownloadReply(digest=digest, size_bytes=size)
+
+    async def WhatIf(self, request: pb.WhatIfRequest, context: Context) -> pb.WhatIfReply:
+        return pb.WhatIfReply(output_json=await self._questions.what_if(request.solver, request.input_json))

@@ -8,6 +8,7 @@ from fastapi import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
+from coterie_api.aggregation.v1 import aggregation_pb2
 from coterie_api.pricing.v1 import pricing_pb2
 from coterie_api.topology.v1 import topology_pb2
 from coterie_api.trust.v1 import trust_pb2
@@ -25,6 +26,8 @@ SERVICE_OF_SOLVER = {
     "identity": "topology",
     "market": "pricing",
     "survey": "pricing",
+    "combine": "aggregation",
+    "step": "aggregation",
 }
 SOLVE_SECONDS = 120.0
 _BODY: dict[str, Any] = {
@@ -58,8 +61,8 @@ async def what_if(
     ],
     gateway: Gateway,
 ) -> Response:
-    """Runs a solver of the trust, topology or pricing service on the body and returns its answer as it is. Infeasible
-    is an answer, not an error; infinity is the string "inf"."""
+    """Runs a solver of the trust, topology, pricing or aggregation service on the body and returns its answer as it is.
+    Infeasible is an answer, not an error; infinity is the string "inf"."""
     if solver not in SERVICE_OF_SOLVER:
         raise UnknownSolver(f"no what-if solver {solver[:50]!r}; choose one of: {', '.join(SERVICE_OF_SOLVER)}")
     body = await read_within(request, gateway.settings.max_what_if_bytes)
@@ -77,5 +80,8 @@ async def _solve(platform: Upstreams, solver: str, text: str) -> str:
     if SERVICE_OF_SOLVER[solver] == "topology":
         plan = topology_pb2.WhatIfRequest(solver=solver, input_json=text)
         return (await platform.topology.WhatIf(plan, timeout=SOLVE_SECONDS)).output_json
+    if SERVICE_OF_SOLVER[solver] == "aggregation":
+        updates = aggregation_pb2.WhatIfRequest(solver=solver, input_json=text)
+        return (await platform.tasks.WhatIf(updates, timeout=SOLVE_SECONDS)).output_json
     price = pricing_pb2.WhatIfRequest(solver=solver, input_json=text)
     return (await platform.pricing.WhatIf(price, timeout=SOLVE_SECONDS)).output_json

@@ -1851,3 +1851,51 @@ class ListLettersReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListLettersReply: _TypeAlias = ListLettersReply  # noqa: Y015
+
+@_typing.final
+class WhatIfRequest(_message.Message):
+    """See Tasks.WhatIf."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOLVER_FIELD_NUMBER: _builtins.int
+    INPUT_JSON_FIELD_NUMBER: _builtins.int
+    solver: _builtins.str
+    """Name of the solver."""
+    input_json: _builtins.str
+    """Its input, a JSON object."""
+    def __init__(
+        self,
+        *,
+        solver: _builtins.str = ...,
+        input_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["input_json", b"input_json", "solver", b"solver"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WhatIfRequest: _TypeAlias = WhatIfRequest  # noqa: Y015
+
+@_typing.final
+class WhatIfReply(_message.Message):
+    """A solver's answer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTPUT_JSON_FIELD_NUMBER: _builtins.int
+    output_json: _builtins.str
+    """A JSON object."""
+    def __init__(
+        self,
+        *,
+        output_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["output_json", b"output_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WhatIfReply: _TypeAlias = WhatIfReply  # noqa: Y015

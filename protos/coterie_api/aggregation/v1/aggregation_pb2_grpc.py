@@ -110,6 +110,11 @@ class TasksStub:
                 request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AuthoriseDownloadRequest.SerializeToString,
                 response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AuthoriseDownloadReply.FromString,
                 _registered_method=True)
+        self.WhatIf = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Tasks/WhatIf',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.WhatIfRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.WhatIfReply.FromString,
+                _registered_method=True)
 
 
 class TasksServicer:
@@ -221,6 +226,13 @@ class TasksServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WhatIf(self, request, context):
+        """Runs a solver on a JSON question, without a task: "combine", "step". For admins and publishers.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TasksServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -298,6 +310,11 @@ def add_TasksServicer_to_server(servicer, server):
                     servicer.AuthoriseDownload,
                     request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AuthoriseDownloadRequest.FromString,
                     response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AuthoriseDownloadReply.SerializeToString,
+            ),
+            'WhatIf': grpc.unary_unary_rpc_method_handler(
+                    servicer.WhatIf,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.WhatIfRequest.FromString,
+                    response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.WhatIfReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -706,6 +723,33 @@ class Tasks:
             '/coterie_api.aggregation.v1.Tasks/AuthoriseDownload',
             coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AuthoriseDownloadRequest.SerializeToString,
             coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AuthoriseDownloadReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WhatIf(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.aggregation.v1.Tasks/WhatIf',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.WhatIfRequest.SerializeToString,
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.WhatIfReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -65,6 +65,8 @@ class TasksStub:
     """Registers a blob the gateway has stored as a model: checks that it is a sound safetensors file."""
     AuthoriseDownload: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.AuthoriseDownloadRequest, _aggregation_pb2.AuthoriseDownloadReply]
     """Whether the caller may download a blob, and how large it is."""
+    WhatIf: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.WhatIfRequest, _aggregation_pb2.WhatIfReply]
+    """Runs a solver on a JSON question, without a task: "combine", "step". For admins and publishers."""
 
 @_typing.type_check_only
 class TasksAsyncStub(TasksStub):
@@ -101,6 +103,8 @@ class TasksAsyncStub(TasksStub):
     """Registers a blob the gateway has stored as a model: checks that it is a sound safetensors file."""
     AuthoriseDownload: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.AuthoriseDownloadRequest, _aggregation_pb2.AuthoriseDownloadReply]  # type: ignore[assignment]
     """Whether the caller may download a blob, and how large it is."""
+    WhatIf: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.WhatIfRequest, _aggregation_pb2.WhatIfReply]  # type: ignore[assignment]
+    """Runs a solver on a JSON question, without a task: "combine", "step". For admins and publishers."""
 
 class TasksServicer(metaclass=_abc_1.ABCMeta):
     """For publishers and admins."""
@@ -224,6 +228,14 @@ class TasksServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_aggregation_pb2.AuthoriseDownloadReply, _abc.Awaitable[_aggregation_pb2.AuthoriseDownloadReply]]:
         """Whether the caller may download a blob, and how large it is."""
+
+    @_abc_1.abstractmethod
+    def WhatIf(
+        self,
+        request: _aggregation_pb2.WhatIfRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_aggregation_pb2.WhatIfReply, _abc.Awaitable[_aggregation_pb2.WhatIfReply]]:
+        """Runs a solver on a JSON question, without a task: "combine", "step". For admins and publishers."""
 
 def add_TasksServicer_to_server(servicer: TasksServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
