@@ -8,16 +8,16 @@ direct trust of a single good day, which fades and moves like any other evidence
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import orjson
+import typer
 
 from services.kit.errors import CoterieError, InvalidInput
 from services.trust.domain import relations
@@ -165,69 +165,129 @@ def _count_lines(path: Path) -> int:
             return 0  # the reader will say which line cannot be read
 
 
+HELP = """Data files, or an invented city, as the NDJSON that `POST /v1/trust/imports` takes.
+
+The first line is the header, then one row a line. Rows are numbered the same way each time, so that an import goes on
+behind the last one stored (--after)."""
+
+app = typer.Typer(
+    help=HELP, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
+)
+Name = Annotated[str, typer.Option(help="Name of the import; left out: the file's.")]
+Owner = Annotated[str, typer.Option(help="Owner of devices without one of their own.")]
+After = Annotated[int, typer.Option(help="Leave out lines up to this one.")]
+At = Annotated[float, typer.Option(help="Unix seconds at which ties interacted; 0 = now.")]
+WithEvidence = Annotated[
+    bool, typer.Option("--evidence/--no-evidence", help="Whether a tie counts as a good interaction.")
+]
+
+
+@app.command("snap")
+def print_snap(
+    context: typer.Context,
+    path: Annotated[Path, typer.Argument(help="A SNAP edge list, plain or gzipped.")],
+    name: Name = "",
+    owner: Owner = "",
+    after: After = 0,
+    at: At = 0.0,
+    evidence: WithEvidence = True,
+) -> None:
+    """Print the nodes and ties of a social graph.
+
+    Example: python -m services.trust rows snap facebook_combined.txt.gz --name facebook
+    """
+    wish = _wish(name or _stem(path), after, at, evidence)
+    _print(context.obj, wish, snap(path, wish), owner)
+
+
+@app.command("santander")
+def print_santander(
+    context: typer.Context,
+    path: Annotated[Path, typer.Argument(help="The Santander files: their folder or tar archive.")],
+    name: Name = "",
+    owner: Owner = "",
+    after: After = 0,
+    at: At = 0.0,
+    evidence: WithEvidence = True,
+) -> None:
+    """Print the devices of a real city and the ties that follow from how they move.
+
+    Example: python -m services.trust rows santander siot.tar.gz --name santander
+    """
+    wish = _wish(name or _stem(path), after, at, evidence)
+    _print(context.obj, wish, santander(path, wish), owner)
+
+
+@app.command("interactions")
+def print_interactions(
+    context: typer.Context,
+    path: Annotated[Path, typer.Argument(help="CSV with the columns a,b,positive,duration,at.")],
+    name: Name = "",
+    owner: Owner = "",
+    after: After = 0,
+    at: At = 0.0,
+    evidence: WithEvidence = True,
+) -> None:
+    """Print recorded interactions, which happened when the file says and always count.
+
+    Example: python -m services.trust rows interactions meetings.csv --owner "Ada"
+    """
+    wish = _wish(name or _stem(path), after, at, evidence)
+    _print(context.obj, wish, interactions(path, wish), owner)
+
+
+@app.command("city")
+def print_city(
+    context: typer.Context,
+    users: Annotated[int, typer.Option(help="People in it.")] = 100,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same city.")] = 0,
+    days: Annotated[float, typer.Option(help="Days it is watched for.")] = 10.0,
+    name: Name = "synthetic",
+    owner: Owner = "",
+    after: After = 0,
+    at: At = 0.0,
+    evidence: WithEvidence = True,
+) -> None:
+    """Print an invented city like Santander, labelled synthetic.
+
+    Example: python -m services.trust rows city --users 200 --seed 7
+    """
+    wish = _wish(name, after, at, evidence)
+    if not 0 < days <= 366:
+        raise InvalidRows(f"--days must be more than 0 and at most 366, not {days:g}")
+    made = build_city(users, seed, Habits(days=days))
+    _print(context.obj, wish, city(made.population, made.stays, wish, synthetic=True), owner)
+
+
 def main(argv: Sequence[str], out: BinaryIO | None = None) -> int:
-    """Prints header and rows; 2 with a line on stderr when the input cannot be read."""
-    asked = _parser().parse_args(argv)
+    """Prints header and rows; 2 with a line on stderr when the input cannot be read, 1 when nobody reads the rows."""
     stream = out or sys.stdout.buffer
     try:
-        wish = Wish(_name(asked), asked.after, asked.at or time.time(), asked.evidence)
-        source: Source = asked.make(asked, wish)
-        header = {
-            "name": wish.name, "owner_name": asked.owner or source.owner, "synthetic": source.synthetic,
-            "lines": source.lines,
-        }  # fmt: skip
-        stream.write(orjson.dumps(header) + b"\n")
-        for row in source.rows:
-            stream.write(orjson.dumps(row) + b"\n")
-        stream.flush()
+        app(args=list(argv), prog_name="python -m services.trust rows", obj=stream)
     except CoterieError as error:
         stream.flush()  # rows before a bad line are good
         sys.stderr.write(f"{error.message}\n")
         return 2
-    except BrokenPipeError:  # whoever read the rows has gone
-        return 1
+    except SystemExit as end:
+        return int(end.code or 0)
     return 0
 
 
-def _name(asked: argparse.Namespace) -> str:
-    name = str(asked.name or asked.path.name.split(".")[0])
+def _wish(name: str, after: int, at: float, evidence: bool) -> Wish:
     if not 1 <= len(name) <= MOST_NAME_CHARACTERS:
         raise InvalidRows(f"--name must have 1 to {MOST_NAME_CHARACTERS} characters, not {len(name)}")
-    return name
+    return Wish(name, after, at or time.time(), evidence)
 
 
-def _generated(asked: argparse.Namespace, wish: Wish) -> Source:
-    if not 0 < asked.days <= 366:
-        raise InvalidRows(f"--days must be more than 0 and at most 366, not {asked.days:g}")
-    made = build_city(asked.users, asked.seed, Habits(days=asked.days))
-    return city(made.population, made.stays, wish, synthetic=True)
+def _stem(path: Path) -> str:
+    return path.name.split(".")[0]
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m services.trust rows", description=__doc__)
-    formats = parser.add_subparsers(required=True, metavar="FORMAT")
-    readers: dict[str, tuple[Callable[[Path, Wish], Source], str]] = {
-        "snap": (snap, "a SNAP edge list, plain or gzipped"),
-        "santander": (santander, "the Santander files: their folder or tar archive"),
-        "interactions": (interactions, "CSV with the columns a,b,positive,duration,at"),
-    }
-    for format, (read, about) in readers.items():
-        command = formats.add_parser(format, help=about)
-        command.add_argument("path", type=Path, help=about)
-        command.set_defaults(make=lambda asked, wish, read=read: read(asked.path, wish))
-        _common(command)
-    command = formats.add_parser("city", help="an invented city like Santander, labelled synthetic")
-    command.add_argument("--users", type=int, default=100, help="people in it")
-    command.add_argument("--seed", type=int, default=0, help="the same seed gives the same city")
-    command.add_argument("--days", type=float, default=10.0, help="days it is watched for")
-    command.set_defaults(make=_generated, path=Path("synthetic"))
-    _common(command)
-    return parser
-
-
-def _common(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--name", default="", help="name of the import; left out: the file's")
-    command.add_argument("--owner", default="", help="owner of devices without one of their own")
-    command.add_argument("--after", type=int, default=0, help="leave out lines up to this one")
-    command.add_argument("--at", type=float, default=0.0, help="Unix seconds at which ties interacted; 0 = now")
-    command.add_argument("--no-evidence", dest="evidence", action="store_false", help="relations without interactions")
+def _print(stream: BinaryIO, wish: Wish, source: Source, owner: str) -> None:
+    header = {
+        "name": wish.name, "owner_name": owner or source.owner, "synthetic": source.synthetic, "lines": source.lines,
+    }  # fmt: skip
+    stream.write(orjson.dumps(header) + b"\n")
+    for row in source.rows:
+        stream.write(orjson.dumps(row) + b"\n")
+    stream.flush()
