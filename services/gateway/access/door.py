@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from cachetools import TTLCache
 
 from coterie_api.trust.v1 import trust_pb2
 from services.gateway.errors import MissingKey
@@ -34,10 +35,7 @@ class Door:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._registry = registry
-        self._seconds = seconds
-        self._size = size
-        self._monotonic = monotonic
-        self._known: OrderedDict[bytes, tuple[float, trust_pb2.Principal]] = OrderedDict()
+        self._known: TTLCache[bytes, trust_pb2.Principal, float] = TTLCache(size, seconds, monotonic)
         self._changes = 0
 
     async def identify(self, authorization: str) -> trust_pb2.Principal:
@@ -45,33 +43,27 @@ class Door:
         key = _bearer(authorization)
         place = hashlib.sha256(key.encode()).digest()
         known = self._known.get(place)
-        if known is not None and known[0] > self._monotonic():
-            return known[1]
-        return await self._ask(key, place)
+        return known if known is not None else await self._ask(key, place)
 
     async def _ask(self, key: str, place: bytes) -> trust_pb2.Principal:
-        self._known.pop(place, None)
         changes = self._changes
         try:
             principal = await self._registry.Authenticate(trust_pb2.AuthenticateRequest(api_key=key))
         except InvalidInput as error:  # not even the shape of a key
             raise Unauthenticated("the API key is not known; ask an admin for one") from error
         if changes == self._changes:  # an answer from before a revocation must not outlive it
-            self._known[place] = (self._monotonic() + self._seconds, principal)
-            while len(self._known) > self._size:
-                self._known.popitem(last=False)
+            self._known[place] = principal
         return principal
 
     def forget(self, *, subject: str = "", key_id: str = "") -> None:
         """Drops what is remembered of a subject or of a key; the registry is asked again."""
         self._changes += 1
-        gone = [
-            place
-            for place, (_, principal) in self._known.items()
-            if (subject and principal.subject == subject) or (key_id and principal.key_id == key_id)
-        ]
-        for place in gone:
-            del self._known[place]
+        for place in list(self._known):
+            principal = self._known.get(place)  # may have run out between the two lines
+            if principal is None:
+                continue
+            if (subject and principal.subject == subject) or (key_id and principal.key_id == key_id):
+                self._known.pop(place, None)
 
 
 def _bearer(authorization: str) -> str:

@@ -13,6 +13,7 @@ from asyncio.subprocess import PIPE
 from collections.abc import Mapping
 from typing import Any
 
+from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from coterie_api.topology.v1 import topology_pb2 as pb
@@ -46,7 +47,7 @@ class Policies:
         self._database, self._blobs, self._settings, self._clock = database, blobs, settings, clock
         self._turn = asyncio.Semaphore(WORKERS)
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._ready: dict[str, tuple[str, Tensors]] = {}
+        self._ready: LRUCache[str, tuple[str, Tensors]] = LRUCache(KEPT_IN_MEMORY)
 
     async def start(self) -> None:
         """Goes on with every unfinished training."""
@@ -96,7 +97,8 @@ class Policies:
 
     async def ready(self, policy_id: str, layout: str) -> Tensors:
         """The weights of a ready policy, if it was trained for this layout."""
-        if policy_id not in self._ready:
+        known = self._ready.get(policy_id)
+        if known is None:
             async with self._database.reading() as tx:
                 policy = await policies.find(tx, policy_id)
             if policy is None:
@@ -104,10 +106,8 @@ class Policies:
             if policy.state != "ready":
                 why = policy.reason or f"{policy.progress:.0%} of its training is done"
                 raise PolicyNotUsable(f"policy {policy_id} is {policy.state}: {why}; use matching meanwhile")
-            while len(self._ready) >= KEPT_IN_MEMORY:
-                self._ready.pop(next(iter(self._ready)))
-            self._ready[policy_id] = policy.layout, await read_tensors(self._blobs, policy.digest)
-        trained_for, tensors = self._ready[policy_id]
+            known = self._ready[policy_id] = policy.layout, await read_tensors(self._blobs, policy.digest)
+        trained_for, tensors = known
         if trained_for != layout:
             raise PolicyNotUsable(
                 f"policy {policy_id} was trained for layout {trained_for[:12]}, the cells, the task's models and its "
