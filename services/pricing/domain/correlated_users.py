@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
+from scipy.sparse.csgraph import connected_components
 
 from services.kit.errors import InvalidInput
 from services.pricing.domain.influence import Matrix, Vector
@@ -132,23 +133,13 @@ def _exact_all(weights: Matrix) -> Vector:
     n = weights.shape[0]
     if n == 1:
         return np.zeros(1)
-    if not _connected(weights):
+    if connected_components(weights > 0, directed=False)[0] > 1:
         return np.full(n, math.inf)
     laplacian = np.diag(weights.sum(axis=1)) - weights
     scale = float(np.trace(laplacian)) / n  # J/n scaled alike keeps the sum well conditioned
     inverse = np.linalg.inv(laplacian + scale / n)
     hidden: Vector = n**2 * (np.diagonal(inverse) - 1.0 / (n * scale))
     return hidden
-
-
-def _connected(weights: Matrix) -> bool:
-    seen = np.zeros(weights.shape[0], dtype=bool)
-    seen[0], frontier = True, np.array([0])
-    while frontier.size:
-        reached = (weights[frontier] > 0).any(axis=0) & ~seen
-        seen |= reached
-        frontier = np.flatnonzero(reached)
-    return bool(seen.all())
 
 
 def _checked(correlation: Matrix) -> Matrix:

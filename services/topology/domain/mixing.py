@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 
 from services.kit.errors import InvalidInput
 
@@ -101,21 +102,9 @@ def fundamental_matrix(mixing: Floats) -> Floats:
 
 def components(adjacency: NDArray[np.bool_]) -> list[list[int]]:
     """The connected parts, each ascending, ordered by their smallest device."""
-    links = np.asarray(adjacency, dtype=bool)
-    unseen = np.ones(len(links), dtype=bool)
-    parts: list[list[int]] = []
-    for start in range(len(links)):
-        if not unseen[start]:
-            continue
-        reached = np.zeros(len(links), dtype=bool)
-        reached[start] = True
-        frontier = reached.copy()
-        while frontier.any():
-            frontier = links[frontier].any(axis=0) & ~reached
-            reached |= frontier
-        unseen &= ~reached
-        parts.append(np.flatnonzero(reached).tolist())
-    return parts
+    count, labels = connected_components(np.asarray(adjacency, dtype=bool), directed=False)
+    parts = [np.flatnonzero(labels == label).tolist() for label in range(count)]
+    return sorted(parts)
 
 
 def _simple_graph(adjacency: NDArray[np.bool_]) -> Bools:

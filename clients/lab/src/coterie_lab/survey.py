@@ -19,6 +19,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 from scipy.stats import truncnorm
 
 from coterie_lab.market import table
@@ -132,12 +133,7 @@ def _anneal(graph: NDArray[np.bool_], shape: Shape, generator: np.random.Generat
 
 
 def _connected(graph: NDArray[np.bool_]) -> bool:
-    seen = np.zeros(graph.shape[0], dtype=bool)
-    seen[0], size = True, 0
-    while seen.sum() > size:
-        size = int(seen.sum())
-        seen |= graph[seen].any(axis=0)
-    return bool(seen.all())
+    return connected_components(graph, directed=False)[0] == 1
 
 
 def draw_weights(graph: NDArray[np.bool_], mean: float, generator: np.random.Generator) -> Matrix:
