@@ -39,3 +39,7 @@ class PolicyNotUsable(Conflict):
 
 class NoCells(Conflict):
     """No base station is registered."""
+
+
+class BadCommittee(InvalidInput):
+    """A question about clerks that makes no sense."""

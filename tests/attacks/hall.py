@@ -20,6 +20,7 @@ from coterie.sums.clerk import Answer, Clerk, Muster, Offer
 from coterie.sums.rolls import Candidate
 from coterie.sums.terms import NamedClerk, Participants, Place, Terms, offer_message, survivors_digest
 from coterie.sums.uploads import Upload, make_upload
+from services.aggregation.domain.secure import MusterAgain, Settled, judge_musters
 
 MODEL = hashlib.sha256(b"a model").hexdigest()
 TASK = "tsk_hall"
@@ -157,6 +158,34 @@ class Hall:
 
     def answer_all(self, terms: Terms, chosen: bytes, agreements: Mapping[str, bytes]) -> dict[str, Answer]:
         return {clerk: desk.answer(terms, chosen, agreements) for clerk, desk in self.desks.items()}
+
+    def settle(self, terms: Terms, deliveries: Mapping[str, Delivery], silent: Sequence[str] = ()) -> Settled:
+        """Musters as an honest platform holds them, until the clerks can serve the same survivors."""
+        asked: frozenset[int] = frozenset(range(len(terms.clerks)))
+        candidates = dict(deliveries)
+        while True:
+            musters = {
+                at: self.muster(terms, terms.clerks[at].device, candidates).ready
+                for at in asked
+                if terms.clerks[at].device not in silent
+            }
+            step = judge_musters(
+                musters, asked, candidates, least=terms.least, quorum=terms.quorum, patience_over=bool(silent)
+            )
+            if isinstance(step, Settled):
+                return step
+            assert isinstance(step, MusterAgain), step
+            asked, candidates = step.committee, {device: deliveries[device] for device in step.candidates}
+
+    def open(self, terms: Terms, deliveries: Mapping[str, Delivery]) -> NDArray[np.int64]:
+        """The whole count by honest hands: X."""
+        settled = self.settle(terms, deliveries)
+        survivors = survivors_of(deliveries, settled.survivors)
+        clerks = [terms.clerks[at].device for at in sorted(settled.committee)]
+        agreements = {clerk: self.desks[clerk].agree(terms, self.participants, survivors) for clerk in clerks}
+        chosen = chosen_digest(terms, survivors)
+        answers = [self.desks[clerk].answer(terms, chosen, agreements) for clerk in clerks]
+        return open_sum(terms, [deliveries[device] for device in settled.survivors], answers)
 
 
 def masks_scale(devices: int) -> int:

@@ -5,9 +5,9 @@ All letters travel inside, so a delivery is whole or absent.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from functools import cached_property
+from secrets import token_bytes
 
 import numpy as np
 from safetensors import SafetensorError
@@ -68,7 +68,7 @@ def make_upload(
     values: Integers, terms: Terms, device: str, keys: DeviceKeys, company: list[bytes], company_least: int
 ) -> tuple[Upload, bytes]:
     """Masks the values under fresh seeds, seals these to the clerks, signs; keeps neither seeds nor letter key."""
-    seeds = [os.urandom(SEED_BYTES) for _ in range(terms.shares)]
+    seeds = [token_bytes(SEED_BYTES) for _ in range(terms.shares)]
     letter_key = LetterKey.generate()
     commitments = masks.commitments(terms.digest, device, seeds)
     letters = seal_seeds(terms, device, letter_key, seeds, commitments, company, company_least)

@@ -1,0 +1,181 @@
+"""What a task asks of its secure sums, and the terms that follow for one cohort of one round."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from coterie.sums.grid import NoGrid, choose_grid, clear_scale
+from coterie.sums.masks import agreement_quorum, check_committee
+from coterie.sums.terms import NamedClerk, Participants, Place, Terms
+from services.aggregation.errors import BadTask
+
+LEAST = 3
+LEAST_COHORT = 5
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class SumRules:
+    """`parameters.sums` of a task.
+
+    Attributes:
+        secure: mode "secure".
+        clerks, threshold: m and t.
+        colluders: participants, clerks among them, assumed to work with the platform; None takes the default.
+        offer_seconds: patience for offers.
+        clerk_seconds: patience for counting; None takes half a round, a minute at least.
+        cohort_devices: devices in one sum; 0 means one sum.
+        unchecked: whether a sum is taken when some share was told alike by fewer than t clerks.
+        unverified_claims: whether budgets that cannot be checked any more are believed (market).
+    """
+
+    secure: bool = False
+    clerks: int = 4
+    threshold: int = 2
+    colluders: int | None = None
+    offer_seconds: float = 30.0
+    clerk_seconds: float | None = None
+    cohort_devices: int = 0
+    unchecked: bool = True
+    unverified_claims: bool = False
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, Any]) -> SumRules:
+        """From a task's parameters, under "sums"; `BadTask` says what makes no sense."""
+        section = parameters.get("sums", {})
+        if not isinstance(section, Mapping):
+            raise BadTask('"sums" is an object such as {"mode": "secure", "clerks": 4, "threshold": 2}')
+        given = dict(section)
+        mode = given.pop("mode", "clear")
+        if mode not in ("clear", "secure"):
+            raise BadTask(f'sums.mode is "clear" or "secure", got {mode!r}')
+        unknown = given.keys() - _CHECKS.keys()
+        if unknown:
+            raise BadTask(f"unknown keys of sums: {', '.join(sorted(unknown))}; known are {', '.join(sorted(_CHECKS))}")
+        for name, value in given.items():
+            if not _CHECKS[name](value):
+                raise BadTask(f"sums.{name} makes no sense: {value!r}")
+        rules = cls(secure=mode == "secure", **given)
+        try:
+            check_committee(rules.clerks, rules.threshold)
+        except ValueError as error:
+            raise BadTask(str(error)) from error
+        if rules.colluders is not None and rules.colluders < rules.threshold - 1:
+            raise BadTask(f"sums.colluders counts the clerks too: at least {rules.threshold - 1}")
+        return rules
+
+    def assumed_colluders(self, least: int) -> int:
+        """Colluders among `least` survivors."""
+        return max(self.threshold - 1, -(-least // 10)) if self.colluders is None else self.colluders
+
+    def honest(self, least: int) -> int:
+        """h; `BadTask` where nobody would be left."""
+        honest = least - self.assumed_colluders(least)
+        if honest < 1:
+            raise BadTask(
+                f"of {least} survivors {self.assumed_colluders(least)} may collude, so none is sure to be honest; "
+                "ask for a higher quorum, more devices or fewer colluders"
+            )
+        return honest
+
+    def patience_seconds(self, round_seconds: float) -> float:
+        """Patience for counting."""
+        return max(60.0, round_seconds / 2) if self.clerk_seconds is None else self.clerk_seconds
+
+
+def _whole(least: int, most: int = 1 << 31) -> Any:
+    return lambda value: type(value) is int and least <= value <= most
+
+
+def _seconds(value: Any) -> bool:
+    return type(value) in (int, float) and 0 < value < math.inf
+
+
+_CHECKS: dict[str, Any] = {
+    "clerks": _whole(2),
+    "threshold": _whole(2),
+    "colluders": _whole(0),
+    "offer_seconds": _seconds,
+    "clerk_seconds": _seconds,
+    "cohort_devices": lambda value: (value == 0 and type(value) is int) or _whole(LEAST_COHORT)(value),
+    "unchecked": lambda value: type(value) is bool,
+    "unverified_claims": lambda value: type(value) is bool,
+}
+
+
+def least_survivors(quorum: float, participants: int) -> int:
+    """`least` = max(3, ⌈quorum·participants⌉); `BadTask` where fewer take part."""
+    least = max(LEAST, math.ceil(quorum * participants - _ROUNDING))
+    if participants < least:
+        raise BadTask(f"a secure sum needs at least {LEAST} devices, {participants} take part")
+    return least
+
+
+def draw_cohorts(devices: Sequence[str], cohort_devices: int, seed: int, round_number: int) -> list[list[str]]:
+    """Devices split evenly into cohorts of about `cohort_devices`, at least 5 each; the same on every replica."""
+    ordered = sorted(devices, key=str.encode)
+    count = max(1, len(ordered) // max(cohort_devices, LEAST_COHORT)) if cohort_devices else 1
+    if count == 1:
+        return [ordered]
+    random.Random(f"cohorts {seed} {round_number}").shuffle(ordered)
+    return [sorted(ordered[at::count], key=str.encode) for at in range(count)]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The model a round starts from: its digest and its elements."""
+
+    digest: str
+    elements: int
+
+
+def make_terms(
+    place: Place,
+    plan_version: int,
+    model: Model,
+    participants: Participants,
+    clerks: Sequence[NamedClerk],
+    rules: SumRules,
+    *,
+    quorum: float,
+    clip_norm: float,
+    noise_multiplier: float,
+    heaviest: float,
+) -> Terms:
+    """Terms of one sum; noise_multiplier is that of the sum, 0 for none. `NoGrid` where no grid serves."""
+    count = len(participants.keys)
+    least = least_survivors(quorum, count)
+    honest = rules.honest(least)
+    if noise_multiplier == 0.0:
+        bits, scale = 64, clear_scale(count, heaviest)
+    else:
+        grid = choose_grid(count, model.elements, clip_norm, noise_multiplier, honest)
+        bits, scale = grid.bits, grid.scale
+    return Terms(
+        task=place.task,
+        round=place.round,
+        sitting=place.sitting,
+        cohort=place.cohort,
+        plan_version=plan_version,
+        model=model.digest,
+        elements=model.elements,
+        bits=bits,
+        scale=scale,
+        count=count,
+        least=least,
+        honest=honest,
+        clip_norm=repr(float(clip_norm)),
+        noise_multiplier=repr(float(noise_multiplier)),
+        heaviest=repr(float(heaviest)),
+        participants=participants.digest,
+        threshold=rules.threshold,
+        quorum=agreement_quorum(len(clerks), rules.threshold),
+        clerks=tuple(clerks),
+    )
+
+
+__all__ = ["Model", "NoGrid", "SumRules", "draw_cohorts", "least_survivors", "make_terms"]

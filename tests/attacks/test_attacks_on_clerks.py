@@ -1,0 +1,329 @@
+"""Attacks of the secure-sums specification (§9) on clerks: each must fail as said."""
+
+import dataclasses
+from collections.abc import Iterable
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from coterie.sums import canonical, masks
+from coterie.sums.cabinet import AgreedOtherwise, ClerkRefuses, SittingOver
+from coterie.sums.clerk import BadSurvivors, NotMustered, TooFewAgreements
+from coterie.sums.rolls import read_survivors
+from coterie.sums.terms import BadTerms, Participants, Terms, agreement_message
+from services.aggregation.domain.secure import MusterAgain, Settled, count_votes, judge_musters, rejected_devices
+from tests.attacks.hall import (
+    NOON,
+    Hall,
+    chosen_digest,
+    circle_of,
+    clear_sum,
+    keys_of,
+    names,
+    survivors_of,
+)
+
+
+@pytest.fixture
+def hall(tmp_path: Path) -> Hall:
+    return Hall(tmp_path)
+
+
+# --- 1: different survivors to different clerks -----------------------------------------------------------------------
+
+
+def two_sets_answered(clerks: int, threshold: int, quorum: int) -> bool:
+    """Whether some split of the honest clerks, all t − 1 traitors signing both sets, gives two sets a quorum."""
+    honest = clerks - (threshold - 1)
+    return any(
+        all(sides.count(side) + threshold - 1 >= quorum for side in (0, 1)) and {0, 1} <= set(sides)
+        for sides in product((0, 1), repeat=honest)
+    )
+
+
+@pytest.mark.parametrize(("clerks", "threshold"), [(3, 2), (4, 2), (5, 3), (7, 3)])
+def test_no_split_of_the_honest_gives_two_sets_a_quorum(clerks: int, threshold: int) -> None:
+    assert not two_sets_answered(clerks, threshold, masks.agreement_quorum(clerks, threshold))
+    assert two_sets_answered(clerks, threshold, masks.agreement_quorum(clerks, threshold) - 1), (
+        "q is the least that does"
+    )
+
+
+def test_three_clerks_of_whom_two_agree_would_fall_to_one_traitor() -> None:
+    """Why "3 clerks, any 2" with two agreeing is not offered."""
+    assert two_sets_answered(3, 2, quorum=2)
+
+
+@pytest.mark.parametrize("clerks", [3, 4])
+def test_different_survivors_to_different_clerks_are_never_both_answered(clerks: int, tmp_path: Path) -> None:
+    for number, sides in enumerate(product((0, 1), repeat=clerks - 1)):
+        hall = Hall(tmp_path / str(number), names(6), clerks)
+        terms = hall.terms()
+        deliveries = hall.deliver_all(terms)
+        hall.muster_all(terms, deliveries)
+        sets = [survivors_of(deliveries), survivors_of(deliveries, names(6)[:5])]
+        digests = [chosen_digest(terms, each) for each in sets]
+        traitor, *honest = names(clerks)
+        signed = [{traitor: keys_of(traitor).sign(agreement_message(terms.digest, each))} for each in digests]
+        for clerk, side in zip(honest, sides, strict=True):
+            signed[side][clerk] = hall.desks[clerk].agree(terms, hall.participants, sets[side])
+            with pytest.raises(AgreedOtherwise):
+                hall.desks[clerk].agree(terms, hall.participants, sets[1 - side])
+        answered = {
+            side
+            for side in (0, 1)
+            for clerk in honest
+            if _answers(hall, clerk, terms, digests[side], signed[side] | _stolen(signed[1 - side]))
+        }
+        assert len(answered) <= 1
+
+
+def _stolen(signatures: dict[str, bytes]) -> dict[str, bytes]:
+    """Signatures of the other set, shown for this one under ids that have none."""
+    return {f"{clerk} again": signature for clerk, signature in signatures.items()}
+
+
+def _answers(hall: Hall, clerk: str, terms: Terms, chosen: bytes, agreements: dict[str, bytes]) -> bool:
+    try:
+        hall.desks[clerk].answer(terms, chosen, agreements)
+    except (BadSurvivors, TooFewAgreements):
+        return False
+    return True
+
+
+# --- 2: too few survivors, lowered terms ------------------------------------------------------------------------------
+
+
+def test_fewer_survivors_than_promised_are_refused(hall: Hall) -> None:
+    terms = hall.terms()
+    deliveries = hall.deliver_all(terms)
+    hall.muster_all(terms, deliveries)
+    for desk in hall.desks.values():
+        with pytest.raises(BadSurvivors, match="fewer"):
+            desk.agree(terms, hall.participants, survivors_of(deliveries, names(8)[:3]))
+
+
+def test_with_terms_lowered_for_clerks_only_all_signatures_fail(hall: Hall) -> None:
+    terms = hall.terms()
+    deliveries = hall.deliver_all(terms)
+    lowered = dataclasses.replace(terms, least=3, honest=2)
+    for muster in hall.muster_all(lowered, deliveries).values():
+        assert muster.ready == ()
+        assert set(muster.faults.values()) == {"signature"}
+    for desk in hall.desks.values():
+        with pytest.raises(BadSurvivors, match="not mustered"):
+            desk.agree(lowered, hall.participants, survivors_of(deliveries, names(8)[:3]))
+
+
+def test_what_was_opened_under_other_terms_of_the_place_does_not_count(hall: Hall) -> None:
+    terms = hall.terms()
+    deliveries = hall.deliver_all(terms)
+    hall.muster_all(terms, deliveries)
+    lowered = dataclasses.replace(terms, least=3, honest=2)
+    for desk in hall.desks.values():
+        with pytest.raises(NotMustered):
+            desk.agree(lowered, hall.participants, survivors_of(deliveries, names(8)[:3]))
+
+
+# --- 3: sybils --------------------------------------------------------------------------------------------------------
+
+FRIENDS = names(8)[:4]
+
+
+def test_among_sybils_a_device_is_in_no_sum_without_three_of_its_company(tmp_path: Path) -> None:
+    """n − 1 sybils: devices of the platform's own making, ready to be in any sum."""
+    sybils = [f"syb_{number}" for number in range(12)]
+    hall = Hall(tmp_path, [*FRIENDS, "dev_victim", *sybils])
+    terms = hall.terms()
+    deliveries = hall.deliver_all(terms)
+    deliveries["dev_victim"] = hall.deliver(terms, "dev_victim", circle=circle_of(FRIENDS, company_least=3))
+    for there in (0, 1, 2, 3):
+        alive = {device: each for device, each in deliveries.items() if device not in FRIENDS[there:]}
+        for clerk in hall.desks:
+            muster = hall.muster(terms, clerk, alive)
+            assert ("dev_victim" in muster.ready) == (there == 3)
+            assert muster.faults == ({} if there == 3 else {"dev_victim": "company"})
+
+
+def test_company_that_drops_after_the_muster_takes_the_device_with_it(tmp_path: Path) -> None:
+    sybils = [f"syb_{number}" for number in range(12)]
+    hall = Hall(tmp_path, [*FRIENDS, "dev_victim", *sybils])
+    terms = hall.terms()
+    deliveries = hall.deliver_all(terms)
+    deliveries["dev_victim"] = hall.deliver(terms, "dev_victim", circle=circle_of(FRIENDS, company_least=3))
+    hall.muster_all(terms, deliveries)
+    dropped = survivors_of(deliveries, [*FRIENDS[:2], "dev_victim", *sybils])
+    for desk in hall.desks.values():
+        with pytest.raises(BadSurvivors, match="company"):
+            desk.agree(terms, hall.participants, dropped)
+
+
+def test_sybils_listed_under_the_companys_keys_at_agree_are_refused(tmp_path: Path) -> None:
+    """The participants' digest is checked again: the list shown now must be the one of the terms."""
+    sybils = [f"syb_{number}" for number in range(12)]
+    hall = Hall(tmp_path, [*FRIENDS, "dev_victim", *sybils])
+    terms = hall.terms()
+    deliveries = hall.deliver_all(terms)
+    deliveries["dev_victim"] = hall.deliver(terms, "dev_victim", circle=circle_of(FRIENDS, company_least=3))
+    hall.muster_all(terms, deliveries)
+    keys = dict(hall.participants.keys)
+    for friend, sybil in zip(FRIENDS, sybils, strict=False):
+        keys[sybil] = keys[friend]
+    for desk in hall.desks.values():
+        with pytest.raises(BadTerms, match="participants"):
+            desk.agree(terms, Participants.of(keys), survivors_of(deliveries, ["dev_victim", *sybils]))
+
+
+def test_one_friend_under_three_ids_is_one_companion(tmp_path: Path) -> None:
+    """The terms themselves list sybils under a friend's key: they cannot sign, and would count once."""
+    hall = Hall(tmp_path, [*FRIENDS, "dev_victim", "syb_0", "syb_1"])
+    keys = {**hall.participants.keys, **dict.fromkeys(("syb_0", "syb_1"), keys_of(FRIENDS[0]).public().signing)}
+    people = Participants.of(keys)
+    terms = dataclasses.replace(hall.terms(), participants=people.digest)
+    deliveries = hall.deliver_all(terms, without=FRIENDS[1:])
+    deliveries["dev_victim"] = hall.deliver(terms, "dev_victim", circle=circle_of(FRIENDS, company_least=3))
+    muster = hall.muster(terms, FRIENDS[0], deliveries, people)
+    assert muster.faults == {"dev_victim": "company", "syb_0": "signature", "syb_1": "signature"}
+
+
+# --- 4: replay after forgetting ---------------------------------------------------------------------------------------
+
+
+def test_a_replayed_round_is_refused_after_forget_and_by_the_database_opened_again(hall: Hall) -> None:
+    terms = hall.terms()
+    deliveries = hall.deliver_all(terms)
+    hall.open(terms, deliveries)
+    for clerk in list(hall.desks):
+        hall.desks[clerk].forget(hall.place)
+    for clerk in list(hall.desks):
+        for desk in (hall.desks[clerk], hall.start(clerk)):
+            with pytest.raises(SittingOver):
+                desk.offer(hall.place, NOON + 600)
+            with pytest.raises(SittingOver):
+                hall.muster(terms, clerk, deliveries)
+            with pytest.raises(SittingOver):
+                desk.agree(terms, hall.participants, survivors_of(deliveries, names(8)[:5]))
+
+
+def test_letters_of_a_forgotten_sitting_do_not_open_in_the_next(hall: Hall) -> None:
+    terms = hall.terms()
+    deliveries = hall.deliver_all(terms)
+    for desk in hall.desks.values():
+        desk.forget(hall.place)
+    hall.sitting = 2
+    later = hall.terms()
+    for muster in hall.muster_all(later, deliveries).values():
+        assert muster.ready == ()
+
+
+# --- 8, 10: a device that cheats one clerk, a clerk that slanders -----------------------------------------------------
+
+
+def test_a_device_that_seals_other_seeds_to_one_clerk_is_out_alone_and_the_sum_is_bit_equal(hall: Hall) -> None:
+    terms = hall.terms()
+    deliveries = hall.deliver_all(terms)
+    cheat = deliveries["dev_06"]
+    other = hall.deliver(terms, "dev_06")
+    letters = (cheat.upload.letters[0], other.upload.letters[1], *cheat.upload.letters[2:])
+    cheat.upload = dataclasses.replace(cheat.upload, letters=letters)
+    faults = {at: hall.muster(terms, clerk, deliveries).faults for at, clerk in enumerate(hall.desks)}
+    assert faults == {0: {}, 1: {"dev_06": "letter"}, 2: {}, 3: {}}
+    assert rejected_devices(faults, 2) == frozenset(), "one clerk's word punishes nobody"
+    settled = hall.settle(terms, deliveries)
+    assert settled == Settled(frozenset(range(4)), frozenset(set(names(8)) - {"dev_06"}))
+    honest = [deliveries[device] for device in names(8) if device != "dev_06"]
+    assert hall.open(terms, deliveries).tolist() == clear_sum(honest).tolist()
+
+
+def test_removing_a_faulted_device_equals_never_having_had_it(tmp_path: Path) -> None:
+    hall = Hall(tmp_path)
+    terms = hall.terms()
+    deliveries = hall.deliver_all(terms)
+    deliveries["dev_06"].signature = bytes(64)
+    with_it = hall.open(terms, deliveries)
+    again = Hall(tmp_path / "again")
+    other = again.terms()
+    without = again.open(other, again.deliver_all(other, without=["dev_06"]))
+    assert with_it.tolist() == without.tolist()
+
+
+def test_a_slandering_clerk_is_left_out_and_one_slandered_device_is_out_unpunished() -> None:
+    everybody = frozenset(names(20))
+
+    def judged(slandered: Iterable[str]) -> object:
+        ready = dict.fromkeys(range(3), everybody) | {3: everybody - set(slandered)}
+        return judge_musters(ready, range(4), everybody, least=10, quorum=3, patience_over=False)
+
+    assert judged(names(20)[:3]) == Settled(frozenset({0, 1, 2}), everybody)
+    assert judged(names(20)[:1]) == MusterAgain(frozenset(range(4)), everybody - {"dev_00"})
+    assert rejected_devices({3: {"dev_00": "seed"}}, 2) == frozenset()
+
+
+# --- 9: lying clerks --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("liar", range(4))
+def test_a_clerk_one_word_off_by_one_is_outvoted_and_named(hall: Hall, liar: int) -> None:
+    terms = hall.terms()
+    deliveries = hall.deliver_all(terms)
+    hall.muster_all(terms, deliveries)
+    survivors = survivors_of(deliveries)
+    answers = list(hall.answer_all(terms, chosen_digest(terms, survivors), hall.agree_all(terms, survivors)).values())
+    lied = sorted(answers[liar].sums)[0]
+    wrong = answers[liar].sums[lied].copy()
+    wrong[2] += 1
+    told = {at: dict(answer.digests) for at, answer in enumerate(answers)}
+    told[liar][lied] = masks.digest(wrong.tobytes())
+    votes = count_votes(told, 4, 2)
+    assert votes.outvoted == {liar}
+    believed = votes.believed(unchecked=False)
+    assert believed is not None
+    sums = [
+        next(answer.sums[k] for answer in answers if answer.digests.get(k) == value) for k, value in believed.items()
+    ]
+    total = sum((each.upload.masked for each in deliveries.values()), start=0 * deliveries["dev_00"].upload.masked)
+    assert masks.opened(total, sums).tolist() == clear_sum(deliveries.values()).tolist()
+    # With one honest clerk silent the lie is noticed and nothing is folded, unless the liar is outvoted elsewhere.
+    for lost in set(range(4)) - {liar}:
+        three = count_votes({at: digests for at, digests in told.items() if at != lost}, 4, 2)
+        taken = three.believed(unchecked=True)
+        assert taken is None or taken == believed
+        assert three.outvoted <= {liar}
+
+
+# --- 15, 16: repeated ids and keys, two cohorts -----------------------------------------------------------------------
+
+
+def test_survivors_with_one_id_three_times_are_refused(hall: Hall) -> None:
+    terms = hall.terms()
+    deliveries = hall.deliver_all(terms)
+    hall.muster_all(terms, deliveries)
+    one = survivors_of(deliveries)[0]
+    padded = [one, one, one, survivors_of(deliveries)[1]]
+    with pytest.raises(BadTerms):
+        read_survivors(canonical.encode([[device, root.hex()] for device, root in padded]))
+    for desk in hall.desks.values():
+        with pytest.raises(BadSurvivors, match="twice"):
+            desk.agree(terms, hall.participants, padded)
+
+
+def test_terms_with_a_repeated_key_or_one_key_behind_two_clerks_are_refused(hall: Hall) -> None:
+    terms = hall.terms()
+    with pytest.raises(BadTerms, match="canonical"):
+        Terms.read(terms.text.replace('"bits":64', '"bits":64,"bits":64'))
+    doubled = dataclasses.replace(terms.clerks[1], signing_key=terms.clerks[0].signing_key)
+    with pytest.raises(BadTerms, match="two clerks"):
+        Terms.read(dataclasses.replace(terms, clerks=(terms.clerks[0], doubled, *terms.clerks[2:])).text)
+
+
+def test_a_clerk_of_two_cohorts_that_forgets_one_serves_the_other(hall: Hall) -> None:
+    first = hall.terms()
+    hall.cohort = 1
+    other = hall.terms()
+    for desk in hall.desks.values():
+        desk.forget(first.place)
+    deliveries = hall.deliver_all(other)
+    assert hall.open(other, deliveries).tolist() == clear_sum(deliveries.values()).tolist()
+    with pytest.raises(ClerkRefuses):
+        hall.muster(first, "dev_00", deliveries)
