@@ -1,0 +1,383 @@
+"""What can be asked for in a new task: presets with the choices that matter most, and the specification they make."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+from services.console.domain.words import MICRO
+
+Values = Mapping[str, Any]
+Spec = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One choice.
+
+    Attributes:
+        path: where it stands in the specification, such as ("parameters", "privacy", "noise_max").
+        kind: "text", "integer", "number", "credits" (asked in credits, sent in micro-credits) or "choice".
+        default: what stands in the form; None leaves the platform's own.
+        least, most: bounds of a number; those of the gateway's contract hold besides.
+        options: value → label, of a choice.
+        only: shown only while another field has that value, as (key, value).
+    """
+
+    key: str
+    label: str
+    path: tuple[str, ...]
+    kind: str = "number"
+    default: Any = None
+    hint: str = ""
+    least: float = -math.inf
+    most: float = math.inf
+    options: Mapping[str, str] | None = None
+    only: tuple[str, str] | None = None
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """One way of learning, with its choices."""
+
+    name: str
+    title: str
+    about: str
+    fields: tuple[Field, ...]
+    models: int = 1
+    """Models to start from: 0 makes its own, 2 means two or more."""
+
+
+COMMON = (
+    Field("rounds", "Rounds", ("rounds",), "integer", 10, required=True),
+    Field(
+        "min_devices",
+        "Devices at least",
+        ("min_devices",),
+        "integer",
+        3,
+        "A round closes with no fewer.",
+        required=True,
+    ),
+    Field("max_devices", "Devices per round at most", ("max_devices",), "integer", 0, "0 means all; others are drawn."),
+    Field("quorum", "Share that must deliver", ("quorum",), "number", 0.8, "Of a round's devices, 0 to 1.", 0.01, 1.0),
+    Field("round_seconds", "Seconds a round may take", ("round_seconds",), "number", 600, "", 1.0),
+    Field("seed", "Seed", ("seed",), "integer", 0, "Of every random choice the platform makes."),
+)
+EPOCHS = Field("epochs", "Epochs a round", ("training", "epochs"), "integer", 1, "", 1)
+BATCH = Field("batch_size", "Batch size", ("training", "batch_size"), "integer", 32, "", 1)
+RATE = Field("learning_rate", "Learning rate", ("training", "learning_rate"), "number", 0.1, "", 1e-9)
+CLIP = Field("clip_norm", "Clip norm", ("training", "clip_norm"), "number", 1.0, "Largest L2 norm of an update.", 1e-9)
+ESCROW = Field(
+    "escrow", "Escrow, credits", ("escrow_microcredits",), "credits", 100, "The most the task may cost.", 0.0
+)
+
+PRESETS = (
+    Preset(
+        "fedavg",
+        "Plain averaging",
+        "Everybody trains from the same model and uploads its change; the platform averages them.",
+        (
+            Field(
+                "privacy",
+                "Noise",
+                ("privacy",),
+                "choice",
+                "none",
+                options={"none": "none: the platform sees updates", "uniform": "the same for everybody"},
+            ),
+            Field(
+                "epsilon",
+                "ε of one round",
+                ("parameters", "privacy", "epsilon"),
+                "number",
+                4.0,
+                "",
+                1e-6,
+                only=("privacy", "uniform"),
+            ),
+            Field(
+                "delta",
+                "δ of one round",
+                ("parameters", "privacy", "delta"),
+                "number",
+                1e-6,
+                "",
+                1e-15,
+                0.1,
+                only=("privacy", "uniform"),
+            ),
+            EPOCHS,
+            BATCH,
+            RATE,
+            CLIP,
+        ),
+    ),
+    Preset(
+        "clusters",
+        "Social clusters",
+        "Share with friends, hide from others: devices form clusters by trust, and their heads hand in sums.",
+        (
+            Field(
+                "trust_threshold",
+                "Trust for raw updates",
+                ("parameters", "privacy", "trust_threshold"),
+                "number",
+                0.7,
+                "From here on a member's update goes to its head without noise.",
+                0.0,
+                1.0,
+            ),
+            Field(
+                "noise_max",
+                "Noise of a device alone",
+                ("parameters", "privacy", "noise_max"),
+                "number",
+                0.6,
+                "σ over the clip norm.",
+                1e-6,
+            ),
+            ESCROW,
+            Field(
+                "credits_per_point",
+                "Credits per point of payoff",
+                ("parameters", "pricing", "credits_per_point"),
+                "number",
+                0.01,
+                "0 shares each round's pot instead.",
+                0.0,
+            ),
+            EPOCHS,
+            BATCH,
+            RATE,
+            CLIP,
+        ),
+    ),
+    Preset(
+        "mesh",
+        "Mesh without a server",
+        "Devices mix models with neighbours: as they are with those they trust, noised with others.",
+        (
+            Field("epsilon", "ε of a noised round", ("parameters", "privacy", "epsilon"), "number", 1.0, "", 1e-6),
+            Field(
+                "clip",
+                "Clip of a sample's gradient",
+                ("parameters", "privacy", "clip"),
+                "number",
+                20.0,
+                "L1 norm.",
+                1e-9,
+            ),
+            Field(
+                "trust_threshold",
+                "Trust for raw parameters",
+                ("parameters", "topology", "trust_threshold"),
+                "number",
+                0.7,
+                "",
+                0.0,
+                1.0,
+            ),
+            Field(
+                "basic_batch",
+                "Samples a round at least",
+                ("parameters", "topology", "basic_batch"),
+                "integer",
+                32,
+                "",
+                1,
+            ),
+            RATE,
+        ),
+    ),
+    Preset(
+        "market",
+        "Market for privacy",
+        "The platform posts a price each round; every device decides how much privacy to sell at it.",
+        (
+            ESCROW,
+            Field(
+                "accuracy_weight",
+                "What accuracy is worth",
+                ("parameters", "pricing", "accuracy_weight"),
+                "number",
+                0.01,
+                "Against money; larger buys more.",
+                1e-9,
+            ),
+            Field("steps", "Gradient steps a round", ("training", "steps"), "integer", 1, "", 1),
+            Field("learning_rate", "Learning rate", ("training", "learning_rate"), "number", 0.5, "", 1e-9),
+            CLIP,
+        ),
+    ),
+    Preset(
+        "survey",
+        "Survey",
+        "One question, noised answers, an estimate with its error. Nothing is trained.",
+        (
+            Field("question", "Question", ("parameters", "survey", "question"), "text", "", required=True),
+            Field("low", "Lowest answer", ("parameters", "survey", "low"), "number", 0.0, required=True),
+            Field("high", "Highest answer", ("parameters", "survey", "high"), "number", 10.0, required=True),
+            ESCROW,
+            Field(
+                "variance_low",
+                "Least noise variance",
+                ("parameters", "pricing", "variance_low"),
+                "number",
+                0.3721,
+                "In ranges squared; 0.3721 keeps one answer below ε = 8.",
+                1e-9,
+            ),
+            Field("error", "Error of the sum, in ranges", ("parameters", "pricing", "error"), "number", 10.0, "", 1e-9),
+        ),
+        models=0,
+    ),
+    Preset(
+        "multitask",
+        "Several models over cells",
+        "Devices find out which of several models is theirs; base stations schedule who is served.",
+        (
+            Field(
+                "dimension",
+                "Dimension d of the noise problem",
+                ("parameters", "privacy", "dimension"),
+                "number",
+                100.0,
+                "",
+                1.0,
+            ),
+            Field(
+                "privacy_weight",
+                "Weight of privacy",
+                ("parameters", "privacy", "privacy_weight"),
+                "number",
+                0.01,
+                "Larger adds more noise.",
+                1e-9,
+            ),
+            EPOCHS,
+            RATE,
+        ),
+        models=2,
+    ),
+)
+BY_NAME = {preset.name: preset for preset in PRESETS}
+UNIT_OF = {"fedavg": "device", "clusters": "device", "mesh": "example", "market": "example", "survey": "device"} | {
+    "multitask": "example"
+}
+AXES = {
+    "fedavg": ("star", "none", "none"),
+    "clusters": ("clusters", "trust", "payoff"),
+    "mesh": ("mesh", "partial", "none"),
+    "market": ("star", "priced", "stackelberg"),
+    "survey": ("star", "priced", "correlated"),
+    "multitask": ("cells", "optimised", "none"),
+}
+"""Topology, privacy and incentive of each preset, before a choice changes one."""
+
+
+def shown(preset: Preset, values: Values) -> list[Field]:
+    """The fields that apply, given what is chosen so far."""
+    common = [each for each in COMMON if preset.name != "survey" or each.key != "rounds"]
+    fields = [*preset.fields, *common]
+    return [each for each in fields if each.only is None or values.get(each.only[0]) == each.only[1]]
+
+
+def fault_of(field: Field, value: Any, contract: Mapping[str, Any]) -> str | None:
+    """What is wrong with a value, in words; None when it is fine.
+
+    `contract` is the schema of a new task in the gateway's OpenAPI document: its bounds are the API's own.
+    """
+    if value in (None, ""):
+        return "Needed." if field.required else None
+    rule = contract.get(field.path[0], {}) if len(field.path) == 1 else {}
+    if field.kind == "choice":
+        return None if field.options and value in field.options else "Choose one of the list."
+    if field.kind == "text":
+        longest = int(rule.get("maxLength", 2000))
+        return None if len(str(value)) <= longest else f"At most {longest} characters."
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return "A number, please."
+    if not math.isfinite(number) or (field.kind == "integer" and number != int(number)):
+        return "A whole number, please." if field.kind == "integer" else "A finite number, please."
+    scale = MICRO if field.kind == "credits" else 1
+    least, most = (
+        max(field.least, rule.get("minimum", -math.inf) / scale),
+        min(field.most, rule.get("maximum", math.inf) / scale),
+    )
+    if number < least:
+        return f"At least {least:g}."
+    return f"At most {most:g}." if number > most else None
+
+
+def specification(preset: Preset, name: str, description: str, values: Values, *, auto_start: bool) -> Spec:
+    """What is sent to the platform, without models."""
+    spec: Spec = {
+        "name": name,
+        "preset": preset.name,
+        "description": description,
+        "privacy_unit": UNIT_OF[preset.name],
+        "auto_start": auto_start,
+        "training": {},
+        "parameters": {},
+    }
+    for field in shown(preset, values):
+        value = values.get(field.key)
+        if value in (None, ""):
+            continue
+        place = spec
+        for part in field.path[:-1]:
+            place = place.setdefault(part, {})
+        place[field.path[-1]] = _sent(field, value)
+    if preset.name == "survey":
+        spec["rounds"] = 1
+        spec["description"] = description or str(values.get("question", ""))
+    return spec
+
+
+def _sent(field: Field, value: Any) -> Any:
+    if field.kind == "credits":
+        return round(float(value) * MICRO)
+    if field.kind == "integer":
+        return int(value)
+    return float(value) if field.kind == "number" else str(value)
+
+
+def merged(spec: Spec, more: str) -> Spec:
+    """The specification with further keys, given as JSON text, put over it; raises ValueError with what is wrong."""
+    if not more.strip():
+        return spec
+    try:
+        found = json.loads(more)
+    except ValueError as error:
+        raise ValueError(f"this is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError('give a JSON object, such as {"max_attempts": 5}')
+    return _over(deepcopy(spec), found)
+
+
+def _over(below: Spec, above: Mapping[str, Any]) -> Spec:
+    for key, value in above.items():
+        if isinstance(value, dict) and isinstance(below.get(key), dict):
+            below[key] = _over(below[key], value)
+        else:
+            below[key] = value
+    return below
+
+
+def axes_of(spec: Mapping[str, Any]) -> Spec:
+    """The specification with the three axes its preset stands for."""
+    topology, privacy, incentive = AXES.get(str(spec.get("preset")), ("star", "none", "none"))
+    return {
+        **spec,
+        "topology": spec.get("topology") or topology,
+        "privacy": spec.get("privacy") or privacy,
+        "incentive": spec.get("incentive") or incentive,
+    }

@@ -1,0 +1,200 @@
+"""Publishing a task: a preset, the choices that matter, what they mean, and the model to begin with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from nicegui import events, ui
+from safetensors.numpy import save
+
+from coterie.errors import InvalidRequest
+from services.console.domain.consequences import MOST_WHAT_IF, consequences, plan_of, what_if_clusters
+from services.console.domain.hiding import who_sees
+from services.console.domain.plans import draw_plan
+from services.console.domain.presets import BY_NAME, PRESETS, Field, Preset, Spec, axes_of, merged, shown, specification
+from services.console.parts.acting import doing, sentence
+from services.console.parts.blocks import button, card, facts, heading, note, say, text
+from services.console.parts.charts import palette
+from services.console.parts.forms import control
+from services.console.parts.frame import STAFF, Pages
+from services.console.parts.network import network
+from services.console.parts.visit import Visit
+from services.console.wire.platform import Json
+
+MOST_MODEL_BYTES = 256 << 20
+NAME = Field("name", "Name", ("name",), "text", "", "Devices join by it.", required=True)
+ABOUT = Field("description", "Description", ("description",), "text", "", "What a device's owner reads before joining.")
+
+
+def add(pages: Pages) -> None:
+    """Registers the page."""
+    pages.add("/tasks/new", "New task", STAFF, show)
+
+
+async def show(visit: Visit, preset: str = "fedavg") -> None:
+    """Draws the page."""
+    with heading("New task", "Choose a way of learning; see what your choices mean before anything starts."):
+        pass
+    contract = (await visit.platform.contract())["components"]["schemas"]["NewTask"]["properties"]
+    mine = {} if visit.is_admin else {"publisher": visit.person.subject}
+    tasks, _ = await visit.platform.page("/v1/tasks", limit=50, **mine)
+    form = Form(visit, contract, tasks)
+    form.build(preset if preset in BY_NAME else "fedavg")
+
+
+class Form:
+    """The form and what its choices mean."""
+
+    def __init__(self, visit: Visit, contract: Json, tasks: list[Json]) -> None:
+        self._visit, self._contract, self._tasks = visit, contract, tasks
+        self._values: dict[str, Any] = {}
+        self._controls: list[Any] = []
+        self._uploaded: dict[str, str] = {}
+        self._fields: list[str] = []
+
+    @property
+    def _preset(self) -> Preset:
+        return BY_NAME[str(self._kind.value)]
+
+    def build(self, preset: str) -> None:
+        """Draws everything for a preset."""
+        with ui.element("div").classes("c-split"):
+            with ui.element("div").classes("c-stack").style("gap: var(--gap)"):
+                with card("Way of learning"):
+                    self._kind = ui.radio({each.name: each.title for each in PRESETS}, value=preset).props("inline")
+                    self._about = text(BY_NAME[preset].about, "c-faint")
+                with card("What it is called"):
+                    self._naming = ui.element("div").classes("c-grid").style("--least: 240px")
+                with card("Choices"):
+                    self._place = ui.element("div").classes("c-grid").style("--least: 220px")
+                    self._auto = ui.checkbox("Start by itself as soon as enough devices have joined", value=True)
+                with card("Model to begin with"):
+                    self._models = ui.element("div").classes("c-stack")
+                with card(
+                    "Anything else", "Further keys of the specification as JSON; they are put over the choices above."
+                ):
+                    self._more = ui.textarea(placeholder='{"max_attempts": 5, "parameters": {"topology": {}}}')
+                    self._more.props('outlined dense autogrow debounce=400 aria-label="Further keys as JSON"')
+                    self._more.on_value_change(self._changed)
+            with ui.element("div").classes("c-stack c-sticky").style("gap: var(--gap)"):
+                self._meaning = ui.element("div").classes("c-stack").style("gap: var(--gap)")
+                self._problem = ui.element("div")
+                button("Publish the task", "publish", doing(self._visit, self._publish), "c-primary")
+        with self._naming:
+            self._named = [control(each, self._values, self._contract, self._changed) for each in (NAME, ABOUT)]
+        self._kind.on_value_change(self._switch)
+        self._switch()
+
+    def _switch(self) -> None:
+        """Another preset: its own fields, its own models; values of fields both have stay."""
+        self._about.set_text(self._preset.about)
+        for field in self._preset.fields:
+            self._values[field.key] = field.default
+        self._draw_fields()
+        self._draw_models()
+        self._changed()
+
+    def _draw_fields(self) -> None:
+        self._place.clear()
+        fields = shown(self._preset, self._values)
+        self._fields = [each.key for each in fields]
+        with self._place:
+            self._controls = [control(each, self._values, self._contract, self._changed) for each in fields]
+
+    def _draw_models(self) -> None:
+        self._models.clear()
+        with self._models:
+            if not self._preset.models:
+                text("A survey begins with nothing: its model is one number, made for you.", "c-faint")
+                return
+            several = self._preset.models > 1
+            wanted = "two or more safetensors files, one per model" if several else "a safetensors file"
+            text(f"Upload {wanted}, or begin where an earlier task stands now.", "c-faint")
+            upload = ui.upload(
+                label="Safetensors file", auto_upload=True, multiple=several, max_file_size=MOST_MODEL_BYTES
+            ).props("accept=.safetensors flat bordered")
+            upload.on_upload(doing(self._visit, self._take))
+            upload.on_rejected(lambda: ui.notify("At most 256 MiB, and a .safetensors file.", type="negative"))
+            ended = {
+                each["id"]: f"{each['specification']['name']} (version of round {each['round']})"
+                for each in self._tasks
+                if each["model_digests"] and each["specification"]["preset"] != "survey"
+            }
+            self._reuse = ui.select({"": "–"} | ended, value="", label="Or the newest model of").props("outlined dense")
+            self._said = text("", "c-faint c-small")
+
+    async def _take(self, event: events.UploadEventArguments) -> None:
+        content = await event.file.read()
+        self._uploaded[event.file.name] = await self._visit.platform.upload_model(content)
+        self._said.set_text("Uploaded: " + ", ".join(self._uploaded))
+
+    def _changed(self) -> None:
+        if self._fields and [each.key for each in shown(self._preset, self._values)] != self._fields:
+            self._draw_fields()
+        self._meaning.clear()
+        with self._meaning:
+            try:
+                spec = self._spec()
+                told = consequences(spec)
+            except (ValueError, ArithmeticError, TypeError) as error:
+                note("edit", f"Not complete yet: {error}", "warn")
+                return
+            with card("What this means"):
+                for what, words_ in told:
+                    with ui.element("div"):
+                        say("h3", what)
+                        text(words_)
+            with card("Who could see what"):
+                facts(who_sees(axes_of(spec)))
+            if self._preset.name == "clusters" and self._visit.is_admin:
+                with card(
+                    "Clusters it would begin with", "If the devices that are active now joined, by today's trust."
+                ):
+                    self._clusters = ui.element("div").classes("c-stack")
+                    button("Ask the planner", "hub", doing(self._visit, lambda: self._ask_planner(spec)))
+
+    async def _ask_planner(self, spec: Spec) -> None:
+        graph = await self._visit.house.graphs.graph(self._visit.platform)
+        chosen = [number for number, each in enumerate(graph.devices) if each["state"] == "active"][:MOST_WHAT_IF]
+        answer = await self._visit.platform.what_if("clusters", what_if_clusters(graph, spec, chosen))
+        names = dict(zip(graph.ids, graph.names, strict=True))
+        drawing = draw_plan(plan_of(answer, graph, chosen), None, names)
+        self._clusters.clear()
+        with self._clusters:
+            network(palette(self._visit.dark), drawing, f"Planned clusters: {drawing.said}", height=320)
+            payoff = sum(answer["payoff"]) / max(1, len(answer["payoff"]))
+            text(f"{drawing.said}. Mean payoff {payoff:.2f} points.", "c-small")
+            if len(chosen) == MOST_WHAT_IF:
+                text(f"Asked for the first {MOST_WHAT_IF} devices only.", "c-faint c-small")
+
+    def _spec(self) -> Spec:
+        name, about = str(self._values.get("name") or "").strip(), str(self._values.get("description") or "").strip()
+        made = specification(self._preset, name, about, self._values, auto_start=bool(self._auto.value))
+        return merged(made, str(self._more.value or ""))
+
+    async def _publish(self) -> None:
+        self._problem.clear()
+        if [each for each in (*self._named, *self._controls) if not each.validate()]:  # all say what is wrong
+            with self._problem:
+                note("edit", "Some fields need a change; each says which.", "warn")
+            return
+        try:
+            spec = self._spec()
+            spec["model_digests"] = await self._digests()
+            task = await self._visit.platform.create_task(spec)
+        except (ValueError, InvalidRequest) as error:
+            with self._problem:
+                note("error", sentence(error), "bad")
+            return
+        ui.navigate.to(f"/tasks/{task['id']}")
+
+    async def _digests(self) -> list[str]:
+        if not self._preset.models:
+            return [await self._visit.platform.upload_model(save({"value": np.zeros(1)}))]
+        if self._uploaded:
+            return list(self._uploaded.values())
+        task = next((each for each in self._tasks if each["id"] == self._reuse.value), None)
+        if task is None:
+            raise ValueError("upload a model to begin with, or choose an earlier task's")
+        return list(task["model_digests"])
