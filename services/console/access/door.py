@@ -7,7 +7,7 @@ from urllib.parse import quote, urlsplit
 
 from fastapi import APIRouter, Form
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from coterie.errors import CoterieError, Unauthenticated
 from services.console.access.sessions import Tries
@@ -71,6 +71,12 @@ def door(house: House) -> APIRouter:
             path="/",
         )
         return answer
+
+    @routes.get("/session")
+    async def ask(request: Request) -> Response:
+        """Whether the browser is still signed in; asking is no use of the session."""
+        signed_in = house.session_of(request.cookies) is not None
+        return JSONResponse({"signed_in": signed_in}, headers={"Cache-Control": "no-store"})
 
     @routes.post("/signout")
     async def sign_out(request: Request) -> Response:

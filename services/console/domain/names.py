@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from services.console.domain.words import short
+
 Json = dict[str, Any]
 ONLINE_SECONDS = 120.0
 """A device heard of within this time counts as online; agents beat every few seconds."""
@@ -19,9 +21,9 @@ class Names:
     at: float = 0.0
 
     def device(self, device_id: str) -> str:
-        """A device's name, or its id."""
+        """A device's name, or the end of its id when the reader may not know its name."""
         found = self.devices.get(device_id)
-        return str(found["name"]) if found else device_id
+        return str(found["name"]) if found else short(device_id)
 
     def owner(self, owner_id: str) -> str:
         """An owner's name, or its id."""

@@ -15,6 +15,18 @@
   document.documentElement.dataset.look = effective();
   if (changed && document.documentElement.dataset.drawn !== undefined) location.reload();
   dark.addEventListener("change", () => tell("coterie-look", effective()) && location.reload());
+  if (document.documentElement.dataset.drawn !== undefined) {
+    // A session that ended elsewhere, or with the console's restart, leaves no page behind that looks alive.
+    const ask = async () => {
+      if (document.hidden) return;
+      const answer = await fetch("/session", { cache: "no-store" }).catch(() => null);
+      if (answer && answer.ok && !(await answer.json()).signed_in) {
+        location.href = `/signin?why=${encodeURIComponent("Your session has ended.")}&next=${encodeURIComponent(location.pathname)}`;
+      }
+    };
+    setInterval(ask, 20000);
+    document.addEventListener("visibilitychange", ask);
+  }
   window.coterieLook = () => {
     localStorage.setItem("coterie-look", effective() === "dark" ? "light" : "dark");
     tell("coterie-look", effective());

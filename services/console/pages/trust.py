@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from nicegui import ui
@@ -14,7 +15,7 @@ from services.console.domain.graph import Graph, Lens, draw
 from services.console.domain.names import Names
 from services.console.pages.trust_details import show_device, show_tie
 from services.console.parts.acting import doing
-from services.console.parts.blocks import button, card, empty, heading, text
+from services.console.parts.blocks import button, card, empty, heading, say, text
 from services.console.parts.charts import palette
 from services.console.parts.frame import STAFF, Pages
 from services.console.parts.network import network
@@ -108,10 +109,10 @@ class Board:
     def _build_controls(self) -> None:
         visit = self._visit
         with self._controls:
-            search = ui.select([], with_input=True, label="Find a device", clearable=True)
-            search.props("outlined dense use-input input-debounce=150 hide-dropdown-icon").style("width: 180px")
-            search.on("input-value", lambda event: self._suggest(search, str(event.args or "")))
-            search.on_value_change(doing(visit, lambda event: self._found(event.value)))
+            with ui.element("div").classes("c-find"):
+                search = ui.input("Find a device").props("outlined dense clearable debounce=150 autocomplete=off")
+                self._hits = ui.element("div").classes("c-hits")
+            search.on_value_change(doing(visit, lambda event: self._suggest(str(event.value or ""))))
             by = ui.toggle({"community": "Communities", "owner": "Owners"}, value="community").props("no-caps dense")
             by.on_value_change(doing(visit, lambda event: self._change(by=event.value, group=-1)))
             with ui.element("label").classes("c-small c-faint").style("width: 150px"):
@@ -127,16 +128,20 @@ class Board:
             again = ui.button(icon="refresh", on_click=doing(visit, self._anew), color=None)
             again.props('flat round dense aria-label="Read the graph anew"').tooltip("Read anew")
 
-    def _suggest(self, search: ui.select, typed: str) -> None:
+    def _suggest(self, typed: str) -> None:
         assert self._graph is not None
-        found = self._graph.search(typed) if typed else []
-        search.set_options({self._graph.ids[each]: self._graph.names[each] for each in found}, value=search.value)
+        self._hits.clear()
+        found = self._graph.search(typed, most=8)
+        with self._hits:
+            for number in found:
+                hit = say("button", self._graph.names[number], "c-peer")
+                hit.on("click", doing(self._visit, partial(self._found, self._graph.ids[number])), args=[])
+            if typed and not found:
+                text("No device is called so.", "c-faint c-small")
 
-    async def _found(self, device_id: Any) -> None:
-        if device_id:
-            await self.focus(str(device_id))
-        else:
-            self._change(device="", group=-1)
+    async def _found(self, device_id: str) -> None:
+        self._hits.clear()
+        await self.focus(device_id)
 
     def _when_words(self, days: int) -> str:
         return "As it is now" if not days else f"As it was {words.count(-days, 'day')} ago"

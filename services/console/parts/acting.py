@@ -24,21 +24,38 @@ _log = get_logger()
 def doing(visit: Visit, act: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
     """A handler for a person's click: counts as use of the session, and says what went wrong."""
 
-    async def handle(*given: Any) -> None:
-        visit.touch()
-        try:
-            result = act(*given)
-            if inspect.isawaitable(result):
-                await result
-        except SignedOut as error:
-            leave(str(error))
-        except CoterieError as error:
-            ui.notify(sentence(error), type="negative", multi_line=True, timeout=8000, close_button="Close")
-        except Exception:
-            _log.exception("a click failed")
-            ui.notify(FAULT, type="negative", timeout=8000)
+    client = ui.context.client
 
-    return handle
+    async def run(*given: Any) -> None:
+        visit.touch()
+        # What the click redraws may be gone when it is done; the page itself is still there to speak on.
+        with client:
+            await _attempt(act, given)
+
+    async def without() -> None:
+        await run()
+
+    async def with_event(event: Any) -> None:
+        await run(event)
+
+    # NiceGUI looks at a handler's parameters to decide whether to pass the event on.
+    wanted = [each for each in inspect.signature(act).parameters.values() if each.default is each.empty]
+    handlers: dict[int, Callable[..., Awaitable[None]]] = {0: without, 1: with_event}
+    return handlers.get(len(wanted), run)
+
+
+async def _attempt(act: Callable[..., Any], given: tuple[Any, ...]) -> None:
+    try:
+        result = act(*given)
+        if inspect.isawaitable(result):
+            await result
+    except SignedOut as error:
+        leave(str(error))
+    except CoterieError as error:
+        ui.notify(sentence(error), type="negative", multi_line=True, timeout=8000, close_button="Close")
+    except Exception:
+        _log.exception("a click failed")
+        ui.notify(FAULT, type="negative", timeout=8000)
 
 
 def sentence(error: Exception) -> str:
@@ -73,6 +90,8 @@ class View(Generic[T]):
             try:
                 found = await self._read()
             except SignedOut as error:
+                if not ui.context.client.has_socket_connection:
+                    raise
                 leave(str(error))
                 return
             except CoterieError as error:

@@ -56,7 +56,12 @@ class Pages:
             self._house.sessions.touch(session)
             visit = Visit.of(self._house, session, request)
             _frame(visit, path)
-            await _guarded(visit, title, roles, body, given)
+            try:
+                await _guarded(visit, title, roles, body, given)
+            except SignedOut as error:
+                if not ui.context.client.has_socket_connection:
+                    return RedirectResponse(sign_in_address(request, str(error)), 303)
+                leave(str(error))
             return None
 
         asked = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Request)
@@ -71,14 +76,15 @@ def sign_in_address(request: Request, why: str = "") -> str:
 
 
 async def _guarded(visit: Visit, title: str, roles: frozenset[str], body: Body, given: dict[str, Any]) -> None:
-    with ui.element("main").classes("c-main").props("id=main tabindex=-1"):
+    with ui.element("div").classes("c-main c-beside" if visit.person.role in STAFF else "c-main c-narrow") as main:
+        ui.skip_link("Skip to content", target=main)
         try:
             if visit.person.role not in roles:
                 raise NotForYou(f"“{title}” is not open to {visit.person.role}s.")
             await body(visit, **given)
-        except SignedOut as error:
-            leave(str(error))
-        except (CoterieError, NotForYou) as error:
+        except SignedOut:
+            raise
+        except CoterieError as error:
             trouble(error)
 
 
@@ -110,14 +116,11 @@ def _frame(visit: Visit, path: str) -> None:
     ui.add_head_html(HEAD)
     ui.dark_mode(visit.dark)
     ui.colors(primary="#5cc5c0" if visit.dark else "#0f6b6b", negative="#ff9a90" if visit.dark else "#b3261e")
-    ui.html('<a class="c-skip" href="#main">Skip to content</a>', sanitize=False)
     mine = [each for each in MENU if visit.person.role in each[3]]
-    drawer = _menu(mine, path) if mine else None
     with ui.header().classes("c-header"):
-        if drawer is not None:
-            ui.button(icon="menu", on_click=drawer.toggle).props(
-                'flat round dense color=inherit aria-label="Menu"'
-            ).classes("lt-md")
+        if mine:
+            toggle = ui.button(icon="menu", color=None).props('flat round dense aria-label="Menu"').classes("c-menu")
+            toggle.on("click", js_handler="() => document.documentElement.classList.toggle('c-open')")
         with ui.element("a").classes("c-brand").props(f"href={home_of(visit.person.role)}"):
             ui.element("img").props('src=/look/mark.svg alt=""')
             ui.label("Coterie")
@@ -129,14 +132,15 @@ def _frame(visit: Visit, path: str) -> None:
         ).on("click", js_handler="() => window.coterieLook()")
         with ui.element("form").props("method=post action=/signout").style("margin: 0"):
             ui.button(icon="logout").props('flat round dense color=inherit type=submit aria-label="Sign out"')
+    if mine:
+        _menu(mine, path)
 
 
-def _menu(mine: list[tuple[str, str, str, frozenset[str]]], path: str) -> ui.left_drawer:
-    drawer = ui.left_drawer(value=None, bordered=False).classes("c-drawer").props("width=208 breakpoint=1023")
-    with drawer, ui.element("nav").classes("c-nav").props('aria-label="Pages"'):
+def _menu(mine: list[tuple[str, str, str, frozenset[str]]], path: str) -> None:
+    beside = ui.context.client.layout  # the page's content is its landmark "main", which the menu is no part of
+    with beside, ui.element("aside").classes("c-side"), ui.element("nav").classes("c-nav").props('aria-label="Pages"'):
         for address, label, icon, _ in mine:
             here = path == address or (address != "/" and path.startswith(address))
             with ui.element("a").props(f"href={address}" + (" aria-current=page" if here else "")):
                 ui.icon(icon).props("aria-hidden=true")
                 ui.label(label)
-    return drawer

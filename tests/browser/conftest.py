@@ -1,0 +1,123 @@
+"""A real Chromium on a real console in front of a real platform. Without a Chromium these tests are left out."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from tests.browser.scene import Console, Scene
+from tests.e2e.real_platform import real_platform
+
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-background-networking",
+    "--disable-gpu",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
+DESKTOP, PHONE = {"width": 1360, "height": 860}, {"width": 390, "height": 844}
+HINT = "there is no Chromium here: `apt-get install chromium`, or set COTERIE_CHROMIUM to the path of one"
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """The browser."""
+    path = os.environ.get("COTERIE_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    if not path:
+        pytest.skip(HINT)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def scene(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """The platform with its history."""
+    with real_platform(tmp_path_factory.mktemp("scene")) as platform:
+        made = Scene(platform)
+        try:
+            made.play()
+            yield made
+        finally:
+            made.close()
+
+
+@pytest.fixture(scope="session")
+def console(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+    """The console of the scene."""
+    made = Console(scene.platform.processes.url, tmp_path_factory.mktemp("console"))
+    yield made
+    made.stop()
+    assert "Traceback" not in made.log(), made.log()
+
+
+class Visitor:
+    """A browser of somebody's own: what its pages complain of, and whom else they speak to."""
+
+    def __init__(self, context: BrowserContext, url: str) -> None:
+        self.context, self.url = context, url
+        self.complaints: list[str] = []
+        self.page: Page = context.new_page()
+        self.page.on("console", self._hear)
+        self.page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
+        self.page.on("request", lambda request: self._check(request.url))
+        self.page.on("websocket", lambda socket: self._check(socket.url))
+
+    def _hear(self, message: Any) -> None:
+        if message.type == "error":
+            self.complaints.append(f"console: {message.text}")
+
+    def _check(self, address: str) -> None:
+        here = (self.url, self.url.replace("http://", "ws://"), "data:", "blob:")
+        if not address.startswith(here):
+            self.complaints.append(f"another host: {address}")
+
+    def sign_in(self, key: str) -> Visitor:
+        """Signs in with an API key."""
+        self.page.goto(f"{self.url}/signin")
+        self.page.fill("input[name=api_key]", key)
+        self.page.click("button[type=submit]")
+        self.page.wait_for_selector("main h1")
+        return self
+
+    def open(self, path: str) -> Page:
+        """Opens a page of the console and waits until it is there."""
+        self.page.goto(self.url + path)
+        self.page.wait_for_selector(".c-main h1, .c-main .c-note")
+        return self.page
+
+    def content(self) -> str:
+        """All the text on the page."""
+        return "\n".join(self.page.locator(".c-main, .c-plain-page main").all_inner_texts())
+
+
+@pytest.fixture
+def visitors(chromium: Browser, console: Console) -> Iterator[Any]:
+    """Makes visitors; at the end none of their pages may have complained."""
+    made: list[Visitor] = []
+
+    def visitor(key: str = "", **options: Any) -> Visitor:
+        context = chromium.new_context(**({"viewport": DESKTOP, "timezone_id": "Europe/Madrid"} | options))
+        context.set_default_timeout(20_000)
+        made.append(Visitor(context, console.url))
+        return made[-1].sign_in(key) if key else made[-1]
+
+    yield visitor
+    complaints = [each for one in made for each in one.complaints]
+    for one in made:
+        one.context.close()
+    assert complaints == []
+
+
+@pytest.fixture
+def admin(visitors: Any, scene: Scene) -> Visitor:
+    """An admin's browser."""
+    found: Visitor = visitors(scene.platform.processes.admin_key())
+    return found
