@@ -244,7 +244,10 @@ TRIANGLE_AND_TAIL = [("h", "a"), ("h", "b"), ("h", "c"), ("a", "b")]
 
 
 def check_replaced(society: Society, task: str, state: str) -> None:
-    """h was lost in round 1: a and b went on with a head of their own, c alone, and all three were paid for it."""
+    """h was lost in round 1: a, b and c went on with a head of their own, and all three were paid for it.
+
+    c knows a and b through h alone: it sends its update with noise. V = 0.52 Σq − 1.2 · 3 by the plan's qualities.
+    """
     (round_,) = society.platform.admin.rounds(task)
     assert (round_["attempt"], round_["state"]) == (2, "done")
     parts = society.parts(task)
@@ -252,10 +255,18 @@ def check_replaced(society: Society, task: str, state: str) -> None:
         "h": state, "a": "delivered", "b": "delivered", "c": "delivered",
     }  # fmt: skip
     assert sorted(parts[name]["role"] for name in "ab") == ["head", "member"]
-    assert parts["c"]["role"] == "solo"
+    assert parts["c"]["role"] == "member"
+    seats = {seat["device_id"]: seat for seat in society.platform.admin.plan(task)["seats"]}
+    assert {name: seats[society.id(name)]["noise_multiplier"] > 0 for name in "abc"} == {
+        "a": False,
+        "b": False,
+        "c": True,
+    }
     paid = society.paid(task)
     assert set(paid) == {"a", "b", "c"}
-    assert sum(paid.values()) == math.floor((2 * TOGETHER + ALONE) * MILLION)
+    assert ALONE * MILLION < paid["c"] < paid["a"]
+    value = sum(0.52 * seat["weight"] - 1.2 for seat in seats.values())
+    assert sum(paid.values()) == math.floor(value * MILLION)
 
 
 def test_when_the_head_is_killed_its_cluster_elects_another_in_the_same_round(shared_platform: RealPlatform) -> None:
