@@ -28,6 +28,7 @@ class LiveRound:
         self.way = way_for(task.specification)
         self.roster = self.way.muster(participations, round_.attempt)
         self.folded: dict[str, Delivery] = {}
+        self._holders: dict[str, str] = {}
         self.lock = asyncio.Lock()
         self._sums: dict[int, Accumulator] = {}
 
@@ -58,7 +59,6 @@ class LiveRound:
         """Inspects a delivery and folds it in; what was measured. Call from a worker thread, under the lock."""
         read = UpdateReader(library.blobs, delivery)
         layout, total = read.layout(), self.sum_of(library, delivery.model_index)
-        others = (d for d in self.folded.values() if d.device_id != delivery.device_id)
         measured = self.way.inspect(
             Update(
                 delivery,
@@ -67,7 +67,7 @@ class LiveRound:
                 layout,
                 read,
                 total.layout.elements,
-                is_copy=any(other.digest == delivery.digest for other in others),
+                is_copy=self._holders.get(delivery.digest, delivery.device_id) != delivery.device_id,
             )
         )
         self._fold(total, layout, read, delivery)
@@ -81,6 +81,7 @@ class LiveRound:
     def _fold(self, total: Accumulator, layout: Layout, read: UpdateReader, delivery: Delivery) -> None:
         total.fold(layout, read, delivery.weight, is_sum=delivery.form == "sum")
         self.folded[delivery.device_id] = delivery
+        self._holders.setdefault(delivery.digest, delivery.device_id)
 
     def unfold(self, library: Library, delivery: Delivery) -> None:
         """Takes a delivery out again; call from a worker thread, under the lock."""
@@ -88,6 +89,8 @@ class LiveRound:
         total = self._sums[delivery.model_index]
         total.unfold(read.layout(), read, delivery.weight, is_sum=delivery.form == "sum")
         del self.folded[delivery.device_id]
+        if self._holders.get(delivery.digest) == delivery.device_id:
+            del self._holders[delivery.digest]
 
     def sum_of(self, library: Library, line: int) -> Accumulator:
         """The sum of a model line, begun when first asked for."""
