@@ -75,3 +75,11 @@ class AlreadyDelivered(Conflict):
 
 class NotYourTask(PermissionDenied):
     """The task belongs to another publisher."""
+
+
+class BadSums(InvalidInput):
+    """A question about secure sums that makes no sense."""
+
+
+class NoGrid(InvalidInput):
+    """No grid serves a secure sum of so many devices with so much noise."""

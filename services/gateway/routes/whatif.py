@@ -24,10 +24,16 @@ SERVICE_OF_SOLVER = {
     "noise": "topology",
     "blocks": "topology",
     "identity": "topology",
+    "clerks": "topology",
     "market": "pricing",
     "survey": "pricing",
     "combine": "aggregation",
     "step": "aggregation",
+    "sums": "aggregation",
+    "grid": "aggregation",
+    "rounding": "aggregation",
+    "discrete-noise": "aggregation",
+    "sum-privacy": "aggregation",
 }
 SOLVE_SECONDS = 120.0
 _BODY: dict[str, Any] = {

@@ -6,4 +6,5 @@ SOLVERS = {
     "noise": "services.topology.whatif.noise",
     "blocks": "services.topology.whatif.blocks",
     "identity": "services.topology.whatif.identity",
+    "clerks": "services.topology.whatif.clerks",
 }
