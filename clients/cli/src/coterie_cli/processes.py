@@ -23,6 +23,8 @@ import httpx
 from coterie.errors import CoterieError
 
 SERVICES = ("trust", "topology", "pricing", "aggregation", "gateway")
+CONSOLE = "console"
+CONSOLE_PORT = 8090
 DEFAULT_PORTS = {"trust": 50051, "topology": 50052, "pricing": 50053, "aggregation": 50054, "gateway": 8080}
 STOP_SECONDS = 15.0
 _HEALTH_PAUSE_SECONDS = 0.1
@@ -67,11 +69,11 @@ def busy_port(ports: Mapping[str, int]) -> tuple[str, int] | None:
 
 @dataclass(slots=True)
 class PlatformProcesses:
-    """The five processes of an embedded platform.
+    """The five processes of an embedded platform, and the web console where its port is given.
 
     Attributes:
         data: folder of databases, blobs, logs and the admin key.
-        ports: port of each service.
+        ports: port of each service; with one for "console", the web console starts too.
         environment: further variables for the children.
         log_to_files: write each service's log to `data/logs`; otherwise they share this process's stderr.
     """
@@ -91,6 +93,11 @@ class PlatformProcesses:
     def url(self) -> str:
         """Where the gateway answers."""
         return f"http://127.0.0.1:{self.ports['gateway']}"
+
+    @property
+    def console_url(self) -> str:
+        """Where the web console answers; empty when there is none."""
+        return f"http://127.0.0.1:{self.ports[CONSOLE]}" if CONSOLE in self.ports else ""
 
     @property
     def admin_key_file(self) -> Path:
@@ -113,7 +120,7 @@ class PlatformProcesses:
             raise CannotStart(f"port {taken[1]} for {taken[0]} is in use; stop what listens there or choose another")
         self.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            for name in SERVICES:
+            for name in (*SERVICES, CONSOLE) if CONSOLE in self.ports else SERVICES:
                 self.start_one(name)
             self.wait_until_healthy(wait_seconds)
         except BaseException:
@@ -148,11 +155,13 @@ class PlatformProcesses:
         return {
             "COTERIE_DATA_DIR": str(self.data),
             "COTERIE_GATEWAY_PORT": str(self.ports["gateway"]),
+            "COTERIE_GATEWAY_URL": self.url,
+            "COTERIE_CONSOLE_PORT": str(self.ports.get(CONSOLE, 0)),
             **addresses,
         }
 
     def wait_until_healthy(self, seconds: float = 60.0) -> None:
-        """Returns when the gateway says every service answers."""
+        """Returns when the gateway says every service answers, and the console, if there is one, does too."""
         deadline = time.monotonic() + seconds
         while True:
             for name, process in self.running.items():
@@ -165,8 +174,9 @@ class PlatformProcesses:
             time.sleep(_HEALTH_PAUSE_SECONDS)
 
     def _healthy(self) -> bool:
+        pages = [f"{self.url}/health/ready", *([f"{self.console_url}/health/live"] if self.console_url else [])]
         try:
-            return httpx.get(f"{self.url}/health/ready", timeout=5.0, trust_env=False).status_code == 200
+            return all(httpx.get(page, timeout=5.0, trust_env=False).status_code == 200 for page in pages)
         except httpx.TransportError:
             return False
 
@@ -182,8 +192,8 @@ class PlatformProcesses:
         return next((name for name, process in self.running.items() if process.poll() is not None), None)
 
     def stop(self) -> None:
-        """Stops every service, the gateway first, each with time to drain."""
-        for name in reversed(SERVICES):
+        """Stops every service, the console and the gateway first, each with time to drain."""
+        for name in reversed((*SERVICES, CONSOLE)):
             self.stop_one(name)
 
     def stop_one(self, name: str, how: signal.Signals = signal.SIGTERM) -> None:

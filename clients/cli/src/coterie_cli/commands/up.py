@@ -12,13 +12,14 @@ import typer
 
 from coterie.errors import CoterieError
 from coterie_cli.console import DEFAULT_DATA, AsJson, err, out, show
-from coterie_cli.processes import DEFAULT_PORTS, SERVICES, PlatformProcesses, free_ports
+from coterie_cli.processes import CONSOLE, CONSOLE_PORT, DEFAULT_PORTS, SERVICES, PlatformProcesses, free_ports
 
 EPILOG = """[bold]Examples[/]
 
 coterie up\n
 coterie up --data /srv/coterie --port 9000\n
-coterie up --any-ports
+coterie up --any-ports\n
+coterie up --console-port 0
 """
 _WATCH_SECONDS = 0.5
 
@@ -26,6 +27,9 @@ _WATCH_SECONDS = 0.5
 def up(
     data: Annotated[Path, typer.Option(help="Folder of databases, models, logs and the admin key.")] = DEFAULT_DATA,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the REST API.")] = DEFAULT_PORTS["gateway"],
+    console_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the web console; 0 = without it.")
+    ] = CONSOLE_PORT,
     any_ports: Annotated[bool, typer.Option("--any-ports", help="Use free ports, whichever they are.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -33,13 +37,18 @@ def up(
 
     Settings given as COTERIE_… variables reach every service.
     """
-    platform = PlatformProcesses(data, _ports(port, any_ports))
+    platform = PlatformProcesses(data, _ports(port, console_port, any_ports))
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        with err.status("starting trust, topology, pricing, aggregation and the gateway …"):
+        with err.status("starting trust, topology, pricing, aggregation, the gateway and the console …"):
             platform.start()
         (data / "url").write_text(platform.url + "\n")
-        document = {"url": platform.url, "docs": f"{platform.url}/docs", "admin_key_file": str(platform.admin_key_file)}
+        document = {
+            "url": platform.url,
+            "docs": f"{platform.url}/docs",
+            "console": platform.console_url,
+            "admin_key_file": str(platform.admin_key_file),
+        }
         show(document, as_json, lambda: _welcome(platform))
         out.file.flush()
         _watch(platform)
@@ -49,16 +58,18 @@ def up(
         (data / "url").unlink(missing_ok=True)
 
 
-def _ports(port: int, any_ports: bool) -> dict[str, int]:
+def _ports(port: int, console_port: int, any_ports: bool) -> dict[str, int]:
+    names = (*SERVICES, CONSOLE) if console_port else SERVICES
     if any_ports:
-        return dict(zip(SERVICES, free_ports(len(SERVICES)), strict=True))
-    return DEFAULT_PORTS | {"gateway": port}
+        return dict(zip(names, free_ports(len(names)), strict=True))
+    return DEFAULT_PORTS | {"gateway": port} | ({CONSOLE: console_port} if console_port else {})
 
 
 def _welcome(platform: PlatformProcesses) -> str:
+    console = f"console: [bold]{platform.console_url}[/] (sign in with the admin key)\n" if platform.console_url else ""
     return (
         f"[bold green]Coterie is up[/] at [bold]{platform.url}[/]  (interactive docs: {platform.url}/docs)\n"
-        f"admin key: {platform.admin_key_file}    logs: {platform.data / 'logs'}\n"
+        f"{console}admin key: {platform.admin_key_file}    logs: {platform.data / 'logs'}\n"
         "Ctrl-C stops it."
     )
 

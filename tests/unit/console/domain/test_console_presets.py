@@ -1,0 +1,132 @@
+"""The form of a new task: what it refuses, what it sends, and what it says the choices mean."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coterie.privacy.accounting import gaussian_charge, total
+from coterie.privacy.gaussian import exact_multiplier
+from services.console.domain.consequences import consequences, plan_of, what_if_clusters
+from services.console.domain.graph import Graph
+from services.console.domain.presets import (
+    AXES,
+    BY_NAME,
+    PRESETS,
+    Field,
+    axes_of,
+    fault_of,
+    merged,
+    shown,
+    specification,
+)
+
+CONTRACT = {"rounds": {"minimum": 1, "maximum": 100_000}, "escrow_microcredits": {"minimum": 0, "maximum": 2**63 - 1}}
+
+
+def defaults(name: str) -> dict[str, Any]:
+    return {field.key: field.default for field in BY_NAME[name].fields}
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda each: each.name)
+def test_what_a_preset_begins_with_is_sound(preset: Any) -> None:
+    values = defaults(preset.name) | {"rounds": 10, "min_devices": 3, "question": "How warm is it?"}
+    for field in shown(preset, values):
+        assert fault_of(field, values.get(field.key, field.default), CONTRACT) is None, field.key
+    spec = specification(preset, "n", "", values, auto_start=True)
+    assert spec["preset"] == preset.name
+    assert [title for title, _ in consequences(spec)] == ["Privacy after all rounds", "Cost", "Time"]
+    assert axes_of(spec)["topology"] == AXES[preset.name][0]
+
+
+def test_the_contracts_bounds_hold_besides_the_forms_own() -> None:
+    rounds = Field("rounds", "Rounds", ("rounds",), "integer", 10, required=True)
+    assert fault_of(rounds, 0, CONTRACT) == "At least 1."
+    assert fault_of(rounds, 100_001, CONTRACT) == "At most 100000."
+    assert fault_of(rounds, 2.5, CONTRACT) == "A whole number, please."
+    assert fault_of(rounds, math.inf, CONTRACT) == "A whole number, please."
+    assert fault_of(rounds, "many", CONTRACT) == "A number, please."
+    assert fault_of(rounds, None, CONTRACT) == "Needed."
+    assert fault_of(rounds, 7, CONTRACT) is None
+
+
+def test_credits_are_asked_for_in_credits_and_sent_in_micro_credits() -> None:
+    escrow = next(field for field in BY_NAME["clusters"].fields if field.kind == "credits")
+    assert fault_of(escrow, -1, CONTRACT) == "At least 0."
+    assert fault_of(escrow, 1e13, CONTRACT) is not None
+    spec = specification(BY_NAME["clusters"], "n", "", {"escrow": 1.25}, auto_start=False)
+    assert spec["escrow_microcredits"] == 1_250_000
+
+
+def test_a_choice_brings_its_own_fields() -> None:
+    preset = BY_NAME["fedavg"]
+    without = {field.key for field in shown(preset, {"privacy": "none"})}
+    assert "epsilon" not in without
+    assert "epsilon" in {field.key for field in shown(preset, {"privacy": "uniform"})}
+    spec = specification(preset, "n", "", defaults("fedavg") | {"privacy": "none"}, auto_start=False)
+    assert "privacy" not in spec["parameters"]
+
+
+def test_further_keys_are_put_over_the_choices_and_nothing_else_is_lost() -> None:
+    spec: dict[str, Any] = {
+        "rounds": 3,
+        "parameters": {"privacy": {"noise_max": 0.6}, "pricing": {"credits_per_point": 1}},
+    }
+    found = merged(spec, '{"max_attempts": 5, "parameters": {"privacy": {"delta": 1e-9}}}')
+    assert found["max_attempts"] == 5
+    assert found["parameters"] == {"privacy": {"noise_max": 0.6, "delta": 1e-9}, "pricing": {"credits_per_point": 1}}
+    assert spec["parameters"]["privacy"] == {"noise_max": 0.6}
+    assert merged(spec, "  ") == spec
+    for wrong in ("{", "[1]", "3"):
+        with pytest.raises(ValueError, match="JSON"):
+            merged(spec, wrong)
+
+
+def test_the_promised_epsilon_is_what_the_ledger_will_compose() -> None:
+    """Four rounds of the same Gaussian, once by the form and once charge by charge."""
+    spec = {
+        "preset": "fedavg",
+        "privacy": "uniform",
+        "rounds": 4,
+        "parameters": {"privacy": {"epsilon": 1.0, "delta": 1e-6}},
+    }
+    sigma = exact_multiplier(1.0, 1e-6)
+    composed = total([gaussian_charge("t", n, "update", "device", sigma) for n in range(4)], 1e-6)
+    told = dict(consequences(spec))["Privacy after all rounds"]
+    assert f"ε = {composed:.3g}" in told
+
+
+def test_no_noise_and_raw_letters_are_never_promised_away() -> None:
+    assert "No noise" in dict(consequences({"preset": "fedavg", "rounds": 1}))["Privacy after all rounds"]
+    for preset in ("clusters", "mesh"):
+        assert "no ε describes" in dict(consequences({"preset": preset, "rounds": 5}))["Privacy after all rounds"]
+
+
+def test_what_it_costs_is_what_is_put_in_escrow() -> None:
+    told = dict(consequences({"preset": "clusters", "rounds": 4, "escrow_microcredits": 10_000_000}))
+    assert told["Cost"].startswith("10 credits at most, 2.5 a round")
+    assert dict(consequences({"preset": "mesh", "rounds": 4}))["Cost"] == "Nothing: nobody is paid."
+
+
+def test_the_planner_is_asked_about_the_devices_chosen_alone() -> None:
+    devices = [{"id": f"d{n}", "name": f"d{n}", "owner_id": "o", "kind": "", "state": "active"} for n in range(4)]
+    ties = [{"device_a": "d0", "device_b": "d2", "direct": 0.9, "relations": []}]
+    ties.append({"device_a": "d1", "device_b": "d2", "direct": 0.5, "relations": []})
+    graph = Graph.of({"devices": devices, "ties": ties, "at": 0.0})
+    chosen = [0, 2, 3]
+    question = what_if_clusters(graph, {"parameters": {"privacy": {"noise_max": 0.3}}}, chosen)
+    direct = np.array(question["direct"])
+    assert direct.shape == (3, 3)
+    assert (direct == direct.T).all()
+    assert direct[0, 1] == 0.9
+    assert direct.sum() == pytest.approx(1.8)
+    assert question["noise_max"] == 0.3
+    answer = {"clusters": [{"members": [0, 1], "head": 1}, {"members": [2], "head": 2}], "noise": [0.0, 0.0, 0.3]}
+    seats = {seat["device_id"]: seat for seat in plan_of(answer, graph, chosen)["seats"]}
+    assert seats["d0"]["role"] == "member"
+    assert seats["d0"]["head_device_id"] == "d2"
+    assert seats["d3"]["role"] == "solo"
+    assert seats["d3"]["noise_multiplier"] == 0.3
