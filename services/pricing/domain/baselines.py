@@ -59,11 +59,6 @@ def one_hop(market: Market) -> Market:
     return replace(market, leakage=direct)
 
 
-def proxy_budgets(market: Market, price: float) -> Vector:
-    """Budgets that maximise one-hop welfare at `price`."""
-    return optimum(one_hop(market), price).budgets
-
-
 def compare(
     market: Market,
     rounds: int,

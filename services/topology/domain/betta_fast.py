@@ -121,7 +121,6 @@ class _Search:
         self.trunk, self.branch = empty_run(count), empty_run(count)
         self.spare: Floats = np.zeros((count, count))
         self.best: Best = empty_best(count)
-        self.before_complete = 0
         self.before_links: Ints = np.zeros((0, 2), dtype=np.int64)
         self.before_scores: Floats = np.zeros(0)
         self.before_steps: list[Step] = []

@@ -174,16 +174,6 @@ def train(
     return _policy(cells, config, run.head)
 
 
-def policy_from(cells: Cells, tensors: Mapping[str, NDArray[Any]]) -> Policy:
-    """The policy inside a checkpoint, for the layout it was trained for."""
-    meta = _meta(tensors)
-    _same_layout(cells, meta)
-    config = LearningConfig(**meta["config"])
-    head = _head(cells, config, np.random.default_rng(0))
-    _load(head, _part(tensors, "best" if config.keep_best else "weights"))
-    return _policy(cells, config, head)
-
-
 def policy_for(cells: Cells, tensors: Mapping[str, NDArray[Any]]) -> Policy:
     """The weights inside a checkpoint at work among other devices: same stations, any devices, identities or channel.
 

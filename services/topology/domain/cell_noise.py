@@ -122,33 +122,6 @@ def bounded_noise(
     return NoisePlan(noise, zcdp_budget(noise, count, weights.clip), objective(noise, count, weights))
 
 
-def weighted_noise(
-    samples: ArrayLike,
-    weights: NoiseWeights,
-    loss_weights: ArrayLike,
-    *,
-    low: ArrayLike | None = None,
-    high: ArrayLike | None = None,
-) -> NoisePlan:
-    """The optimum when the loss counts Σ w_i σ_i² instead of the largest: σ_i² = √(2γ/w_i) M/X_i, clamped.
-
-    The problem separates by device, and each part is convex in σ_i², so clamping is exact. w_i = 0: all the noise
-    the bound allows.
-    """
-    count = _samples(samples)
-    price = np.asarray(loss_weights, dtype=float)
-    if price.shape != count.shape or not np.isfinite(price).all() or (price < 0).any():
-        raise InvalidNoiseProblem(f"loss_weights must be {count.size} finite numbers, 0 or more")
-    lower, upper = _bounds(count.size, low, high)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        variance = np.sqrt(2.0 * weights.privacy_weight / price) * weights.clip / count
-    variance = np.where(price > 0, variance, np.inf if weights.privacy_weight else 0.0)
-    noise = np.clip(np.sqrt(variance), lower, upper)
-    positive = price > 0
-    loss = float(np.sum(price[positive] * noise[positive] ** 2))
-    return NoisePlan(noise, zcdp_budget(noise, count, weights.clip), loss + _privacy_cost(noise, count, weights))
-
-
 def _best_level(count: Floats, floor: float, upper: Floats, weights: NoiseWeights) -> float:
     """The y ≥ floor minimising A y² + Σ_{high_i ≥ y} B_i/y² + Σ_{high_i < y} B_i/high_i²."""
     movable = upper > 0  # a device held at no noise costs +inf at every level and must not blur the choice

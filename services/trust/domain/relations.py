@@ -23,7 +23,7 @@ from services.trust.domain.graph import Floats, Integers
 from services.trust.domain.meetings import Encounters, meetings_between, meetings_within, spaced_encounters, visits
 from services.trust.domain.population import UNKNOWN_MAKE, Population, Stays, matches, pairs_within, usual_places
 
-LORA_METRES, WIFI_METRES, BLUETOOTH_METRES = 1_500.0, 400.0, 40.0
+WIFI_METRES = 400.0
 
 
 class InvalidRelation(InvalidInput):
@@ -202,18 +202,6 @@ def parental(population: Population, stays: Stays, rules: RelationRules = DEFAUL
         if len(i):
             metres = np.nan_to_num(metres[far], nan=-1.0)
             yield _block(RelationKind.PARENTAL, population, i, j, {**facts, "metres": metres})
-
-
-def count_parental(population: Population, stays: Stays, rules: RelationRules = DEFAULT_RULES) -> int:
-    """How many relations `parental` would yield, without making them: all pairs of a make less the near ones."""
-    known, makes, places = _makes(population, stays, rules)
-    total = 0
-    for make in np.split(known, np.flatnonzero(np.diff(makes)) + 1):
-        total += len(make) * (len(make) - 1) // 2
-        if rules.parental_distance_metres and len(make) > 1:
-            tree = KDTree(places[make])
-            total -= (int(tree.count_neighbors(tree, rules.parental_distance_metres)) - len(make)) // 2
-    return total
 
 
 def co_location(population: Population, stays: Stays, rules: RelationRules = DEFAULT_RULES) -> Iterator[Relations]:

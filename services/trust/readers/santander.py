@@ -1,5 +1,4 @@
-"""The social-IoT files of Santander (Marche et al. 2020), from a folder or from the tar archive, and a writer of the
-same format.
+"""The social-IoT files of Santander (Marche et al. 2020), from a folder or from the tar archive.
 
 Traps of the format: the first column of `private_static_devices.csv` is labelled device_type but holds the device;
 `private_mobile_devices.csv` names the *user* whose devices move and its clock runs 1,728,000 s ahead of the public
@@ -119,26 +118,6 @@ def carrier_of(record: DeviceRecord) -> int:
     return -record.device if record.owner == PUBLIC_OWNER else record.owner
 
 
-def write_city(folder: Path, population: Population, stays: Stays) -> None:
-    """Saves a city in the data set's own files, so that `read_city(folder)` reads it back."""
-    folder.mkdir(parents=True, exist_ok=True)
-    _write(
-        folder / OBJECTS,
-        "id_device,id_user,device_type,device_brand,device_model",
-        zip(population.devices, population.owners, population.kinds, population.brands, population.models, strict=True),
-    )
-    x, y = population.x_metres / SIDE_METRES, population.y_metres / SIDE_METRES
-    for file, first, public in ((PRIVATE_STATIC, "device_type", False), (PUBLIC_STATIC, "id_device", True)):
-        rows = np.flatnonzero(~population.mobile & (population.public == public) & ~np.isnan(x))
-        _write(folder / file, f"{first},x,y", zip(population.devices[rows], x[rows], y[rows], strict=True))
-    for file, who, sign in ((PRIVATE_MOBILE, "id_user", 1), (PUBLIC_MOBILE, "id_device", -1)):
-        rows = np.flatnonzero(np.sign(stays.carriers) == sign)
-        ahead = PRIVATE_CLOCK_AHEAD_SECONDS if sign > 0 else 0.0
-        columns = (stays.start[rows] + ahead, stays.stop[rows] + ahead, stays.carriers[rows] * sign)
-        spots = (stays.x_metres[rows] / SIDE_METRES, stays.y_metres[rows] / SIDE_METRES)
-        _write(folder / file, f"timestamp_start,timestamp_stop,{who},x,y", zip(*columns, *spots, strict=True))
-
-
 def _stays(source: Path) -> Stays:
     # Rows are packed as they come: half a million small objects would be a hundred megabytes.
     carriers: list[int] = []
@@ -163,9 +142,3 @@ def _position(line: Line, column: int) -> tuple[float, float]:
 
 def _column(values: Iterable[int]) -> Integers:
     return np.fromiter(values, dtype=np.int64)
-
-
-def _write(path: Path, header: str, rows: Iterable[tuple[object, ...]]) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        file.write(header + "\n")
-        file.writelines(",".join(str(value) for value in row) + "\n" for row in rows)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from coterie_lab.market import REFERENCE, Settings, anarchy, by_size, convergence, draw_market, sweep
-from services.pricing.domain.baselines import NoFeasiblePrice, compare, one_hop, proxy_budgets
+from services.pricing.domain.baselines import NoFeasiblePrice, compare, one_hop
 from services.pricing.domain.budget_market import Market, server_cost, welfare
 from services.pricing.domain.followers import agnostic_budgets, equilibrium, feasible_interval, linear_response
 from services.pricing.domain.game import play
@@ -228,7 +228,7 @@ def test_an_infeasible_market_has_no_price_and_nothing_to_compare() -> None:
 def test_the_proxy_maximises_one_hop_welfare_only() -> None:
     market = draw_market(12, np.random.default_rng(5), Settings(risk_weight=0.1))
     seen = one_hop(market)
-    proxy = proxy_budgets(market, 0.8)
+    proxy = optimum(seen, 0.8).budgets
     assert welfare(seen, 0.8, proxy) >= welfare(seen, 0.8, optimum(market, 0.8).budgets)
     assert welfare(market, 0.8, proxy) < optimum(market, 0.8).welfare
 

@@ -16,7 +16,6 @@ from services.topology.domain.cell_learning import (
     PolicyForAnotherLayout,
     Progress,
     Tensors,
-    policy_from,
     td_target,
     train,
 )
@@ -143,7 +142,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(config: LearningC
     resumed = train(CELLS, config, 7, resume=safetensors.numpy.load(saved[10]))
     assert whole.version == resumed.version
     assert whole.version != train(CELLS, config, 8).version
-    assert policy_from(CELLS, safetensors.numpy.load(saved[30])).version == whole.version
+    assert train(CELLS, config, 7, resume=safetensors.numpy.load(saved[30])).version == whole.version
 
 
 def test_progress_is_reported_from_before_the_first_step() -> None:
@@ -165,13 +164,11 @@ def test_a_policy_for_another_layout_is_refused() -> None:
     with pytest.raises(PolicyForAnotherLayout, match="matching"):
         policy.picks(other, delay)
     with pytest.raises(PolicyForAnotherLayout):
-        policy_from(other, saved[-1])
-    with pytest.raises(PolicyForAnotherLayout):
         train(other, SHORT, 0, resume=saved[0])
     with pytest.raises(InvalidTraining, match="another configuration"):
         train(CELLS, SHORT, 1, resume=saved[0])
     with pytest.raises(InvalidTraining, match="meta"):
-        policy_from(CELLS, {})
+        train(CELLS, SHORT, 0, resume={})
 
 
 def test_a_policy_answers_a_round_in_milliseconds() -> None:

@@ -15,7 +15,6 @@ from services.topology.domain.cell_noise import (
     noise_for_budget,
     objective,
     unbounded_noise,
-    weighted_noise,
     zcdp_budget,
 )
 
@@ -100,32 +99,6 @@ def test_a_general_solver_finds_nothing_better(seed: int) -> None:
         options={"maxiter": 500, "ftol": 1e-14},
     )
     assert bounded_noise(samples, weights, low=low, high=high).value == pytest.approx(found.fun, rel=1e-5)
-
-
-@given(bounded_problems(), st.integers(0, 2**32 - 1))
-def test_the_weighted_sum_is_solved_device_by_device(
-    problem: tuple[list[float], NoiseWeights, list[float], list[float]], seed: int
-) -> None:
-    samples, weights, low, high = problem
-    rng = np.random.default_rng(seed)
-    price = rng.uniform(0.1, 3.0, len(samples))
-
-    def value(noise: np.ndarray) -> float:
-        budget = zcdp_budget(noise, samples, weights.clip)
-        return float(np.sum(price * noise**2) + weights.privacy_weight * np.sum(budget))
-
-    plan = weighted_noise(samples, weights, price, low=low, high=high)
-    assert plan.value == pytest.approx(value(plan.noise))
-    for device in range(len(samples)):
-        moved = np.tile(plan.noise, (60, 1))
-        moved[:, device] = np.linspace(max(low[device], 1e-9), high[device], 60)
-        assert min(value(row) for row in moved) >= plan.value * (1 - 1e-9)
-
-
-def test_a_free_loss_takes_all_the_noise_allowed() -> None:
-    plan = weighted_noise([4.0, 4.0], NoiseWeights(), [0.0, 1.0], high=[3.0, math.inf])
-    assert plan.noise[0] == 3.0
-    assert plan.noise[1] == pytest.approx(math.sqrt(math.sqrt(0.02) / 4))
 
 
 def test_privacy_without_weight_takes_the_least_noise() -> None:

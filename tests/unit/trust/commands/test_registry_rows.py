@@ -13,7 +13,7 @@ import pytest
 from services.trust.__main__ import main
 from services.trust.commands import rows
 from services.trust.domain.city import Habits, build_city
-from services.trust.readers.santander import write_city
+from tests.unit.trust.city_files import write_city
 
 
 def printed(*arguments: str) -> tuple[int, list[dict[str, Any]]]:

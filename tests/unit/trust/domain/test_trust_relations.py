@@ -30,7 +30,6 @@ from services.trust.domain.relations import (
     RelationRules,
     co_location,
     co_work,
-    count_parental,
     derive,
     friendship,
     ownership,
@@ -88,11 +87,9 @@ def test_parental_needs_one_known_make_and_distance() -> None:
     found = [relation for block in parental(CITY, stays) for relation in block]
     assert [(relation.a, relation.b) for relation in found] == [(1, 3), (3, 4)]
     assert found[0].because == "both are type 1, brand 3, model 4; 2500 m apart"
-    assert count_parental(CITY, stays) == 2
     anywhere = RelationRules(parental_distance_metres=0.0)
     expected = [(1, 3), (1, 4), (3, 4), (5, 6), (5, 7), (6, 7)]
     assert pairs(parental(CITY, stays, anywhere)) == expected
-    assert count_parental(CITY, stays, anywhere) == len(expected)
 
 
 def test_a_device_of_unknown_place_is_nobodys_parent_at_a_distance_but_is_without_one() -> None:
@@ -310,7 +307,6 @@ def test_the_published_city_gives_the_known_relations() -> None:
     lamps = np.flatnonzero(population.public & ~population.mobile)
     seen = visits(private, population.places[lamps], radius)
     assert kept(population.devices[lamps[seen.a]], seen.b, seen.times, 14) == derived("clor_publicstatic_user.csv.gz")
-    assert count_parental(population, stays) == sum(len(block) for block in parental(population, stays))
 
 
 def kept(a: Integers, b: Integers, times: Integers, least: int) -> dict[tuple[int, int], int]:

@@ -15,6 +15,7 @@ from services.trust.readers import santander
 from services.trust.readers.interactions import ReportedInteraction, read_interactions
 from services.trust.readers.lines import BadLine, MissingDataFile
 from services.trust.readers.snap import Tie, read_ties
+from tests.unit.trust.city_files import write_city
 
 EDGES = "# a comment\n0 1\n\n1\t2\n2 0\n"
 
@@ -111,7 +112,7 @@ def test_interactions_need_their_header(tmp_path: Path) -> None:
 
 def test_a_city_written_is_read_back(tmp_path: Path) -> None:
     city = build_city(60, seed=5)
-    santander.write_city(tmp_path / "city", city.population, city.stays)
+    write_city(tmp_path / "city", city.population, city.stays)
     with tarfile.open(tmp_path / "city.tar.gz", "w:gz") as archive:
         for file in sorted((tmp_path / "city").iterdir()):
             archive.add(file, file.name)
@@ -127,7 +128,7 @@ def test_a_city_written_is_read_back(tmp_path: Path) -> None:
 
 def test_the_files_of_a_city_can_be_resumed(tmp_path: Path) -> None:
     city = build_city(10, seed=1)
-    santander.write_city(tmp_path, city.population, city.stays)
+    write_city(tmp_path, city.population, city.stays)
     devices = list(santander.read_devices(tmp_path))
     assert devices[0].line == 2
     assert list(santander.read_devices(tmp_path, skip_lines=devices[6].line)) == devices[7:]
@@ -147,7 +148,7 @@ def test_the_files_of_a_city_can_be_resumed(tmp_path: Path) -> None:
 )
 def test_a_bad_line_of_a_city_is_named(tmp_path: Path, file: str, row: str, says: str) -> None:
     city = build_city(5, seed=1)
-    santander.write_city(tmp_path, city.population, city.stays)
+    write_city(tmp_path, city.population, city.stays)
     count = len((tmp_path / file).read_text().splitlines())
     with (tmp_path / file).open("a") as stream:
         stream.write(row + "\n")
