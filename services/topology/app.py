@@ -16,7 +16,7 @@ from services.topology.planners.clusters import ClustersPlanner
 from services.topology.planners.mesh import MeshPlanner
 from services.topology.planners.star import StarPlanner
 from services.topology.servicer.topology import TopologyServicer
-from services.topology.usecases.cells import Cells
+from services.topology.usecases.cells import RegisteredCells
 from services.topology.usecases.links import Links
 from services.topology.usecases.plans import Plans
 from services.topology.usecases.policies import Policies
@@ -48,7 +48,7 @@ class App:
             TopologyServicer(
                 Plans(sources, planners, SOLVERS),
                 Links(self.database, sources.clock),
-                Cells(self.database),
+                RegisteredCells(self.database),
                 self.policies,
             ),
             topology_pb2.DESCRIPTOR.services_by_name["Topology"].full_name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,19 @@ def test_only_the_kit_knows_the_type_of_a_transaction() -> None:
     for path in files("services"):
         if "kit" not in path.parts and "migrations" not in path.parts:
             assert not [name for name in imports_of(path) if name.endswith("AsyncConnection")], path
+
+
+@pytest.mark.parametrize("service", ["trust", "topology", "pricing", "gateway"])
+def test_one_name_means_one_thing_in_a_service(service: str) -> None:
+    """What-if questions are all called `Input`; every other class of a service has a name of its own."""
+    seen: dict[str, Path] = {}
+    for path in files(f"services/{service}"):
+        if _room(path, service) in ("whatif", "migrations"):
+            continue
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                assert node.name not in seen, f"{node.name} is in {seen[node.name]} and in {path}"
+                seen[node.name] = path
 
 
 def test_unit_tests_stand_in_the_rooms_of_what_they_test() -> None:

@@ -15,7 +15,7 @@ from services.kit import whatif
 from services.topology.domain.quality import Measurement, refit
 
 
-class Run(whatif.Input):
+class MeasuredRun(whatif.Input):
     """One measured run: noise multiplier σ, non-IID degree γ, final loss, and accuracy in percent."""
 
     noise: float
@@ -27,7 +27,7 @@ class Run(whatif.Input):
 class Input(whatif.Input):
     """The measured runs."""
 
-    measured: list[Run]
+    measured: list[MeasuredRun]
 
 
 def solve(question: Input) -> dict[str, Any]:

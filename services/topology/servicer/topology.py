@@ -6,7 +6,7 @@ from typing import Any
 
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.topology.v1 import topology_pb2_grpc as rpc
-from services.topology.usecases.cells import Cells
+from services.topology.usecases.cells import RegisteredCells
 from services.topology.usecases.links import Links
 from services.topology.usecases.plans import Plans
 from services.topology.usecases.policies import Policies
@@ -17,7 +17,7 @@ Context = Any
 class TopologyServicer(rpc.TopologyServicer):
     """Plans of tasks."""
 
-    def __init__(self, plans: Plans, links: Links, cells: Cells, policies: Policies) -> None:
+    def __init__(self, plans: Plans, links: Links, cells: RegisteredCells, policies: Policies) -> None:
         self._plans, self._links, self._cells, self._policies = plans, links, cells, policies
 
     async def MakePlan(self, request: pb.MakePlanRequest, context: Context) -> pb.Plan:

@@ -11,7 +11,7 @@ from services.topology.errors import BadCell, UnknownCell
 from services.topology.store import cells as stations
 
 
-class Cells:
+class RegisteredCells:
     """The cells that rounds are scheduled over."""
 
     def __init__(self, database: Database) -> None:

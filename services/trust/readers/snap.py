@@ -15,7 +15,7 @@ SOURCE = "https://snap.stanford.edu/data/ego-Facebook.html"
 
 
 @dataclass(frozen=True, slots=True)
-class Tie:
+class Edge:
     """An undirected tie and the line it was read from."""
 
     line: int
@@ -23,11 +23,11 @@ class Tie:
     b: int
 
 
-def read_ties(path: Path, *, skip_lines: int = 0) -> Iterator[Tie]:
+def read_ties(path: Path, *, skip_lines: int = 0) -> Iterator[Edge]:
     """Every tie of the file in its order, from the line after `skip_lines`; a tie of a node with itself is an error."""
     with open_text(path, source=SOURCE) as stream:
         for line in lines(stream, path.name, columns=2, separator=None, header=False, skip_lines=skip_lines):
-            tie = Tie(line.number, line.integer(0, "node"), line.integer(1, "node"))
+            tie = Edge(line.number, line.integer(0, "node"), line.integer(1, "node"))
             if tie.a < 0 or tie.b < 0 or tie.a == tie.b:
                 raise line.bad(f"a tie joins two different nodes numbered from 0, not {tie.a} and {tie.b}")
             yield tie

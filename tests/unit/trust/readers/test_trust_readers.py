@@ -14,7 +14,7 @@ from services.trust.domain.relations import derive
 from services.trust.readers import santander
 from services.trust.readers.interactions import ReportedInteraction, read_interactions
 from services.trust.readers.lines import BadLine, MissingDataFile
-from services.trust.readers.snap import Tie, read_ties
+from services.trust.readers.snap import Edge, read_ties
 from tests.unit.trust.city_files import write_city
 
 EDGES = "# a comment\n0 1\n\n1\t2\n2 0\n"
@@ -24,8 +24,8 @@ EDGES = "# a comment\n0 1\n\n1\t2\n2 0\n"
 def test_an_edge_list_is_read_with_line_numbers_and_resumed(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(gzip.compress(EDGES.encode()) if name.endswith(".gz") else EDGES.encode())
-    assert list(read_ties(path)) == [Tie(2, 0, 1), Tie(4, 1, 2), Tie(5, 2, 0)]
-    assert list(read_ties(path, skip_lines=4)) == [Tie(5, 2, 0)]
+    assert list(read_ties(path)) == [Edge(2, 0, 1), Edge(4, 1, 2), Edge(5, 2, 0)]
+    assert list(read_ties(path, skip_lines=4)) == [Edge(5, 2, 0)]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_bad_edge_is_named_by_file_and_line(tmp_path: Path, text: str, says: s
 def test_what_comes_before_a_bad_line_is_yielded(tmp_path: Path) -> None:
     (tmp_path / "edges.txt").write_text("0 1\noops\n")
     reader = read_ties(tmp_path / "edges.txt")
-    assert next(reader) == Tie(1, 0, 1)
+    assert next(reader) == Edge(1, 0, 1)
     with pytest.raises(BadLine) as caught:
         next(reader)
     assert caught.value.details == {"line": "2"}
