@@ -1,6 +1,9 @@
 """Attacks of the secure-sums specification (§9) on clerks: each must fail as said."""
 
+import contextlib
 import dataclasses
+import subprocess
+import sys
 from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
@@ -8,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from coterie.sums import canonical, masks
-from coterie.sums.cabinet import AgreedOtherwise, ClerkRefuses, SittingOver
+from coterie.sums.cabinet import AgreedOtherwise, Cabinet, ClerkRefuses, SittingOver
 from coterie.sums.clerk import BadSurvivors, NotMustered, TooFewAgreements
 from coterie.sums.rolls import read_survivors
-from coterie.sums.terms import BadTerms, Participants, Terms, agreement_message
+from coterie.sums.terms import BadTerms, Participants, Place, Terms, agreement_message
 from services.aggregation.domain.secure import MusterAgain, Settled, count_votes, judge_musters, rejected_devices
 from tests.attacks.hall import (
     NOON,
+    TASK,
     Hall,
     chosen_digest,
     circle_of,
@@ -215,6 +219,24 @@ def test_letters_of_a_forgotten_sitting_do_not_open_in_the_next(hall: Hall) -> N
     later = hall.terms()
     for muster in hall.muster_all(later, deliveries).values():
         assert muster.ready == ()
+
+
+@pytest.mark.parametrize("signatures", [1, 4])
+def test_a_clerk_killed_at_any_moment_has_on_disk_whatever_it_signed(tmp_path: Path, signatures: int) -> None:
+    """kill −9: a signature on D exists only with (T, D), or a mark past it, on that clerk's disk."""
+    command = [sys.executable, "-m", "tests.attacks.stubborn_clerk", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline().split() for _ in range(signatures)]
+        process.kill()
+        lines += [line.split() for line in process.stdout if line.endswith("\n")]
+    cabinet = Cabinet(tmp_path / "dev_00.db")
+    for number, terms, chosen, _ in lines:
+        place = Place(TASK, 0, int(number), 1)
+        with contextlib.suppress(SittingOver):  # raised for a mark past the place, and for nothing else
+            assert cabinet.agreed(place) == (bytes.fromhex(terms), bytes.fromhex(chosen))
+        with pytest.raises((AgreedOtherwise, SittingOver)):
+            cabinet.agree(place, bytes.fromhex(terms), bytes(32))
 
 
 # --- 8, 10: a device that cheats one clerk, a clerk that slanders -----------------------------------------------------

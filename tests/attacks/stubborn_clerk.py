@@ -1,0 +1,23 @@
+"""A clerk in a process of its own that agrees to one sitting after the other until it is killed.
+
+Prints a line for every signature it gave: round, T, D and the signature.
+"""
+
+import dataclasses
+import sys
+from pathlib import Path
+
+from coterie.sums.terms import survivors_digest
+from tests.attacks.hall import Hall, names, survivors_of
+
+if __name__ == "__main__":
+    hall = Hall(Path(sys.argv[1]), names(4), clerks=3, least=3)
+    for number in range(1, 10_000):
+        hall.round = number
+        terms = dataclasses.replace(hall.terms(), least=3, honest=2)
+        deliveries = hall.deliver_all(terms)
+        hall.muster(terms, "dev_00", deliveries)
+        survivors = survivors_of(deliveries)
+        signature = hall.desks["dev_00"].agree(terms, hall.participants, survivors)
+        chosen = survivors_digest(terms.digest, survivors)
+        print(number, terms.digest.hex(), chosen.hex(), signature.hex(), flush=True)
