@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from coterie.sums.grid import NoGrid, choose_grid, clear_scale
+from coterie.sums.grid import NoGrid, choose_grid, clear_scale, grid_at
 from coterie.sums.masks import agreement_quorum, check_committee
 from coterie.sums.terms import NamedClerk, Participants, Place, Terms
 from services.aggregation.errors import BadTask
@@ -145,13 +145,22 @@ def make_terms(
     clip_norm: float,
     noise_multiplier: float,
     heaviest: float,
+    scale: int | None = None,
 ) -> Terms:
-    """Terms of one sum; noise_multiplier is that of the sum, 0 for none. `NoGrid` where no grid serves."""
+    """Terms of one sum; noise_multiplier is that of the sum, 0 for none. `NoGrid` where no grid serves.
+
+    A survey gives its own `scale`, with words of 64 bits; else the grid is the finest that serves.
+    """
     count = len(participants.keys)
     least = least_survivors(quorum, count)
     honest = rules.honest(least)
+    bits = 64
     if noise_multiplier == 0.0:
-        bits, scale = 64, clear_scale(count, heaviest)
+        scale = clear_scale(count, heaviest)
+    elif scale is not None:
+        fault = grid_at(bits, scale, model.elements, clip_norm, noise_multiplier, honest).faults(count)
+        if fault is not None:
+            raise NoGrid(f"the scale of {scale} bits does not serve: {fault}")
     else:
         grid = choose_grid(count, model.elements, clip_norm, noise_multiplier, honest)
         bits, scale = grid.bits, grid.scale

@@ -151,6 +151,16 @@ def test_liars_never_get_an_honest_clerk_named(clerks: int, threshold: int, bad:
                 assert set(votes.checked.values()) <= {b"true"}
 
 
+def test_two_liars_of_five_can_have_a_wrong_share_taken_but_only_unchecked() -> None:
+    """A share of (5, 3) has three holders: two that tell the same lie are a majority, never t alike."""
+    holders = [at for at in range(5) if 0 in held_shares(5, 3, at)]
+    lies = {at: {0: b"false"} for at in holders[:2]}
+    votes = count_votes(answers(5, 3, lies, list(range(5))), 5, 3)
+    assert votes.outvoted == frozenset()
+    assert votes.majority == {0: b"false"}
+    assert votes.believed(unchecked=False) is None
+
+
 def test_a_share_told_by_one_clerk_alone_is_taken_only_unchecked() -> None:
     told = answers(3, 2, {}, [0, 1, 2])
     del told[2][0]

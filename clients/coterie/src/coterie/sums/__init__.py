@@ -5,5 +5,6 @@ the round closes the clerks agree on the survivors and tell the sum of exactly t
 
 `masks` (shares, seeds, streams), `grid` (how fine the numbers are), `canonical` and `terms` (the documents everybody
 binds to), `acceptance` (what a device checks before it masks), `letters` and `uploads` (what it sends), `circle` (whom
-its owner knows), `notes` (what it must not forget), `clerk` and `cabinet` (a clerk's work and what it keeps).
+its owner knows), `contribution` and `answers` (its whole numbers and their price), `notes` (what it must not forget),
+`clerk` and `cabinet` (a clerk's work and what it keeps).
 """
