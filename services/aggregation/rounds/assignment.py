@@ -8,7 +8,7 @@ from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
-from services.aggregation.domain.records import Model, Round, Task
+from services.aggregation.domain.records import Model, Participation, Round, Task
 from services.aggregation.ways import way_for
 from services.aggregation.ways.base import Tie
 
@@ -85,4 +85,28 @@ def _peers(ties: Sequence[Tie], devices: Mapping[str, trust.Device]) -> list[pb.
         )
         for tie in ties
         if tie.device_id in devices
+    ]
+
+
+def participations_of(
+    round_: Round,
+    plan: topology.Plan,
+    items: Mapping[str, pb.WorkItem],
+    devices: Mapping[str, trust.Device],
+    samples: Mapping[str, int],
+) -> list[Participation]:
+    """Everybody in a round that opens, each with its work."""
+    roles = {seat.device_id: seat.role for seat in plan.seats}
+    return [
+        Participation(
+            task_id=round_.task_id,
+            round=round_.number,
+            device_id=device_id,
+            owner_id=devices[device_id].owner_id,
+            role=roles[device_id],
+            state="idle" if roles[device_id] == "idle" else "assigned",
+            samples=samples[device_id],
+            work=item.SerializeToString(),
+        )
+        for device_id, item in items.items()
     ]

@@ -15,7 +15,7 @@ from services.aggregation.domain.accumulator import choose_scale
 from services.aggregation.domain.records import Enrolment, Event, Model, Participation, Round, Task
 from services.aggregation.domain.rounds import OUT, choose_participants
 from services.aggregation.domain.tasks import TaskSpecification, needed
-from services.aggregation.rounds.assignment import make_items
+from services.aggregation.rounds.assignment import make_items, participations_of
 from services.aggregation.store import models, rounds, tasks
 from services.aggregation.ways import way_for
 from services.kit.clock import Clock
@@ -199,20 +199,7 @@ class Opener:
             plan_version=plan.version,
         )
         items = make_items(task, round_, plan, quote, devices, current, previous)
-        roles = {seat.device_id: seat.role for seat in plan.seats}
-        participations = [
-            Participation(
-                task_id=task.id,
-                round=number,
-                device_id=device_id,
-                owner_id=devices[device_id].owner_id,
-                role=roles[device_id],
-                state="idle" if roles[device_id] == "idle" else "assigned",
-                samples=samples[device_id],
-                work=item.SerializeToString(),
-            )
-            for device_id, item in items.items()
-        ]
+        participations = participations_of(round_, plan, items, devices, samples)
         async with self.database.writing() as tx:
             fresh = await tasks.find_task(tx, task.id, lock=True)
             if fresh is None or fresh.state != "running":
