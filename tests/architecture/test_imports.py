@@ -70,3 +70,29 @@ def test_nothing_is_ever_unpickled() -> None:
             names = list(imports_of(path))
             assert not [n for n in names if n.split(".")[0] in ("pickle", "dill", "cloudpickle", "joblib")], path
             assert "torch.load" not in path.read_text(), path
+
+
+ORDERS = {"procedures/mesh_state.py", "samples.py"}
+"""Modules of the device that draw from numpy: the order of samples, and samples to try things with. Nothing private."""
+
+
+def test_no_noise_of_a_device_comes_from_a_statistical_generator() -> None:
+    """Noise has one source, `privacy.stream`; what can be drawn again is a simulation's and imported by no device."""
+    package = ROOT / "clients/coterie/src/coterie"
+    for path in files("clients/coterie/src/coterie"):
+        place, text = path.relative_to(package).as_posix(), path.read_text()
+        assert place in ORDERS or "np.random" not in text, f"{path} draws from numpy"
+        if place != "privacy/simulation.py":
+            assert not [name for name in imports_of(path) if "simulation" in name], f"{path} imports the simulation"
+
+
+def test_only_a_release_adds_noise() -> None:
+    """Samplers are called by the grid, the grid by releases (and secure sums), releases by `RoundContext.release`."""
+    callers = {"privacy.discrete": {"privacy/grid.py"}, "privacy.grid": {"privacy/releases.py"}}
+    package = ROOT / "clients/coterie/src/coterie"
+    for path in files("clients/coterie/src/coterie"):
+        place = path.relative_to(package).as_posix()
+        for name in imports_of(path):
+            for module, allowed in callers.items():
+                if name.startswith(f"coterie.{module}") and not place.startswith("sums/"):
+                    assert place in allowed, f"{path} imports {name}"

@@ -18,6 +18,7 @@ from coterie.agent import Agent, RunSummary
 from coterie.cache import BlobCache
 from coterie.errors import BadHome, CoterieError, Unauthenticated
 from coterie.privacy.ledger import Limit
+from coterie.privacy.simulation import SeededStream
 from coterie.procedures.context import RoundContext, round_seed
 from coterie.procedures.star import Star
 from coterie.training import model_bytes, single_threaded
@@ -234,7 +235,7 @@ def test_uniform_privacy_clips_noises_and_charges_before_sending(stand_in: Stand
     stand_in.work = {"privacy": "uniform", "noise_multiplier": 2.0}
     stand_in.training = {"epochs": 5, "learning_rate": 1.0, "clip_norm": 0.5}
     stand_in.rounds = 1
-    agent = agent_at(stand_in, tmp_path, noise=lambda: np.random.default_rng(5), limit=Limit(50.0, 1e-5))
+    agent = agent_at(stand_in, tmp_path, simulated_noise=lambda: SeededStream(5), limit=Limit(50.0, 1e-5))
     agent.join("tiny")
     agent.run()
     flat = np.concatenate([value.ravel() for value in load(stand_in.updates[1, "dev_1"][0]).values()])

@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from safetensors.numpy import save as save_tensors
 
 from coterie.cache import BlobCache
@@ -42,7 +41,7 @@ from coterie.heartbeat import Heartbeat
 from coterie.home import DeviceHome, DeviceIdentity, Prepared
 from coterie.mail import Mail
 from coterie.privacy.ledger import LedgerError, Limit
-from coterie.privacy.randomness import fresh_generator
+from coterie.privacy.stream import FreshStream, Stream
 from coterie.procedures import Procedure, procedure_for
 from coterie.procedures.context import RoundContext, round_seed
 from coterie.registration import register_device
@@ -104,7 +103,7 @@ class Agent:
         limit: Limit | None = None,
         cache: BlobCache | None = None,
         seed: int | None = None,
-        noise: Callable[[], np.random.Generator] = fresh_generator,
+        simulated_noise: Callable[[], Stream] | None = None,
         choose: Callable[[WorkItem], Procedure] = procedure_for,
         on_round: Callable[[RoundResult], None] | None = None,
         heartbeat_seconds: float = 15.0,
@@ -123,7 +122,7 @@ class Agent:
             limit: privacy the owner allows in all; left out, the one stored in the ledger.
             cache: where models are kept; shared by agents of a process when given to each.
             seed: of the training order; left out, the task's.
-            noise: makes generators of noise; only simulations change it.
+            simulated_noise: makes streams of noise that can be drawn again, for simulations: they hide nothing.
             choose: picks the procedure for a work item.
             on_round: called after each round.
             heartbeat_seconds: between heartbeats.
@@ -139,7 +138,8 @@ class Agent:
         self.samples = samples if self.trainer is None else self.trainer.samples
         self._keys, self._ledger = self.home.keys(), self.home.ledger(limit)
         self._stop = Stop()
-        self._verify, self._seed, self._noise, self._choose = verify, seed, noise, choose
+        self._verify, self._seed, self._choose = verify, seed, choose
+        self._noise: Callable[[], Stream] = FreshStream if simulated_noise is None else simulated_noise
         self._on_round, self._heartbeat_seconds, self._poll_seconds = on_round, heartbeat_seconds, poll_seconds
         self.platform = Platform(
             identity.url,

@@ -4,7 +4,7 @@
 
 Parameters and gradients are flat float vectors, whatever model they come from. The order of a round is
 
-    y = outgoing(state, …)           what the neighbours get; noisy on a DP device
+    y = what the neighbours get      x, noisy on a DP device
     g = a mean gradient over this round's batch, taken at y
     state = step(state, y, received, …)
 
@@ -90,15 +90,6 @@ def noise_scale(
     if clip is None:
         raise ValueError("the clipped sensitivity needs clip, the ‖·‖₁ every sample's gradient was clipped to")
     return clipped_scale(state.step_size, clip, state.batch_size, epsilon)
-
-
-def outgoing(state: MeshState, scale: float, rng: np.random.Generator) -> Vector:
-    """y_i = x_i + Laplace(0, scale) per coordinate; scale 0 sends the parameters as they are."""
-    if not (np.isfinite(scale) and scale >= 0):
-        raise ValueError(f"noise scale is {scale}; it is finite and at least 0")
-    if scale == 0.0:
-        return state.parameters.copy()
-    return state.parameters + rng.laplace(0.0, scale, state.parameters.shape)
 
 
 def mix(own: Vector, received: Mapping[int, Vector], weights: Mapping[int, float]) -> Vector:

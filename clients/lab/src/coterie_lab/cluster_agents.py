@@ -18,13 +18,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import torch
 
 from coterie.agent import Agent, RoundResult
 from coterie.privacy.ledger import Limit
+from coterie.privacy.simulation import SeededStream
 from coterie.samples import Split, digits, dirichlet_shares
 from coterie.training import Trainer, load_model, model_bytes, single_threaded
 from coterie_cli.demos.clusters import CAST, CREDITS_PER_POINT, ESCROW, NOISE_MAX, meet
@@ -174,7 +174,7 @@ def run(study: Study, method: str, seed: int, rounds: int) -> Outcome:
 
 def _device(ground: Stage, study: Study, number: int, seed: int, note: Any) -> Agent:
     name = CAST[number]
-    noise = np.random.default_rng([seed, crc32(name.encode())])
+    noise = SeededStream(seed, name)
     return ground.add_agent(
         ground.token_for(name.capitalize(), 1),
         name,
@@ -183,7 +183,7 @@ def _device(ground: Stage, study: Study, number: int, seed: int, note: Any) -> A
         data=study.split.shards[number],
         test_data=study.split.test,
         limit=Limit(1e4, DELTA, "device", allow_raw=True),
-        noise=lambda: noise,
+        simulated_noise=lambda: noise,
         on_round=note,
     )
 

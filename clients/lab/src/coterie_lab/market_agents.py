@@ -12,13 +12,11 @@ Writes market-agents.md and its picture. DIR holds the four IDX files (apt-get i
 from __future__ import annotations
 
 import argparse
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import torch
@@ -27,6 +25,7 @@ from coterie.agent import Agent
 from coterie.client import Platform
 from coterie.local_steps import LocalSteps
 from coterie.privacy.ledger import Limit
+from coterie.privacy.simulation import SeededStream
 from coterie.procedures import procedure_for
 from coterie.procedures.context import RoundContext
 from coterie.procedures.market import noised_descent
@@ -86,8 +85,10 @@ class ClippedSteps:
     """The market's own clipped steps, sent as they are: what noise costs is measured against this."""
 
     def prepare(self, context: RoundContext) -> Delivery:
-        """Steps with an unlimited budget, which buys no noise."""
-        change = noised_descent(context.trainer, context.model(), LocalSteps.of(TRAINING), math.inf, context.noise())
+        """The steps of some budget, without its noise."""
+        change = noised_descent(
+            context.trainer, context.model(), LocalSteps.of(TRAINING), 1.0, lambda total, sensitivity, multiplier: total
+        )
         return Delivery(change, float(context.samples))
 
 
@@ -143,7 +144,7 @@ def _create(publisher: Platform, method: str, seed: int, rounds: int) -> str:
 
 def _device(ground: Stage, data: Images, part: torch.Tensor, number: int, seed: int, method: str) -> Agent:
     name = f"device-{number:02d}"
-    noise = np.random.default_rng([seed, crc32(name.encode())])
+    noise = SeededStream(seed, name)
     agent = ground.add_agent(
         ground.token_for(f"owner {number}", 1),
         name,
@@ -151,7 +152,7 @@ def _device(ground: Stage, data: Images, part: torch.Tensor, number: int, seed: 
         model=network(seed),
         data=(data[0][part], data[1][part]),
         limit=Limit(1e6, 1e-5, "example"),
-        noise=lambda: noise,
+        simulated_noise=lambda: noise,
         choose=(lambda work: ClippedSteps()) if method == "no noise" else procedure_for,
     )
     costs = np.random.default_rng([seed, number])

@@ -18,7 +18,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.mixing import MeshState, noise_scale, outgoing, softmax_gradient, step, step_size
+from coterie.mixing import MeshState, Vector, noise_scale, softmax_gradient, step, step_size
 from coterie_lab.mesh_data import Images, load_images
 from services.topology.domain.betta import MeshPlan, batch_sizes, evaluate_links
 from services.topology.domain.betta_fast import plan_mesh
@@ -120,6 +120,11 @@ def round_seconds(network: MeshNetwork, adjacency: Bools, batches: NDArray[np.in
     return float((network.link_seconds + np.maximum.outer(compute, compute))[adjacency].max())
 
 
+def noised(parameters: Vector, scale: float, rng: np.random.Generator) -> Vector:
+    """What is sent, with Laplace noise of this scale: a simulation's noise, which need not hide anything."""
+    return parameters + rng.laplace(0.0, scale, parameters.shape) if scale > 0.0 else parameters.copy()
+
+
 def rounds_to_targets(contender: Contender, images: Images, seed: int, *, epsilon: float = 1.0) -> dict[float, int]:
     """Rounds until the devices' mean test accuracy first reaches each target; targets never reached are left out.
 
@@ -142,7 +147,7 @@ def rounds_to_targets(contender: Contender, images: Images, seed: int, *, epsilo
         sent = []
         for i, state in enumerate(states):
             scale = noise_scale(state, eta, epsilon, clip=CLIP) if i in contender.noisy else 0.0
-            sent.append(outgoing(state, scale, rng))
+            sent.append(noised(state.parameters, scale, rng))
         for i in range(count):
             size = min(int(contender.batches[i]), held[i], len(shares[i]))
             chosen = rng.choice(shares[i][: held[i]], size, replace=False)

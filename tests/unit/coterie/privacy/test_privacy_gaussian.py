@@ -13,7 +13,6 @@ from coterie.privacy.gaussian import (
     exact_epsilon,
     exact_multiplier,
     exact_multipliers,
-    gaussian_noise,
     paper_multiplier,
 )
 
@@ -97,12 +96,3 @@ def test_an_impossible_epsilon_is_refused_with_its_value(epsilon: float) -> None
         exact_multiplier(epsilon, 1e-6)
     with pytest.raises(ValueError, match="positive and finite"):
         exact_multipliers(np.array([1.0, epsilon]), 1e-6)
-
-
-def test_noise_has_the_deviation_asked_for() -> None:
-    noise = gaussian_noise((400, 500), 1.5, 2.0, np.random.default_rng(7))
-    assert noise.shape == (400, 500)
-    assert float(noise.std()) == pytest.approx(3.0, rel=0.01)
-    assert not gaussian_noise(5, 0.0, 2.0, np.random.default_rng(7)).any()
-    with pytest.raises(ValueError, match="sends nothing"):
-        gaussian_noise(3, math.inf, 1.0, np.random.default_rng(7))

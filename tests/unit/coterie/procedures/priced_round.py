@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-
 from coterie.home import DeviceHome
 from coterie.mail import Mail
 from coterie.privacy.ledger import Limit
+from coterie.privacy.simulation import SeededStream
+from coterie.privacy.stream import Stream
 from coterie.procedures.context import RoundContext
 from coterie.training import Trainer
 from coterie.work import WorkItem
@@ -46,7 +46,7 @@ class Device:
         work: WorkItem,
         trainer: Trainer | None = None,
         model: Path | None = None,
-        noise: Callable[[], np.random.Generator] = lambda: np.random.default_rng(7),
+        noise: Callable[[], Stream] = lambda: SeededStream(7),
     ) -> RoundContext:
         """What the procedure is given; letters are not part of these rounds."""
         return RoundContext(

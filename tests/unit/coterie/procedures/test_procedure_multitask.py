@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from coterie.errors import Declined
 from coterie.home import DeviceHome
 from coterie.mail import Mail
+from coterie.privacy.grid import noised, noised_query
 from coterie.privacy.ledger import Limit
+from coterie.privacy.simulation import SeededStream
 from coterie.procedures import procedure_for
 from coterie.procedures.context import RoundContext
 from coterie.procedures.multitask import Multitask, read_history
@@ -69,7 +71,7 @@ class Bench:
             memory=self.home.memory("tsk_1"),
             fetch=self.fetch,
             seed=1,
-            noise=lambda: np.random.default_rng(3),
+            noise=lambda: SeededStream(3),
         )
 
     def round(self, slopes: list[float], before: list[float] | None = None, **changes: Any) -> Delivery:
@@ -143,10 +145,12 @@ def test_steps_on_clipped_gradients_share_the_rounds_noise(tmp_path: Path) -> No
     bench = Bench(tmp_path, slope=2.0)
     parameters = {"privacy": {"clip": 0.25}}
     delivery = bench.round([-2.0, 1.0], privacy="optimised", parameters=parameters, noise_multiplier=2.0)
-    x, w, random = np.linspace(-1.0, 1.0, 20), 1.0, np.random.default_rng(3)
+    x, w, stream = np.linspace(-1.0, 1.0, 20), 1.0, SeededStream(3)
     for _ in range(2):
         gradients = np.clip(2 * (w * x - 2.0 * x) * x, -0.25, 0.25)
-        w -= 0.5 * (gradients.sum() + math.sqrt(2) * 2.0 * 0.25 * random.normal()) / 20
+        # The deviation √2·z·M as a multiplier of the sensitivity 2M, and 1/4096 for single precision.
+        noisy = noised_query(np.array([gradients.sum()]), 0.5 * (1 + 1 / 4096), math.sqrt(2) * 2.0 / 2.0, stream)
+        w -= 0.5 * float(noisy[0]) / 20
     assert weight(delivery) == pytest.approx(w - 1.0, abs=1e-5)
 
 
@@ -154,7 +158,7 @@ def test_hiding_a_device_clips_the_whole_change_and_noises_it_once(tmp_path: Pat
     bench = Bench(tmp_path, slope=50.0)
     parameters = {"privacy": {"clip": 0.25}}
     delivery = bench.round([-2.0, 1.0], privacy="optimised", privacy_unit="device", parameters=parameters)
-    expected = 0.25 + 2.0 * 0.25 * np.random.default_rng(3).normal()
+    expected = float(noised(np.array([0.25]), 0.25, 2.0, SeededStream(3))[0])
     assert weight(delivery) == pytest.approx(expected, abs=1e-5)
     assert delivery.privacy[0].unit == "device"
 

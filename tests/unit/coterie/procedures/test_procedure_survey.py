@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from coterie.answers import utility
 from coterie.errors import Declined
 from coterie.privacy.ledger import Limit
+from coterie.privacy.simulation import SeededStream
 from coterie.procedures import procedure_for
 from coterie.procedures.survey import Survey, answer_to, choose_variance
 from coterie.questions import Question, estimate
@@ -109,7 +110,7 @@ def test_the_answer_leaves_with_noise_alone_and_is_charged_as_a_whole(tmp_path: 
     device = Device(tmp_path, PRIVATE)
     values = []
     for number in range(1, 41):
-        context = device.context(survey_work(round=number), noise=lambda n=number: np.random.default_rng(n))  # type: ignore[misc]
+        context = device.context(survey_work(round=number), noise=lambda n=number: SeededStream(n))  # type: ignore[misc]
         delivery = Survey().prepare(context)
         assert (delivery.form, delivery.weight, delivery.metrics) == ("mean", 1.0, {})
         assert delivery.budget == pytest.approx(6.0)

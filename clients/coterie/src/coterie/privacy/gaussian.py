@@ -115,19 +115,6 @@ def exact_multipliers(epsilons: NDArray[np.float64], delta: float) -> NDArray[np
     return np.asarray(np.exp(high) * _SAFETY, dtype=np.float64)
 
 
-def gaussian_noise(
-    size: int | tuple[int, ...], multiplier: float, sensitivity: float, random: np.random.Generator
-) -> NDArray[np.float64]:
-    """Independent N(0, (multiplier · sensitivity)²) draws; a multiplier of 0 gives zeros and no protection."""
-    deviation = check_not_negative("noise multiplier", multiplier) * sensitivity
-    if not (math.isfinite(deviation) and sensitivity >= 0.0):
-        raise ValueError(
-            f"noise needs a finite multiplier and a finite sensitivity ≥ 0, got {multiplier} and {sensitivity}; "
-            "a device with infinite noise sends nothing"
-        )
-    return random.normal(0.0, deviation, size)
-
-
 def _log_delta(multiplier: float, epsilon: float) -> float:
     if multiplier == 0.0:
         return 0.0 if math.isfinite(epsilon) else -math.inf

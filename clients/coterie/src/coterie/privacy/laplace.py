@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numpy.typing import NDArray
-
 from coterie.privacy.preconditions import check_not_negative, check_positive
 
 
@@ -23,10 +20,3 @@ def laplace_epsilon(sensitivity: float, scale: float) -> float:
     """ε = Δ/scale, the inverse of `laplace_scale`; infinite without noise."""
     check_positive("sensitivity", sensitivity)
     return math.inf if check_not_negative("scale", scale) == 0.0 else sensitivity / scale
-
-
-def laplace_noise(size: int | tuple[int, ...], scale: float, random: np.random.Generator) -> NDArray[np.float64]:
-    """Independent Laplace draws of mean 0, this scale and variance 2·scale²; a scale of 0 gives zeros."""
-    if not math.isfinite(check_not_negative("scale", scale)):
-        raise ValueError(f"Laplace noise needs a finite scale, got {scale}; a device with infinite noise sends nothing")
-    return random.laplace(0.0, scale, size)

@@ -1,6 +1,7 @@
 """The ways in which something may leave a device: each knows what it costs and how its noise is made.
 
-A release is clipped where it is made, charged and noised in one place, `RoundContext.release`; nothing else adds noise.
+Noise is drawn on a grid by the exact samplers (`grid`), from a cryptographic stream. A release is clipped, charged and
+noised in one place, `RoundContext.release`; nothing else adds noise.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.privacy.accounting import Adjacency, Charge, gaussian_charge, laplace_charge, priced_charge, raw_charge
-from coterie.privacy.clipping import clip_update
-from coterie.privacy.gaussian import gaussian_noise
-from coterie.privacy.laplace import laplace_noise, laplace_scale
+from coterie.privacy.grid import laplaced, noised_query, noised_share, noised_tensors
+from coterie.privacy.stream import Stream
 
 Arrays: TypeAlias = dict[str, NDArray[np.floating[Any]]]
-Noise: TypeAlias = np.random.Generator
+Queried: TypeAlias = Callable[[NDArray[np.float64], float, float], NDArray[np.float64]]
+"""A query's answer with noise: given the answer, its L2 sensitivity and the noise multiplier."""
+
+_ROUNDED = 1.0 + 2.0**-12
+"""What a sum of clipped gradients may move by beyond its sensitivity, because it is computed in single precision."""
 
 
 class Release(Protocol):
@@ -29,7 +33,7 @@ class Release(Protocol):
         """What it costs under this name."""
         ...
 
-    def tensors(self, noise: Noise) -> Arrays:
+    def tensors(self, stream: Stream) -> Arrays:
         """What leaves, with noise drawn now."""
         ...
 
@@ -52,13 +56,9 @@ class Change:
         sensitivity = 2.0 if self.adjacency == "replaced" else 1.0
         return gaussian_charge(task, round, purpose, "device", self.multiplier / sensitivity, self.adjacency)
 
-    def tensors(self, noise: Noise) -> Arrays:
+    def tensors(self, stream: Stream) -> Arrays:
         """Each tensor in its own type."""
-        clipped = clip_update(self.change, self.clip_norm).tensors
-        return {
-            name: (value + gaussian_noise(value.shape, self.multiplier, self.clip_norm, noise)).astype(value.dtype)
-            for name, value in clipped.items()
-        }
+        return noised_tensors(self.change, self.clip_norm, self.multiplier, stream)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +71,7 @@ class Raw:
         """No ε describes it."""
         return raw_charge(task, round, purpose)
 
-    def tensors(self, noise: Noise) -> Arrays:
+    def tensors(self, stream: Stream) -> Arrays:
         """Unchanged."""
         return dict(self.values)
 
@@ -88,28 +88,31 @@ class Unproven:
         """No ε describes it."""
         return raw_charge(task, round, purpose)
 
-    def tensors(self, noise: Noise) -> Arrays:
+    def tensors(self, stream: Stream) -> Arrays:
         """In single precision."""
-        return {self.name: (self.vector + laplace_noise(self.vector.shape, self.scale, noise)).astype(np.float32)}
+        drawn = laplaced(self.vector, self.scale, 1.0, stream) if self.scale > 0.0 else self.vector
+        return {self.name: drawn.astype(np.float32)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Descent:
-    """What training with noise in every step makes: `run` is given the noise and spends ρ in all its steps together.
+    """What training with noise in every step makes: `run` is given a way to noise its sums, and spends ρ in all steps.
 
     Sums of clipped gradients over a known number of examples, one of which is replaced.
     """
 
     rho: float
-    run: Callable[[Noise], Arrays]
+    run: Callable[[Queried], Arrays]
 
     def charge(self, task: str, round: int, purpose: str) -> Charge:
         """Gaussian, by its ρ."""
         return priced_charge(task, round, purpose, self.rho)
 
-    def tensors(self, noise: Noise) -> Arrays:
+    def tensors(self, stream: Stream) -> Arrays:
         """The descent."""
-        return self.run(noise)
+        return self.run(
+            lambda answer, sensitivity, multiplier: noised_query(answer, sensitivity * _ROUNDED, multiplier, stream)
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,9 +127,9 @@ class Answer:
         """Gaussian, device level: the answer is all the device gives."""
         return gaussian_charge(task, round, purpose, "device", math.sqrt(self.variance), "replaced")
 
-    def tensors(self, noise: Noise) -> Arrays:
+    def tensors(self, stream: Stream) -> Arrays:
         """One float64."""
-        return {self.name: np.array([self.share + noise.normal(0.0, math.sqrt(self.variance))])}
+        return {self.name: np.array([noised_share(self.share, self.variance, stream)])}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,7 +145,6 @@ class Laplaced:
         """Pure ε, example level."""
         return laplace_charge(task, round, purpose, "example", self.epsilon, "replaced")
 
-    def tensors(self, noise: Noise) -> Arrays:
+    def tensors(self, stream: Stream) -> Arrays:
         """In single precision."""
-        drawn = laplace_noise(self.vector.shape, laplace_scale(self.sensitivity, self.epsilon), noise)
-        return {self.name: (self.vector + drawn).astype(np.float32)}
+        return {self.name: laplaced(self.vector, self.sensitivity, self.epsilon, stream).astype(np.float32)}

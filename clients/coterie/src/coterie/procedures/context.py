@@ -8,16 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from coterie.errors import Declined
 from coterie.home import Memory
 from coterie.keys import DeviceKeys
 from coterie.mail import Mail
 from coterie.privacy.accounting import Charge
 from coterie.privacy.ledger import BudgetExceeded, PrivacyLedger
-from coterie.privacy.randomness import fresh_generator
 from coterie.privacy.releases import Arrays, Release
+from coterie.privacy.stream import FreshStream, Stream
 from coterie.work import WorkItem
 
 if TYPE_CHECKING:  # torch is imported where training happens, not where procedures are chosen
@@ -40,7 +38,7 @@ class RoundContext:
         memory: what the procedure carries from round to round.
         fetch: path of a model by its digest, downloaded if need be.
         seed: of training order in this round; the same whenever task, round and device are.
-        noise: where noise comes from; fresh entropy unless this is a simulation.
+        noise: makes the stream that one release draws its noise from; fresh ones unless this is a simulation.
         stopping: True when the device was told to stop.
         keep_private: replaces what the owner keeps to itself.
     """
@@ -56,7 +54,7 @@ class RoundContext:
     memory: Memory
     fetch: Callable[[str], Path]
     seed: int
-    noise: Callable[[], np.random.Generator] = field(default=fresh_generator)
+    noise: Callable[[], Stream] = FreshStream
     stopping: Callable[[], bool] = field(default=lambda: False)
     keep_private: Callable[[Mapping[str, Any]], None] = field(default=lambda settings: None)
 

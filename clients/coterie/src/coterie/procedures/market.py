@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from coterie.errors import Declined
 from coterie.local_steps import LocalSteps
-from coterie.privacy.releases import Arrays, Descent, Noise
+from coterie.privacy.releases import Arrays, Descent, Queried
+from coterie.privacy.zcdp import multiplier_of_rho
 from coterie.privacy_sale import PrivateCosts, decide
 from coterie.procedures import procedure
 from coterie.procedures.context import RoundContext
@@ -47,7 +48,7 @@ class Market:
         received = context.model()
         trainer.load(received)
         metrics = trainer.evaluate() if trainer.has_test_samples else {}
-        descent = Descent(budget, lambda noise: noised_descent(trainer, received, steps, budget, noise))
+        descent = Descent(budget, lambda noised: noised_descent(trainer, received, steps, budget, noised))
         change = context.release(descent)
         return Delivery(change, float(context.samples), metrics=metrics, budget=budget, privacy=context.charges())
 
@@ -73,8 +74,11 @@ def costs_of(context: RoundContext) -> PrivateCosts:
     """The owner's costs, from the private settings; drawn and kept there when there are none."""
     given = context.private.get("costs")
     if given is None:
-        random = context.noise()
-        given = {"quadratic": float(random.uniform(*QUADRATIC)), "linear": float(random.uniform(*LINEAR)), "fixed": 0.0}
+        quadratic, linear = (
+            low + (high - low) * float(word) / 2.0**64
+            for (low, high), word in zip((QUADRATIC, LINEAR), context.noise().words(2), strict=True)
+        )
+        given = {"quadratic": quadratic, "linear": linear, "fixed": 0.0}
         context.keep_private({**context.private, "costs": given})
     try:
         return PrivateCosts(**given)
@@ -83,16 +87,20 @@ def costs_of(context: RoundContext) -> PrivateCosts:
         raise Declined("the costs in the device's private settings make no sense; see `coterie device costs`") from None
 
 
-def noised_descent(trainer: Trainer, received: Arrays, steps: LocalSteps, budget: float, noise: Noise) -> Arrays:
-    """The model's change after full-batch steps on clipped gradients, each with its share of the noise."""
+def noised_descent(trainer: Trainer, received: Arrays, steps: LocalSteps, budget: float, noised: Queried) -> Arrays:
+    """The model's change after full-batch steps on clipped gradients, each with its share of the noise.
+
+    Replacing an example moves a sum of gradients by 2S; T steps of ρ/T spend ρ. On the mean over D examples that is
+    noise of variance 2S²T/(D²ρ), [MPPFL]'s law.
+    """
     everything = np.arange(trainer.samples)
-    deviation = math.sqrt(steps.noise_variance(budget, trainer.samples))
+    multiplier = multiplier_of_rho(budget / steps.steps)
     trained = {name: p.numel() for name, p in trainer.module.named_parameters() if p.requires_grad}
     change = np.zeros(sum(trained.values()))
     for _ in range(steps.steps):
         trainer.load(_moved(received, trained, change))
-        gradient = trainer.clipped_gradient_sum(everything, steps.clip_norm) / trainer.samples
-        change -= steps.learning_rate * (gradient + noise.normal(0.0, deviation, gradient.shape))
+        total = trainer.clipped_gradient_sum(everything, steps.clip_norm)
+        change -= steps.learning_rate * noised(total, 2.0 * steps.clip_norm, multiplier) / trainer.samples
     after = _moved(received, trained, change)
     return {name: np.asarray(after[name] - value, dtype=value.dtype) for name, value in received.items()}
 

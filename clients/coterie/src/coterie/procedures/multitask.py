@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from coterie.errors import Declined
 from coterie.model_choice import alignment, choose, likely_models
-from coterie.privacy.gaussian import gaussian_noise
-from coterie.privacy.releases import Arrays, Change, Descent, Noise
+from coterie.privacy.releases import Arrays, Change, Descent, Queried
 from coterie.procedures import procedure
 from coterie.procedures.context import RoundContext
 from coterie.procedures.star import change_of, promised_noise
@@ -135,7 +134,9 @@ def _protected(context: RoundContext, terms: Terms, recipe: Recipe, received: Ar
     work, trainer = context.work, context.trainer
     trainer.load(received)
     if work.privacy == "optimised" and work.privacy_unit == "example":
-        return context.release(Descent(rho_of(work), lambda noise: _descended(context, terms, recipe, received, noise)))
+        return context.release(
+            Descent(rho_of(work), lambda noised: _descended(context, terms, recipe, received, noised))
+        )
     trainer.train(recipe, context.seed)
     change = change_of(received, trainer.tensors())
     match work.privacy:
@@ -152,20 +153,20 @@ def rho_of(work: WorkItem) -> float:
     return 2.0 / promised_noise(work) ** 2
 
 
-def _descended(context: RoundContext, terms: Terms, recipe: Recipe, received: Arrays, noise: Noise) -> Arrays:
-    descend(context, terms, recipe, noise)
+def _descended(context: RoundContext, terms: Terms, recipe: Recipe, received: Arrays, noised: Queried) -> Arrays:
+    descend(context, terms, recipe, noised)
     return change_of(received, context.trainer.tensors())
 
 
-def descend(context: RoundContext, terms: Terms, recipe: Recipe, noise: Noise) -> None:
+def descend(context: RoundContext, terms: Terms, recipe: Recipe, noised: Queried) -> None:
     """`epochs` steps on all samples at once, each noised; together they cost what the plan's multiplier says."""
     trainer, steps = context.trainer, max(recipe.epochs, 1)
     indices = np.arange(trainer.samples)
-    # ρ adds up over steps: √steps times the noise each makes the sum come out as planned.
-    multiplier = context.work.noise_multiplier * math.sqrt(steps)
+    # ρ adds up over steps: √steps times the noise each makes the sum come out as planned. z is over M, not over 2M.
+    multiplier = context.work.noise_multiplier * math.sqrt(steps) / 2.0
     for _ in range(steps):
         total = trainer.clipped_gradient_sum(indices, terms.clip)
-        noisy = total + gaussian_noise(total.shape, multiplier, terms.clip, noise)
+        noisy = noised(total, 2.0 * terms.clip, multiplier)
         trainer.set_parameters(trainer.parameters() - recipe.learning_rate * noisy / len(indices))
 
 
