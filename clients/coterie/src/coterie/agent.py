@@ -11,7 +11,6 @@ platform does meanwhile (restart, drain, answer late), the agent asks again with
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import logging
 import random
@@ -270,13 +269,12 @@ class Agent:
 
     def _prepared(self, work: WorkItem) -> Prepared:
         """The update of a round: as it was prepared before a crash, or made now."""
-        basis = basis_of(work)
-        found = self.home.outbox.find(work.task_id, work.round, basis)
+        found = self.home.outbox.find(work.task_id, work.round, work.basis)
         if found is not None:
             return found
         delivery = self._choose(work).prepare(self._context(work))
         body = None if delivery.tensors is None else save_tensors(dict(delivery.tensors))
-        return self.home.outbox.put(work.task_id, work.round, basis, delivery.report(), body)
+        return self.home.outbox.put(work.task_id, work.round, work.basis, delivery.report(), body)
 
     def _context(self, work: WorkItem) -> RoundContext:
         specification = self._tasks[work.task_id]
@@ -291,6 +289,7 @@ class Agent:
             self._ledger,
             self.home.private_settings(),
             self.home.memory(work.task_id),
+            self.home.outbox,
             self.platform.download_model,
             round_seed(seed, specification["name"], work.round, self.identity.name),
             self._noise,
@@ -352,21 +351,3 @@ def _trainer(
     from coterie.training import Trainer
 
     return Trainer(model, data, test_data=test_data, loss=loss)
-
-
-def basis_of(work: WorkItem) -> str:
-    """What an update is made from; the same basis gives the same update, so it may be sent again."""
-    parts = [
-        work.role,
-        work.plan_version if work.peers else 0,  # letters are bound to their plan
-        work.model_digests,
-        work.noise_multiplier,
-        work.noised,
-        work.batch_size,
-        work.self_weight,
-        [(peer.device_id, peer.weight, peer.trusted) for peer in work.peers],
-        work.price_microcredits,
-        work.base_microcredits,
-        work.slope_microcredits,
-    ]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

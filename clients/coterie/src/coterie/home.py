@@ -56,7 +56,7 @@ class Prepared:
 
 
 class Outbox:
-    """Updates prepared and not yet delivered, so that a device that was killed sends the same bytes again."""
+    """What is prepared and not yet delivered, so that a device that was killed sends the same bytes again."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -102,6 +102,24 @@ class Outbox:
         except FileNotFoundError:
             return None
 
+    def put_release(self, task_id: str, number: int, purpose: str, basis: str, body: bytes) -> None:
+        """Remembers the bytes of a release, in place of another of that name; on disk when this returns."""
+        content = f"{basis}\n{hashlib.sha256(body).hexdigest()}\n".encode() + body
+        write_private_file(self._release(task_id, number, purpose), content, replace=True)
+
+    def find_release(self, task_id: str, number: int, purpose: str, basis: str) -> bytes | None:
+        """The release remembered under a name, if it is whole and was made from `basis`."""
+        try:
+            made_from, digest, body = self._release(task_id, number, purpose).read_bytes().split(b"\n", 2)
+        except (FileNotFoundError, ValueError):
+            return None
+        whole = made_from == basis.encode() and digest == hashlib.sha256(body).hexdigest().encode()
+        return body if whole else None
+
+    def drop_release(self, task_id: str, number: int, purpose: str) -> None:
+        """Forgets a release that may not leave."""
+        self._release(task_id, number, purpose).unlink(missing_ok=True)
+
     def forget_before(self, task_id: str, round: int) -> None:
         """Drops what belongs to earlier rounds of a task."""
         for path in self._folder.glob(f"{task_id}.*"):
@@ -111,6 +129,9 @@ class Outbox:
 
     def _place(self, task_id: str, round: int) -> Path:
         return self._folder / f"{task_id}.{round}.json"
+
+    def _release(self, task_id: str, number: int, purpose: str) -> Path:
+        return self._folder / f"{task_id}.{number}.{hashlib.sha256(purpose.encode()).hexdigest()[:32]}.release"
 
     def _letter(self, task_id: str, round: int, address: str) -> Path:
         return self._folder / f"{task_id}.{round}.{hashlib.sha256(address.encode()).hexdigest()[:32]}.letter"

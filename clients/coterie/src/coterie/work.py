@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -78,6 +79,24 @@ class WorkItem:
             fields[name] = tuple(fields[name])
         fields["peers"] = tuple(Peer.from_json(peer) for peer in given["peers"])
         return cls(**fields)
+
+    @property
+    def basis(self) -> str:
+        """What an update is made from; the same basis gives the same update, so it may be sent again."""
+        parts = [
+            self.role,
+            self.plan_version if self.peers else 0,  # letters are bound to their plan
+            self.model_digests,
+            self.noise_multiplier,
+            self.noised,
+            self.batch_size,
+            self.self_weight,
+            [(peer.device_id, peer.weight, peer.trusted) for peer in self.peers],
+            self.price_microcredits,
+            self.base_microcredits,
+            self.slope_microcredits,
+        ]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -290,3 +290,31 @@ def test_killed_at_a_random_moment_every_receipt_is_in_the_ledger(tmp_path: Path
     assert [charge.round for charge in charged][: len(seen)] == seen
     assert len(charged) - len(seen) in (0, 1)
     assert PrivacyLedger(path).spent().epsilon == pytest.approx(total(charged, 1e-6), rel=1e-12)
+
+
+def test_the_same_bytes_are_charged_once_and_others_under_a_name_of_their_own(tmp_path: Path) -> None:
+    ledger = PrivacyLedger(tmp_path / "ledger", LIMIT)
+    first, second = (dataclasses.replace(update(1), digest=digest * 64) for digest in "ab")
+    assert not ledger.charge(first).repeated
+    assert ledger.charge(first).repeated
+    receipt = ledger.charge(second)
+    assert (receipt.repeated, receipt.charge.purpose, receipt.charge.digest) == (False, "update#2", "b" * 64)
+    again = ledger.charge(second)
+    assert (again.repeated, again.charge) == (True, receipt.charge)
+    assert ledger.charge(first).charge.purpose == "update"
+    assert ledger.spent().epsilon == pytest.approx(total([update(1), update(2)], 1e-6), rel=1e-12)
+
+
+def test_bytes_are_another_release_than_a_charge_of_version_0_1_0_that_named_none(tmp_path: Path) -> None:
+    ledger = PrivacyLedger(tmp_path / "ledger", LIMIT)
+    ledger.charge(update(1))
+    assert ledger.charge(dataclasses.replace(update(1), digest="a" * 64)).charge.purpose == "update#2"
+    assert ledger.spent().releases == 2
+
+
+def test_checking_writes_nothing(tmp_path: Path) -> None:
+    ledger = PrivacyLedger(tmp_path / "ledger", LIMIT)
+    ledger.check(update(1))
+    with pytest.raises(BudgetExceeded):
+        ledger.check(update(1, multiplier=0.1))
+    assert ledger.history() == []

@@ -154,6 +154,7 @@ class Device:
             self.ledger,
             {},
             self.memory,
+            Outbox(self.folder / "outbox"),
             lambda _: start,
             5,
         )

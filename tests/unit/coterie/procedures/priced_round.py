@@ -59,6 +59,7 @@ class Device:
             self.ledger,
             self.home.private_settings(),
             self.home.memory(work.task_id),
+            self.home.outbox,
             lambda digest: cast(Path, model),
             7,
             noise,

@@ -151,6 +151,7 @@ class Circle:
             home.ledger(limit),
             {},
             home.memory("tsk_1"),
+            home.outbox,
             lambda digest: self.blobs[digest],
             1,
         )

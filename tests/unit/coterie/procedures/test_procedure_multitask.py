@@ -69,6 +69,7 @@ class Bench:
             ledger=self.home.ledger(self.limit),
             private={},
             memory=self.home.memory("tsk_1"),
+            outbox=self.home.outbox,
             fetch=self.fetch,
             seed=1,
             noise=lambda: SeededStream(3),

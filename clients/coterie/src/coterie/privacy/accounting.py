@@ -46,6 +46,7 @@ class Charge:
         multiplier: noise multiplier of "sampled-gaussian", and of "gaussian" where it was given.
         rate: chance with which "sampled-gaussian" uses a record.
         steps: how many such releases this stands for.
+        digest: SHA-256 of the bytes released, hexadecimal; empty where the name alone says which they are.
     """
 
     task: str
@@ -60,6 +61,7 @@ class Charge:
     multiplier: float = 0.0
     rate: float = 1.0
     steps: int = 1
+    digest: str = ""
 
     def __post_init__(self) -> None:
         if not self.task or not self.purpose or self.round < 0:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import math
 import sqlite3
@@ -114,10 +115,11 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What a charge left behind; `repeated` when the same release had been charged before and nothing changed."""
+    """What a charge left behind: as it stands in the ledger; `repeated` when it stood there before."""
 
     spent: Spent
     repeated: bool
+    charge: Charge
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +160,9 @@ _EMPTY = _Running(NOTHING, 0, 0, 0)
 class PrivacyLedger:
     """A device's privacy account in one file; safe to use from several threads and processes at once.
 
-    A repeated charge of the same release is free, because the same bytes sent twice tell nothing new. So a device
-    that restarts must send what it had prepared; fresh noise on the same data is another release and needs another
-    purpose, e.g. "update-2".
+    A repeated charge of the same bytes is free, because sent twice they tell nothing new. Other bytes under the same
+    name are another release and charged as such, under the name with a number behind it: "update#2". A charge that
+    names no bytes is bound by its name: whoever makes it answers for there being one release of that name.
     """
 
     def __init__(self, path: Path, limit: Limit | None = None, clock: Callable[[], float] = time.time) -> None:
@@ -198,6 +200,12 @@ class PrivacyLedger:
                     running = running.plus(charge)
             return running.spent(_limit(database))
 
+    def check(self, charge: Charge) -> None:
+        """Raise `BudgetExceeded` where one more such release would cross the limit; nothing is written."""
+        with self._transaction() as database:
+            limit, before = _limit(database), _running(database)
+            _refuse(charge, before.spent(limit), before.plus(charge).spent(limit), limit)
+
     def charge(self, charge: Charge) -> Receipt:
         """Charge a release for good; call this before anything is sent. Raises `BudgetExceeded` beyond the limit."""
         return self._add(charge, "spent")
@@ -225,10 +233,11 @@ class PrivacyLedger:
     def _add(self, charge: Charge, state: State) -> Receipt:
         with self._transaction() as database:
             limit, before = _limit(database), _running(database)
+            charge = _named(database, charge)
             known = _find(database, charge)
             if known is not None:
                 _settle(database, charge, known, state)
-                return Receipt(before.spent(limit), repeated=True)
+                return Receipt(before.spent(limit), repeated=True, charge=_charge(known))
             after = before.plus(charge)
             _refuse(charge, before.spent(limit), after.spent(limit), limit)
             database.execute(
@@ -236,7 +245,7 @@ class PrivacyLedger:
                 (*_key(charge), _body(charge), state, self._clock()),
             )
             _store(database, after)
-            return Receipt(after.spent(limit), repeated=False)
+            return Receipt(after.spent(limit), repeated=False, charge=charge)
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -280,9 +289,22 @@ def _refuse(charge: Charge, before: Spent, after: Spent, limit: Limit) -> None:
         raise BudgetExceeded(charge, before.epsilon, after.epsilon, limit)
 
 
+def _named(database: sqlite3.Connection, charge: Charge) -> Charge:
+    """The charge under the name its bytes have, or the first that is free."""
+    if not charge.digest:
+        return charge
+    purpose = charge.purpose
+    for number in itertools.count(2):
+        known = _find(database, charge)
+        if known is None or _charge(known).digest == charge.digest:
+            return charge
+        charge = dataclasses.replace(charge, purpose=f"{purpose}#{number}")
+    raise AssertionError  # counting does not end
+
+
 def _settle(database: sqlite3.Connection, charge: Charge, known: str, state: State) -> None:
     before = _charge(known)
-    if _cost(before) != _cost(charge):
+    if not charge.digest and _cost(before) != _cost(charge):
         raise ChargeConflict(
             f"{charge.purpose} of task {charge.task} round {charge.round} was already charged as {before}; "
             "a second release on the same data needs a purpose of its own"

@@ -20,14 +20,14 @@ from coterie.procedures.market import MICRO, costs_of
 def noise_to_add(context: RoundContext) -> float:
     """Noise multiplier of this device's release: what its seat asks for (0: no noise), less what it sells.
 
-    After a crash the release charged before counts, whatever has become of costs and limits since.
+    After a crash the release stored before counts, whatever has become of costs and limits since.
     """
     work, seat = context.work, context.work.noise_multiplier
     if work.incentive != "stackelberg" or seat <= 0.0 or work.price_microcredits <= 0:
         return seat
-    for charge in context.charges():
-        if charge.purpose == context.purpose:
-            return charge.multiplier or zcdp.multiplier_of_rho(charge.rho)
+    made = context.prepared()
+    if made is not None:
+        return made.multiplier
     wanted = zcdp.multiplier_of_rho(zcdp.rho_of_multiplier(seat) + _best_sale(context))
     charge = gaussian_charge(work.task_id, work.round, context.purpose, "device", wanted)
     within = context.ledger.preview([charge]).epsilon <= context.ledger.limit.epsilon

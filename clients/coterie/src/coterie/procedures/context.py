@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
 from coterie.errors import Declined
-from coterie.home import Memory
+from coterie.home import Memory, Outbox
 from coterie.keys import DeviceKeys
 from coterie.mail import Mail
 from coterie.privacy.accounting import Charge
@@ -36,6 +39,7 @@ class RoundContext:
         ledger: the device's privacy account; `release` charges it before anything leaves.
         private: what the owner keeps to itself, such as costs.
         memory: what the procedure carries from round to round.
+        outbox: where what leaves is stored before it does.
         fetch: path of a model by its digest, downloaded if need be.
         seed: of training order in this round; the same whenever task, round and device are.
         noise: makes the stream that one release draws its noise from; fresh ones unless this is a simulation.
@@ -52,6 +56,7 @@ class RoundContext:
     ledger: PrivacyLedger
     private: Mapping[str, Any]
     memory: Memory
+    outbox: Outbox
     fetch: Callable[[str], Path]
     seed: int
     noise: Callable[[], Stream] = FreshStream
@@ -66,19 +71,32 @@ class RoundContext:
         return self.training
 
     def release(self, release: Release, purpose: str = "", number: int | None = None) -> Arrays:
-        """What may leave the device: charged to its ledger, then noised. The only place where either is done.
+        """What may leave the device: noised, stored, and charged to its ledger. The only place where this is done.
 
-        The charge is named by the task, this round (or `number`) and `purpose`, by default this attempt's. Declines
-        when it would cross the owner's limit.
+        The charge is named by the task, this round (or `number`) and `purpose`, by default this attempt's, and bound to
+        the bytes stored. For the same work the very same bytes are returned, for nothing; whatever else is made, also
+        where they were forgotten, is charged anew. Declines when that would cross the owner's limit.
         """
-        charge = release.charge(
-            self.work.task_id, self.work.round if number is None else number, purpose or self.purpose
-        )
+        place = (self.work.task_id, self.work.round if number is None else number, purpose or self.purpose)
+        charge = release.charge(*place)
+        body = self.outbox.find_release(*place, self.work.basis)
         try:
-            self.ledger.charge(charge)
+            if body is None:
+                self.ledger.check(charge)
+                body = save_tensors(release.tensors(self.noise()))
+                # Stored before it is charged: a device killed in between charges these bytes when it comes back.
+                self.outbox.put_release(*place, self.work.basis, body)
+            self.ledger.charge(replace(charge, digest=hashlib.sha256(body).hexdigest()))
         except BudgetExceeded as error:
+            self.outbox.drop_release(*place)
             raise Declined(_refusal(charge, error)) from error
-        return release.tensors(self.noise())
+        return dict(load_tensors(body))
+
+    def prepared(self, purpose: str = "") -> Charge | None:
+        """The charge of the release that is stored for this very work; None when there is none."""
+        body = self.outbox.find_release(self.work.task_id, self.work.round, purpose or self.purpose, self.work.basis)
+        digest = "" if body is None else hashlib.sha256(body).hexdigest()
+        return next((charge for charge in self.charges() if digest and charge.digest == digest), None)
 
     def charges(self, number: int | None = None) -> tuple[Charge, ...]:
         """Every noised release of this round, those of an earlier attempt included: they were made all the same."""

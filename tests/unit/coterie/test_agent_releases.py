@@ -1,0 +1,157 @@
+"""A charge is bound to the bytes released: the very same bytes go out again for nothing, any others are charged."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coterie.agent import Agent
+from coterie.cache import BlobCache
+from coterie.errors import Declined
+from coterie.home import Outbox
+from coterie.privacy.ledger import Limit, PrivacyLedger
+from coterie.training import model_bytes
+from coterie.work import WorkItem
+from tests.e2e.stand_in import StandIn
+from tests.unit.coterie.test_agent_rounds import module, samples
+
+LARGE = Limit(1e4, 1e-5, "device")
+
+
+@pytest.fixture
+def stand_in() -> Iterator[StandIn]:
+    with StandIn(model_bytes(module()), rounds=3, training={"epochs": 1, "batch_size": 8}) as server:
+        server.work = {"privacy": "uniform", "noise_multiplier": 2.0}
+        yield server
+
+
+class Phone:
+    """Starts the device in one folder, as often as it is killed."""
+
+    def __init__(self, stand_in: StandIn, home: Path) -> None:
+        self.stand_in, self.home, self.started = stand_in, home, list[Agent]()
+
+    def __call__(self, limit: Limit | None = LARGE) -> Agent:
+        agent = Agent.register(
+            self.stand_in.url, "ct_t.s", name="phone", home=self.home, model=module(), data=samples(), limit=limit,
+            cache=BlobCache(self.home / "cache"),
+        )  # fmt: skip
+        self.started.append(agent)
+        agent.join("tiny")
+        return agent
+
+
+@pytest.fixture
+def phone(stand_in: StandIn, tmp_path: Path) -> Iterator[Phone]:
+    made = Phone(stand_in, tmp_path)
+    yield made
+    for agent in made.started:
+        agent.close()
+
+
+def item_of(stand_in: StandIn, **changes: Any) -> WorkItem:
+    return replace(WorkItem.from_json(stand_in._item()), **changes)
+
+
+def body_of(agent: Agent, work: WorkItem) -> bytes:
+    prepared = agent._prepared(work)
+    assert prepared.body is not None
+    return prepared.body.read_bytes()
+
+
+def charges_of(agent: Agent) -> list[str]:
+    return [entry.charge.purpose for entry in agent.home.ledger().history()]
+
+
+def test_varying_a_work_item_buys_no_noise_for_nothing(stand_in: StandIn, phone: Phone, tmp_path: Path) -> None:
+    """The average of a thousand noisy copies has no noise; each copy costs."""
+    agent = phone()
+    variations = [item_of(stand_in, self_weight=1.0 + number / 100) for number in range(10)]
+    bodies = {body_of(agent, work) for work in variations}
+    assert len(bodies) == len(charges_of(agent)) == 10
+    assert agent.home.ledger().spent().epsilon > 4.0
+    assert charges_of(agent)[:3] == ["update", "update#2", "update#3"]
+
+
+def test_the_same_work_gives_the_same_bytes_for_one_charge(stand_in: StandIn, phone: Phone, tmp_path: Path) -> None:
+    agent = phone()
+    work = item_of(stand_in)
+    bodies = {body_of(agent, replace(work, deadline_at=work.deadline_at + number)) for number in range(5)}
+    assert (len(bodies), charges_of(agent)) == (1, ["update"])
+
+
+def test_a_round_asked_again_by_a_restored_platform_is_a_new_charge(
+    stand_in: StandIn, phone: Phone, tmp_path: Path
+) -> None:
+    agent = phone()
+    first = body_of(agent, item_of(stand_in))
+    agent.home.outbox.forget_before("tsk_1", 3)  # as after round 3
+    again = body_of(agent, item_of(stand_in))
+    assert first != again
+    assert charges_of(agent) == ["update", "update#2"]
+
+
+def test_a_limit_ends_the_copies(stand_in: StandIn, phone: Phone, tmp_path: Path) -> None:
+    agent = phone(Limit(3.0, 1e-5, "device"))
+    made = 0
+    with pytest.raises(Declined, match="limit"):
+        for number in range(10):
+            body_of(agent, item_of(stand_in, self_weight=1.0 + number / 100))
+            made += 1
+    assert made == len(charges_of(agent)) == 2
+
+
+class Killed(BaseException):
+    """kill -9, as far as a test in one process can tell."""
+
+
+@pytest.mark.parametrize("moment", ["stored, not charged", "charged, not prepared"])
+def test_a_device_killed_around_its_charge_sends_the_bytes_it_stored(
+    stand_in: StandIn, phone: Phone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    def die(*arguments: Any, **options: Any) -> None:
+        raise Killed
+
+    work = item_of(stand_in)
+    agent = phone()
+    owner: type = PrivacyLedger if moment == "stored, not charged" else Outbox
+    name = "charge" if owner is PrivacyLedger else "put"
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, die)
+        with pytest.raises(Killed):
+            agent._prepared(work)
+    (stored,) = (tmp_path / "outbox").glob("*.release")
+    content = stored.read_bytes()
+    again = phone()
+    assert body_of(again, work) == content.split(b"\n", 2)[2]
+    assert charges_of(again) == ["update"]
+
+
+def test_stored_bytes_that_were_damaged_are_made_anew_and_charged(
+    stand_in: StandIn, phone: Phone, tmp_path: Path
+) -> None:
+    agent, work = phone(), item_of(stand_in)
+    first = body_of(agent, work)
+    (stored,) = (tmp_path / "outbox").glob("*.release")
+    content = bytearray(stored.read_bytes())
+    content[-1] ^= 1
+    stored.write_bytes(content)
+    for path in (tmp_path / "outbox").glob("*.json"):
+        path.unlink()
+    assert body_of(agent, work) != first
+    assert charges_of(agent) == ["update", "update#2"]
+
+
+def test_a_device_whose_outbox_was_lost_pays_for_what_it_makes_again(
+    stand_in: StandIn, phone: Phone, tmp_path: Path
+) -> None:
+    agent, work = phone(), item_of(stand_in)
+    first = body_of(agent, work)
+    shutil.rmtree(tmp_path / "outbox")
+    assert body_of(agent, work) != first
+    assert charges_of(agent) == ["update", "update#2"]
