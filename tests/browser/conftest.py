@@ -84,7 +84,7 @@ class Visitor:
         self.page.goto(f"{self.url}/signin")
         self.page.fill("input[name=api_key]", key)
         self.page.click("button[type=submit]")
-        self.page.wait_for_selector("main h1")
+        self.page.wait_for_selector(".c-main h1, .c-main .c-note")
         return self
 
     def open(self, path: str) -> Page:

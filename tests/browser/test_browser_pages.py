@@ -21,7 +21,7 @@ TABS = ("progress", "plan", "devices", "events", "versions", "settings")
 
 def test_nobody_sees_a_page_without_signing_in(visitors: Any, console: Console) -> None:
     visitor = visitors()
-    for path in (*PAGES, "/tasks/tsk_any"):
+    for path in (*PAGES, "/tasks/tsk_any", "/me"):
         visitor.page.goto(console.url + path)
         assert "/signin" in visitor.page.url, path
     assert "Sign in" in visitor.content()

@@ -27,7 +27,7 @@ _FORM = """{remark}
 <details><summary>Where do I find my key?</summary>
 <p>Admins: the first key is in the platform's data folder, <code>admin.key</code>; <code>docker compose exec trust cat
 /data/admin.key</code> with Compose.<br>Publishers: an admin makes one with <code>coterie keys create publisher
-NAME</code>.<br>Owners: a device's key is in its home folder, <code>identity.json</code>.</p></details>"""
+NAME</code>.<br>Owners: a device's key is in its home folder, <code>device.json</code>.</p></details>"""
 
 
 def door(house: House) -> APIRouter:
@@ -39,7 +39,7 @@ def door(house: House) -> APIRouter:
     async def show(request: Request, next: str = "/", why: str = "") -> Response:
         session = house.session_of(request.cookies)
         if session is not None and not why:
-            return RedirectResponse(safe_next(next), 303)
+            return RedirectResponse(first_page(session.person.role, next), 303)
         return sign_in_page(safe_next(next), why[:300])
 
     @routes.post("/signin")
@@ -59,8 +59,7 @@ def door(house: House) -> APIRouter:
         except CoterieError as error:
             return sign_in_page(safe_next(next), str(error), 429 if isinstance(error, TooManyTries) else 503)
         _log.info("signed in", role=person.role, subject=person.subject)
-        wanted = safe_next(next)
-        answer = RedirectResponse(home_of(person.role) if wanted == "/" else wanted, 303)
+        answer = RedirectResponse(first_page(person.role, next), 303)
         answer.set_cookie(
             house.cookie,
             house.sessions.begin(person, key),
@@ -94,6 +93,12 @@ def sign_in_page(next: str, remark: str = "", status: int = 200) -> HTMLResponse
     """The form, with a remark above it."""
     said = f'<p class="c-note warn" role="alert">{escape(remark)}</p>' if remark else ""
     return plain_page("Sign in", _FORM.format(remark=said, next=quote(next)), status)
+
+
+def first_page(role: str, wanted: str) -> str:
+    """Where somebody goes who has just signed in: the page wanted, or the role's own start page."""
+    local = safe_next(wanted)
+    return home_of(role) if local == "/" else local
 
 
 def safe_next(address: str) -> str:

@@ -14,7 +14,11 @@
   const changed = [tell("coterie-look", effective()), tell("coterie-zone", zone)].some(Boolean);
   document.documentElement.dataset.look = effective();
   if (changed && document.documentElement.dataset.drawn !== undefined) location.reload();
-  dark.addEventListener("change", () => tell("coterie-look", effective()) && location.reload());
+  dark.addEventListener("change", () => {
+    document.documentElement.dataset.look = effective();
+    const drawn = document.documentElement.dataset.drawn !== undefined; // other pages follow by style alone
+    if (tell("coterie-look", effective()) && drawn) location.reload();
+  });
   if (document.documentElement.dataset.drawn !== undefined) {
     // A session that ended elsewhere, or with the console's restart, leaves no page behind that looks alive.
     const ask = async () => {

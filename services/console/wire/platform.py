@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import httpx
 
-from coterie.errors import Refused, Unauthenticated, Unreachable, refusal
+from coterie.errors import NotFound, Refused, Unauthenticated, Unreachable, refusal
 from services.console.access.sessions import Person, Session, Sessions
 from services.console.errors import SignedOut
 
@@ -124,6 +124,13 @@ class Platform:
     async def get(self, path: str, **params: Any) -> Json:
         """A document."""
         return dict(await self.ask("GET", path, params=params))
+
+    async def find(self, path: str, **params: Any) -> Json | None:
+        """A document, or None when there is none."""
+        try:
+            return await self.get(path, **params)
+        except NotFound:
+            return None
 
     async def page(self, path: str, *, limit: int = 100, **params: Any) -> tuple[list[Json], str]:
         """A page of a list, and the cursor of the next one."""
