@@ -4,6 +4,18 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from coterie.records.words import (
+    EnrolmentState,
+    EventKind,
+    Form,
+    LetterKind,
+    ParticipationState,
+    Role,
+    RoundState,
+    TaskState,
+)
+from services.kit.words import WordColumn
+
 metadata = sa.MetaData()
 
 tasks = sa.Table(
@@ -13,7 +25,7 @@ tasks = sa.Table(
     sa.Column("publisher", sa.String(64), nullable=False),
     sa.Column("name", sa.String(100), nullable=False),
     sa.Column("specification", sa.JSON, nullable=False),
-    sa.Column("state", sa.String(16), nullable=False, index=True),
+    sa.Column("state", WordColumn(TaskState, 16), nullable=False, index=True),
     sa.Column("reason", sa.Text, nullable=False, default=""),
     sa.Column("round", sa.Integer, nullable=False, default=0),
     sa.Column("created_at", sa.Double, nullable=False),
@@ -29,7 +41,7 @@ enrolments = sa.Table(
     metadata,
     sa.Column("task_id", sa.ForeignKey("tasks.id"), primary_key=True),
     sa.Column("device_id", sa.String(40), primary_key=True),
-    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("state", WordColumn(EnrolmentState, 16), nullable=False),
     sa.Column("samples", sa.BigInteger, nullable=False),
     sa.Column("non_iid", sa.Double, nullable=False, default=0.0),
     sa.Column("enrolled_at", sa.Double, nullable=False),
@@ -42,7 +54,7 @@ rounds = sa.Table(
     sa.Column("task_id", sa.ForeignKey("tasks.id"), primary_key=True),
     sa.Column("number", sa.Integer, primary_key=True),
     sa.Column("attempt", sa.Integer, nullable=False),
-    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("state", WordColumn(RoundState, 16), nullable=False),
     sa.Column("quorum", sa.Integer, nullable=False),
     sa.Column("scale", sa.Integer, nullable=False),
     sa.Column("opened_at", sa.Double, nullable=False),
@@ -61,13 +73,14 @@ participations = sa.Table(
     sa.Column("round", sa.Integer, primary_key=True),
     sa.Column("device_id", sa.String(40), primary_key=True),
     sa.Column("owner_id", sa.String(40), nullable=False),
-    sa.Column("role", sa.String(16), nullable=False),
-    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("role", WordColumn(Role, 16), nullable=False),
+    sa.Column("state", WordColumn(ParticipationState, 16), nullable=False),
     sa.Column("work", sa.LargeBinary, nullable=False),
     sa.Column("samples", sa.BigInteger, nullable=False),
     sa.Column("note", sa.Text, nullable=False, default=""),
+    sa.Column("refused", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("digest", sa.String(64), nullable=False, default=""),
-    sa.Column("form", sa.String(8), nullable=False, default=""),
+    sa.Column("form", WordColumn(Form, 8), nullable=False, default=""),
     sa.Column("weight", sa.Double, nullable=False, default=0.0),
     sa.Column("payload_bytes", sa.BigInteger, nullable=False, default=0),
     sa.Column("delivered_at", sa.Double, nullable=False, default=0.0),
@@ -122,7 +135,7 @@ letters = sa.Table(
     sa.Column("plan_version", sa.Integer, nullable=False),
     sa.Column("sender", sa.String(40), nullable=False),
     sa.Column("recipient", sa.String(40), nullable=False),
-    sa.Column("kind", sa.String(16), nullable=False),
+    sa.Column("kind", WordColumn(LetterKind, 16), nullable=False),
     sa.Column("digest", sa.String(64), nullable=False),
     sa.Column("size_bytes", sa.BigInteger, nullable=False),
     sa.Column("sent_at", sa.Double, nullable=False),
@@ -135,7 +148,7 @@ events = sa.Table(
     sa.Column("number", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
     sa.Column("task_id", sa.String(40), nullable=False),
     sa.Column("at", sa.Double, nullable=False),
-    sa.Column("kind", sa.String(40), nullable=False),
+    sa.Column("kind", WordColumn(EventKind, 40), nullable=False),
     sa.Column("round", sa.Integer, nullable=False, default=0),
     sa.Column("device_id", sa.String(40), nullable=False, default=""),
     sa.Column("message", sa.Text, nullable=False),

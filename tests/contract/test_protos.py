@@ -1,4 +1,4 @@
-"""Protos: every service, RPC, message and field says what it is."""
+"""Protos: every service, RPC, message, field and word says what it is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 PROTOS = sorted((Path(__file__).parents[2] / "protos").rglob("*.proto"))
-DEFINITION = re.compile(r"^\s*(service|rpc|message|(repeated |optional )?(map<[^>]+>|[\w.]+) \w+ = \d+;)")
+DEFINITION = re.compile(
+    r"^\s*(service|rpc|message|enum|[A-Z_]+ = \d+;|(repeated |optional )?(map<[^>]+>|[\w.]+) \w+ = \d+;)"
+)
 
 
 @pytest.mark.parametrize("path", PROTOS, ids=lambda path: path.stem)
@@ -22,7 +24,7 @@ def test_every_definition_is_commented(path: Path) -> None:
     assert not bare, f"{path.name} has definitions without a comment: {bare}"
 
 
-def test_all_four_areas_are_versioned_packages() -> None:
-    assert {path.stem for path in PROTOS} == {"trust", "topology", "pricing", "aggregation"}
+def test_the_four_areas_and_their_words_are_versioned_packages() -> None:
+    assert {path.stem for path in PROTOS} == {"trust", "topology", "pricing", "aggregation", "words"}
     for path in PROTOS:
         assert f"package coterie_api.{path.stem}.v1;" in path.read_text()

@@ -11,9 +11,13 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
+from coterie.records.words import Role, RoundState
+from coterie_api.aggregation.v1.aggregation_pb2 import WorkItem
 from coterie_api.topology.v1.topology_pb2 import Plan
+from coterie_api.words.v1.words_pb2 import ROLE_UNSPECIFIED
 from services.kit.database import Database
 from services.kit.settings import ServiceSettings
+from services.kit.words import word
 from tests.dumps.stored import SERVICES, Dump, count_rows, opened, versions
 
 MOVED: dict[tuple[str, str], str | None] = {}
@@ -147,6 +151,53 @@ async def test_the_plans_of_the_first_release_say_what_they_were_played_for(sett
         assert {field: getattr(plan.stakes, field) for field in told["stakes"]} == told["stakes"]
         assert {seat.device_id: seat.alone for seat in plan.seats} == told["alone"]
     assert not any(plan.HasField("stakes") for plan in plans if plan not in played)
+
+
+async def test_roles_in_the_plans_and_open_work_of_the_first_release_are_those_it_told(
+    settings: ServiceSettings,
+) -> None:
+    """0.1.0 kept roles as words in stored messages; its rounds in the middle go on with them as enums."""
+    dump = Dump("0.1.0", kind_of(settings))
+    await dump.load(settings)
+    p, r = (metadata_of("aggregation").tables[name] for name in ("participations", "rounds"))
+    under_way = (r.c.task_id == p.c.task_id) & (r.c.number == p.c.round) & (r.c.state == RoundState.OPEN)
+    async with opened(settings, "aggregation") as database:
+        await database.migrate("services.aggregation")
+        async with database.reading() as tx:
+            rows = (await tx.execute(sa.select(p.c.role, p.c.work).join_from(p, r, under_way))).all()
+    works = [(role, WorkItem.FromString(work)) for role, work in rows]
+    assert [role for role, _ in works] == [word(Role, item.role) for _, item in works]
+    assert {role for role, _ in works} >= {Role.SOLO, Role.HEAD, Role.MEMBER}
+    peers = [(role, word(Role, peer.role)) for role, item in works for peer in item.peers]
+    assert set(peers) == {(Role.HEAD, Role.MEMBER), (Role.MEMBER, Role.HEAD)}
+    async with opened(settings, "topology") as database:
+        await database.migrate("services.topology")
+        async with database.reading() as tx:
+            plans = await tx.execute(sa.select(metadata_of("topology").tables["plans"].c.plan))
+            seats = [seat for plan in plans.scalars() for seat in Plan.FromString(plan).seats]
+    assert {word(Role, seat.role) for seat in seats} >= {Role.SOLO, Role.HEAD, Role.MEMBER}
+    assert not any(seat.role == ROLE_UNSPECIFIED for seat in seats)
+
+
+@pytest.mark.parametrize("version", versions())
+async def test_a_refused_update_of_a_stored_platform_is_still_held_against_its_device(
+    version: str, settings: ServiceSettings
+) -> None:
+    """Until a column says so, the first release knew it by how the note began."""
+    await Dump(version, kind_of(settings)).load(settings)
+    p = metadata_of("aggregation").tables["participations"]
+    async with opened(settings, "aggregation") as database:
+        async with database.writing() as tx:
+            ids = sa.select(p.c.task_id, p.c.round, p.c.device_id).where(p.c.state == "assigned").limit(1)
+            place = (await tx.execute(ids)).one()
+            here = [
+                column == value for column, value in zip((p.c.task_id, p.c.round, p.c.device_id), place, strict=True)
+            ]
+            await tx.execute(sa.update(p).where(*here).values(note="rejected: the update is not finite"))
+        await database.migrate("services.aggregation")
+        async with database.reading() as tx:
+            refused = (await tx.execute(sa.select(p.c.task_id, p.c.round, p.c.device_id).where(p.c.refused))).all()
+    assert refused == [place]
 
 
 @pytest.mark.parametrize("version", versions())

@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from coterie.privacy.claims import Claim
-from services.aggregation.domain.tasks import ENDED, TaskSpecification
+from coterie.records.words import (
+    EnrolmentState,
+    EventKind,
+    Form,
+    LetterKind,
+    ParticipationState,
+    Role,
+    RoundState,
+    TaskState,
+)
+from services.aggregation.domain.tasks import TaskSpecification
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +25,7 @@ class Task:
     id: str
     publisher: str
     specification: TaskSpecification
-    state: str
+    state: TaskState
     reason: str
     round: int
     created_at: float
@@ -26,7 +36,7 @@ class Task:
 
     @property
     def ended(self) -> bool:
-        return self.state in ENDED
+        return self.state.has_ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +45,7 @@ class Enrolment:
 
     task_id: str
     device_id: str
-    state: str
+    state: EnrolmentState
     samples: int
     non_iid: float
     enrolled_at: float
@@ -43,12 +53,12 @@ class Enrolment:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A round: "open", "closing", "settling", "done" or "failed"."""
+    """A round of a task."""
 
     task_id: str
     number: int
     attempt: int
-    state: str
+    state: RoundState
     quorum: int
     scale: int
     opened_at: float
@@ -69,7 +79,7 @@ class Delivery:
     device_id: str
     digest: str
     size_bytes: int
-    form: str
+    form: Form
     weight: float
     metrics: dict[str, float]
     model_index: int
@@ -80,19 +90,23 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Participation:
-    """One device in a round: "assigned", "delivered", "late", "rejected", "dropped", "declined" or "orphaned"."""
+    """One device in a round.
+
+    `refused` says that an update of an assigned device was refused: it may send another, and ends as rejected without.
+    """
 
     task_id: str
     round: int
     device_id: str
     owner_id: str
-    role: str
-    state: str
+    role: Role
+    state: ParticipationState
     samples: int
     work: bytes
     note: str = ""
+    refused: bool = False
     digest: str = ""
-    form: str = ""
+    form: Form | None = None
     weight: float = 0.0
     payload_bytes: int = 0
     delivered_at: float = 0.0
@@ -122,7 +136,7 @@ class Event:
 
     task_id: str
     at: float
-    kind: str
+    kind: EventKind
     message: str
     round: int = 0
     device_id: str = ""
@@ -139,7 +153,7 @@ class Letter:
     plan_version: int
     sender: str
     recipient: str
-    kind: str
+    kind: LetterKind
     digest: str
     size_bytes: int
     sent_at: float

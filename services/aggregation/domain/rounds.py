@@ -7,13 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from coterie.records.words import ParticipationState
+
 WITNESSES = 8
 """Co-participants each device's conduct in a round is recorded with: keeps a round's interactions linear in devices."""
 
 
-OUT = ("declined", "dropped", "rejected")
+OUT = (ParticipationState.DECLINED, ParticipationState.DROPPED, ParticipationState.REJECTED)
 """States of participants that will not deliver."""
-JUDGED = ("delivered", "rejected", "dropped", "late")
+JUDGED = (
+    ParticipationState.DELIVERED,
+    ParticipationState.REJECTED,
+    ParticipationState.DROPPED,
+    ParticipationState.LATE,
+)
 """States that say something of a participant's conduct, from best to worst."""
 
 
@@ -74,7 +81,9 @@ def witness_pairs(devices: Sequence[str], seed: int, round_number: int) -> list[
     return sorted(pairs)
 
 
-def conduct_of(pairs: Sequence[tuple[str, str]], states: Mapping[str, str]) -> list[tuple[str, str, str]]:
+def conduct_of(
+    pairs: Sequence[tuple[str, str]], states: Mapping[str, ParticipationState]
+) -> list[tuple[str, str, ParticipationState]]:
     """(a, b, the worse one's state) of the pairs of which something can be said.
 
     Nothing can be said of a device that declined, or that another left behind; and nothing good unless both delivered.
@@ -82,7 +91,7 @@ def conduct_of(pairs: Sequence[tuple[str, str]], states: Mapping[str, str]) -> l
     told = []
     for a, b in pairs:
         both = [states[device] for device in (a, b) if states.get(device) in JUDGED]
-        worst = max(both, key=JUDGED.index, default="")
-        if worst and not (worst == "delivered" and len(both) < 2):
+        worst = max(both, key=JUDGED.index, default=None)
+        if worst is not None and not (worst is ParticipationState.DELIVERED and len(both) < 2):
             told.append((a, b, worst))
     return told

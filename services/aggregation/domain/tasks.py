@@ -9,7 +9,6 @@ from typing import Any
 
 from services.aggregation.errors import BadTask
 
-ENDED = ("finished", "failed", "cancelled")
 MAX_ROUNDS = 100_000
 
 

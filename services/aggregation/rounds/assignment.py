@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from coterie.records.words import ParticipationState, Role
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
@@ -11,6 +12,7 @@ from coterie_api.trust.v1 import trust_pb2 as trust
 from services.aggregation.domain.records import Model, Participation, Round, Task
 from services.aggregation.ways import way_for
 from services.aggregation.ways.base import Tie
+from services.kit.words import number, word
 
 HEADER_ROOM_BYTES = 65_536
 
@@ -81,7 +83,7 @@ def _peers(ties: Sequence[Tie], devices: Mapping[str, trust.Device]) -> list[pb.
         pb.Peer(
             signing_key=devices[tie.device_id].signing_key,
             sealing_key=devices[tie.device_id].sealing_key,
-            **tie._asdict(),
+            **tie._asdict() | {"role": number(tie.role)},
         )
         for tie in ties
         if tie.device_id in devices
@@ -96,7 +98,7 @@ def participations_of(
     samples: Mapping[str, int],
 ) -> list[Participation]:
     """Everybody in a round that opens, each with its work."""
-    roles = {seat.device_id: seat.role for seat in plan.seats}
+    roles = {seat.device_id: word(Role, seat.role) for seat in plan.seats}
     return [
         Participation(
             task_id=round_.task_id,
@@ -104,7 +106,7 @@ def participations_of(
             device_id=device_id,
             owner_id=devices[device_id].owner_id,
             role=roles[device_id],
-            state="idle" if roles[device_id] == "idle" else "assigned",
+            state=ParticipationState.IDLE if roles[device_id] is Role.IDLE else ParticipationState.ASSIGNED,
             samples=samples[device_id],
             work=item.SerializeToString(),
         )

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
+from coterie.records.words import EventKind, Form, ParticipationState, RoundState
 from services.aggregation.domain.records import Delivery, Event, Model, Partial, Participation, Round, Task
 from services.aggregation.rounds.live import LiveRound
 from services.aggregation.store import models, rounds, sums, tasks
 from services.aggregation.store.library import Library, read_partial, write_partial
 from services.kit.clock import Clock
 from services.kit.database import Database
-from services.kit.rows import Tx
 
 REPLICA_SILENT_SECONDS = 6.0
 PARTIAL_WAIT_SECONDS = 10.0
+SILENT = "nothing came in time"
+_EVENT_OF = {
+    ParticipationState.DROPPED: EventKind.DEVICE_DROPPED,
+    ParticipationState.REJECTED: EventKind.DEVICE_REJECTED,
+    ParticipationState.ORPHANED: EventKind.DEVICE_ORPHANED,
+}
+"""What is told of a device whose round ends otherwise than it thought."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +36,17 @@ class Closer:
     replica: str
 
     async def close(self, live: LiveRound) -> None:
-        """Makes the new model versions of a round in state "closing" and moves it to "settling"."""
+        """Makes the new model versions of a closing round and moves it to settling."""
         task, number = live.task, live.round.number
         async with self.database.reading() as tx:
             found = await rounds.list_participations(tx, task.id, number)
         for participation in found:
-            if participation.state == "delivered":
+            if participation.state is ParticipationState.DELIVERED:
                 live.roster.hear(participation.device_id, participation.members)
         everybody = live.way.verdicts(live.roster, found)
-        delivered = {p.device_id: p for p in everybody if p.state == "delivered"}
+        delivered = {p.device_id: p for p in everybody if p.state is ParticipationState.DELIVERED}
         async with live.lock:
-            if any(p.form in ("mean", "sum") for p in delivered.values()):
+            if any(p.form in (Form.MEAN, Form.SUM) for p in delivered.values()):
                 await self._complete(live, delivered)
             made = await asyncio.to_thread(self._make_models, live)
             findings = await asyncio.to_thread(live.way.findings, everybody, live.sums())
@@ -68,7 +75,7 @@ class Closer:
         """Brings this replica's sums to exactly the delivered updates: others' shares merged, the rest folded."""
         for extra in [d for d in live.folded.values() if d.device_id not in delivered]:
             await asyncio.to_thread(live.unfold, self.library, extra)
-        missing = {d: p for d, p in delivered.items() if d not in live.folded and p.form != "report"}
+        missing = {d: p for d, p in delivered.items() if d not in live.folded and p.form is not Form.REPORT}
         for share in await self._shares(live, missing):
             pieces = read_partial(self.library.blobs, share.digest)
             total = live.sum_of(self.library, share.line)
@@ -122,48 +129,36 @@ class Closer:
     ) -> None:
         now = self.clock.now()
         fresh = {line: Model(task.id, line, round_.number, digest, size, now) for line, digest, size in made}
-        silent = [p.device_id for p in everybody if p.state == "assigned"]
-        rejected = [p.device_id for p in everybody if p.state == "assigned" and p.note.startswith("rejected")]
-        dropped = [device for device in silent if device not in rejected]
+        silent = [p for p in everybody if p.state is ParticipationState.ASSIGNED]
+        rejected = [replace(p, state=ParticipationState.REJECTED) for p in silent if p.refused]
+        dropped = [p.device_id for p in silent if not p.refused]
         async with self.database.writing() as tx:
             current = {m.line: m for m in await models.latest_models(tx, task.id, before=round_.number)} | fresh
             moved = await rounds.change_round(
                 tx,
                 task.id,
                 round_.number,
-                expected="closing",
-                state="settling",
+                expected=RoundState.CLOSING,
+                state=RoundState.SETTLING,
                 metrics=metrics,
                 model_digests=[current[line].digest for line in sorted(current)],
             )
             if not moved:
                 return
             await models.add_models(tx, list(fresh.values()))
-            await rounds.rule(tx, ruled)
-            await _mark_rejected(tx, task.id, round_.number, everybody, rejected)
-            await rounds.mark(tx, task.id, round_.number, dropped, state="dropped", note="nothing came in time")
+            await rounds.rule(tx, [*ruled, *rejected])
+            await rounds.mark(tx, task.id, round_.number, dropped, state=ParticipationState.DROPPED, note=SILENT)
             await sums.drop_partials(tx, task.id, round_.number)
             await tasks.change_task(tx, task.id)
-            count = sum(p.state == "delivered" for p in everybody)
-            await tasks.add_events(
-                tx,
-                Event(task.id, now, "round.closed", f"{count} of {len(everybody)} devices delivered", round_.number),
-                *(Event(task.id, now, "device.dropped", "nothing came in time", round_.number, d) for d in dropped),
-                *(Event(task.id, now, "update.suspicious", why, round_.number, device) for device, why in odd.items()),
-                *(
-                    Event(task.id, now, f"device.{p.state}", p.note, round_.number, p.device_id)
-                    for p in ruled
-                    if p.state != "delivered"
-                ),
-            )
-
-
-async def _mark_rejected(
-    tx: Tx, task_id: str, number: int, everybody: list[Participation], rejected: list[str]
-) -> None:
-    notes = {p.device_id: p.note for p in everybody}
-    for device_id in rejected:
-        await rounds.mark(tx, task_id, number, [device_id], state="rejected", note=notes[device_id])
+            count = sum(p.state is ParticipationState.DELIVERED for p in everybody)
+            told = [
+                (EventKind.ROUND_CLOSED, f"{count} of {len(everybody)} devices delivered", ""),
+                *((EventKind.DEVICE_DROPPED, SILENT, device) for device in dropped),
+                *((EventKind.UPDATE_SUSPICIOUS, why, device) for device, why in odd.items()),
+                *((_EVENT_OF[p.state], p.note, p.device_id) for p in ruled if p.state in _EVENT_OF),
+            ]
+            happened = (Event(task.id, now, kind, message, round_.number, device) for kind, message, device in told)
+            await tasks.add_events(tx, *happened)
 
 
 def mean_metrics(everybody: list[Participation], lines: int = 1) -> dict[str, float]:
@@ -171,7 +166,7 @@ def mean_metrics(everybody: list[Participation], lines: int = 1) -> dict[str, fl
     total: dict[str, float] = defaultdict(float)
     weight: dict[str, float] = defaultdict(float)
     for participation in everybody:
-        if participation.state == "delivered":
+        if participation.state is ParticipationState.DELIVERED:
             for name, value in participation.metrics.items():
                 for told in (name, f"{name}[{participation.model_index}]") if lines > 1 else (name,):
                     total[told] += value * participation.samples
@@ -181,5 +176,14 @@ def mean_metrics(everybody: list[Participation], lines: int = 1) -> dict[str, fl
 
 def _delivery(p: Participation) -> Delivery:
     return Delivery(
-        p.task_id, p.round, p.device_id, p.digest, p.payload_bytes, p.form, p.weight, p.metrics, p.model_index, p.budget
+        p.task_id,
+        p.round,
+        p.device_id,
+        p.digest,
+        p.payload_bytes,
+        p.form or Form.MEAN,
+        p.weight,
+        p.metrics,
+        p.model_index,
+        p.budget,
     )

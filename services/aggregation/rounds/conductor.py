@@ -16,6 +16,7 @@ import asyncio
 from contextvars import Context
 from dataclasses import dataclass, field
 
+from coterie.records.words import ParticipationState, RoundState, TaskState
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from services.aggregation.domain.records import Round, Task
 from services.aggregation.domain.rounds import Standing, Verdict, judge
@@ -106,7 +107,7 @@ class Conductor:
             everybody = await rounds.list_participations(tx, live.task.id, live.round.number)
         for participation in everybody:
             live.roster.states[participation.device_id] = participation.state
-            if participation.state == "delivered":
+            if participation.state is ParticipationState.DELIVERED:
                 live.roster.hear(participation.device_id, participation.members)
 
     # --- one task ----------------------------------------------------------------------------------------------------
@@ -117,7 +118,7 @@ class Conductor:
             with self.bell.listen(f"task:{task_id}") as sleeper:
                 try:
                     if doom:
-                        await self._end(task_id, "failed", doom)
+                        await self._end(task_id, TaskState.FAILED, doom)
                         doom = ""
                     pause = await self._step(task_id)
                     faults, backoff = 0, FIRST_BACKOFF_SECONDS
@@ -143,7 +144,7 @@ class Conductor:
         async with self.database.reading() as tx:
             task = await tasks.find_task(tx, task_id)
             round_ = await rounds.find_round(tx, task_id, task.round) if task is not None else None
-        if task is None or task.state == "created":
+        if task is None or task.state is TaskState.CREATED:
             return None
         if task.ended:
             self._forget(task_id)
@@ -151,17 +152,17 @@ class Conductor:
             self.bell.ring(f"ended:{task_id}")
             return None if task.released else await self._release(task)
         self.running.add(task_id)
-        if round_ is None or round_.state == "done":
+        if round_ is None or round_.state is RoundState.DONE:
             return await self._next_round(task, round_)
-        if round_.state == "open":
+        if round_.state is RoundState.OPEN:
             return await self._tend(task, round_)
-        if round_.state == "closing":
+        if round_.state is RoundState.CLOSING:
             return await self._close(task, round_)
         return await self._settle(task, round_)
 
     async def _next_round(self, task: Task, last: Round | None) -> float:
         if task.round >= task.specification.rounds:
-            await self._end(task.id, "finished", f"all {task.round} rounds are done")
+            await self._end(task.id, TaskState.FINISHED, f"all {task.round} rounds are done")
             return 0.0
         if await self.opener.open(task, task.round + 1):
             return 0.0
@@ -170,7 +171,9 @@ class Conductor:
         if self.clock.now() - waiting_since > patience:
             need = task.specification.min_devices
             await self._end(
-                task.id, "failed", f"fewer than {need} devices are enrolled and active; none came in {patience:.0f} s"
+                task.id,
+                TaskState.FAILED,
+                f"fewer than {need} devices are enrolled and active; none came in {patience:.0f} s",
             )
             return 0.0
         return 0.5
@@ -198,13 +201,15 @@ class Conductor:
             await self._begin_closing(task, round_)
             return 0.0
         have = f"{standing.delivered} of {standing.quorum} updates needed came"
-        declined = sum(state == "declined" for state in live.roster.states.values())
+        declined = sum(state is ParticipationState.DECLINED for state in live.roster.states.values())
         have += f", {declined} devices declined" if declined else ""
         if verdict is Verdict.REOPEN and await self.opener.open(task, round_.number, round_.attempt + 1):
             self._forget(task.id)
             return 0.0
         await self._end(
-            task.id, "failed", f"round {round_.number} missed its quorum: {have} after {round_.attempt} attempts"
+            task.id,
+            TaskState.FAILED,
+            f"round {round_.number} missed its quorum: {have} after {round_.attempt} attempts",
         )
         return 0.0
 
@@ -218,14 +223,16 @@ class Conductor:
         if not roster.via or round_.attempt >= live.task.specification.max_attempts:
             return {}, round_.deadline_at
         patience = round_.opened_at + live.way.patience * (round_.deadline_at - round_.opened_at)
-        waiting = [device for device in set(roster.via.values()) if roster.states.get(device) == "assigned"]
+        assigned = ParticipationState.ASSIGNED
+        waiting = [device for device in set(roster.via.values()) if roster.states.get(device) is assigned]
         unreachable = await self.opener.unreachable(waiting) if waiting else set()
         lost = live.way.lost(roster, overdue=now >= patience, unreachable=unreachable)
         return lost, min(patience, now + LIFE_CHECK_SECONDS) if waiting and now < patience else round_.deadline_at
 
     async def _begin_closing(self, task: Task, round_: Round) -> None:
         async with self.database.writing() as tx:
-            await rounds.change_round(tx, task.id, round_.number, expected="open", state="closing", closer=self.replica)
+            closing = {"state": RoundState.CLOSING, "closer": self.replica}
+            await rounds.change_round(tx, task.id, round_.number, expected=RoundState.OPEN, **closing)
             await tasks.change_task(tx, task.id)
 
     async def _close(self, task: Task, round_: Round) -> float:
@@ -245,7 +252,7 @@ class Conductor:
         self._forget(task.id)
         self.bell.ring(f"events:{task.id}", f"letters:{task.id}")
         if exhausted:
-            await self._end(task.id, "finished", f"the escrow was spent in round {round_.number}")
+            await self._end(task.id, TaskState.FINISHED, f"the escrow was spent in round {round_.number}")
         return 0.0
 
     async def _release(self, task: Task) -> float:
@@ -254,7 +261,7 @@ class Conductor:
             await tasks.change_task(tx, task.id, released=True)
         return 0.0
 
-    async def _end(self, task_id: str, state: str, reason: str) -> None:
+    async def _end(self, task_id: str, state: TaskState, reason: str) -> None:
         async with self.database.writing() as tx:
             await end_task(tx, task_id, state, reason, self.clock.now())
         self._forget(task_id)

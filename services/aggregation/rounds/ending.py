@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from coterie.records.words import EventKind, TaskState
 from services.aggregation.domain.records import Event
 from services.aggregation.store import rounds, tasks
 from services.kit.rows import Tx
 
+_EVENT_OF = {
+    TaskState.FINISHED: EventKind.TASK_FINISHED,
+    TaskState.FAILED: EventKind.TASK_FAILED,
+    TaskState.CANCELLED: EventKind.TASK_CANCELLED,
+}
 
-async def end_task(tx: Tx, task_id: str, state: str, reason: str, now: float) -> None:
+
+async def end_task(tx: Tx, task_id: str, state: TaskState, reason: str, now: float) -> None:
     """Ends a task that has not ended; its present round fails unless it is done."""
     task = await tasks.find_task(tx, task_id, lock=True)
     if task is None or task.ended:
         return
     # A task that never ran has no escrow to release.
-    released = task.state == "created"
+    released = task.state is TaskState.CREATED
     await tasks.change_task(tx, task_id, state=state, reason=reason, ended_at=now, released=released)
     await rounds.abandon_round(tx, task_id, task.round, now)
-    await tasks.add_events(tx, Event(task_id, now, f"task.{state}", reason, task.round))
+    await tasks.add_events(tx, Event(task_id, now, _EVENT_OF[state], reason, task.round))

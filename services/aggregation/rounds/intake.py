@@ -10,6 +10,7 @@ import asyncio
 from collections import defaultdict
 from dataclasses import replace
 
+from coterie.records.words import EventKind, Form, ParticipationState, Reception, RoundState
 from services.aggregation.domain.records import Delivery, Event
 from services.aggregation.errors import AlreadyDelivered, BadUpdate, NotInRound
 from services.aggregation.rounds.live import LiveRound
@@ -21,7 +22,7 @@ from services.kit.database import Database
 
 SMALL_BYTES = 64 << 10
 """Updates up to this size are folded at once: a thread would cost more than the sum."""
-_Waiting = tuple[Delivery, "asyncio.Future[str]"]
+_Waiting = tuple[Delivery, "asyncio.Future[Reception]"]
 
 
 class Intake:
@@ -32,11 +33,15 @@ class Intake:
         self._waiting: list[_Waiting] = []
         self._writer: asyncio.Task[None] | None = None
 
-    async def take(self, live: LiveRound, delivery: Delivery) -> str:
-        """Folds and records; "accepted", "repeated" or "late". A bad update raises and changes nothing."""
+    async def take(self, live: LiveRound, delivery: Delivery) -> Reception:
+        """Folds and records; what became of it. A bad update raises and changes nothing."""
         async with live.lock:
             state = live.roster.states.get(delivery.device_id)
-            folded = state == "assigned" and delivery.device_id not in live.folded and delivery.form != "report"
+            folded = (
+                state is ParticipationState.ASSIGNED
+                and delivery.device_id not in live.folded
+                and delivery.form is not Form.REPORT
+            )
             if folded:
                 measured = await self._fold(live, delivery)
                 delivery = replace(delivery, metrics=delivery.metrics | measured)
@@ -46,10 +51,11 @@ class Intake:
             if folded:
                 await self._take_back(live, delivery)
             raise
-        # "Repeated" while it still counts as pending: an earlier commit succeeded although its answer was lost.
+        # Repeated while it still counts as pending: an earlier commit succeeded although its answer was lost.
         states = live.roster.states
-        if outcome == "accepted" or (outcome == "repeated" and states.get(delivery.device_id) == "assigned"):
-            states[delivery.device_id] = "delivered"
+        pending = states.get(delivery.device_id) is ParticipationState.ASSIGNED
+        if outcome is Reception.ACCEPTED or (outcome is Reception.REPEATED and pending):
+            states[delivery.device_id] = ParticipationState.DELIVERED
             live.roster.hear(delivery.device_id, delivery.members)
             if live.roster.via or not live.is_waiting:
                 self._bell.ring(f"task:{delivery.task_id}")
@@ -81,16 +87,15 @@ class Intake:
                 await asyncio.to_thread(live.unfold, self._library, delivery)
 
     async def _note_rejection(self, delivery: Delivery, message: str) -> None:
-        event = Event(
-            delivery.task_id, self._clock.now(), "update.rejected", message, delivery.round, delivery.device_id
-        )
+        place, now = (delivery.task_id, delivery.round, delivery.device_id), self._clock.now()
+        event = Event(delivery.task_id, now, EventKind.UPDATE_REJECTED, message, delivery.round, delivery.device_id)
         async with self._database.writing() as tx:
-            await rounds.note(tx, delivery.task_id, delivery.round, delivery.device_id, f"rejected: {message}")
+            await rounds.refuse(tx, *place, message)
             await tasks.add_events(tx, event)
         self._bell.ring(f"events:{delivery.task_id}")
 
-    async def _record(self, delivery: Delivery) -> str:
-        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    async def _record(self, delivery: Delivery) -> Reception:
+        future: asyncio.Future[Reception] = asyncio.get_running_loop().create_future()
         self._waiting.append((delivery, future))
         if self._writer is None or self._writer.done():
             self._writer = asyncio.create_task(self._write())
@@ -114,12 +119,12 @@ class Intake:
                 else:
                     future.set_result(outcome)
 
-    async def _commit(self, deliveries: list[Delivery]) -> list[str | Exception]:
+    async def _commit(self, deliveries: list[Delivery]) -> list[Reception | Exception]:
         """One transaction for all; an outcome for each, in order."""
         groups: dict[tuple[str, int], list[int]] = defaultdict(list)
         for index, delivery in enumerate(deliveries):
             groups[delivery.task_id, delivery.round].append(index)
-        outcomes: dict[int, str | Exception] = {}
+        outcomes: dict[int, Reception | Exception] = {}
         async with self._database.writing() as tx:
             for (task_id, number), indices in groups.items():
                 round_ = await rounds.find_round(tx, task_id, number, lock=True)
@@ -127,7 +132,7 @@ class Intake:
                 states = await rounds.states_of(tx, task_id, number, devices)
                 taken: dict[str, Delivery] = {}
                 for i in indices:
-                    is_open = round_ is not None and round_.state == "open"
+                    is_open = round_ is not None and round_.state is RoundState.OPEN
                     outcomes[i] = _judge(deliveries[i], states, is_open, taken)
                 if taken:
                     await rounds.deliver(tx, list(taken.values()), replica=self._replica, now=self._clock.now())
@@ -135,8 +140,8 @@ class Intake:
 
 
 def _judge(
-    delivery: Delivery, states: dict[str, tuple[str, str]], is_open: bool, taken: dict[str, Delivery]
-) -> str | Exception:
+    delivery: Delivery, states: dict[str, tuple[ParticipationState, str]], is_open: bool, taken: dict[str, Delivery]
+) -> Reception | Exception:
     """What becomes of one delivery; accepted ones are added to `taken`."""
     if delivery.device_id not in states:
         return NotInRound(
@@ -144,14 +149,14 @@ def _judge(
         )
     state, digest = states[delivery.device_id]
     earlier = taken.get(delivery.device_id)
-    if state == "delivered" or earlier is not None:
+    if state is ParticipationState.DELIVERED or earlier is not None:
         known = earlier.digest if earlier is not None else digest
         if known == delivery.digest:
-            return "repeated"
+            return Reception.REPEATED
         return AlreadyDelivered(
             f"another update of {delivery.device_id} is stored for round {delivery.round}: one a round is taken"
         )
-    if not is_open or state != "assigned":
-        return "late"
+    if not is_open or state is not ParticipationState.ASSIGNED:
+        return Reception.LATE
     taken[delivery.device_id] = delivery
-    return "accepted"
+    return Reception.ACCEPTED

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from coterie.records.words import Form, ParticipationState
 from services.aggregation.domain.accumulator import Accumulator
 from services.aggregation.domain.layout import Layout
 from services.aggregation.domain.records import Delivery, Participation, Round, Task
@@ -35,20 +36,21 @@ class LiveRound:
     @property
     def pending(self) -> int:
         """Participants that may still deliver."""
-        return self._count("assigned")
+        return self._count(ParticipationState.ASSIGNED)
 
     @property
     def is_waiting(self) -> bool:
         """Whether somebody may still deliver; cheaper than counting them."""
-        return any(self.way.state_of(self.roster, device) == "assigned" for device in self.roster.states)
+        assigned = ParticipationState.ASSIGNED
+        return any(self.way.state_of(self.roster, device) is assigned for device in self.roster.states)
 
     @property
     def delivered(self) -> int:
         """Participants whose work counts."""
-        return self._count("delivered")
+        return self._count(ParticipationState.DELIVERED)
 
-    def _count(self, state: str) -> int:
-        return sum(self.way.state_of(self.roster, device) == state for device in self.roster.states)
+    def _count(self, state: ParticipationState) -> int:
+        return sum(self.way.state_of(self.roster, device) is state for device in self.roster.states)
 
     @property
     def max_update_bytes(self) -> int:
@@ -79,7 +81,7 @@ class LiveRound:
         self._fold(self.sum_of(library, delivery.model_index), read.layout(), read, delivery)
 
     def _fold(self, total: Accumulator, layout: Layout, read: UpdateReader, delivery: Delivery) -> None:
-        total.fold(layout, read, delivery.weight, is_sum=delivery.form == "sum")
+        total.fold(layout, read, delivery.weight, is_sum=delivery.form is Form.SUM)
         self.folded[delivery.device_id] = delivery
         self._holders.setdefault(delivery.digest, delivery.device_id)
 
@@ -87,7 +89,7 @@ class LiveRound:
         """Takes a delivery out again; call from a worker thread, under the lock."""
         read = UpdateReader(library.blobs, delivery)
         total = self._sums[delivery.model_index]
-        total.unfold(read.layout(), read, delivery.weight, is_sum=delivery.form == "sum")
+        total.unfold(read.layout(), read, delivery.weight, is_sum=delivery.form is Form.SUM)
         del self.folded[delivery.device_id]
         if self._holders.get(delivery.digest) == delivery.device_id:
             del self._holders[delivery.digest]

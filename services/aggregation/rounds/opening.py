@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from coterie.records.words import EnrolmentState, EventKind, ParticipationState, RoundState, TaskState
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
+from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.domain.accumulator import choose_scale
 from services.aggregation.domain.records import Enrolment, Event, Model, Participation, Round, Task
 from services.aggregation.domain.rounds import OUT, choose_participants
@@ -46,7 +48,7 @@ def without_silent(
     missed = {
         e.device_id
         for e in enrolled
-        if states.get(e.device_id) == "dropped"
+        if states.get(e.device_id) is ParticipationState.DROPPED
         or (e.device_id not in states and not chosen_by_lot and e.enrolled_at < last.opened_at)
     }
     heard = {d: v for d, v in devices.items() if d not in missed or v.last_seen_at >= last.opened_at}
@@ -70,7 +72,7 @@ class Opener:
         these alone, and the others go on with the work they have.
         """
         async with self.database.reading() as tx:
-            enrolled = await tasks.list_enrolments(tx, task.id, state="active")
+            enrolled = await tasks.list_enrolments(tx, task.id, state=EnrolmentState.ACTIVE)
             current = await models.latest_models(tx, task.id, before=number)
             previous = await models.latest_models(tx, task.id, before=number - 1) if number > 1 else []
             earlier = await rounds.last_participations(tx, task.id, number)
@@ -185,12 +187,12 @@ class Opener:
     ) -> None:
         spec, now = task.specification, self.clock.now()
         samples = {seat.device_id: seat.samples for seat in seats}
-        served = sum(seat.role != "idle" for seat in plan.seats)
+        served = sum(seat.role != words.ROLE_IDLE for seat in plan.seats)
         round_ = Round(
             task_id=task.id,
             number=number,
             attempt=attempt,
-            state="open",
+            state=RoundState.OPEN,
             # A plan may serve fewer than there must be in the task: all that can be needed is whom it serves.
             quorum=needed(served, spec.quorum, min(spec.min_devices, served)),
             scale=choose_scale(len(plan.seats), way_for(spec).heaviest(plan, samples)),
@@ -202,21 +204,21 @@ class Opener:
         participations = participations_of(round_, plan, items, devices, samples)
         async with self.database.writing() as tx:
             fresh = await tasks.find_task(tx, task.id, lock=True)
-            if fresh is None or fresh.state != "running":
+            if fresh is None or fresh.state is not TaskState.RUNNING:
                 return
             existing = await rounds.find_round(tx, task.id, number, lock=True)
             if existing is None:
                 await rounds.add_round(tx, round_, participations)
                 await tasks.change_task(tx, task.id, round=number)
-            elif existing.state == "open" and existing.attempt < attempt:
+            elif existing.state is RoundState.OPEN and existing.attempt < attempt:
                 await self._reopen(tx, task, existing, round_, participations, lost)
             else:
                 return
-            served = sum(p.state == "assigned" for p in participations)
+            served = sum(p.state is ParticipationState.ASSIGNED for p in participations)
             message = f"round {number} opened for {served} devices, {round_.quorum} needed"
             if lost:
                 message = f"{', '.join(sorted(lost))} delivered nothing; planned anew for the {served} left behind"
-            kind = "round.opened" if attempt == 1 else "round.reopened"
+            kind = EventKind.ROUND_OPENED if attempt == 1 else EventKind.ROUND_REOPENED
             await tasks.add_events(tx, Event(task.id, now, kind, message, number))
 
     async def _reopen(
@@ -234,15 +236,17 @@ class Opener:
         """
         standing = {p.device_id: p.state for p in await rounds.list_participations(tx, task.id, existing.number)}
         way = way_for(task.specification)
-        again = [p for p in participations if way.starts_anew(standing.get(p.device_id, ""))]
-        gone = [d for d, state in standing.items() if state == "assigned" and d not in {p.device_id for p in again}]
+        again = [p for p in participations if way.starts_anew(standing.get(p.device_id))]
+        waited_for = {device for device, state in standing.items() if state is ParticipationState.ASSIGNED}
+        dropped = ParticipationState.DROPPED
         if lost:
-            silent = [device for device in lost if standing.get(device) == "assigned"]
-            await rounds.mark(tx, task.id, existing.number, silent, state="dropped", note=way.given_up)
+            silent = [device for device in lost if device in waited_for]
+            await rounds.mark(tx, task.id, existing.number, silent, state=dropped, note=way.given_up)
             there = sum(d not in lost and state not in OUT for d, state in standing.items())
             fresh = replace(fresh, quorum=needed(there, task.specification.quorum, task.specification.min_devices))
         else:
-            await rounds.mark(tx, task.id, existing.number, gone, state="dropped", note="no longer in the task")
+            gone = sorted(waited_for - {p.device_id for p in again})
+            await rounds.mark(tx, task.id, existing.number, gone, state=dropped, note="no longer in the task")
         fresh = replace(fresh, scale=existing.scale, quorum=min(fresh.quorum, existing.quorum))
         known = [p for p in again if p.device_id in standing]
         await rounds.add_participations(tx, known)
@@ -250,7 +254,7 @@ class Opener:
             tx,
             task.id,
             existing.number,
-            expected="open",
+            expected=RoundState.OPEN,
             attempt=fresh.attempt,
             quorum=fresh.quorum,
             opened_at=fresh.opened_at,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from coterie.records.words import EventKind, ParticipationState, RoundState
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
@@ -17,6 +18,7 @@ from services.kit.blobs import BlobStore
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.stubs import Upstreams
+from services.kit.words import number
 
 WHOLE_INTERACTION_SECONDS = 86_400.0
 """A round done together counts as a whole interaction, however short: longer than any full-duration threshold."""
@@ -32,7 +34,7 @@ class Settler:
     clock: Clock
 
     async def settle(self, task: Task, round_: Round) -> bool:
-        """Pays and records a round in state "settling", moves it to "done"; True when the escrow is spent."""
+        """Pays and records a settling round and moves it to done; True when the escrow is spent."""
         async with self.database.reading() as tx:
             everybody = await rounds.list_participations(tx, task.id, round_.number)
         way = way_for(task.specification)
@@ -40,7 +42,7 @@ class Settler:
             pricing.SettleRoundRequest(
                 task_id=task.id,
                 round=round_.number,
-                work=[work_of(way, p) for p in everybody if p.state != "idle"],
+                work=[work_of(way, p) for p in everybody if p.state is not ParticipationState.IDLE],
                 payoffs=way.payoffs(everybody, await self._plans(task, way.plans_paid(everybody))),
             ),
             timeout=120.0,
@@ -62,7 +64,7 @@ class Settler:
                 id=f"{task.id}.{round_.number}.{a[-12:]}.{b[-12:]}",
                 device_a=a,
                 device_b=b,
-                positive=worst == "delivered",
+                positive=worst is ParticipationState.DELIVERED,
                 duration_seconds=WHOLE_INTERACTION_SECONDS,
                 at=round_.opened_at,
                 reporter="platform",
@@ -80,7 +82,7 @@ class Settler:
         now = self.clock.now()
         async with self.database.writing() as tx:
             moved = await rounds.change_round(
-                tx, task.id, round_.number, expected="settling", state="done", done_at=now
+                tx, task.id, round_.number, expected=RoundState.SETTLING, state=RoundState.DONE, done_at=now
             )
             if moved:
                 await tasks.change_task(tx, task.id)
@@ -88,7 +90,7 @@ class Settler:
                     paid = (
                         f"{settlement.paid_microcredits / 1e6:.6f} credits paid to {len(settlement.payments)} devices"
                     )
-                    await tasks.add_events(tx, Event(task.id, now, "round.settled", paid, round_.number))
+                    await tasks.add_events(tx, Event(task.id, now, EventKind.ROUND_SETTLED, paid, round_.number))
         return moved
 
     async def _sweep(self, task: Task, round_: Round, everybody: list[Participation]) -> None:
@@ -103,11 +105,12 @@ class Settler:
 
 def work_of(way: Way, p: Participation) -> pricing.Work:
     """What pricing is told."""
+    spent = p.privacy if p.state is ParticipationState.DELIVERED else []
     return pricing.Work(
         device_id=p.device_id,
         owner_id=p.owner_id,
-        outcome=p.state,
+        outcome=number(p.state),
         budget=way.sold(p),
         quality=p.weight,
-        privacy=[pricing.PrivacyCharge(**charge) for charge in p.privacy] if p.state == "delivered" else [],
+        privacy=[pricing.PrivacyCharge(**charge) for charge in spent],
     )

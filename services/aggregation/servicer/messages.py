@@ -6,7 +6,10 @@ from dataclasses import fields
 from typing import Any
 
 from coterie.privacy.claims import read_claim
+from coterie.records.base import Word
+from coterie.records.words import Form, LetterKind, ParticipationState
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.domain.records import (
     Delivery,
     Enrolment,
@@ -18,6 +21,7 @@ from services.aggregation.domain.records import (
     TaskView,
 )
 from services.aggregation.domain.tasks import TaskSpecification
+from services.kit.words import number, word
 
 _DEFAULTS = {field.name: field.default for field in fields(TaskSpecification)}
 
@@ -50,7 +54,7 @@ def task(view: TaskView) -> pb.Task:
         id=record.id,
         publisher=record.publisher,
         specification=specification_to(record.specification),
-        state=record.state,
+        state=number(record.state),
         reason=record.reason,
         round=record.round,
         enrolled=view.enrolled,
@@ -68,7 +72,7 @@ def round_(view: RoundView) -> pb.Round:
         task_id=record.task_id,
         number=record.number,
         attempt=record.attempt,
-        state=record.state,
+        state=number(record.state),
         participants=view.participants,
         delivered=view.delivered,
         quorum=record.quorum,
@@ -84,8 +88,8 @@ def round_(view: RoundView) -> pb.Round:
 def participation(record: Participation) -> pb.Participation:
     return pb.Participation(
         device_id=record.device_id,
-        role=record.role,
-        state=record.state,
+        role=number(record.role),
+        state=number(record.state),
         weight=record.weight,
         metrics=record.metrics,
         delivered_at=record.delivered_at,
@@ -113,7 +117,8 @@ def letter(record: Letter) -> pb.Letter:
 
 
 def letter_from(message: pb.Letter) -> Letter:
-    return Letter(**{field.name: getattr(message, field.name) for field in fields(Letter)})
+    values = {field.name: getattr(message, field.name) for field in fields(Letter)}
+    return Letter(**values | {"kind": word(LetterKind, message.kind)})
 
 
 def delivery_from(message: pb.SubmitUpdateRequest) -> Delivery:
@@ -123,18 +128,24 @@ def delivery_from(message: pb.SubmitUpdateRequest) -> Delivery:
         device_id=message.device_id,
         digest=message.digest,
         size_bytes=message.size_bytes,
-        form=message.form or "mean",
+        form=word(Form, message.form or words.FORM_MEAN),
         weight=message.weight,
         metrics=dict(message.metrics),
         model_index=message.model_index,
         budget=message.budget,
         privacy=tuple(read_claim(charge) for charge in message.privacy),
         members=tuple(
-            {"device_id": m.device_id, "outcome": m.outcome, "note": m.note, "weight": m.weight}
+            {
+                "device_id": m.device_id,
+                "outcome": word(ParticipationState, m.outcome),
+                "note": m.note,
+                "weight": m.weight,
+            }
             for m in message.members
         ),
     )
 
 
 def _values(record: Any) -> dict[str, Any]:
-    return {field.name: getattr(record, field.name) for field in fields(record)}
+    found = ((field.name, getattr(record, field.name)) for field in fields(record))
+    return {name: number(value) if isinstance(value, Word) else value for name, value in found}

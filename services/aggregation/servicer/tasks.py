@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from coterie.records.words import TaskState
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.aggregation.v1 import aggregation_pb2_grpc as rpc
 from services.aggregation.servicer import messages
@@ -11,6 +12,7 @@ from services.aggregation.usecases.models import ModelUseCases
 from services.aggregation.usecases.questions import Questions
 from services.aggregation.usecases.tasks import TaskUseCases
 from services.kit.paging import next_cursor, page_size
+from services.kit.words import word
 
 Context = Any
 
@@ -30,7 +32,7 @@ class TasksServicer(rpc.TasksServicer):
     async def ListTasks(self, request: pb.ListTasksRequest, context: Context) -> pb.ListTasksReply:
         limit = page_size(request.limit)
         found = await self._tasks.list_tasks(
-            state=request.state, publisher=request.publisher, limit=limit, cursor=request.cursor
+            state=word(TaskState, request.state), publisher=request.publisher, limit=limit, cursor=request.cursor
         )
         cursor = next_cursor(found, limit, lambda view: view.task.id)
         return pb.ListTasksReply(tasks=map(messages.task, found), next_cursor=cursor)

@@ -8,6 +8,7 @@ from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.aggregation.v1 import aggregation_pb2_grpc as rpc
 from services.aggregation.servicer import messages
 from services.aggregation.usecases.work import WorkUseCases
+from services.kit.words import number
 
 Context = Any
 RETRY_AFTER_SECONDS = 0.2
@@ -21,7 +22,11 @@ class WorkServicer(rpc.WorkServicer):
 
     async def GetWork(self, request: pb.GetWorkRequest, context: Context) -> pb.GetWorkReply:
         items, ended = await self._work.get_work(request.device_id, request.wait_seconds, request.task_ids)
-        return pb.GetWorkReply(items=items, retry_after_seconds=0.0 if items else RETRY_AFTER_SECONDS, ended=ended)
+        return pb.GetWorkReply(
+            items=items,
+            retry_after_seconds=0.0 if items else RETRY_AFTER_SECONDS,
+            ended={task_id: number(state) for task_id, state in ended.items()},
+        )
 
     async def AdmitUpdate(self, request: pb.AdmitUpdateRequest, context: Context) -> pb.AdmitUpdateReply:
         most, stored = await self._work.admit(
@@ -30,8 +35,8 @@ class WorkServicer(rpc.WorkServicer):
         return pb.AdmitUpdateReply(max_bytes=most, stored=stored)
 
     async def SubmitUpdate(self, request: pb.SubmitUpdateRequest, context: Context) -> pb.SubmitUpdateReply:
-        outcome, number = await self._work.submit(messages.delivery_from(request))
-        return pb.SubmitUpdateReply(outcome=outcome, round=number)
+        outcome, present = await self._work.submit(messages.delivery_from(request))
+        return pb.SubmitUpdateReply(outcome=number(outcome), round=present)
 
     async def DeclineWork(self, request: pb.DeclineWorkRequest, context: Context) -> pb.DeclineWorkReply:
         await self._work.decline(request.task_id, request.round, request.device_id, request.why)
@@ -44,4 +49,4 @@ class WorkServicer(rpc.WorkServicer):
         letters, state, gone = await self._work.list_letters(
             request.task_id, request.round, request.device_id, request.known, request.wait_seconds
         )
-        return pb.ListLettersReply(letters=map(messages.letter, letters), round_state=state, gone=gone)
+        return pb.ListLettersReply(letters=map(messages.letter, letters), round_state=number(state), gone=gone)

@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 import sqlalchemy as sa
 
+from coterie.records.words import RoundState
 from services.aggregation import tables as t
 from services.aggregation.domain.records import (
     Letter,
@@ -85,7 +86,7 @@ async def digests_in_use(tx: Tx, digests: Iterable[str]) -> set[str]:
     open_updates = (
         sa.select(p.c.digest)
         .join(r, sa.and_(r.c.task_id == p.c.task_id, r.c.number == p.c.round))
-        .where(p.c.digest.in_(wanted), r.c.state.in_(("open", "closing")))
+        .where(p.c.digest.in_(wanted), r.c.state.in_((RoundState.OPEN, RoundState.CLOSING)))
     )
     query = open_updates.union(
         sa.select(t.models.c.digest).where(t.models.c.digest.in_(wanted)),

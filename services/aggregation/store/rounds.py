@@ -8,6 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from coterie.records.words import ParticipationState, RoundState
 from services.aggregation import tables as t
 from services.aggregation.domain.records import (
     Delivery,
@@ -15,6 +16,9 @@ from services.aggregation.domain.records import (
     Round,
 )
 from services.kit.rows import Tx, plain, upsert
+
+UNDER_WAY = (RoundState.OPEN, RoundState.CLOSING, RoundState.SETTLING)
+"""States of rounds that are not over."""
 
 
 async def add_round(tx: Tx, round_: Round, participations: Sequence[Participation]) -> None:
@@ -28,7 +32,11 @@ async def add_participations(tx: Tx, participations: Sequence[Participation]) ->
     if participations:
         rows = [asdict(p) for p in participations]
         await upsert(
-            tx, t.participations, rows, ["task_id", "round", "device_id"], only=["role", "state", "work", "note"]
+            tx,
+            t.participations,
+            rows,
+            ["task_id", "round", "device_id"],
+            only=["role", "state", "work", "note", "refused"],
         )
 
 
@@ -51,7 +59,7 @@ async def list_rounds(tx: Tx, task_id: str, *, limit: int, cursor: str) -> list[
     return [_round(row) for row in (await tx.execute(query)).mappings()]
 
 
-async def change_round(tx: Tx, task_id: str, number: int, *, expected: str, **values: Any) -> bool:
+async def change_round(tx: Tx, task_id: str, number: int, *, expected: RoundState, **values: Any) -> bool:
     """Changes columns of a round if it is in the expected state; whether it was."""
     result = await tx.execute(
         t.rounds.update()
@@ -64,14 +72,14 @@ async def change_round(tx: Tx, task_id: str, number: int, *, expected: str, **va
 async def abandon_round(tx: Tx, task_id: str, number: int, now: float) -> None:
     """Fails a round that is not done."""
     r = t.rounds.c
-    place = (r.task_id == task_id, r.number == number, r.state.in_(("open", "closing", "settling")))
-    await tx.execute(t.rounds.update().where(*place).values(state="failed", done_at=now))
+    place = (r.task_id == task_id, r.number == number, r.state.in_(UNDER_WAY))
+    await tx.execute(t.rounds.update().where(*place).values(state=RoundState.FAILED, done_at=now))
 
 
 async def count_participations(tx: Tx, task_id: str, numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
     """(participants, delivered) of each of these rounds."""
     p = t.participations.c
-    delivered = sa.func.sum(sa.case((p.state == "delivered", 1), else_=0))
+    delivered = sa.func.sum(sa.case((p.state == ParticipationState.DELIVERED, 1), else_=0))
     query = (
         sa.select(p.round, sa.func.count(), delivered)
         .where(p.task_id == task_id, p.round.in_(numbers))
@@ -98,7 +106,7 @@ async def last_participations(tx: Tx, task_id: str, before_round: int) -> list[P
 async def last_lines(tx: Tx, task_id: str) -> dict[str, int]:
     """The model line each device delivered to last."""
     p = t.participations.c
-    delivered = (p.task_id == task_id, p.state == "delivered")
+    delivered = (p.task_id == task_id, p.state == ParticipationState.DELIVERED)
     newest = sa.select(p.device_id, sa.func.max(p.round).label("round")).where(*delivered).group_by(p.device_id)
     last = newest.subquery()
     query = sa.select(p.device_id, p.model_index).where(*delivered)
@@ -121,7 +129,9 @@ async def list_device_participations(
     return [Participation(**row) for row in (await tx.execute(query)).mappings()]
 
 
-async def states_of(tx: Tx, task_id: str, number: int, devices: Sequence[str]) -> dict[str, tuple[str, str]]:
+async def states_of(
+    tx: Tx, task_id: str, number: int, devices: Sequence[str]
+) -> dict[str, tuple[ParticipationState, str]]:
     """(state, digest) of these devices in a round, locked against other writers."""
     p = t.participations.c
     query = sa.select(p.device_id, p.state, p.digest).where(
@@ -143,8 +153,9 @@ async def deliver(tx: Tx, deliveries: Sequence[Delivery], *, replica: str, now: 
             "p_task": d.task_id,
             "p_round": d.round,
             "p_device": d.device_id,
-            "state": "delivered",
+            "state": ParticipationState.DELIVERED,
             "note": "",
+            "refused": False,
             "digest": d.digest,
             "form": d.form,
             "weight": d.weight,
@@ -163,26 +174,34 @@ async def deliver(tx: Tx, deliveries: Sequence[Delivery], *, replica: str, now: 
     await tx.execute(statement.values({name: sa.bindparam(name) for name in names}), rows)
 
 
-async def mark(tx: Tx, task_id: str, number: int, devices: Sequence[str], *, state: str, note: str) -> None:
+async def mark(
+    tx: Tx, task_id: str, number: int, devices: Sequence[str], *, state: ParticipationState, note: str
+) -> None:
     """Sets state and note of participants who have not delivered."""
     p = t.participations
     await tx.execute(
         p.update()
-        .where(p.c.task_id == task_id, p.c.round == number, p.c.device_id.in_(devices), p.c.state != "delivered")
+        .where(
+            p.c.task_id == task_id,
+            p.c.round == number,
+            p.c.device_id.in_(devices),
+            p.c.state != ParticipationState.DELIVERED,
+        )
         .values(state=state, note=note)
     )
 
 
-async def decline(tx: Tx, task_id: str, number: int, device_id: str, note: str) -> str:
-    """Marks a participant who will not deliver: "declined", or "rejected" when its update was refused before."""
+async def decline(tx: Tx, task_id: str, number: int, device_id: str, note: str) -> ParticipationState:
+    """Marks a participant who will not deliver: declined, or rejected when its update was refused before."""
     p = t.participations
     place = (p.c.task_id == task_id, p.c.round == number, p.c.device_id == device_id)
-    standing = (await tx.execute(sa.select(p.c.state, p.c.note).where(*place).with_for_update())).one()
-    if standing.state != "assigned":
-        return str(standing.state)
-    refused = standing.note.startswith("rejected")
-    state = "rejected" if refused else "declined"
-    await tx.execute(p.update().where(*place).values(state=state, note=standing.note if refused else note))
+    standing = (await tx.execute(sa.select(p.c.state, p.c.note, p.c.refused).where(*place).with_for_update())).one()
+    present: ParticipationState = standing.state
+    if present is not ParticipationState.ASSIGNED:
+        return present
+    state = ParticipationState.REJECTED if standing.refused else ParticipationState.DECLINED
+    told = standing.note if standing.refused else note
+    await tx.execute(p.update().where(*place).values(state=state, note=told))
     return state
 
 
@@ -194,12 +213,11 @@ async def rule(tx: Tx, participations: Sequence[Participation]) -> None:
         await tx.execute(p.update().where(*place).values(state=ruled.state, note=ruled.note))
 
 
-async def note(tx: Tx, task_id: str, number: int, device_id: str, text: str) -> None:
-    """Writes a participant's note."""
+async def refuse(tx: Tx, task_id: str, number: int, device_id: str, why: str) -> None:
+    """Notes that an update of a participant was refused; it may send another."""
     p = t.participations
-    await tx.execute(
-        p.update().where(p.c.task_id == task_id, p.c.round == number, p.c.device_id == device_id).values(note=text)
-    )
+    place = (p.c.task_id == task_id, p.c.round == number, p.c.device_id == device_id)
+    await tx.execute(p.update().where(*place).values(refused=True, note=f"rejected: {why}"))
 
 
 def _round(row: Any) -> Round:

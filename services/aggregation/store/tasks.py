@@ -8,6 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from coterie.records.words import EnrolmentState, TaskState
 from services.aggregation import tables as t
 from services.aggregation.domain.records import (
     Enrolment,
@@ -39,7 +40,7 @@ async def find_task_named(tx: Tx, publisher: str, name: str) -> Task | None:
     return None if row is None else _task(row)
 
 
-async def list_tasks(tx: Tx, *, state: str, publisher: str, limit: int, cursor: str) -> list[Task]:
+async def list_tasks(tx: Tx, *, state: TaskState, publisher: str, limit: int, cursor: str) -> list[Task]:
     """Tasks, newest first."""
     query = sa.select(t.tasks).order_by(t.tasks.c.id.desc()).limit(limit)
     if state:
@@ -54,12 +55,15 @@ async def list_tasks(tx: Tx, *, state: str, publisher: str, limit: int, cursor: 
 async def list_unfinished(tx: Tx) -> list[Task]:
     """Tasks that need conducting: running ones, and ended ones whose escrow is not released."""
     query = sa.select(t.tasks).where(
-        sa.or_(t.tasks.c.state == "running", sa.and_(t.tasks.c.state != "created", sa.not_(t.tasks.c.released)))
+        sa.or_(
+            t.tasks.c.state == TaskState.RUNNING,
+            sa.and_(t.tasks.c.state != TaskState.CREATED, sa.not_(t.tasks.c.released)),
+        )
     )
     return [_task(row) for row in (await tx.execute(query)).mappings()]
 
 
-async def task_states(tx: Tx, task_ids: Sequence[str]) -> dict[str, str]:
+async def task_states(tx: Tx, task_ids: Sequence[str]) -> dict[str, TaskState]:
     """State of each of these tasks that exists."""
     query = sa.select(t.tasks.c.id, t.tasks.c.state).where(t.tasks.c.id.in_(task_ids))
     return {row.id: row.state for row in await tx.execute(query)}
@@ -88,7 +92,7 @@ async def find_enrolment(tx: Tx, task_id: str, device_id: str) -> Enrolment | No
 
 
 async def list_enrolments(
-    tx: Tx, task_id: str, *, state: str = "", limit: int = 0, cursor: str = ""
+    tx: Tx, task_id: str, *, state: EnrolmentState | None = None, limit: int = 0, cursor: str = ""
 ) -> list[Enrolment]:
     """Enrolments of a task by device id; `limit` 0 lists all."""
     query = sa.select(t.enrolments).where(t.enrolments.c.task_id == task_id, t.enrolments.c.device_id > cursor)
@@ -103,7 +107,7 @@ async def count_enrolled(tx: Tx, task_ids: Sequence[str]) -> dict[str, int]:
     """Active enrolments of each task."""
     query = (
         sa.select(t.enrolments.c.task_id, sa.func.count())
-        .where(t.enrolments.c.task_id.in_(task_ids), t.enrolments.c.state == "active")
+        .where(t.enrolments.c.task_id.in_(task_ids), t.enrolments.c.state == EnrolmentState.ACTIVE)
         .group_by(t.enrolments.c.task_id)
     )
     return dict((await tx.execute(query)).all())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from coterie.records.words import EnrolmentState, EventKind, ParticipationState, TaskState
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
 from services.aggregation import ways
@@ -57,7 +58,7 @@ class TaskUseCases:
         spec = await self._with_defaults(spec)
         sizes = [await self._check_model(digest) for digest in spec.model_digests]
         now = self._clock.now()
-        task = Task(new_id("tsk"), caller.subject, spec, "created", "", 0, now, 0.0, 0.0, False, 0)
+        task = Task(new_id("tsk"), caller.subject, spec, TaskState.CREATED, "", 0, now, 0.0, 0.0, False, 0)
         async with self._database.writing() as tx:
             existing = await tasks.find_task_named(tx, caller.subject, spec.name)
             if existing is None:
@@ -66,7 +67,7 @@ class TaskUseCases:
                 await models.add_models(
                     tx, [Model(task.id, line, 0, digest, size, now) for line, (digest, size) in enumerate(versions)]
                 )
-                await tasks.add_events(tx, Event(task.id, now, "task.created", f"task {spec.name!r} created"))
+                await tasks.add_events(tx, Event(task.id, now, EventKind.TASK_CREATED, f"task {spec.name!r} created"))
         if existing is not None and existing.specification != spec:
             raise TaskExists(f"you have another task named {spec.name!r}; choose another name")
         return await self.get(task.id if existing is None else existing.id)
@@ -109,7 +110,7 @@ class TaskUseCases:
                 raise UnknownTask(f"no task {task_id}; list them with GET /v1/tasks")
             return (await self._views(tx, [task]))[0]
 
-    async def list_tasks(self, *, state: str, publisher: str, limit: int, cursor: str) -> list[TaskView]:
+    async def list_tasks(self, *, state: TaskState, publisher: str, limit: int, cursor: str) -> list[TaskView]:
         """Tasks, newest first."""
         async with self._database.reading() as tx:
             found = await tasks.list_tasks(tx, state=state, publisher=publisher, limit=limit, cursor=cursor)
@@ -135,9 +136,9 @@ class TaskUseCases:
         """Starts a task; starting a running one changes nothing."""
         view = await self.get(task_id)
         self._require_publisher(view.task)
-        if view.task.state == "running":
+        if view.task.state is TaskState.RUNNING:
             return view
-        if view.task.state != "created":
+        if view.task.state is not TaskState.CREATED:
             raise WrongTaskState(f"task {task_id} is {view.task.state}; only a created task can start")
         if view.enrolled < view.task.specification.min_devices:
             raise WrongTaskState(
@@ -159,9 +160,9 @@ class TaskUseCases:
         now = self._clock.now()
         async with self._database.writing() as tx:
             fresh = await tasks.find_task(tx, task.id, lock=True)
-            if fresh is not None and fresh.state == "created":
-                await tasks.change_task(tx, task.id, state="running", started_at=now)
-                await tasks.add_events(tx, Event(task.id, now, "task.started", "the task has started"))
+            if fresh is not None and fresh.state is TaskState.CREATED:
+                await tasks.change_task(tx, task.id, state=TaskState.RUNNING, started_at=now)
+                await tasks.add_events(tx, Event(task.id, now, EventKind.TASK_STARTED, "the task has started"))
         self._conductor.take_up(task.id)
 
     async def cancel(self, task_id: str, why: str) -> TaskView:
@@ -170,7 +171,8 @@ class TaskUseCases:
         self._require_publisher(view.task)
         if not view.task.ended:
             async with self._database.writing() as tx:
-                await end_task(tx, task_id, "cancelled", why or "cancelled by its publisher", self._clock.now())
+                reason = why or "cancelled by its publisher"
+                await end_task(tx, task_id, TaskState.CANCELLED, reason, self._clock.now())
             self._conductor.take_up(task_id)
             self._bell.ring(f"events:{task_id}")
         return await self.get(task_id)
@@ -197,11 +199,11 @@ class TaskUseCases:
                 raise UnknownTask(f"no task {task_id}; list them with GET /v1/tasks")
             if task.ended:
                 raise WrongTaskState(f"task {task_id} is {task.state}; it takes no more devices")
-            enrolment = Enrolment(task_id, device_id, "active", samples, non_iid, now)
+            enrolment = Enrolment(task_id, device_id, EnrolmentState.ACTIVE, samples, non_iid, now)
             await tasks.put_enrolment(tx, enrolment)
             enrolled = (await tasks.count_enrolled(tx, [task_id])).get(task_id, 0)
         spec = task.specification
-        if task.state == "created" and spec.auto_start and enrolled >= spec.min_devices:
+        if task.state is TaskState.CREATED and spec.auto_start and enrolled >= spec.min_devices:
             await self._begin(task)
         return enrolment
 
@@ -212,7 +214,7 @@ class TaskUseCases:
             enrolment = await tasks.find_enrolment(tx, task_id, device_id)
             if enrolment is None:
                 raise NotEnrolled(f"device {device_id} is not enrolled in {task_id}")
-            withdrawn = replace(enrolment, state="withdrawn")
+            withdrawn = replace(enrolment, state=EnrolmentState.WITHDRAWN)
             await tasks.put_enrolment(tx, withdrawn)
         return withdrawn
 
@@ -239,7 +241,7 @@ class TaskUseCases:
             if round_ is None:
                 raise UnknownRound(f"task {task_id} has had no round {number}")
             everybody = await rounds.list_participations(tx, task_id, number)
-        delivered = sum(p.state == "delivered" for p in everybody)
+        delivered = sum(p.state is ParticipationState.DELIVERED for p in everybody)
         visible = [p for p in everybody if caller.role != "device" or p.device_id == caller.subject]
         return RoundView(round_, len(everybody), delivered), visible
 

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from coterie.records.words import EventKind, Form, LetterKind, ParticipationState, Reception, RoundState, TaskState
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.aggregation.domain.records import Delivery, Event, Letter
-from services.aggregation.domain.tasks import ENDED
 from services.aggregation.errors import BadUpdate, NotInRound, RoundOver, UnknownTask, UpdateTooLarge
 from services.aggregation.rounds.conductor import Conductor
 from services.aggregation.rounds.intake import Intake
@@ -24,8 +24,6 @@ from services.kit.ids import new_id
 
 MAX_WAIT_SECONDS = 30.0
 MAX_METRICS = 32
-FORMS = ("mean", "sum", "report")
-LETTER_KINDS = ("update", "parameters", "receipt")
 
 
 class BadLetter(InvalidInput):
@@ -41,7 +39,7 @@ class WorkUseCases:
 
     async def get_work(
         self, device_id: str, wait_seconds: float, task_ids: Sequence[str]
-    ) -> tuple[list[pb.WorkItem], dict[str, str]]:
+    ) -> tuple[list[pb.WorkItem], dict[str, TaskState]]:
         """Work items waiting for a device, and which of the tasks it asks about have ended."""
         require_device(device_id)
         deadline = self._clock.now() + min(max(wait_seconds, 0.0), MAX_WAIT_SECONDS)
@@ -60,16 +58,17 @@ class WorkUseCases:
         return [
             live.roster.items[device_id]
             for task_id, live in self._conductor.live.items()
-            if live.roster.states.get(device_id) == "assigned" and (not task_ids or task_id in task_ids)
+            if live.roster.states.get(device_id) is ParticipationState.ASSIGNED
+            and (not task_ids or task_id in task_ids)
         ]
 
-    async def _ended(self, task_ids: Sequence[str]) -> dict[str, str]:
+    async def _ended(self, task_ids: Sequence[str]) -> dict[str, TaskState]:
         doubtful = [task_id for task_id in task_ids if task_id not in self._conductor.running]
         if not doubtful:
             return {}
         async with self._database.reading() as tx:
             states = await tasks.task_states(tx, doubtful)
-        return {task_id: state for task_id, state in states.items() if state in ENDED}
+        return {task_id: state for task_id, state in states.items() if state.has_ended}
 
     # --- updates -----------------------------------------------------------------------------------------------------
 
@@ -84,10 +83,10 @@ class WorkUseCases:
             raise NotInRound(f"device {device_id} has no part in round {number}; ask for work first")
         if size_bytes > live.max_update_bytes:
             raise _too_large(size_bytes, live)
-        if live.roster.states[device_id] == "delivered":
+        if live.roster.states[device_id] is ParticipationState.DELIVERED:
             async with self._database.reading() as tx:
                 states = await rounds.states_of(tx, task_id, number, [device_id])
-            return live.max_update_bytes, states.get(device_id, ("", ""))[1] == digest
+            return live.max_update_bytes, device_id in states and states[device_id][1] == digest
         return live.max_update_bytes, False
 
     async def _admit_late(self, task_id: str, number: int, device_id: str, digest: str) -> tuple[int, bool]:
@@ -102,7 +101,7 @@ class WorkUseCases:
             return 0, True
         raise RoundOver(f"round {number} is over, the task is in round {task.round}; ask for work again")
 
-    async def submit(self, delivery: Delivery) -> tuple[str, int]:
+    async def submit(self, delivery: Delivery) -> tuple[Reception, int]:
         """Takes an update in; what became of it, and the round the task is in. Bytes nobody needs are forgotten."""
         require_device(delivery.device_id)
         _check(delivery)
@@ -111,17 +110,17 @@ class WorkUseCases:
         except InvalidInput:
             await self._intake.discard(delivery.digest)
             raise
-        if outcome == "late":
+        if outcome is Reception.LATE:
             await self._intake.discard(delivery.digest)
         return outcome, number
 
-    async def _submit(self, delivery: Delivery) -> tuple[str, int]:
+    async def _submit(self, delivery: Delivery) -> tuple[Reception, int]:
         live = self._conductor.live.get(delivery.task_id)
         if live is None or live.round.number != delivery.round:
             return await self._submit_late(delivery)
         if delivery.device_id not in live.roster.states:
             raise NotInRound(f"device {delivery.device_id} has no part in round {delivery.round}; ask for work first")
-        if delivery.form != "report":
+        if delivery.form is not Form.REPORT:
             self._check_fit(live, delivery)
         live.way.check_delivery(live.roster, delivery)
         await self._check_letter(live, delivery)
@@ -145,7 +144,7 @@ class WorkUseCases:
                 f"no letter of {delivery.device_id} to {recipient} under plan {plan} is here; ask for work again"
             )
 
-    async def _submit_late(self, delivery: Delivery) -> tuple[str, int]:
+    async def _submit_late(self, delivery: Delivery) -> tuple[Reception, int]:
         """An update for a round that is not open here: known, late, or nobody's."""
         async with self._database.reading() as tx:
             task = await tasks.find_task(tx, delivery.task_id)
@@ -155,11 +154,11 @@ class WorkUseCases:
             raise UnknownTask(f"no task {delivery.task_id}")
         if round_ is None or delivery.device_id not in states:
             raise NotInRound(f"device {delivery.device_id} has no part in round {delivery.round}; ask for work first")
-        if states[delivery.device_id] == ("delivered", delivery.digest):
-            return "repeated", task.round
-        if round_.state == "open":
+        if states[delivery.device_id] == (ParticipationState.DELIVERED, delivery.digest):
+            return Reception.REPEATED, task.round
+        if round_.state is RoundState.OPEN:
             raise RoundOver("the round is just being opened or closed; ask for work again")
-        return "late", task.round
+        return Reception.LATE, task.round
 
     async def decline(self, task_id: str, number: int, device_id: str, why: str) -> None:
         """The device will not deliver this round; it is not held against it, unless its update was refused before."""
@@ -170,9 +169,10 @@ class WorkUseCases:
         note = (why or "declined")[:500]
         async with self._database.writing() as tx:
             state = await rounds.decline(tx, task_id, number, device_id, note)
-            if state == "declined":
-                await tasks.add_events(tx, Event(task_id, self._clock.now(), "work.declined", note, number, device_id))
-        if live.roster.states[device_id] == "assigned":
+            if state is ParticipationState.DECLINED:
+                now = self._clock.now()
+                await tasks.add_events(tx, Event(task_id, now, EventKind.WORK_DECLINED, note, number, device_id))
+        if live.roster.states[device_id] is ParticipationState.ASSIGNED:
             live.roster.states[device_id] = state
         self._bell.ring(f"task:{task_id}", f"events:{task_id}", f"letters:{task_id}")
 
@@ -185,8 +185,8 @@ class WorkUseCases:
         live = self._conductor.live.get(letter.task_id)
         if live is None or live.round.number != letter.round:
             raise RoundOver(f"round {letter.round} of {letter.task_id} is not open; ask for work again")
-        if letter.kind not in LETTER_KINDS:
-            raise BadLetter(f"kind must be one of {', '.join(LETTER_KINDS)}, not {letter.kind!r}")
+        if letter.kind not in list(LetterKind):
+            raise BadLetter(f"kind must be one of {', '.join(LetterKind)}, not {str(letter.kind)!r}")
         item = live.roster.items.get(letter.sender)
         if item is not None and letter.plan_version != item.plan_version:
             raise RoundOver(f"plan {letter.plan_version} is replaced by plan {item.plan_version}; ask for work again")
@@ -201,7 +201,7 @@ class WorkUseCases:
 
     async def list_letters(
         self, task_id: str, number: int, device_id: str, known: Sequence[str], wait_seconds: float
-    ) -> tuple[list[Letter], str, list[str]]:
+    ) -> tuple[list[Letter], RoundState, list[str]]:
         """Letters to a device not known yet, the round's state, and peers that will send nothing more."""
         require_device(device_id)
         deadline = self._clock.now() + min(max(wait_seconds, 0.0), MAX_WAIT_SECONDS)
@@ -211,9 +211,9 @@ class WorkUseCases:
                 async with self._database.reading() as tx:
                     found = [x for x in await models.list_letters(tx, task_id, number, device_id) if x.id not in seen]
                     round_ = await rounds.find_round(tx, task_id, number)
-                state = "unknown" if round_ is None else round_.state
+                state = RoundState.UNKNOWN if round_ is None else round_.state
                 left = deadline - self._clock.now()
-                if found or state != "open" or left <= 0:
+                if found or state is not RoundState.OPEN or left <= 0:
                     return found, state, self._gone(task_id, number)
                 await sleeper.wait(left)
 
@@ -221,13 +221,14 @@ class WorkUseCases:
         live = self._conductor.live.get(task_id)
         if live is None or live.round.number != number:
             return []
-        return [device for device, state in live.roster.states.items() if state in ("declined", "dropped")]
+        out = (ParticipationState.DECLINED, ParticipationState.DROPPED)
+        return [device for device, state in live.roster.states.items() if state in out]
 
 
 def _check(delivery: Delivery) -> None:
-    if delivery.form not in FORMS:
-        raise BadUpdate(f"form must be one of {', '.join(FORMS)}, not {delivery.form!r}")
-    if delivery.form != "report":
+    if delivery.form not in list(Form):
+        raise BadUpdate(f"form must be one of {', '.join(Form)}, not {str(delivery.form)!r}")
+    if delivery.form is not Form.REPORT:
         check_digest(delivery.digest)
         if not (math.isfinite(delivery.weight) and delivery.weight > 0):
             raise BadUpdate(f"weight must be a finite number above 0, not {delivery.weight}")

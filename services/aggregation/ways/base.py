@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
+from coterie.records.words import Form, ParticipationState, Role
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
@@ -28,7 +29,7 @@ class Tie(NamedTuple):
     """Somebody a device exchanges letters with."""
 
     device_id: str
-    role: str
+    role: Role
     weight: float
     trusted: bool
     link_seconds: float = 0.0
@@ -43,18 +44,18 @@ class Roster:
     """
 
     items: dict[str, pb.WorkItem]
-    states: dict[str, str]
+    states: dict[str, ParticipationState]
     samples: dict[str, int]
     attempt: int = 1
     via: dict[str, str] = field(default_factory=dict)
-    heard: dict[str, tuple[str, str]] = field(default_factory=dict)
+    heard: dict[str, tuple[ParticipationState, str]] = field(default_factory=dict)
 
     def hear(self, device_id: str, reports: Iterable[Mapping[str, object]]) -> None:
         """Takes note of what a device reports of those it delivers for; of others its word counts for nothing."""
         for report in reports:
             other = str(report["device_id"])
             if self.via.get(other) == device_id:
-                self.heard[other] = (str(report["outcome"]), str(report["note"]))
+                self.heard[other] = (ParticipationState(str(report["outcome"])), str(report["note"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class Update:
 class Way:
     """One way of learning, for one task."""
 
-    form: ClassVar[str] = "mean"
+    form: ClassVar[Form] = Form.MEAN
     """The form of delivery it takes."""
     sells: ClassVar[bool] = False
     """Whether devices are told their offer, to decide by it."""
@@ -107,9 +108,9 @@ class Way:
         """Of those chosen, whom a round that opens again is planned for; `left` were left behind by one lost."""
         return list(chosen)
 
-    def starts_anew(self, state: str) -> bool:
-        """Whether a device in this state, planned for again, gets new work."""
-        return state != "delivered"
+    def starts_anew(self, state: ParticipationState | None) -> bool:
+        """Whether a device in this state, planned for again, gets new work; None = it was not in the round."""
+        return state is not ParticipationState.DELIVERED
 
     def is_quoted(self, seat: topology.Seat) -> bool:
         """Whether a seat is offered a price."""
@@ -134,10 +135,10 @@ class Way:
 
     def check_delivery(self, roster: Roster, delivery: Delivery) -> None:
         """Refuses a delivery in a form or with a weight that is not the device's to give."""
-        if delivery.form != self.form:
+        if delivery.form is not self.form:
             raise BadUpdate(f"this task takes deliveries of the form {self.form}, not {delivery.form}")
         samples = roster.samples.get(delivery.device_id, 0)
-        if delivery.weight > samples and delivery.form == "mean":
+        if delivery.weight > samples and delivery.form is Form.MEAN:
             raise BadUpdate(f"weight {delivery.weight} is above the {samples} samples the device enrolled with")
 
     def letter_first(self, roster: Roster, delivery: Delivery) -> str:
@@ -164,11 +165,11 @@ class Way:
         states = {p.device_id: p.state for p in everybody}
         roster = Roster(items, states, {p.device_id: p.samples for p in everybody}, attempt, self.via(items))
         for p in everybody:
-            if p.state == "delivered":
+            if p.state is ParticipationState.DELIVERED:
                 roster.hear(p.device_id, p.members)
         return roster
 
-    def state_of(self, roster: Roster, device_id: str) -> str:
+    def state_of(self, roster: Roster, device_id: str) -> ParticipationState:
         """What a device's state amounts to."""
         return roster.states[device_id]
 
@@ -176,7 +177,7 @@ class Way:
         """Devices that will not deliver, each with those it leaves behind, for whom the round opens again."""
         return {}
 
-    def quorum(self, quorum: int, states: Sequence[str]) -> int:
+    def quorum(self, quorum: int, states: Sequence[ParticipationState]) -> int:
         """How many must deliver, of a round that was opened with `quorum` and has come to `states`."""
         return quorum
 

@@ -13,15 +13,20 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from coterie.records.words import Form, ParticipationState, Role
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
+from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.domain.plausibility import is_zero
 from services.aggregation.domain.records import Delivery, Participation
 from services.aggregation.domain.rounds import OUT, witness_pairs
 from services.aggregation.errors import BadUpdate, RoundOver
 from services.aggregation.ways import way
 from services.aggregation.ways.base import Roster, Tie, Update, Way
+
+HOPEFUL = (ParticipationState.ASSIGNED, ParticipationState.DELIVERED)
+"""States of members whose work may come to count."""
 
 
 @way(
@@ -46,26 +51,30 @@ class Clusters(Way):
         """
         if left:
             return [device for device in chosen if device in left]
-        done = {d for d in chosen if roster.states.get(d) in ("dropped", "rejected")}
-        done |= {d for d in roster.states if self.state_of(roster, d) in ("delivered", "rejected")}
+        done = {d for d in chosen if roster.states.get(d) in (ParticipationState.DROPPED, ParticipationState.REJECTED)}
+        done |= {
+            d
+            for d in roster.states
+            if self.state_of(roster, d) in (ParticipationState.DELIVERED, ParticipationState.REJECTED)
+        }
         return [device for device in chosen if device in roster.states and device not in done]
 
-    def starts_anew(self, state: str) -> bool:
+    def starts_anew(self, state: ParticipationState | None) -> bool:
         """Those planned for start anew even if they reported to a head."""
         return True
 
     def ties(self, seat: topology.Seat, seats: Mapping[str, topology.Seat]) -> list[Tie]:
-        if seat.role == "member":
-            return [Tie(seat.head_device_id, "head", 0.0, trusted=True)]
+        if seat.role == words.ROLE_MEMBER:
+            return [Tie(seat.head_device_id, Role.HEAD, 0.0, trusted=True)]
         return [
-            Tie(other.device_id, "member", other.weight, trusted=other.noise_multiplier == 0.0)
+            Tie(other.device_id, Role.MEMBER, other.weight, trusted=other.noise_multiplier == 0.0)
             for other in seats.values()
             if other.head_device_id == seat.device_id and other.device_id != seat.device_id
         ]
 
     def heaviest(self, plan: topology.Plan, samples: Mapping[str, int]) -> float:
         """Clusters may merge when a head is lost in the middle of a round, so all of them together are allowed for."""
-        together = any(seat.role == "head" for seat in plan.seats)
+        together = any(seat.role == words.ROLE_HEAD for seat in plan.seats)
         return max(super().heaviest(plan, samples), sum(seat.weight for seat in plan.seats) if together else 0.0)
 
     # --- deliveries --------------------------------------------------------------------------------------------------
@@ -73,12 +82,12 @@ class Clusters(Way):
     def check_delivery(self, roster: Roster, delivery: Delivery) -> None:
         """A member reports, everybody else hands in tensors, of no more quality than the plan gives it."""
         is_member = delivery.device_id in roster.via
-        if is_member != (delivery.form == "report"):
+        if is_member != (delivery.form is Form.REPORT):
             wanted = "a report, its update goes to its head" if is_member else "a sum or a mean"
             refusal = RoundOver if roster.attempt > 1 else BadUpdate  # it may have been right before
             raise refusal(f"the plan wants {wanted} from {delivery.device_id}, not a {delivery.form}")
         item = roster.items[delivery.device_id]
-        most = item.self_weight + (sum(peer.weight for peer in item.peers) if delivery.form == "sum" else 0.0)
+        most = item.self_weight + (sum(peer.weight for peer in item.peers) if delivery.form is Form.SUM else 0.0)
         if not is_member and delivery.weight > most * (1 + 1e-9):
             raise BadUpdate(f"weight {delivery.weight} is above the {most} the plan gives the device and its members")
 
@@ -87,7 +96,7 @@ class Clusters(Way):
 
         So one that was under way when the round was planned anew does not count for a letter never sent.
         """
-        is_waited_for = roster.states[delivery.device_id] == "assigned"
+        is_waited_for = roster.states[delivery.device_id] is ParticipationState.ASSIGNED
         return roster.via.get(delivery.device_id, "") if is_waited_for else ""
 
     def inspect(self, update: Update) -> dict[str, float]:
@@ -105,33 +114,33 @@ class Clusters(Way):
         return {
             device: peer.device_id
             for device, item in items.items()
-            if item.role == "member"
+            if item.role == words.ROLE_MEMBER
             for peer in item.peers
-            if peer.role == "head"
+            if peer.role == words.ROLE_HEAD
         }
 
-    def state_of(self, roster: Roster, device_id: str) -> str:
+    def state_of(self, roster: Roster, device_id: str) -> ParticipationState:
         """A member whose head is under way is "assigned" whatever it has reported.
 
         One whose head delivered without it is "dropped" or "rejected", one whose head delivers no more "orphaned".
         """
         state, head = roster.states[device_id], roster.via.get(device_id, "")
-        if not head or state not in ("assigned", "delivered"):
+        if not head or state not in HOPEFUL:
             return state
-        if roster.states.get(head) == "assigned":
-            return "assigned"
-        if roster.states.get(head) != "delivered":
-            return "orphaned"
-        outcome = roster.heard.get(device_id, ("dropped", ""))[0]
-        return state if outcome == "delivered" else outcome
+        if roster.states.get(head) is ParticipationState.ASSIGNED:
+            return ParticipationState.ASSIGNED
+        if roster.states.get(head) is not ParticipationState.DELIVERED:
+            return ParticipationState.ORPHANED
+        outcome = roster.heard.get(device_id, (ParticipationState.DROPPED, ""))[0]
+        return state if outcome is ParticipationState.DELIVERED else outcome
 
     def lost(self, roster: Roster, *, overdue: bool, unreachable: Collection[str]) -> dict[str, list[str]]:
         """Heads that will not deliver; one without members left is no loss."""
         orphans: dict[str, list[str]] = {}
         for member, head in sorted(roster.via.items()):
-            waited_for = roster.states.get(head, "dropped")
-            gone = waited_for in OUT or (waited_for == "assigned" and (overdue or head in unreachable))
-            if gone and roster.states[member] in ("assigned", "delivered"):
+            waited_for = roster.states.get(head, ParticipationState.DROPPED)
+            gone = waited_for in OUT or (waited_for is ParticipationState.ASSIGNED and (overdue or head in unreachable))
+            if gone and roster.states[member] in HOPEFUL:
                 orphans.setdefault(head, []).append(member)
         return orphans
 
@@ -195,15 +204,15 @@ class Clusters(Way):
         return 0
 
 
-def _verdict(p: Participation, states: Mapping[str, str], roster: Roster) -> Participation:
+def _verdict(p: Participation, states: Mapping[str, ParticipationState], roster: Roster) -> Participation:
     head = roster.via.get(p.device_id, "")
-    if not head or p.state not in ("assigned", "delivered"):
+    if not head or p.state not in HOPEFUL:
         return p
-    if states.get(head) != "delivered":
-        return replace(p, state="orphaned", note=f"its head {head} delivered nothing")
-    outcome, note = roster.heard.get(p.device_id, ("dropped", "its head went on without it"))
-    if outcome == "delivered":
-        return replace(p, state="delivered", form=p.form or "report")
+    if states.get(head) is not ParticipationState.DELIVERED:
+        return replace(p, state=ParticipationState.ORPHANED, note=f"its head {head} delivered nothing")
+    outcome, note = roster.heard.get(p.device_id, (ParticipationState.DROPPED, "its head went on without it"))
+    if outcome is ParticipationState.DELIVERED:
+        return replace(p, state=outcome, form=p.form or Form.REPORT)
     return replace(p, state=outcome, note=f"by its head: {note or outcome}"[:500])
 
 
@@ -212,10 +221,12 @@ def _ties_told(everybody: Sequence[Participation]) -> list[tuple[str, str]]:
     ties: dict[tuple[str, str], None] = {}
     for p in everybody:
         for peer in pb.WorkItem.FromString(p.work).peers:
-            ties[(p.device_id, peer.device_id) if peer.role == "head" else (peer.device_id, p.device_id)] = None
+            ties[(p.device_id, peer.device_id) if peer.role == words.ROLE_HEAD else (peer.device_id, p.device_id)] = (
+                None
+            )
     return list(ties)
 
 
 def _delivered(everybody: Sequence[Participation]) -> dict[str, pb.WorkItem]:
     """What everybody was told who delivered."""
-    return {p.device_id: pb.WorkItem.FromString(p.work) for p in everybody if p.state == "delivered"}
+    return {p.device_id: pb.WorkItem.FromString(p.work) for p in everybody if p.state is ParticipationState.DELIVERED}

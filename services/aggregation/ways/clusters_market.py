@@ -7,7 +7,9 @@ sells ρ. Those who send their update raw to a head they trust have nothing to s
 from __future__ import annotations
 
 from coterie.privacy.zcdp import multiplier_of_rho, rho_of_multiplier
+from coterie.records.words import Form
 from coterie_api.topology.v1 import topology_pb2 as topology
+from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.domain.plausibility import noised_norm, norm_of
 from services.aggregation.domain.records import Delivery
 from services.aggregation.errors import BadUpdate
@@ -29,7 +31,7 @@ class ClustersMarket(Clusters):
     def inspect(self, update: Update) -> dict[str, float]:
         """A head sees the noise of its members; that of a device alone is seen here."""
         measured = super().inspect(update)
-        if update.item.role == "solo" and update.item.price_microcredits > 0:
+        if update.item.role == words.ROLE_SOLO and update.item.price_microcredits > 0:
             norm = norm_of(update.layout, update.read)
             self.check_noise_left(update.item.noise_multiplier, update.delivery, update.elements, norm)
         return measured
@@ -39,8 +41,8 @@ class ClustersMarket(Clusters):
 
         It was clipped to S and carries the noise of ρ₀ + ρ, its seat's and what was sold.
         """
-        if delivery.form != "mean":
-            raise BadUpdate(f"a device alone hands in its own update in the form mean, not {delivery.form!r}")
+        if delivery.form is not Form.MEAN:
+            raise BadUpdate(f"a device alone hands in its own update in the form mean, not {str(delivery.form)!r}")
         bound = float(self.specification.training.get("clip_norm", 1.0))
         most = noised_norm(bound, multiplier_of_rho(rho_of_multiplier(seat_multiplier) + delivery.budget), elements)
         if norm > most:  # NaN passes here: folding refuses it and says where it is

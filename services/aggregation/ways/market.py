@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coterie.local_steps import LocalSteps
+from coterie.records.words import ParticipationState
 from services.aggregation.domain.plausibility import stand_out
 from services.aggregation.domain.records import Delivery, Participation
 from services.aggregation.errors import BadUpdate
@@ -45,7 +46,7 @@ class Market(Sale):
         shares = {
             p.device_id: p.metrics[NORM] / self.largest_norm(p.budget, p.samples, elements)
             for p in everybody
-            if p.state == "delivered" and NORM in p.metrics
+            if p.state is ParticipationState.DELIVERED and NORM in p.metrics
         }
         return {
             device: f"its norm is {odd.value:.3g} of what its budget allows, {odd.deviations:.1f} deviations from the "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from coterie.records.words import Form, Role
 from coterie_api.topology.v1 import topology_pb2 as topology
 from services.aggregation.ways import way
 from services.aggregation.ways.base import Tie, Way
@@ -17,7 +18,7 @@ from services.aggregation.ways.base import Tie, Way
 class Mesh(Way):
     """Letters between neighbours, reports to the platform."""
 
-    form = "report"
+    form = Form.REPORT
 
     def ties(self, seat: topology.Seat, seats: Mapping[str, topology.Seat]) -> list[Tie]:
-        return [Tie(n.device_id, "peer", n.weight, n.trusted, n.link_seconds) for n in seat.neighbours]
+        return [Tie(n.device_id, Role.PEER, n.weight, n.trusted, n.link_seconds) for n in seat.neighbours]

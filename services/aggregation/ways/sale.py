@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
+from coterie.records.words import ParticipationState
 from services.aggregation.domain.plausibility import norm_of
 from services.aggregation.domain.records import Delivery
 from services.aggregation.domain.tasks import needed
@@ -57,10 +58,10 @@ class Sale(Way, ABC):
             )
         return {}
 
-    def quorum(self, quorum: int, states: Sequence[str]) -> int:
+    def quorum(self, quorum: int, states: Sequence[ParticipationState]) -> int:
         """The round's quorum of those who neither declined the price nor were refused."""
-        out = ("declined", "rejected")
+        out = (ParticipationState.DECLINED, ParticipationState.REJECTED)
         if not any(state in out for state in states):
             return quorum
-        staying = sum(state not in (*out, "idle") for state in states)
+        staying = sum(state not in (*out, ParticipationState.IDLE) for state in states)
         return min(quorum, needed(staying, self.specification.quorum, self.specification.min_devices))

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from coterie.questions import LARGEST_DEVIATIONS, Question, estimate
+from coterie.records.words import ParticipationState
 from services.aggregation.domain.accumulator import Accumulator
 from services.aggregation.domain.records import Participation
 from services.aggregation.errors import BadTask
@@ -43,7 +44,7 @@ class Survey(Sale):
         `accuracy` is [CAPP]'s certificate max(0, 1 − Λ/ε²) that the sum of the shares is off by less than the task's
         `error` ε.
         """
-        variances = [p.budget for p in everybody if p.state == "delivered"]
+        variances = [p.budget for p in everybody if p.state is ParticipationState.DELIVERED]
         if not variances:
             return {}
         found = estimate(Question.of(self.specification.parameters), sum_of_shares, variances)

@@ -15,7 +15,7 @@ from services.gateway.schemas.base import MOST_INT32, AnyId, DeviceId, Id, Round
 from services.gateway.usecases.polls import MARGIN_SECONDS
 from services.gateway.wire.answers import Json, answer
 from services.gateway.wire.bodies import MEDIA_TYPE, check_size, download, pieces_of, promised_digest, promised_size
-from services.gateway.wire.convert import to_json
+from services.gateway.wire.convert import to_json, to_proto
 from services.gateway.wire.documents import BLOB_ANSWERS, DIGEST_PARAMETER
 from services.kit.caller import current_caller
 
@@ -50,13 +50,14 @@ async def send_letter(
     limit = gateway.settings.max_letter_bytes
     check_size(promised_size(request), limit)
     _, size = await gateway.blobs.put(pieces_of(request), max_bytes=limit, digest=digest)
-    letter = aggregation_pb2.Letter(
+    letter = to_proto(
+        aggregation_pb2.Letter,
+        {"kind": kind},
         task_id=task_id,
         round=number,
         plan_version=plan_version,
         sender=current_caller().subject,
         recipient=recipient,
-        kind=kind,
         digest=digest,
         size_bytes=size,
     )
@@ -78,8 +79,8 @@ async def list_letters(
     )
     call = gateway.platform.work.ListLetters(question, timeout=wait + MARGIN_SECONDS)
     reply = await gateway.patience.wait(request, call)
-    items = [to_json(letter) for letter in reply.letters]
-    return Json({"items": items, "round_state": reply.round_state, "gone": list(reply.gone)})
+    document = to_json(reply)
+    return Json({"items": document["letters"], "round_state": document["round_state"], "gone": document["gone"]})
 
 
 @routes.get("/v1/letters/{letter_id}", response_class=Response, summary="Fetch a letter", responses=BLOB_ANSWERS)

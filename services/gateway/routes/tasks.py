@@ -49,7 +49,8 @@ async def list_tasks(
     platform: Platform, state: WordFilter = "", publisher: IdFilter = "", limit: Limit = 100, cursor: Cursor = ""
 ) -> Json:
     """Newest first."""
-    request = aggregation_pb2.ListTasksRequest(state=state, publisher=publisher, limit=limit, cursor=cursor)
+    asked = {"state": state, "publisher": publisher, "limit": limit, "cursor": cursor}
+    request = to_proto(aggregation_pb2.ListTasksRequest, asked)
     return Json(page(await platform.tasks.ListTasks(request), "tasks"))
 
 

@@ -23,6 +23,7 @@ from coterie.records import (
 )
 from coterie_api.aggregation.v1 import aggregation_pb2
 from coterie_api.trust.v1 import trust_pb2
+from coterie_api.words.v1 import words_pb2
 from services.gateway.access.ownership import demand_own_owner, demand_own_task
 from services.gateway.access.table import PUBLISHER
 from services.gateway.errors import NotYours
@@ -104,7 +105,7 @@ async def _enrolled(platform: Upstreams, task_id: str) -> list[str]:
     while True:
         request = aggregation_pb2.ListEnrolmentsRequest(task_id=task_id, limit=500, cursor=cursor)
         reply = await platform.tasks.ListEnrolments(request)
-        devices.extend(item.device_id for item in reply.enrolments if item.state == "active")
+        devices.extend(item.device_id for item in reply.enrolments if item.state == words_pb2.ENROLMENT_STATE_ACTIVE)
         cursor = reply.next_cursor
         if not cursor:
             return devices

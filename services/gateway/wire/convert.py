@@ -1,8 +1,8 @@
 """Protobuf ↔ JSON, once for every message: names as in the proto, every field present, no per-field code in routes.
 
-Two conventions beyond the obvious: bytes are base64 text, and a text field `something_json` appears as the JSON object
-`something`. Infinity, which JSON lacks, is the string "inf" (as in the what-if contract). A message field that is not
-set is null; a scalar that is not set shows its zero.
+Conventions beyond the obvious: bytes are base64 text, an enum is its word (see `services.kit.words`), and a text field
+`something_json` appears as the JSON object `something`. Infinity, which JSON lacks, is the string "inf" (as in the
+what-if contract). A message field that is not set is null; a scalar that is not set shows its zero.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import base64
 import binascii
 import math
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import orjson
@@ -20,6 +20,7 @@ from google.protobuf.message import Message
 from pydantic import BaseModel
 
 from services.kit.errors import InvalidInput
+from services.kit.words import number_in, text_in
 
 M = TypeVar("M", bound=Message)
 Reader = Callable[[Any], Any]
@@ -75,6 +76,8 @@ def _scalar_reader(field: FieldDescriptor) -> Reader:
         return lambda value: base64.b64encode(value).decode("ascii")
     if field.type in (FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FLOAT):
         return _finite
+    if field.enum_type is not None:
+        return partial(text_in, field.enum_type.name)
     if field.name.endswith(JSON_SUFFIX):
         return lambda text: orjson.loads(text) if text else {}
     return _same
@@ -110,18 +113,25 @@ def _fields(descriptor: Any) -> dict[str, FieldDescriptor]:
 def _set(message: Message, field: FieldDescriptor, value: Any) -> None:
     target = getattr(message, field.name)
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        target.update(value)
+        scalar = field.message_type.fields_by_name["value"]
+        target.update({key: _scalar(scalar, each) for key, each in value.items()})
     elif field.is_repeated and field.message_type is not None:
         for item in value:
             _fill(target.add(), item)
     elif field.is_repeated:
-        target.extend(value)
+        target.extend(_scalar(field, item) for item in value)
     elif field.message_type is not None:
         target.SetInParent()
         _fill(target, value)
-    elif field.type == FieldDescriptor.TYPE_BYTES:
-        setattr(message, field.name, base64.b64decode(value, validate=True))
-    elif field.name.endswith(JSON_SUFFIX):
-        setattr(message, field.name, orjson.dumps(value).decode())
     else:
-        setattr(message, field.name, value)
+        setattr(message, field.name, _scalar(field, value))
+
+
+def _scalar(field: FieldDescriptor, value: Any) -> Any:
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return base64.b64decode(value, validate=True)
+    if field.enum_type is not None:
+        return number_in(field.enum_type.name, value)
+    if field.name.endswith(JSON_SUFFIX):
+        return orjson.dumps(value).decode()
+    return value

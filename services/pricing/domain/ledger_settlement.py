@@ -16,21 +16,21 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from coterie.privacy.accounting import Charge
+from coterie.records.words import ParticipationState
 from services.pricing.domain.ledger_privacy import key_of
 from services.pricing.domain.money import apportion, whole
 from services.pricing.domain.records import Offer, Quote
 
-DELIVERED = "delivered"
 _QUALITY_UNIT = 2**60
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a device did in a round; a budget or quality that cannot be makes it "rejected".
+    """What a device did in a round; a budget or quality that cannot be makes it rejected.
 
     Attributes
     ----------
-    outcome : "delivered" or how it failed.
+    outcome : delivered, or how it failed.
     budget : zCDP budget it claims to have spent (stackelberg), or its noise variance (correlated).
     quality : weight of its update, for shares of a pot.
     payoff_microcredits : its share of what its cluster is worth; None when it is in none that is paid.
@@ -39,7 +39,7 @@ class Work:
 
     device_id: str
     owner_id: str
-    outcome: str
+    outcome: ParticipationState
     budget: float = 0.0
     quality: float = 0.0
     payoff_microcredits: int | None = None
@@ -47,7 +47,7 @@ class Work:
 
     def __post_init__(self) -> None:
         if not (0.0 <= self.budget < math.inf and 0.0 <= self.quality < math.inf):
-            object.__setattr__(self, "outcome", "rejected")
+            object.__setattr__(self, "outcome", ParticipationState.REJECTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def digest_work(work: Sequence[Work]) -> str:
     rows = sorted(
         [w.device_id, w.owner_id, w.budget, w.quality, _digested(w.payoff_microcredits), [key_of(c) for c in w.charges]]
         for w in work
-        if w.outcome == DELIVERED
+        if w.outcome is ParticipationState.DELIVERED
     )
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
@@ -80,7 +80,7 @@ def _digested(payoff: int | None) -> int:
 
 def compute_dues(quote: Quote, work: Sequence[Work]) -> list[Due]:
     """What each delivered device is owed, in order of device id; those owed nothing are left out."""
-    delivered = sorted((w for w in work if w.outcome == DELIVERED), key=lambda w: w.device_id)
+    delivered = sorted((w for w in work if w.outcome is ParticipationState.DELIVERED), key=lambda w: w.device_id)
     shares = share_pot(quote.pot_microcredits, delivered)
     offers = {offer.device_id: offer for offer in quote.offers}
     dues = []

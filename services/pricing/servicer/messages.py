@@ -6,7 +6,9 @@ import json
 from typing import Any
 
 from coterie.privacy.claims import charge_of, read_claim
+from coterie.records.words import ParticipationState
 from coterie_api.pricing.v1 import pricing_pb2 as pb
+from services.kit.words import word
 from services.pricing.domain import ledger, records
 from services.pricing.domain.ledger_settlement import Work
 from services.pricing.domain.payoffs import Cluster, Payoffs, Stakes
@@ -87,7 +89,7 @@ def from_work(work: pb.Work) -> Work:
     return Work(
         device_id=work.device_id,
         owner_id=work.owner_id,
-        outcome=work.outcome,
+        outcome=word(ParticipationState, work.outcome),
         budget=work.budget,
         quality=work.quality,
         charges=tuple(charge_of(read_claim(claim)) for claim in work.privacy),

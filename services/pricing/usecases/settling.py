@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
+from coterie.records.words import ParticipationState
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.rows import Tx
 from services.pricing.domain import checks
 from services.pricing.domain.ledger import FEES, Entry, Head, Payment, Posting, attach
 from services.pricing.domain.ledger_settlement import (
-    DELIVERED,
     Due,
     Work,
     compute_dues,
@@ -82,7 +82,7 @@ class Settling:
         total = sum(p.amount_microcredits for p in made)
         fee = min(total * self._fee // MICRO, balance - total)
         settlement = Settlement(task_id, round_number, now, owed, total, balance - total - fee, digest)
-        delivered = [w for w in work if w.outcome == DELIVERED]
+        delivered = [w for w in work if w.outcome is ParticipationState.DELIVERED]
         await _open_accounts(tx, delivered, now)
         if made:
             await _write(tx, head, settlement, made, fee)

@@ -18,6 +18,7 @@ from pydantic import Field, model_validator
 
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2
+from coterie_api.words.v1 import words_pb2 as words
 from services.topology.domain.cell_noise import NoiseWeights, bounded_noise, noise_for_budget
 from services.topology.domain.radio import User, draw_delays
 from services.topology.domain.scheduling import NOBODY, Cells, Floats, Picks
@@ -137,7 +138,7 @@ class CellsPlanner:
         if found.status == "nobody":
             raise CannotPlan(told.nobody(len(request.participants)))
         seats = {p.device_id: told.seat(i, p.device_id) for i, p in enumerate(placed)}
-        waiting = {d: waited.get(d, 0) + 1 for d, seat in seats.items() if seat.role == "idle"}
+        waiting = {d: waited.get(d, 0) + 1 for d, seat in seats.items() if seat.role == words.ROLE_IDLE}
         for device_id, rounds in waiting.items():
             seats[device_id].because += f" ({rounds} in a row)" if rounds > 1 else ""
         return pb.Plan(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from coterie_api.topology.v1 import topology_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
 from services.topology.domain.scheduling import NOBODY, Cells, Floats
 from services.topology.domain.scheduling_policies import Schedule
 from services.topology.planners.cell_network import reached
@@ -27,12 +28,12 @@ class ScheduledRound:
         """The place of one device."""
         station, block = int(self.found.station[i]), int(self.found.block[i])
         if station == NOBODY:
-            return pb.Seat(device_id=device_id, role="idle", group=-1, block=-1, because=self._why_idle(i)[1])
+            return pb.Seat(device_id=device_id, role=words.ROLE_IDLE, group=-1, block=-1, because=self._why_idle(i)[1])
         cell, seconds, multiplier = self.stations[station], self.delay[station, i, block], float(self.multiplier[i])
         cost = f", ρ = {2.0 / multiplier**2:.3g} this round" if multiplier else ""
         return pb.Seat(
             device_id=device_id,
-            role="solo",
+            role=words.ROLE_SOLO,
             group=station,
             block=block,
             upload_seconds=float(seconds),
@@ -73,4 +74,4 @@ class ScheduledRound:
 def unplaced(device_id: str) -> pb.Seat:
     """The seat of a device whose position nobody knows."""
     why = "its position is not known: set it with PATCH /v1/devices/{id} (location)"
-    return pb.Seat(device_id=device_id, role="idle", group=-1, block=-1, because=why)
+    return pb.Seat(device_id=device_id, role=words.ROLE_IDLE, group=-1, block=-1, because=why)

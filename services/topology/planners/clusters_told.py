@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from coterie_api.topology.v1 import topology_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
 from services.topology.domain.coalition import Game, evaluate, preference
 from services.topology.domain.formation import Cluster, Formation
 from services.topology.domain.quality import Floats
@@ -36,7 +37,7 @@ def seats(game: Game, formation: Formation, ids: list[str], noise: Floats, quali
         for device in cluster.members:
             made[device] = pb.Seat(
                 device_id=ids[device],
-                role="solo" if not together else "head" if device == cluster.head else "member",
+                role=_role(together=together, is_head=device == cluster.head),
                 group=number if together else -1,
                 block=-1,
                 head_device_id=ids[cluster.head] if together else "",
@@ -48,6 +49,12 @@ def seats(game: Game, formation: Formation, ids: list[str], noise: Floats, quali
             )
         number += together
     return [made[device] for device in range(len(ids))]
+
+
+def _role(*, together: bool, is_head: bool) -> words.Role.ValueType:
+    if not together:
+        return words.ROLE_SOLO
+    return words.ROLE_HEAD if is_head else words.ROLE_MEMBER
 
 
 def stakes(game: Game) -> pb.Stakes:

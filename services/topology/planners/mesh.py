@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from coterie_api.topology.v1 import topology_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
 from services.topology.domain.betta import MeshPlan, PlannedLink, evaluate_links
 from services.topology.domain.betta_fast import plan_soonest
 from services.topology.domain.mesh_baselines import complete_links, ring_links, social_links
@@ -152,7 +153,7 @@ def _seat(given: MeshInputs, found: MeshPlan, device: int) -> pb.Seat:
     noised = device in found.dp_devices
     return pb.Seat(
         device_id=given.ids[device],
-        role="peer",
+        role=words.ROLE_PEER,
         group=-1,
         block=-1,
         batch_size=int(min(found.batch_sizes[device], np.iinfo(np.int32).max)),

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from coterie.privacy.gaussian import exact_multiplier
 from coterie_api.topology.v1 import topology_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
 from services.topology.planners.base import Parameters, Sources, parameters_of, read_section
 
 
@@ -52,7 +53,7 @@ class StarPlanner:
             seats=[
                 pb.Seat(
                     device_id=participant.device_id,
-                    role="solo",
+                    role=words.ROLE_SOLO,
                     group=-1,
                     block=-1,
                     noise_multiplier=noise,

@@ -16,18 +16,21 @@ import numpy.typing as npt
 import pytest
 from safetensors.numpy import load, save
 
+from coterie.records.words import TaskState
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.aggregation.v1 import aggregation_pb2_grpc as rpc
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.pricing.v1 import pricing_pb2_grpc
 from coterie_api.trust.v1 import trust_pb2 as trust
 from coterie_api.trust.v1 import trust_pb2_grpc
+from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.app import App
 from services.aggregation.settings import AggregationSettings
 from services.kit.blobs import BlobStore
 from services.kit.caller import Caller, set_caller
 from services.kit.settings import ServiceSettings
 from services.kit.upstream import open_channel
+from services.kit.words import word
 from services.topology.app import App as TopologyApp
 
 
@@ -166,7 +169,7 @@ class Client:
             "device_id": device,
             "digest": digest,
             "size_bytes": len(data),
-            "form": "mean",
+            "form": words.FORM_MEAN,
             "weight": weight,
             "metrics": {"accuracy": 0.5},
         } | changes
@@ -181,7 +184,7 @@ class Client:
         after = 0
         for _ in range(200):
             task = await self.get_task(task_id)
-            if task.state in ("finished", "failed", "cancelled"):
+            if word(TaskState, task.state).has_ended:
                 return task
             reply = await self.tasks.ListEvents(pb.ListEventsRequest(task_id=task_id, after=after, wait_seconds=0.5))
             after = max([after, *(event.number for event in reply.events)])

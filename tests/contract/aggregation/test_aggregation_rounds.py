@@ -12,6 +12,7 @@ import pytest
 from safetensors.numpy import save
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.domain.records import Delivery
 from services.aggregation.rounds.intake import Intake
 from services.kit.caller import Caller, set_caller
@@ -33,18 +34,20 @@ async def play(client: Any, task_id: str, rounds: int, devices: list[str] = DEVI
 async def test_a_task_runs_to_its_end_and_averages_what_was_delivered(house: House) -> None:
     client = await house.start()
     task = await client.create(DEVICES)
-    assert task.state == "created"
+    assert task.state == words.TASK_STATE_CREATED
     await client.start_task(task.id)
     await play(client, task.id, 2)
     ended = await client.finished(task.id)
-    assert (ended.state, ended.round, ended.enrolled) == ("finished", 2, 3)
+    assert (ended.state, ended.round, ended.enrolled) == (words.TASK_STATE_FINISHED, 2, 3)
     # round 1 adds (1, mean(0,1,2), 1), round 2 adds (2, 1, 1)
     assert (await client.model(ended.model_digests[0])).tolist() == [3.0, 2.0, 2.0]
     detail = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))
     assert detail.round.metrics["accuracy"] == 0.5
-    assert [p.state for p in detail.participations] == ["delivered"] * 3
+    assert [p.state for p in detail.participations] == [words.PARTICIPATION_STATE_DELIVERED] * 3
     await eventually(lambda: _holds(task.id in house.fakes.released))
-    assert {w.device_id: w.outcome for w in house.fakes.settled[task.id, 2].work} == dict.fromkeys(DEVICES, "delivered")
+    assert {w.device_id: w.outcome for w in house.fakes.settled[task.id, 2].work} == dict.fromkeys(
+        DEVICES, words.PARTICIPATION_STATE_DELIVERED
+    )
     assert len(house.fakes.interactions) == 2 * 3
     assert all(interaction.positive for interaction in house.fakes.interactions.values())
 
@@ -58,8 +61,8 @@ async def test_a_devices_rounds_are_told_in_order_and_page_by_page(house: House)
     ask = pb.ListParticipationsRequest(task_id=task.id, device_id="dev_b", limit=2)
     first = await client.tasks.ListParticipations(ask)
     assert [(p.round, p.device_id, p.state) for p in first.participations] == [
-        (1, "dev_b", "delivered"),
-        (2, "dev_b", "delivered"),
+        (1, "dev_b", words.PARTICIPATION_STATE_DELIVERED),
+        (2, "dev_b", words.PARTICIPATION_STATE_DELIVERED),
     ]
     ask.cursor = first.next_cursor
     rest = await client.tasks.ListParticipations(ask)
@@ -91,7 +94,7 @@ async def test_a_restart_in_the_middle_of_a_round_changes_no_bit(house: House) -
     item = await again.get_work("dev_c")
     await again.deliver(item, "dev_c", [0.7, 0.1, 0.2], weight=10.0)
     ended = await again.finished(task.id)
-    assert ended.state == "finished"
+    assert ended.state == words.TASK_STATE_FINISHED
     direct = (1 * np.float64(np.float32(0.1)) + 2 * np.float64(np.float32(0.2)) + 10 * np.float64(np.float32(0.7))) / 13
     assert (await again.model(ended.model_digests[0]))[0] == np.float32(direct)
 
@@ -101,15 +104,15 @@ async def test_late_duplicate_and_foreign_updates_are_answered_properly(house: H
     task = await client.create(DEVICES, rounds=2)
     await client.start_task(task.id)
     item = await client.get_work("dev_a")
-    assert (await client.deliver(item, "dev_a", [1.0, 1.0, 1.0])).outcome == "accepted"
-    assert (await client.deliver(item, "dev_a", [1.0, 1.0, 1.0])).outcome == "repeated"
+    assert (await client.deliver(item, "dev_a", [1.0, 1.0, 1.0])).outcome == words.RECEPTION_ACCEPTED
+    assert (await client.deliver(item, "dev_a", [1.0, 1.0, 1.0])).outcome == words.RECEPTION_REPEATED
     with pytest.raises(Conflict, match="one a round") as other:
         await client.deliver(item, "dev_a", [2.0, 1.0, 1.0])
     assert other.value.reason == "already_delivered"
     with pytest.raises(PermissionDenied):
         set_caller(Caller("device", "dev_b"))
         await client.work.SubmitUpdate(
-            pb.SubmitUpdateRequest(task_id=task.id, round=1, device_id="dev_a", form="report")
+            pb.SubmitUpdateRequest(task_id=task.id, round=1, device_id="dev_a", form=words.FORM_REPORT)
         )
     with pytest.raises(Conflict, match="no part"):
         await client.deliver(item, "dev_z", [1.0, 1.0, 1.0])
@@ -117,8 +120,8 @@ async def test_late_duplicate_and_foreign_updates_are_answered_properly(house: H
         await client.deliver(await client.get_work(device), device, [1.0, 1.0, 1.0])
     second = await client.get_work("dev_a")
     assert second.round == 2
-    assert (await client.deliver(item, "dev_a", [1.0, 1.0, 1.0])).outcome == "repeated"
-    assert (await client.deliver(item, "dev_b", [5.0, 1.0, 1.0])).outcome == "late"
+    assert (await client.deliver(item, "dev_a", [1.0, 1.0, 1.0])).outcome == words.RECEPTION_REPEATED
+    assert (await client.deliver(item, "dev_b", [5.0, 1.0, 1.0])).outcome == words.RECEPTION_LATE
     with pytest.raises(NotFound):
         await client.deliver(pb.WorkItem(task_id="tsk_none", round=1), "dev_a", [1.0, 1.0, 1.0])
 
@@ -132,8 +135,8 @@ async def test_late_duplicate_and_foreign_updates_are_answered_properly(house: H
         ({"weight": 11.0}, [0.0, 0.0, 0.0], InvalidInput, "samples"),
         ({"weight": 0.0}, [0.0, 0.0, 0.0], InvalidInput, "weight"),
         ({"weight": float("nan")}, [0.0, 0.0, 0.0], InvalidInput, "weight"),
-        ({"form": "other"}, [0.0, 0.0, 0.0], InvalidInput, "form"),
-        ({"form": "sum", "weight": 1e9}, [9.0, 9.0, 9.0], InvalidInput, "form mean"),
+        ({"form": 99}, [0.0, 0.0, 0.0], InvalidInput, "form"),
+        ({"form": words.FORM_SUM, "weight": 1e9}, [9.0, 9.0, 9.0], InvalidInput, "form mean"),
         ({"digest": "0" * 64}, [0.0, 0.0, 0.0], NotFound, "upload it first"),
         ({"digest": "xyz"}, [0.0, 0.0, 0.0], InvalidInput, "SHA-256"),
         ({"model_index": 3}, [0.0, 0.0, 0.0], InvalidInput, "model_index"),
@@ -166,12 +169,12 @@ async def test_a_missed_quorum_reopens_the_round_and_then_fails_with_a_reason(ho
     await client.start_task(task.id)
     await client.deliver(await client.get_work("dev_a"), "dev_a", [1.0, 1.0, 1.0])
     ended = await client.finished(task.id)
-    assert ended.state == "failed"
+    assert ended.state == words.TASK_STATE_FAILED
     assert "missed its quorum: 1 of 3 updates needed came after 2 attempts" in ended.reason
     kinds = [event.kind for event in await client.events(task.id)]
-    assert kinds.count("round.opened") == 1
-    assert kinds.count("round.reopened") == 1
-    assert kinds[-1] == "task.failed"
+    assert kinds.count(words.EVENT_KIND_ROUND_OPENED) == 1
+    assert kinds.count(words.EVENT_KIND_ROUND_REOPENED) == 1
+    assert kinds[-1] == words.EVENT_KIND_TASK_FAILED
 
 
 async def test_a_round_closes_at_its_deadline_once_the_quorum_is_met(house: House) -> None:
@@ -181,9 +184,9 @@ async def test_a_round_closes_at_its_deadline_once_the_quorum_is_met(house: Hous
     for device in ("dev_a", "dev_b"):
         await client.deliver(await client.get_work(device), device, [2.0, 2.0, 2.0])
     ended = await client.finished(task.id)
-    assert ended.state == "finished"
+    assert ended.state == words.TASK_STATE_FINISHED
     detail = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))
-    assert {p.device_id: p.state for p in detail.participations}["dev_c"] == "dropped"
+    assert {p.device_id: p.state for p in detail.participations}["dev_c"] == words.PARTICIPATION_STATE_DROPPED
     kinds = {i.kind: i.positive for i in house.fakes.interactions.values()}
     assert kinds == {"delivered": True, "dropped": False}
 
@@ -199,8 +202,14 @@ async def test_a_device_that_only_sends_garbage_is_settled_as_rejected(house: Ho
         await client.deliver(await client.get_work(device), device, [2.0, 2.0, 2.0])
     await client.finished(task.id)
     outcomes = {w.device_id: w.outcome for w in house.fakes.settled[task.id, 1].work}
-    assert outcomes == {"dev_a": "delivered", "dev_b": "delivered", "dev_c": "rejected"}
-    assert any(e.kind == "update.rejected" and e.device_id == "dev_c" for e in await client.events(task.id))
+    assert outcomes == {
+        "dev_a": words.PARTICIPATION_STATE_DELIVERED,
+        "dev_b": words.PARTICIPATION_STATE_DELIVERED,
+        "dev_c": words.PARTICIPATION_STATE_REJECTED,
+    }
+    assert any(
+        e.kind == words.EVENT_KIND_UPDATE_REJECTED and e.device_id == "dev_c" for e in await client.events(task.id)
+    )
 
 
 async def test_declined_work_is_not_waited_for_and_not_held_against_the_device(house: House) -> None:
@@ -213,7 +222,7 @@ async def test_declined_work_is_not_waited_for_and_not_held_against_the_device(h
     for device in ("dev_a", "dev_b"):
         await client.deliver(await client.get_work(device), device, [2.0, 2.0, 2.0])
     ended = await client.finished(task.id)
-    assert (ended.state, ended.reason[:3]) == ("finished", "all")
+    assert (ended.state, ended.reason[:3]) == (words.TASK_STATE_FINISHED, "all")
     assert not any("dev_c" in (i.device_a, i.device_b) for i in house.fakes.interactions.values())
 
 
@@ -227,11 +236,11 @@ async def test_cancelling_ends_the_open_round_and_releases_the_escrow(house: Hou
         await client.tasks.CancelTask(pb.CancelTaskRequest(task_id=task.id))
     set_caller(Caller("publisher", "pub_1"))
     cancelled = await client.tasks.CancelTask(pb.CancelTaskRequest(task_id=task.id, why="enough"))
-    assert (cancelled.state, cancelled.reason) == ("cancelled", "enough")
+    assert (cancelled.state, cancelled.reason) == (words.TASK_STATE_CANCELLED, "enough")
     await eventually(lambda: _holds(task.id in house.fakes.released))
     set_caller(Caller("device", "dev_b"))
     reply = await client.work.GetWork(pb.GetWorkRequest(device_id="dev_b", wait_seconds=0.1, task_ids=[task.id]))
-    assert (list(reply.items), dict(reply.ended)) == ([], {task.id: "cancelled"})
+    assert (list(reply.items), dict(reply.ended)) == ([], {task.id: words.TASK_STATE_CANCELLED})
 
 
 async def test_a_spent_escrow_ends_the_task_gracefully(house: House) -> None:
@@ -241,7 +250,7 @@ async def test_a_spent_escrow_ends_the_task_gracefully(house: House) -> None:
     await client.start_task(task.id)
     await client.deliver(await client.get_work("dev_a"), "dev_a", [1.0, 1.0, 1.0])
     ended = await client.finished(task.id)
-    assert (ended.state, ended.round) == ("finished", 1)
+    assert (ended.state, ended.round) == (words.TASK_STATE_FINISHED, 1)
     assert "escrow" in ended.reason
 
 
@@ -254,7 +263,7 @@ async def test_a_revoked_device_is_left_out_of_the_next_round(house: House) -> N
     await play(client, task.id, 1)
     await play(client, task.id, 1, ["dev_a", "dev_b"])
     ended = await client.finished(task.id)
-    assert (ended.state, ended.reason[:3]) == ("finished", "all")
+    assert (ended.state, ended.reason[:3]) == (words.TASK_STATE_FINISHED, "all")
 
 
 @pytest.mark.parametrize(
@@ -311,7 +320,7 @@ async def test_two_replicas_share_a_round_and_agree_to_the_bit(house: House) -> 
             item = await client.get_work(device)
             await client.deliver(item, device, [0.1 * (index + 1), 1.0, float(number)])
     ended = await two.finished(task.id)
-    assert ended.state == "finished"
+    assert ended.state == words.TASK_STATE_FINISHED
     expected = np.float32(0.0)
     for _ in range(3):
         mean = sum(10 * np.float64(np.float32(0.1 * (i + 1))) for i in range(3)) / 30
@@ -333,11 +342,11 @@ async def test_two_hundred_devices_that_deliver_at_once_are_all_counted(house: H
     await client.start_task(task.id)
     item = await client.get_work(devices[0])
 
-    async def one(index: int) -> str:
+    async def one(index: int) -> words.Reception.ValueType:
         return (await client.deliver(item, devices[index], [float(index), 0.0, 1.0])).outcome
 
     outcomes = await asyncio.gather(*(one(i) for i in range(200)))
-    assert set(outcomes) == {"accepted"}
+    assert set(outcomes) == {words.RECEPTION_ACCEPTED}
     ended = await client.finished(task.id)
     assert (await client.model(ended.model_digests[0])).tolist() == [99.5, 0.0, 1.0]
 
@@ -360,9 +369,9 @@ async def test_an_update_whose_first_answer_was_lost_still_counts(
     with pytest.raises(Unavailable):
         await client.deliver(item, "dev_a", [1.0, 2.0, 3.0])
     monkeypatch.setattr(Intake, "_commit", commit)
-    assert (await client.deliver(item, "dev_a", [1.0, 2.0, 3.0])).outcome == "repeated"
+    assert (await client.deliver(item, "dev_a", [1.0, 2.0, 3.0])).outcome == words.RECEPTION_REPEATED
     ended = await client.finished(task.id)
-    assert ended.state == "finished"
+    assert ended.state == words.TASK_STATE_FINISHED
     assert (await client.model(ended.model_digests[0])).tolist() == [1.0, 2.0, 3.0]
 
 
@@ -376,4 +385,4 @@ async def test_devices_that_enrol_at_once_start_the_task_between_them(house: Hou
         await client.tasks.Enrol(pb.EnrolRequest(task_id=task.id, device_id=device, samples=1))
 
     await asyncio.gather(*(enrol(f"dev_{i}") for i in range(8)))
-    assert (await client.get_task(task.id)).state == "running"
+    assert (await client.get_task(task.id)).state == words.TASK_STATE_RUNNING

@@ -135,6 +135,8 @@ def _value(spot: Any) -> Any:
         return None if entry else sample(GetMessageClass(spot.message_type))
     if spot.type == FieldDescriptor.TYPE_STRING:
         return '{"solved":true}' if spot.name.endswith("_json") else _TEXTS.get(spot.name, f"some_{spot.name}")
+    if spot.enum_type is not None:
+        return spot.enum_type.values[1].number
     if spot.type == FieldDescriptor.TYPE_BYTES:
         return bytes(range(32))
     if spot.type == FieldDescriptor.TYPE_BOOL:

@@ -21,6 +21,7 @@ from coterie_api.aggregation.v1 import aggregation_pb2
 from coterie_api.pricing.v1 import pricing_pb2
 from coterie_api.topology.v1 import topology_pb2
 from coterie_api.trust.v1 import trust_pb2
+from coterie_api.words.v1 import words_pb2 as words
 from services.gateway.app import build
 from services.gateway.routes.whatif import SERVICE_OF_SOLVER
 from services.gateway.settings import GatewaySettings
@@ -92,8 +93,9 @@ async def test_the_trust_graph_reads_back_in_networkx(client: httpx.AsyncClient,
 @pytest.mark.usefixtures("triangle")
 async def test_a_tasks_graph_is_that_of_its_active_devices(client: httpx.AsyncClient, platform: FakePlatform) -> None:
     async def pages(request: aggregation_pb2.ListEnrolmentsRequest) -> aggregation_pb2.ListEnrolmentsReply:
-        state = "withdrawn" if request.cursor else "active"
-        enrolment = aggregation_pb2.Enrolment(device_id=f"dev_{state}", state=state)
+        state = words.ENROLMENT_STATE_WITHDRAWN if request.cursor else words.ENROLMENT_STATE_ACTIVE
+        name = "dev_withdrawn" if request.cursor else "dev_active"
+        enrolment = aggregation_pb2.Enrolment(device_id=name, state=state)
         return aggregation_pb2.ListEnrolmentsReply(enrolments=[enrolment], next_cursor="" if request.cursor else "more")
 
     platform.replies["ListEnrolments"] = pages

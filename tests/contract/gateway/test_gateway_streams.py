@@ -13,6 +13,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from coterie_api.aggregation.v1 import aggregation_pb2
+from coterie_api.words.v1 import words_pb2 as words
 from services.gateway.routes.updates import SMALL_BYTES
 from services.kit.errors import Conflict
 from tests.contract.gateway.conftest import bearer
@@ -49,7 +50,7 @@ async def online(served: int) -> AsyncIterator[httpx.AsyncClient]:
 @pytest.fixture(autouse=True)
 def _admit(platform: FakePlatform) -> None:
     platform.replies["AdmitUpdate"] = aggregation_pb2.AdmitUpdateReply(max_bytes=1 << 30)
-    platform.replies["SubmitUpdate"] = aggregation_pb2.SubmitUpdateReply(outcome="accepted", round=2)
+    platform.replies["SubmitUpdate"] = aggregation_pb2.SubmitUpdateReply(outcome=words.RECEPTION_ACCEPTED, round=2)
 
 
 async def test_a_small_update_is_stored_and_submitted_in_one_call(
@@ -71,9 +72,13 @@ async def test_a_small_update_is_stored_and_submitted_in_one_call(
     (call,) = platform.called("SubmitUpdate")
     sent = call.request
     assert (sent.task_id, sent.round, sent.device_id) == ("tsk_1", 2, "dev_1")
-    assert (sent.digest, sent.size_bytes, sent.form, sent.weight) == (_digest(SMALL), len(SMALL), "sum", 12.5)
+    assert (sent.digest, sent.size_bytes, sent.form, sent.weight) == (_digest(SMALL), len(SMALL), words.FORM_SUM, 12.5)
     assert (dict(sent.metrics), sent.model_index, sent.budget) == ({"loss": 0.5}, 1, 0.1)
-    assert (sent.privacy[0].mechanism, sent.privacy[0].steps, sent.members[0].outcome) == ("zcdp", 2, "dropped")
+    assert (sent.privacy[0].mechanism, sent.privacy[0].steps, sent.members[0].outcome) == (
+        "zcdp",
+        2,
+        words.PARTICIPATION_STATE_DROPPED,
+    )
 
 
 @pytest.mark.parametrize("known_length", [True, False])
@@ -109,7 +114,7 @@ async def test_an_update_that_is_stored_already_is_not_read_again(
     online: httpx.AsyncClient, platform: FakePlatform, tmp_path: Path
 ) -> None:
     platform.replies["AdmitUpdate"] = aggregation_pb2.AdmitUpdateReply(max_bytes=1 << 30, stored=True)
-    platform.replies["SubmitUpdate"] = aggregation_pb2.SubmitUpdateReply(outcome="repeated", round=3)
+    platform.replies["SubmitUpdate"] = aggregation_pb2.SubmitUpdateReply(outcome=words.RECEPTION_REPEATED, round=3)
     answer = await online.put(UPDATE, headers=_headers(LARGE), content=LARGE)
     assert answer.json() == {"outcome": "repeated", "round": 3}
     assert platform.called("SubmitUpdate")[0].request.size_bytes == len(LARGE)
@@ -149,7 +154,7 @@ async def test_a_report_needs_neither_body_nor_digest(
     headers = bearer("device") | {"Coterie-Update": '{"form": "report", "metrics": {"accuracy": 0.9}}'}
     assert (await online.put(UPDATE, headers=headers)).status_code == 200
     sent = platform.called("SubmitUpdate")[0].request
-    assert (sent.form, sent.digest, sent.size_bytes) == ("report", "", 0)
+    assert (sent.form, sent.digest, sent.size_bytes) == (words.FORM_REPORT, "", 0)
     assert _stored(tmp_path) == set()
 
 
@@ -203,7 +208,12 @@ async def test_a_letter_is_stored_under_the_callers_name(
     path = "/v1/tasks/tsk_1/rounds/1/letters/dev_2?kind=update&plan_version=4"
     assert (await online.put(path, headers=headers, content=SMALL)).status_code == 200
     letter = platform.called("SendLetter")[0].request.letter
-    assert (letter.sender, letter.recipient, letter.kind, letter.plan_version) == ("dev_1", "dev_2", "update", 4)
+    assert (letter.sender, letter.recipient, letter.kind, letter.plan_version) == (
+        "dev_1",
+        "dev_2",
+        words.LETTER_KIND_UPDATE,
+        4,
+    )
     assert (letter.digest, letter.size_bytes) == (_digest(SMALL), len(SMALL))
     assert _stored(tmp_path) == {_digest(SMALL)}
     cut = await online.put(path, headers=headers, content=SMALL[:-1])

@@ -13,6 +13,7 @@ import pytest
 from coterie_api.pricing.v1 import pricing_pb2 as pb
 from coterie_api.pricing.v1.pricing_pb2_grpc import LedgerStub, PricingStub
 from coterie_api.trust.v1 import trust_pb2
+from coterie_api.words.v1 import words_pb2 as words
 from services.kit.caller import SERVICE, Caller, set_caller
 from services.kit.server import Server
 from services.kit.settings import ServiceSettings
@@ -110,7 +111,9 @@ class World:
     async def pay(self, task: str, number: int, owed: dict[str, int], owner: str = "own_1") -> pb.Settlement:
         """Quotes and settles a round of payoffs."""
         await self.quote(task, number, "payoff", list(owed))
-        work = [pb.Work(device_id=device, owner_id=owner, outcome="delivered") for device in owed]
+        work = [
+            pb.Work(device_id=device, owner_id=owner, outcome=words.PARTICIPATION_STATE_DELIVERED) for device in owed
+        ]
         return await self.settle(task, number, work, owed)
 
     async def balance(self, account: str) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from coterie.privacy.accounting import zcdp_charge
+from coterie.records.words import ParticipationState
 from services.kit.clock import SystemClock
 from services.kit.database import Database
 from services.kit.settings import ServiceSettings
@@ -22,7 +23,13 @@ from services.pricing.usecases.settling import Settling
 
 DEVICES = 40
 WORK = [
-    Work(f"dev_{k:02}", "own_1", "delivered", budget=2.0, charges=(zcdp_charge("tsk_1", 1, "update", "example", 2.0),))
+    Work(
+        f"dev_{k:02}",
+        "own_1",
+        ParticipationState.DELIVERED,
+        budget=2.0,
+        charges=(zcdp_charge("tsk_1", 1, "update", "example", 2.0),),
+    )
     for k in range(DEVICES)
 ]
 

@@ -8,6 +8,7 @@ import pytest
 
 from coterie_api.pricing.v1 import pricing_pb2 as pb
 from coterie_api.topology.v1 import topology_pb2
+from coterie_api.words.v1 import words_pb2 as words
 from services.kit.errors import AlreadyExists, Conflict, Exhausted, InvalidInput, NotFound
 from tests.contract.pricing.conftest import World
 
@@ -52,7 +53,9 @@ async def test_a_free_round_settles_and_opens_an_account_per_device(world: World
     quote = await world.quote("tsk_1", 1, "none", ["dev_1", "dev_2"])
     assert quote.status == "ok"
     assert [(offer.device_id, offer.price_microcredits) for offer in quote.offers] == [("dev_1", 0), ("dev_2", 0)]
-    settled = await world.settle("tsk_1", 1, [pb.Work(device_id="dev_1", owner_id="own_1", outcome="delivered")])
+    settled = await world.settle(
+        "tsk_1", 1, [pb.Work(device_id="dev_1", owner_id="own_1", outcome=words.PARTICIPATION_STATE_DELIVERED)]
+    )
     assert (settled.paid_microcredits, settled.exhausted, settled.fresh) == (0, False, True)
     assert await world.balance("device:dev_1") == 0
     assert await world.balance("owner:own_1") == 0
@@ -64,9 +67,9 @@ async def test_a_round_is_paid_once_and_only_for_what_was_delivered(world: World
     await world.fund("tsk_1", 1000)
     await world.quote("tsk_1", 1, "payoff", ["dev_1", "dev_2", "dev_3"])
     work = [
-        pb.Work(device_id="dev_2", owner_id="own_1", outcome="delivered"),
-        pb.Work(device_id="dev_1", owner_id="own_1", outcome="delivered", quality=0.5),
-        pb.Work(device_id="dev_3", owner_id="own_2", outcome="dropped"),
+        pb.Work(device_id="dev_2", owner_id="own_1", outcome=words.PARTICIPATION_STATE_DELIVERED),
+        pb.Work(device_id="dev_1", owner_id="own_1", outcome=words.PARTICIPATION_STATE_DELIVERED, quality=0.5),
+        pb.Work(device_id="dev_3", owner_id="own_2", outcome=words.PARTICIPATION_STATE_DROPPED),
     ]
     payoffs = {"dev_1": 100, "dev_2": 200}
     settled = await world.settle("tsk_1", 1, work, payoffs)
@@ -76,7 +79,11 @@ async def test_a_round_is_paid_once_and_only_for_what_was_delivered(world: World
         (1, "dev_1", 100),
         (2, "dev_2", 200),
     ]
-    work[2].outcome = "late"  # what happens to work that was not delivered does not matter to a repeat
+    work[
+        2
+    ].outcome = (
+        words.PARTICIPATION_STATE_LATE
+    )  # what happens to work that was not delivered does not matter to a repeat
     again = await world.settle("tsk_1", 1, work[::-1], payoffs)
     assert not again.fresh
     assert list(again.payments) == list(settled.payments)
@@ -101,7 +108,10 @@ async def test_a_cluster_shares_the_pot_that_was_quoted_for_its_round(world: Wor
         ],
         stakes=topology_pb2.Stakes(price=0.5, member_cost=1.0, head_reward=2.0),
     )
-    work = [pb.Work(device_id=device, owner_id="own_1", outcome="delivered") for device in ("dev_1", "dev_2")]
+    work = [
+        pb.Work(device_id=device, owner_id="own_1", outcome=words.PARTICIPATION_STATE_DELIVERED)
+        for device in ("dev_1", "dev_2")
+    ]
     request = pb.SettleRoundRequest(task_id="tsk_1", round=1, work=work, payoffs=pb.Payoffs(clusters=[cluster]))
     settled = await world.ledger.SettleRound(request)
     assert [p.amount_microcredits for p in settled.payments] == [361, 139]
@@ -140,7 +150,7 @@ async def test_a_round_without_quote_or_escrow_is_refused(world: World) -> None:
     with pytest.raises(NotFound, match="never priced"):
         await world.settle("tsk_1", 1, [])
     await world.quote("tsk_1", 1, "none", [])
-    twice = [pb.Work(device_id="dev_1", outcome="delivered")] * 2
+    twice = [pb.Work(device_id="dev_1", outcome=words.PARTICIPATION_STATE_DELIVERED)] * 2
     with pytest.raises(InvalidInput, match="named twice"):
         await world.settle("tsk_1", 1, twice)
 

@@ -9,6 +9,7 @@ import pytest
 
 from coterie.privacy_sale import PrivateCosts, decide
 from coterie_api.pricing.v1 import pricing_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
 from services.kit.errors import AlreadyExists, InvalidInput, NotFound, PermissionDenied
 from tests.contract.pricing.conftest import World, speak_as
 
@@ -50,7 +51,7 @@ async def test_a_market_round_from_price_to_payment(world: World) -> None:
     for k, offer in enumerate(quote.offers):
         costs = PrivateCosts(0.8 + 0.08 * k, 0.04, fixed=0.0 if k else 1e9)
         decision = decide(offer.price_microcredits / CREDITS, offer.external_risk, costs, 1.0, least_utility=0.0)
-        outcome = "delivered" if decision.joins else "declined"
+        outcome = words.PARTICIPATION_STATE_DELIVERED if decision.joins else words.PARTICIPATION_STATE_DECLINED
         work.append(pb.Work(device_id=offer.device_id, owner_id="own_1", outcome=outcome, budget=decision.budget))
     settled = await world.settle("tsk_1", 1, work)
     price = quote.offers[0].price_microcredits
@@ -67,7 +68,12 @@ async def test_a_survey_round_from_price_to_payment(world: World) -> None:
     details = json.loads(quote.details_json)
     assert (quote.status, details["plan"]) == ("ok", "tight")
     work = [
-        pb.Work(device_id=offer.device_id, owner_id="own_1", outcome="delivered", budget=offer.expected)
+        pb.Work(
+            device_id=offer.device_id,
+            owner_id="own_1",
+            outcome=words.PARTICIPATION_STATE_DELIVERED,
+            budget=offer.expected,
+        )
         for offer in quote.offers
     ]
     settled = await world.settle("tsk_1", 1, work)

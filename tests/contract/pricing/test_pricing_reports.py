@@ -11,6 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from coterie.privacy import accounting
 from coterie_api.pricing.v1 import pricing_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
 from services.kit.caller import SERVICE, set_caller
 from services.kit.database import Database
 from services.kit.errors import InvalidInput, NotFound, PermissionDenied
@@ -185,7 +186,11 @@ async def test_privacy_composes_over_rounds_and_tasks(world: World) -> None:
     for task, number, charge in (("tsk_1", 1, gaussian), ("tsk_1", 2, gaussian), ("tsk_2", 1, laplace)):
         await world.quote(task, number, "none", ["dev_1"])
         for _ in range(2):  # a repeat charges nothing
-            await world.settle(task, number, [pb.Work(device_id="dev_1", outcome="delivered", privacy=[charge])])
+            await world.settle(
+                task,
+                number,
+                [pb.Work(device_id="dev_1", outcome=words.PARTICIPATION_STATE_DELIVERED, privacy=[charge])],
+            )
     own = [accounting.gaussian_charge("a", k, "update", "device", 4.0) for k in range(2)]
     own.append(accounting.laplace_charge("b", 1, "update", "example", 0.3))
     report = await world.ledger.GetPrivacy(pb.GetPrivacyRequest(device_id="dev_1"))
@@ -201,7 +206,9 @@ async def test_an_impossible_charge_does_not_hold_the_round_up(world: World) -> 
     await world.fund("tsk_1", 0)
     await world.quote("tsk_1", 1, "none", ["dev_1"])
     charges = [pb.PrivacyCharge(mechanism="gaussian\x00", parameter=math.nan, unit="\x00")]
-    await world.settle("tsk_1", 1, [pb.Work(device_id="dev_1", outcome="delivered", privacy=charges)])
+    await world.settle(
+        "tsk_1", 1, [pb.Work(device_id="dev_1", outcome=words.PARTICIPATION_STATE_DELIVERED, privacy=charges)]
+    )
     report = await world.ledger.GetPrivacy(pb.GetPrivacyRequest(device_id="dev_1"))
     assert report.epsilon == math.inf
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from coterie_api.topology.v1 import topology_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
 from services.kit.caller import Caller, set_caller
 from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied
 from tests.contract.topology.conftest import World
@@ -55,8 +56,8 @@ async def test_a_plan_needs_cells_and_is_repeated_by_its_key(world: World) -> No
     await world.put_cell()
     first = await plan(world)
     assert [(seat.device_id, seat.role, seat.group) for seat in first.seats] == [
-        ("dev_1", "solo", 0),
-        ("dev_2", "idle", -1),
+        ("dev_1", words.ROLE_SOLO, 0),
+        ("dev_2", words.ROLE_IDLE, -1),
     ]
     await world.topology.RemoveCell(pb.RemoveCellRequest(cell_id="roof"))
     assert await plan(world) == first
@@ -71,7 +72,7 @@ async def test_a_trained_policy_answers_rounds_in_milliseconds_and_is_refused_on
     begun = await world.topology.TrainPolicy(pb.TrainPolicyRequest(steps=1, users=6, models=2, seed=1))
     await world.until(world.no_training)
     made = await plan(world, policy=begun.id)
-    assert sum(seat.role == "solo" for seat in made.seats) == 4
+    assert sum(seat.role == words.ROLE_SOLO for seat in made.seats) == 4
     took = []
     for number in range(2, 7):
         start = time.perf_counter()

@@ -7,6 +7,7 @@ bytes never travel in these messages: they lie in the blob store under their SHA
 
 from collections import abc as _abc
 from coterie_api.pricing.v1 import pricing_pb2 as _pricing_pb2
+from coterie_api.words.v1 import words_pb2 as _words_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
@@ -139,8 +140,8 @@ class Task(_message.Message):
     """Identifier, `tsk_…`."""
     publisher: _builtins.str
     """Who published it."""
-    state: _builtins.str
-    """"created", "running", "finished", "failed" or "cancelled"."""
+    state: _words_pb2.TaskState.ValueType
+    """Where it stands."""
     reason: _builtins.str
     """Why it ended; empty before."""
     round: _builtins.int
@@ -169,7 +170,7 @@ class Task(_message.Message):
         id: _builtins.str = ...,
         publisher: _builtins.str = ...,
         specification: Global___TaskSpecification | None = ...,
-        state: _builtins.str = ...,
+        state: _words_pb2.TaskState.ValueType = ...,
         reason: _builtins.str = ...,
         round: _builtins.int = ...,
         enrolled: _builtins.int = ...,
@@ -243,8 +244,8 @@ class ListTasksRequest(_message.Message):
     PUBLISHER_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
-    state: _builtins.str
-    """Only in this state; empty means any."""
+    state: _words_pb2.TaskState.ValueType
+    """Only in this state; unspecified means any."""
     publisher: _builtins.str
     """Only of this publisher; empty means any."""
     limit: _builtins.int
@@ -254,7 +255,7 @@ class ListTasksRequest(_message.Message):
     def __init__(
         self,
         *,
-        state: _builtins.str = ...,
+        state: _words_pb2.TaskState.ValueType = ...,
         publisher: _builtins.str = ...,
         limit: _builtins.int = ...,
         cursor: _builtins.str = ...,
@@ -359,8 +360,8 @@ class Enrolment(_message.Message):
     """Task's id."""
     device_id: _builtins.str
     """Device's id."""
-    state: _builtins.str
-    """"active" or "withdrawn"."""
+    state: _words_pb2.EnrolmentState.ValueType
+    """Whether it takes part."""
     samples: _builtins.int
     """Training samples it has."""
     non_iid: _builtins.float
@@ -372,7 +373,7 @@ class Enrolment(_message.Message):
         *,
         task_id: _builtins.str = ...,
         device_id: _builtins.str = ...,
-        state: _builtins.str = ...,
+        state: _words_pb2.EnrolmentState.ValueType = ...,
         samples: _builtins.int = ...,
         non_iid: _builtins.float = ...,
         enrolled_at: _builtins.float = ...,
@@ -548,8 +549,8 @@ class Round(_message.Message):
     """Number, from 1."""
     attempt: _builtins.int
     """Times it was opened, from 1."""
-    state: _builtins.str
-    """"open", "closing", "settling", "done" or "failed"."""
+    state: _words_pb2.RoundState.ValueType
+    """Where it stands."""
     participants: _builtins.int
     """Participants."""
     delivered: _builtins.int
@@ -578,7 +579,7 @@ class Round(_message.Message):
         task_id: _builtins.str = ...,
         number: _builtins.int = ...,
         attempt: _builtins.int = ...,
-        state: _builtins.str = ...,
+        state: _words_pb2.RoundState.ValueType = ...,
         participants: _builtins.int = ...,
         delivered: _builtins.int = ...,
         quorum: _builtins.int = ...,
@@ -635,10 +636,10 @@ class Participation(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     device_id: _builtins.str
     """Device's id."""
-    role: _builtins.str
+    role: _words_pb2.Role.ValueType
     """Seat's role."""
-    state: _builtins.str
-    """"assigned", "working", "delivered", "late", "rejected", "dropped", "declined" or "orphaned" (its head delivered nothing)."""
+    state: _words_pb2.ParticipationState.ValueType
+    """What became of it."""
     weight: _builtins.float
     """Weight its update was folded with."""
     delivered_at: _builtins.float
@@ -659,8 +660,8 @@ class Participation(_message.Message):
         self,
         *,
         device_id: _builtins.str = ...,
-        role: _builtins.str = ...,
-        state: _builtins.str = ...,
+        role: _words_pb2.Role.ValueType = ...,
+        state: _words_pb2.ParticipationState.ValueType = ...,
         weight: _builtins.float = ...,
         metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         delivered_at: _builtins.float = ...,
@@ -872,8 +873,8 @@ class Event(_message.Message):
     """Task's id."""
     at: _builtins.float
     """When."""
-    kind: _builtins.str
-    """What, such as "task.started", "round.opened", "update.rejected"."""
+    kind: _words_pb2.EventKind.ValueType
+    """What happened."""
     round: _builtins.int
     """Round; 0 = none."""
     device_id: _builtins.str
@@ -886,7 +887,7 @@ class Event(_message.Message):
         number: _builtins.int = ...,
         task_id: _builtins.str = ...,
         at: _builtins.float = ...,
-        kind: _builtins.str = ...,
+        kind: _words_pb2.EventKind.ValueType = ...,
         round: _builtins.int = ...,
         device_id: _builtins.str = ...,
         message: _builtins.str = ...,
@@ -1180,8 +1181,8 @@ class Peer(_message.Message):
     LINK_SECONDS_FIELD_NUMBER: _builtins.int
     device_id: _builtins.str
     """Device's id."""
-    role: _builtins.str
-    """"head", "member" or "peer"."""
+    role: _words_pb2.Role.ValueType
+    """What it does: head, member or peer."""
     signing_key: _builtins.bytes
     """Ed25519 public key."""
     sealing_key: _builtins.bytes
@@ -1196,7 +1197,7 @@ class Peer(_message.Message):
         self,
         *,
         device_id: _builtins.str = ...,
-        role: _builtins.str = ...,
+        role: _words_pb2.Role.ValueType = ...,
         signing_key: _builtins.bytes = ...,
         sealing_key: _builtins.bytes = ...,
         weight: _builtins.float = ...,
@@ -1249,8 +1250,8 @@ class WorkItem(_message.Message):
     """Round."""
     attempt: _builtins.int
     """Attempt at the round."""
-    role: _builtins.str
-    """"solo", "head", "member", "peer" or "idle"."""
+    role: _words_pb2.Role.ValueType
+    """What the device does."""
     deadline_at: _builtins.float
     """When the round ends at the latest."""
     plan_version: _builtins.int
@@ -1309,7 +1310,7 @@ class WorkItem(_message.Message):
         task_id: _builtins.str = ...,
         round: _builtins.int = ...,
         attempt: _builtins.int = ...,
-        role: _builtins.str = ...,
+        role: _words_pb2.Role.ValueType = ...,
         model_digests: _abc.Iterable[_builtins.str] | None = ...,
         model_lines: _abc.Iterable[_builtins.int] | None = ...,
         previous_digests: _abc.Iterable[_builtins.str] | None = ...,
@@ -1386,12 +1387,12 @@ class GetWorkReply(_message.Message):
         KEY_FIELD_NUMBER: _builtins.int
         VALUE_FIELD_NUMBER: _builtins.int
         key: _builtins.str
-        value: _builtins.str
+        value: _words_pb2.TaskState.ValueType
         def __init__(
             self,
             *,
             key: _builtins.str = ...,
-            value: _builtins.str = ...,
+            value: _words_pb2.TaskState.ValueType = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -1409,7 +1410,7 @@ class GetWorkReply(_message.Message):
         """At most one item per task; empty when there is nothing to do."""
 
     @_builtins.property
-    def ended(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+    def ended(self) -> _containers.ScalarMap[_builtins.str, _words_pb2.TaskState.ValueType]:
         """Tasks asked about that have ended, with their state."""
 
     def __init__(
@@ -1417,7 +1418,7 @@ class GetWorkReply(_message.Message):
         *,
         items: _abc.Iterable[Global___WorkItem] | None = ...,
         retry_after_seconds: _builtins.float = ...,
-        ended: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        ended: _abc.Mapping[_builtins.str, _words_pb2.TaskState.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -1503,8 +1504,8 @@ class MemberReport(_message.Message):
     WEIGHT_FIELD_NUMBER: _builtins.int
     device_id: _builtins.str
     """Device's id."""
-    outcome: _builtins.str
-    """"delivered", "dropped" or "rejected"."""
+    outcome: _words_pb2.ParticipationState.ValueType
+    """Delivered, dropped or rejected."""
     note: _builtins.str
     """Why, for people."""
     weight: _builtins.float
@@ -1513,7 +1514,7 @@ class MemberReport(_message.Message):
         self,
         *,
         device_id: _builtins.str = ...,
-        outcome: _builtins.str = ...,
+        outcome: _words_pb2.ParticipationState.ValueType = ...,
         note: _builtins.str = ...,
         weight: _builtins.float = ...,
     ) -> None: ...
@@ -1570,13 +1571,11 @@ class SubmitUpdateRequest(_message.Message):
     device_id: _builtins.str
     """Device's id."""
     digest: _builtins.str
-    """SHA-256 of the body, hexadecimal; empty when there is no body (form "report")."""
+    """SHA-256 of the body, hexadecimal; empty when there is no body (a report)."""
     size_bytes: _builtins.int
     """Size of the body."""
-    form: _builtins.str
-    """"mean" (tensors are the change of the model, folded with `weight`), "sum" (tensors are an un-normalised weighted
-    sum, `weight` its total weight) or "report" (no tensors: metrics only).
-    """
+    form: _words_pb2.Form.ValueType
+    """What it hands in."""
     weight: _builtins.float
     """Weight: samples, quality or total quality."""
     model_index: _builtins.int
@@ -1603,7 +1602,7 @@ class SubmitUpdateRequest(_message.Message):
         device_id: _builtins.str = ...,
         digest: _builtins.str = ...,
         size_bytes: _builtins.int = ...,
-        form: _builtins.str = ...,
+        form: _words_pb2.Form.ValueType = ...,
         weight: _builtins.float = ...,
         metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         model_index: _builtins.int = ...,
@@ -1627,14 +1626,14 @@ class SubmitUpdateReply(_message.Message):
 
     OUTCOME_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
-    outcome: _builtins.str
-    """"accepted", "repeated" (stored before) or "late" (the round was over; nothing changed)."""
+    outcome: _words_pb2.Reception.ValueType
+    """What became of it."""
     round: _builtins.int
     """Round the task is in now."""
     def __init__(
         self,
         *,
-        outcome: _builtins.str = ...,
+        outcome: _words_pb2.Reception.ValueType = ...,
         round: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -1724,8 +1723,8 @@ class Letter(_message.Message):
     """Sender."""
     recipient: _builtins.str
     """Recipient."""
-    kind: _builtins.str
-    """"update" (to a head), "parameters" (to a neighbour) or "receipt" (from a head)."""
+    kind: _words_pb2.LetterKind.ValueType
+    """What is in it."""
     digest: _builtins.str
     """SHA-256 of the ciphertext, hexadecimal."""
     size_bytes: _builtins.int
@@ -1741,7 +1740,7 @@ class Letter(_message.Message):
         plan_version: _builtins.int = ...,
         sender: _builtins.str = ...,
         recipient: _builtins.str = ...,
-        kind: _builtins.str = ...,
+        kind: _words_pb2.LetterKind.ValueType = ...,
         digest: _builtins.str = ...,
         size_bytes: _builtins.int = ...,
         sent_at: _builtins.float = ...,
@@ -1827,8 +1826,8 @@ class ListLettersReply(_message.Message):
     LETTERS_FIELD_NUMBER: _builtins.int
     ROUND_STATE_FIELD_NUMBER: _builtins.int
     GONE_FIELD_NUMBER: _builtins.int
-    round_state: _builtins.str
-    """State of the round: "open" while more can come."""
+    round_state: _words_pb2.RoundState.ValueType
+    """State of the round: open while more can come."""
     @_builtins.property
     def letters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Letter]:
         """Letters not known yet."""
@@ -1841,7 +1840,7 @@ class ListLettersReply(_message.Message):
         self,
         *,
         letters: _abc.Iterable[Global___Letter] | None = ...,
-        round_state: _builtins.str = ...,
+        round_state: _words_pb2.RoundState.ValueType = ...,
         gone: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015

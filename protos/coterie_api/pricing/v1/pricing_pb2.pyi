@@ -7,6 +7,7 @@ micro-credits (1 credit = 1,000,000). Times are Unix seconds.
 
 from collections import abc as _abc
 from coterie_api.topology.v1 import topology_pb2 as _topology_pb2
+from coterie_api.words.v1 import words_pb2 as _words_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
@@ -350,8 +351,8 @@ class Work(_message.Message):
     """Device's id."""
     owner_id: _builtins.str
     """Owner's id."""
-    outcome: _builtins.str
-    """"delivered", "late", "dropped", "rejected", "declined"."""
+    outcome: _words_pb2.ParticipationState.ValueType
+    """What became of it."""
     budget: _builtins.float
     """zCDP budget it chose (stackelberg), or noise variance (correlated); 0 = none."""
     quality: _builtins.float
@@ -365,7 +366,7 @@ class Work(_message.Message):
         *,
         device_id: _builtins.str = ...,
         owner_id: _builtins.str = ...,
-        outcome: _builtins.str = ...,
+        outcome: _words_pb2.ParticipationState.ValueType = ...,
         budget: _builtins.float = ...,
         quality: _builtins.float = ...,
         privacy: _abc.Iterable[Global___PrivacyCharge] | None = ...,

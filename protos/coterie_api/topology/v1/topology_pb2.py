@@ -22,61 +22,62 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from coterie_api.words.v1 import words_pb2 as coterie__api_dot_words_dot_v1_dot_words__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&coterie_api/topology/v1/topology.proto\x12\x17\x63oterie_api.topology.v1\"W\n\x0bParticipant\x12\x11\n\tdevice_id\x18\x01 \x01(\t\x12\x0f\n\x07samples\x18\x02 \x01(\x03\x12\x0f\n\x07non_iid\x18\x03 \x01(\x01\x12\x13\n\x0bmodel_index\x18\x04 \x01(\x05\"\x89\x02\n\x0fMakePlanRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x10\n\x08topology\x18\x03 \x01(\t\x12\x0f\n\x07privacy\x18\x04 \x01(\t\x12\x17\n\x0fparameters_json\x18\x05 \x01(\t\x12:\n\x0cparticipants\x18\x06 \x03(\x0b\x32$.coterie_api.topology.v1.Participant\x12\r\n\x05round\x18\x07 \x01(\x05\x12\x16\n\x0ekeep_if_stable\x18\x08 \x01(\x08\x12\x0e\n\x06models\x18\t \x01(\x05\x12\x14\n\x0cprivacy_unit\x18\n \x01(\t\x12\x13\n\x0bmodel_bytes\x18\x0b \x01(\x03\"U\n\tNeighbour\x12\x11\n\tdevice_id\x18\x01 \x01(\t\x12\x0e\n\x06weight\x18\x02 \x01(\x01\x12\x0f\n\x07trusted\x18\x03 \x01(\x08\x12\x14\n\x0clink_seconds\x18\x04 \x01(\x01\"\xc0\x02\n\x04Seat\x12\x11\n\tdevice_id\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\r\n\x05group\x18\x03 \x01(\x05\x12\x16\n\x0ehead_device_id\x18\x04 \x01(\t\x12\x18\n\x10noise_multiplier\x18\x05 \x01(\x01\x12\x0e\n\x06weight\x18\x06 \x01(\x01\x12\x12\n\nbatch_size\x18\x07 \x01(\x05\x12\x36\n\nneighbours\x18\x08 \x03(\x0b\x32\".coterie_api.topology.v1.Neighbour\x12\x13\n\x0bself_weight\x18\t \x01(\x01\x12\x0e\n\x06noised\x18\n \x01(\x08\x12\x0e\n\x06payoff\x18\x0b \x01(\x01\x12\x0f\n\x07\x62\x65\x63\x61use\x18\x0c \x01(\t\x12\r\n\x05\x62lock\x18\r \x01(\x05\x12\x16\n\x0eupload_seconds\x18\x0e \x01(\x01\x12\r\n\x05\x61lone\x18\x0f \x01(\x01\"A\n\x06Stakes\x12\r\n\x05price\x18\x01 \x01(\x01\x12\x13\n\x0bmember_cost\x18\x02 \x01(\x01\x12\x13\n\x0bhead_reward\x18\x03 \x01(\x01\"\xda\x01\n\x04Plan\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x05\x12\x10\n\x08topology\x18\x03 \x01(\t\x12\x12\n\ncreated_at\x18\x04 \x01(\x01\x12,\n\x05seats\x18\x05 \x03(\x0b\x32\x1d.coterie_api.topology.v1.Seat\x12\x15\n\rround_seconds\x18\x06 \x01(\x01\x12\x14\n\x0c\x64\x65tails_json\x18\x07 \x01(\t\x12/\n\x06stakes\x18\x08 \x01(\x0b\x32\x1f.coterie_api.topology.v1.Stakes\"2\n\x0eGetPlanRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x05\"T\n\x16\x43heckParametersRequest\x12\x10\n\x08topology\x18\x01 \x01(\t\x12\x0f\n\x07privacy\x18\x02 \x01(\t\x12\x17\n\x0fparameters_json\x18\x03 \x01(\t\"/\n\x14\x43heckParametersReply\x12\x17\n\x0fparameters_json\x18\x01 \x01(\t\"\xb8\x01\n\x04\x43\x65ll\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08x_metres\x18\x02 \x01(\x01\x12\x10\n\x08y_metres\x18\x03 \x01(\x01\x12\x0e\n\x06\x62locks\x18\x04 \x01(\x05\x12\x13\n\x0bpower_watts\x18\x05 \x01(\x01\x12\x17\n\x0f\x62\x61ndwidth_hertz\x18\x06 \x01(\x01\x12\x1b\n\x13\x64\x65lay_limit_seconds\x18\x07 \x01(\x01\x12\x0e\n\x06models\x18\x08 \x03(\x05\x12\x15\n\rradius_metres\x18\t \x01(\x01\"\x12\n\x10ListCellsRequest\">\n\x0eListCellsReply\x12,\n\x05\x63\x65lls\x18\x01 \x03(\x0b\x32\x1d.coterie_api.topology.v1.Cell\"$\n\x11RemoveCellRequest\x12\x0f\n\x07\x63\x65ll_id\x18\x01 \x01(\t\"\x11\n\x0fRemoveCellReply\"\x86\x01\n\x12TrainPolicyRequest\x12\x0f\n\x07learner\x18\x01 \x01(\t\x12\x0c\n\x04seed\x18\x02 \x01(\x03\x12\r\n\x05steps\x18\x03 \x01(\x05\x12\x0f\n\x07penalty\x18\x04 \x01(\t\x12\r\n\x05users\x18\x05 \x01(\x05\x12\x0e\n\x06models\x18\x06 \x01(\x05\x12\x12\n\nradio_json\x18\x07 \x01(\t\"\x8a\x01\n\x06Policy\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07learner\x18\x02 \x01(\t\x12\x0e\n\x06layout\x18\x03 \x01(\t\x12\r\n\x05state\x18\x04 \x01(\t\x12\x10\n\x08progress\x18\x05 \x01(\x01\x12\x0e\n\x06reward\x18\x06 \x01(\x01\x12\x12\n\ncreated_at\x18\x07 \x01(\x01\x12\x0e\n\x06reason\x18\x08 \x01(\t\"\x15\n\x13ListPoliciesRequest\"F\n\x11ListPoliciesReply\x12\x31\n\x08policies\x18\x01 \x03(\x0b\x32\x1f.coterie_api.topology.v1.Policy\";\n\x04Link\x12\x10\n\x08\x64\x65vice_a\x18\x01 \x01(\t\x12\x10\n\x08\x64\x65vice_b\x18\x02 \x01(\t\x12\x0f\n\x07seconds\x18\x03 \x01(\x01\"S\n\x12ReportLinksRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12,\n\x05links\x18\x02 \x03(\x0b\x32\x1d.coterie_api.topology.v1.Link\"\x12\n\x10ReportLinksReply\"3\n\rWhatIfRequest\x12\x0e\n\x06solver\x18\x01 \x01(\t\x12\x12\n\ninput_json\x18\x02 \x01(\t\"\"\n\x0bWhatIfReply\x12\x13\n\x0boutput_json\x18\x01 \x01(\t2\xb9\x07\n\x08Topology\x12S\n\x08MakePlan\x12(.coterie_api.topology.v1.MakePlanRequest\x1a\x1d.coterie_api.topology.v1.Plan\x12Q\n\x07GetPlan\x12\'.coterie_api.topology.v1.GetPlanRequest\x1a\x1d.coterie_api.topology.v1.Plan\x12q\n\x0f\x43heckParameters\x12/.coterie_api.topology.v1.CheckParametersRequest\x1a-.coterie_api.topology.v1.CheckParametersReply\x12G\n\x07PutCell\x12\x1d.coterie_api.topology.v1.Cell\x1a\x1d.coterie_api.topology.v1.Cell\x12_\n\tListCells\x12).coterie_api.topology.v1.ListCellsRequest\x1a\'.coterie_api.topology.v1.ListCellsReply\x12\x62\n\nRemoveCell\x12*.coterie_api.topology.v1.RemoveCellRequest\x1a(.coterie_api.topology.v1.RemoveCellReply\x12[\n\x0bTrainPolicy\x12+.coterie_api.topology.v1.TrainPolicyRequest\x1a\x1f.coterie_api.topology.v1.Policy\x12h\n\x0cListPolicies\x12,.coterie_api.topology.v1.ListPoliciesRequest\x1a*.coterie_api.topology.v1.ListPoliciesReply\x12\x65\n\x0bReportLinks\x12+.coterie_api.topology.v1.ReportLinksRequest\x1a).coterie_api.topology.v1.ReportLinksReply\x12V\n\x06WhatIf\x12&.coterie_api.topology.v1.WhatIfRequest\x1a$.coterie_api.topology.v1.WhatIfReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&coterie_api/topology/v1/topology.proto\x12\x17\x63oterie_api.topology.v1\x1a coterie_api/words/v1/words.proto\"W\n\x0bParticipant\x12\x11\n\tdevice_id\x18\x01 \x01(\t\x12\x0f\n\x07samples\x18\x02 \x01(\x03\x12\x0f\n\x07non_iid\x18\x03 \x01(\x01\x12\x13\n\x0bmodel_index\x18\x04 \x01(\x05\"\x89\x02\n\x0fMakePlanRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x10\n\x08topology\x18\x03 \x01(\t\x12\x0f\n\x07privacy\x18\x04 \x01(\t\x12\x17\n\x0fparameters_json\x18\x05 \x01(\t\x12:\n\x0cparticipants\x18\x06 \x03(\x0b\x32$.coterie_api.topology.v1.Participant\x12\r\n\x05round\x18\x07 \x01(\x05\x12\x16\n\x0ekeep_if_stable\x18\x08 \x01(\x08\x12\x0e\n\x06models\x18\t \x01(\x05\x12\x14\n\x0cprivacy_unit\x18\n \x01(\t\x12\x13\n\x0bmodel_bytes\x18\x0b \x01(\x03\"U\n\tNeighbour\x12\x11\n\tdevice_id\x18\x01 \x01(\t\x12\x0e\n\x06weight\x18\x02 \x01(\x01\x12\x0f\n\x07trusted\x18\x03 \x01(\x08\x12\x14\n\x0clink_seconds\x18\x04 \x01(\x01\"\xe2\x02\n\x04Seat\x12\x11\n\tdevice_id\x18\x01 \x01(\t\x12(\n\x04role\x18\x10 \x01(\x0e\x32\x1a.coterie_api.words.v1.Role\x12\r\n\x05group\x18\x03 \x01(\x05\x12\x16\n\x0ehead_device_id\x18\x04 \x01(\t\x12\x18\n\x10noise_multiplier\x18\x05 \x01(\x01\x12\x0e\n\x06weight\x18\x06 \x01(\x01\x12\x12\n\nbatch_size\x18\x07 \x01(\x05\x12\x36\n\nneighbours\x18\x08 \x03(\x0b\x32\".coterie_api.topology.v1.Neighbour\x12\x13\n\x0bself_weight\x18\t \x01(\x01\x12\x0e\n\x06noised\x18\n \x01(\x08\x12\x0e\n\x06payoff\x18\x0b \x01(\x01\x12\x0f\n\x07\x62\x65\x63\x61use\x18\x0c \x01(\t\x12\r\n\x05\x62lock\x18\r \x01(\x05\x12\x16\n\x0eupload_seconds\x18\x0e \x01(\x01\x12\r\n\x05\x61lone\x18\x0f \x01(\x01J\x04\x08\x02\x10\x03\"A\n\x06Stakes\x12\r\n\x05price\x18\x01 \x01(\x01\x12\x13\n\x0bmember_cost\x18\x02 \x01(\x01\x12\x13\n\x0bhead_reward\x18\x03 \x01(\x01\"\xda\x01\n\x04Plan\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x05\x12\x10\n\x08topology\x18\x03 \x01(\t\x12\x12\n\ncreated_at\x18\x04 \x01(\x01\x12,\n\x05seats\x18\x05 \x03(\x0b\x32\x1d.coterie_api.topology.v1.Seat\x12\x15\n\rround_seconds\x18\x06 \x01(\x01\x12\x14\n\x0c\x64\x65tails_json\x18\x07 \x01(\t\x12/\n\x06stakes\x18\x08 \x01(\x0b\x32\x1f.coterie_api.topology.v1.Stakes\"2\n\x0eGetPlanRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x05\"T\n\x16\x43heckParametersRequest\x12\x10\n\x08topology\x18\x01 \x01(\t\x12\x0f\n\x07privacy\x18\x02 \x01(\t\x12\x17\n\x0fparameters_json\x18\x03 \x01(\t\"/\n\x14\x43heckParametersReply\x12\x17\n\x0fparameters_json\x18\x01 \x01(\t\"\xb8\x01\n\x04\x43\x65ll\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08x_metres\x18\x02 \x01(\x01\x12\x10\n\x08y_metres\x18\x03 \x01(\x01\x12\x0e\n\x06\x62locks\x18\x04 \x01(\x05\x12\x13\n\x0bpower_watts\x18\x05 \x01(\x01\x12\x17\n\x0f\x62\x61ndwidth_hertz\x18\x06 \x01(\x01\x12\x1b\n\x13\x64\x65lay_limit_seconds\x18\x07 \x01(\x01\x12\x0e\n\x06models\x18\x08 \x03(\x05\x12\x15\n\rradius_metres\x18\t \x01(\x01\"\x12\n\x10ListCellsRequest\">\n\x0eListCellsReply\x12,\n\x05\x63\x65lls\x18\x01 \x03(\x0b\x32\x1d.coterie_api.topology.v1.Cell\"$\n\x11RemoveCellRequest\x12\x0f\n\x07\x63\x65ll_id\x18\x01 \x01(\t\"\x11\n\x0fRemoveCellReply\"\x86\x01\n\x12TrainPolicyRequest\x12\x0f\n\x07learner\x18\x01 \x01(\t\x12\x0c\n\x04seed\x18\x02 \x01(\x03\x12\r\n\x05steps\x18\x03 \x01(\x05\x12\x0f\n\x07penalty\x18\x04 \x01(\t\x12\r\n\x05users\x18\x05 \x01(\x05\x12\x0e\n\x06models\x18\x06 \x01(\x05\x12\x12\n\nradio_json\x18\x07 \x01(\t\"\x8a\x01\n\x06Policy\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07learner\x18\x02 \x01(\t\x12\x0e\n\x06layout\x18\x03 \x01(\t\x12\r\n\x05state\x18\x04 \x01(\t\x12\x10\n\x08progress\x18\x05 \x01(\x01\x12\x0e\n\x06reward\x18\x06 \x01(\x01\x12\x12\n\ncreated_at\x18\x07 \x01(\x01\x12\x0e\n\x06reason\x18\x08 \x01(\t\"\x15\n\x13ListPoliciesRequest\"F\n\x11ListPoliciesReply\x12\x31\n\x08policies\x18\x01 \x03(\x0b\x32\x1f.coterie_api.topology.v1.Policy\";\n\x04Link\x12\x10\n\x08\x64\x65vice_a\x18\x01 \x01(\t\x12\x10\n\x08\x64\x65vice_b\x18\x02 \x01(\t\x12\x0f\n\x07seconds\x18\x03 \x01(\x01\"S\n\x12ReportLinksRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12,\n\x05links\x18\x02 \x03(\x0b\x32\x1d.coterie_api.topology.v1.Link\"\x12\n\x10ReportLinksReply\"3\n\rWhatIfRequest\x12\x0e\n\x06solver\x18\x01 \x01(\t\x12\x12\n\ninput_json\x18\x02 \x01(\t\"\"\n\x0bWhatIfReply\x12\x13\n\x0boutput_json\x18\x01 \x01(\t2\xb9\x07\n\x08Topology\x12S\n\x08MakePlan\x12(.coterie_api.topology.v1.MakePlanRequest\x1a\x1d.coterie_api.topology.v1.Plan\x12Q\n\x07GetPlan\x12\'.coterie_api.topology.v1.GetPlanRequest\x1a\x1d.coterie_api.topology.v1.Plan\x12q\n\x0f\x43heckParameters\x12/.coterie_api.topology.v1.CheckParametersRequest\x1a-.coterie_api.topology.v1.CheckParametersReply\x12G\n\x07PutCell\x12\x1d.coterie_api.topology.v1.Cell\x1a\x1d.coterie_api.topology.v1.Cell\x12_\n\tListCells\x12).coterie_api.topology.v1.ListCellsRequest\x1a\'.coterie_api.topology.v1.ListCellsReply\x12\x62\n\nRemoveCell\x12*.coterie_api.topology.v1.RemoveCellRequest\x1a(.coterie_api.topology.v1.RemoveCellReply\x12[\n\x0bTrainPolicy\x12+.coterie_api.topology.v1.TrainPolicyRequest\x1a\x1f.coterie_api.topology.v1.Policy\x12h\n\x0cListPolicies\x12,.coterie_api.topology.v1.ListPoliciesRequest\x1a*.coterie_api.topology.v1.ListPoliciesReply\x12\x65\n\x0bReportLinks\x12+.coterie_api.topology.v1.ReportLinksRequest\x1a).coterie_api.topology.v1.ReportLinksReply\x12V\n\x06WhatIf\x12&.coterie_api.topology.v1.WhatIfRequest\x1a$.coterie_api.topology.v1.WhatIfReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'coterie_api.topology.v1.topology_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PARTICIPANT']._serialized_start=67
-  _globals['_PARTICIPANT']._serialized_end=154
-  _globals['_MAKEPLANREQUEST']._serialized_start=157
-  _globals['_MAKEPLANREQUEST']._serialized_end=422
-  _globals['_NEIGHBOUR']._serialized_start=424
-  _globals['_NEIGHBOUR']._serialized_end=509
-  _globals['_SEAT']._serialized_start=512
-  _globals['_SEAT']._serialized_end=832
-  _globals['_STAKES']._serialized_start=834
-  _globals['_STAKES']._serialized_end=899
-  _globals['_PLAN']._serialized_start=902
-  _globals['_PLAN']._serialized_end=1120
-  _globals['_GETPLANREQUEST']._serialized_start=1122
-  _globals['_GETPLANREQUEST']._serialized_end=1172
-  _globals['_CHECKPARAMETERSREQUEST']._serialized_start=1174
-  _globals['_CHECKPARAMETERSREQUEST']._serialized_end=1258
-  _globals['_CHECKPARAMETERSREPLY']._serialized_start=1260
-  _globals['_CHECKPARAMETERSREPLY']._serialized_end=1307
-  _globals['_CELL']._serialized_start=1310
-  _globals['_CELL']._serialized_end=1494
-  _globals['_LISTCELLSREQUEST']._serialized_start=1496
-  _globals['_LISTCELLSREQUEST']._serialized_end=1514
-  _globals['_LISTCELLSREPLY']._serialized_start=1516
-  _globals['_LISTCELLSREPLY']._serialized_end=1578
-  _globals['_REMOVECELLREQUEST']._serialized_start=1580
-  _globals['_REMOVECELLREQUEST']._serialized_end=1616
-  _globals['_REMOVECELLREPLY']._serialized_start=1618
-  _globals['_REMOVECELLREPLY']._serialized_end=1635
-  _globals['_TRAINPOLICYREQUEST']._serialized_start=1638
-  _globals['_TRAINPOLICYREQUEST']._serialized_end=1772
-  _globals['_POLICY']._serialized_start=1775
-  _globals['_POLICY']._serialized_end=1913
-  _globals['_LISTPOLICIESREQUEST']._serialized_start=1915
-  _globals['_LISTPOLICIESREQUEST']._serialized_end=1936
-  _globals['_LISTPOLICIESREPLY']._serialized_start=1938
-  _globals['_LISTPOLICIESREPLY']._serialized_end=2008
-  _globals['_LINK']._serialized_start=2010
-  _globals['_LINK']._serialized_end=2069
-  _globals['_REPORTLINKSREQUEST']._serialized_start=2071
-  _globals['_REPORTLINKSREQUEST']._serialized_end=2154
-  _globals['_REPORTLINKSREPLY']._serialized_start=2156
-  _globals['_REPORTLINKSREPLY']._serialized_end=2174
-  _globals['_WHATIFREQUEST']._serialized_start=2176
-  _globals['_WHATIFREQUEST']._serialized_end=2227
-  _globals['_WHATIFREPLY']._serialized_start=2229
-  _globals['_WHATIFREPLY']._serialized_end=2263
-  _globals['_TOPOLOGY']._serialized_start=2266
-  _globals['_TOPOLOGY']._serialized_end=3219
+  _globals['_PARTICIPANT']._serialized_start=101
+  _globals['_PARTICIPANT']._serialized_end=188
+  _globals['_MAKEPLANREQUEST']._serialized_start=191
+  _globals['_MAKEPLANREQUEST']._serialized_end=456
+  _globals['_NEIGHBOUR']._serialized_start=458
+  _globals['_NEIGHBOUR']._serialized_end=543
+  _globals['_SEAT']._serialized_start=546
+  _globals['_SEAT']._serialized_end=900
+  _globals['_STAKES']._serialized_start=902
+  _globals['_STAKES']._serialized_end=967
+  _globals['_PLAN']._serialized_start=970
+  _globals['_PLAN']._serialized_end=1188
+  _globals['_GETPLANREQUEST']._serialized_start=1190
+  _globals['_GETPLANREQUEST']._serialized_end=1240
+  _globals['_CHECKPARAMETERSREQUEST']._serialized_start=1242
+  _globals['_CHECKPARAMETERSREQUEST']._serialized_end=1326
+  _globals['_CHECKPARAMETERSREPLY']._serialized_start=1328
+  _globals['_CHECKPARAMETERSREPLY']._serialized_end=1375
+  _globals['_CELL']._serialized_start=1378
+  _globals['_CELL']._serialized_end=1562
+  _globals['_LISTCELLSREQUEST']._serialized_start=1564
+  _globals['_LISTCELLSREQUEST']._serialized_end=1582
+  _globals['_LISTCELLSREPLY']._serialized_start=1584
+  _globals['_LISTCELLSREPLY']._serialized_end=1646
+  _globals['_REMOVECELLREQUEST']._serialized_start=1648
+  _globals['_REMOVECELLREQUEST']._serialized_end=1684
+  _globals['_REMOVECELLREPLY']._serialized_start=1686
+  _globals['_REMOVECELLREPLY']._serialized_end=1703
+  _globals['_TRAINPOLICYREQUEST']._serialized_start=1706
+  _globals['_TRAINPOLICYREQUEST']._serialized_end=1840
+  _globals['_POLICY']._serialized_start=1843
+  _globals['_POLICY']._serialized_end=1981
+  _globals['_LISTPOLICIESREQUEST']._serialized_start=1983
+  _globals['_LISTPOLICIESREQUEST']._serialized_end=2004
+  _globals['_LISTPOLICIESREPLY']._serialized_start=2006
+  _globals['_LISTPOLICIESREPLY']._serialized_end=2076
+  _globals['_LINK']._serialized_start=2078
+  _globals['_LINK']._serialized_end=2137
+  _globals['_REPORTLINKSREQUEST']._serialized_start=2139
+  _globals['_REPORTLINKSREQUEST']._serialized_end=2222
+  _globals['_REPORTLINKSREPLY']._serialized_start=2224
+  _globals['_REPORTLINKSREPLY']._serialized_end=2242
+  _globals['_WHATIFREQUEST']._serialized_start=2244
+  _globals['_WHATIFREQUEST']._serialized_end=2295
+  _globals['_WHATIFREPLY']._serialized_start=2297
+  _globals['_WHATIFREPLY']._serialized_end=2331
+  _globals['_TOPOLOGY']._serialized_start=2334
+  _globals['_TOPOLOGY']._serialized_end=3287
 # @@protoc_insertion_point(module_scope)

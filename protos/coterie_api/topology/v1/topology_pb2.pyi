@@ -4,6 +4,7 @@ isort:skip_file
 The topology planner: who exchanges updates with whom, and how much noise each adds. Times are Unix seconds."""
 
 from collections import abc as _abc
+from coterie_api.words.v1 import words_pb2 as _words_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
@@ -173,8 +174,8 @@ class Seat(_message.Message):
     ALONE_FIELD_NUMBER: _builtins.int
     device_id: _builtins.str
     """Device's id."""
-    role: _builtins.str
-    """"solo" (uploads its own update), "head", "member", "peer" (mesh) or "idle" (not served this round)."""
+    role: _words_pb2.Role.ValueType
+    """What it does."""
     group: _builtins.int
     """Cluster or cell number; -1 = none."""
     head_device_id: _builtins.str
@@ -207,7 +208,7 @@ class Seat(_message.Message):
         self,
         *,
         device_id: _builtins.str = ...,
-        role: _builtins.str = ...,
+        role: _words_pb2.Role.ValueType = ...,
         group: _builtins.int = ...,
         head_device_id: _builtins.str = ...,
         noise_multiplier: _builtins.float = ...,

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from coterie.records.words import ParticipationState, Role
 from services.aggregation.domain.records import Participation
 from services.aggregation.rounds.closing import mean_metrics
 
 
 def part(device: str, samples: int, line: int, loss: float, state: str = "delivered") -> Participation:
     return Participation(
-        "tsk_1", 1, device, "own_1", "solo", state, samples, b"", metrics={"loss": loss}, model_index=line
+        "tsk_1",
+        1,
+        device,
+        "own_1",
+        Role.SOLO,
+        ParticipationState(state),
+        samples,
+        b"",
+        metrics={"loss": loss},
+        model_index=line,
     )
 
 

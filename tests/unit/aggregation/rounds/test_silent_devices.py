@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from coterie.records.words import EnrolmentState, ParticipationState, Role, RoundState
 from coterie_api.trust.v1 import trust_pb2 as trust
 from services.aggregation.domain.records import Enrolment, Participation, Round
 from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.rounds.opening import without_silent
 
-LAST = Round("t", 3, 1, "done", 2, 1, 100.0, 160.0, 1)
+LAST = Round("t", 3, 1, RoundState.DONE, 2, 1, 100.0, 160.0, 1)
 
 
 def asked(states: dict[str, str], seen: dict[str, float], *, enrolled_at: float = 1.0, **spec: int) -> set[str]:
     devices = {name: trust.Device(id=name, last_seen_at=at) for name, at in seen.items()}
-    enrolled = [Enrolment("t", name, "active", 10, 0.0, enrolled_at) for name in seen]
-    earlier = [Participation("t", 3, name, "own", "peer", state, 10, b"") for name, state in states.items()]
+    enrolled = [Enrolment("t", name, EnrolmentState.ACTIVE, 10, 0.0, enrolled_at) for name in seen]
+    earlier = [
+        Participation("t", 3, name, "own", Role.PEER, ParticipationState(state), 10, b"")
+        for name, state in states.items()
+    ]
     return set(without_silent(devices, enrolled, earlier, LAST, TaskSpecification("n", **spec)))  # type: ignore[arg-type]
 
 

@@ -6,27 +6,31 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
+from coterie.records.words import ParticipationState, Role
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.topology.v1 import topology_pb2 as topology
+from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.domain.records import Participation
 from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.ways import way_for
 from services.aggregation.ways.base import Roster
 from services.aggregation.ways.clusters import Clusters
+from services.kit.words import number
 
 WAY = Clusters(TaskSpecification("t", topology="clusters", privacy="trust", incentive="payoff", seed=1))
 HEAD_OF = {"b": "a", "c": "a"}
 
 
 def part(device: str, state: str, *heads: str) -> Participation:
-    item = pb.WorkItem(role="member", peers=[pb.Peer(device_id=head, role="head") for head in heads])
-    return Participation("tsk", 1, device, "own", "member", state, 10, item.SerializeToString())
+    item = pb.WorkItem(role=words.ROLE_MEMBER, peers=[pb.Peer(device_id=head, role=words.ROLE_HEAD) for head in heads])
+    return Participation("tsk", 1, device, "own", Role.MEMBER, ParticipationState(state), 10, item.SerializeToString())
 
 
 def roster(
     states: Mapping[str, str], heard: Mapping[str, tuple[str, str]] = {}, heads: Mapping[str, str] = HEAD_OF
 ) -> Roster:
-    return Roster({}, dict(states), {}, via=dict(heads), heard=dict(heard))
+    told = {device: (ParticipationState(outcome), note) for device, (outcome, note) in heard.items()}
+    return Roster({}, {d: ParticipationState(state) for d, state in states.items()}, {}, via=dict(heads), heard=told)
 
 
 def lost_heads(states: Mapping[str, str], *, overdue: bool, unreachable: Collection[str] = ()) -> dict[str, list[str]]:
@@ -99,10 +103,10 @@ def test_conduct_is_recorded_within_clusters_only() -> None:
 
 
 def paid(device: str, state: str, quality: float, version: int = 1, head: str = "") -> Participation:
-    peers = [pb.Peer(device_id=head, role="head")] if head else []
-    role = "member" if head else "head"
-    item = pb.WorkItem(role=role, self_weight=quality, plan_version=version, peers=peers)
-    return Participation("tsk", 1, device, "own", role, state, 10, item.SerializeToString())
+    peers = [pb.Peer(device_id=head, role=words.ROLE_HEAD)] if head else []
+    role = Role.MEMBER if head else Role.HEAD
+    item = pb.WorkItem(role=number(role), self_weight=quality, plan_version=version, peers=peers)
+    return Participation("tsk", 1, device, "own", role, ParticipationState(state), 10, item.SerializeToString())
 
 
 def test_payoffs_are_those_of_the_clusters_as_they_came_about() -> None:

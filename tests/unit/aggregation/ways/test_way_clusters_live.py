@@ -8,29 +8,34 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
+from coterie.records.words import Form, ParticipationState, Role, RoundState, TaskState
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.domain.records import Delivery, Participation, Round, Task
 from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.errors import BadUpdate
 from services.aggregation.rounds.live import LiveRound
 from services.aggregation.store.library import Library
 from services.kit.blobs import BlobStore
+from services.kit.words import word
 
 SPEC = TaskSpecification("t", topology="clusters", privacy="trust", incentive="payoff")
-TASK = Task("tsk", "pub", SPEC, "running", "", 1, 0.0, 0.0, 0.0, False, 0)
-ROUND = Round("tsk", 1, 1, "open", 2, 20, 0.0, 60.0, 1)
+TASK = Task("tsk", "pub", SPEC, TaskState.RUNNING, "", 1, 0.0, 0.0, 0.0, False, 0)
+ROUND = Round("tsk", 1, 1, RoundState.OPEN, 2, 20, 0.0, 60.0, 1)
 
 
 def part(device: str, state: str, item: pb.WorkItem, members: list[dict[str, object]] | None = None) -> Participation:
     work = item.SerializeToString()
-    return Participation("tsk", 1, device, "own", item.role, state, 10, work, members=members or [])
+    return Participation(
+        "tsk", 1, device, "own", word(Role, item.role), ParticipationState(state), 10, work, members=members or []
+    )
 
 
 def cluster(head_state: str, member_state: str, members: list[dict[str, object]] | None = None) -> LiveRound:
     """h with member m, and s alone, who has delivered."""
-    head = pb.WorkItem(role="head", peers=[pb.Peer(device_id="m", role="member")])
-    member = pb.WorkItem(role="member", peers=[pb.Peer(device_id="h", role="head")])
-    solo = pb.WorkItem(role="solo")
+    head = pb.WorkItem(role=words.ROLE_HEAD, peers=[pb.Peer(device_id="m", role=words.ROLE_MEMBER)])
+    member = pb.WorkItem(role=words.ROLE_MEMBER, peers=[pb.Peer(device_id="h", role=words.ROLE_HEAD)])
+    solo = pb.WorkItem(role=words.ROLE_SOLO)
     everybody = [
         part("h", head_state, head, members),
         part("m", member_state, member),
@@ -59,7 +64,7 @@ def test_a_report_on_somebody_elses_member_counts_for_nothing() -> None:
 async def deliver(library: Library, device: str, values: list[float]) -> Delivery:
     data = save({"w": np.array(values, np.float32)})
     digest = await library.blobs.put_bytes(data)
-    return Delivery("tsk", 1, device, digest, len(data), "sum", 90.0, {}, 0, 0.0)
+    return Delivery("tsk", 1, device, digest, len(data), Form.SUM, 90.0, {}, 0, 0.0)
 
 
 async def test_zeros_and_copies_are_refused_and_anything_else_is_not(tmp_path: Path) -> None:

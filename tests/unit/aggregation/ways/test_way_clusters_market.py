@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from coterie.records.words import Form, ParticipationState, Role, RoundState, TaskState
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
+from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.domain.records import Delivery, Model, Participation, Round, Task
 from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.errors import BadTask, BadUpdate
@@ -19,6 +21,7 @@ from services.aggregation.rounds.assignment import make_items
 from services.aggregation.rounds.settling import work_of
 from services.aggregation.ways import complete, presets, way_for
 from services.aggregation.ways.clusters_market import ClustersMarket
+from services.kit.words import word
 
 MIXED = complete(
     TaskSpecification(
@@ -27,17 +30,17 @@ MIXED = complete(
 )
 WAY = ClustersMarket(MIXED)
 SEATS = [
-    topology.Seat(device_id="h", role="head"),
-    topology.Seat(device_id="a", role="member", head_device_id="h"),
-    topology.Seat(device_id="b", role="member", head_device_id="h", noise_multiplier=0.3),
-    topology.Seat(device_id="s", role="solo", noise_multiplier=0.6),
+    topology.Seat(device_id="h", role=words.ROLE_HEAD),
+    topology.Seat(device_id="a", role=words.ROLE_MEMBER, head_device_id="h"),
+    topology.Seat(device_id="b", role=words.ROLE_MEMBER, head_device_id="h", noise_multiplier=0.3),
+    topology.Seat(device_id="s", role=words.ROLE_SOLO, noise_multiplier=0.6),
 ]
 
 
 def items() -> dict[str, pb.WorkItem]:
     """Work of a round in which everybody has an offer, as after planning anew."""
-    task = Task("tsk", "pub", MIXED, "running", "", 1, 0.0, 0.0, 0.0, False, 0)
-    round_ = Round("tsk", 1, 1, "open", 1, 1, 0.0, 60.0, 1)
+    task = Task("tsk", "pub", MIXED, TaskState.RUNNING, "", 1, 0.0, 0.0, 0.0, False, 0)
+    round_ = Round("tsk", 1, 1, RoundState.OPEN, 1, 1, 0.0, 60.0, 1)
     offers = [
         pricing.Offer(device_id=seat.device_id, price_microcredits=7, external_risk=0.1, most_microcredits=9)
         for seat in SEATS
@@ -70,14 +73,24 @@ def test_payoffs_are_paid_beside_the_price() -> None:
 def test_a_budget_claimed_by_one_that_was_offered_nothing_is_not_passed_on() -> None:
     told = {}
     for device, item in items().items():
-        part = Participation("tsk", 1, device, "own", item.role, "delivered", 10, item.SerializeToString(), budget=2.5)
+        part = Participation(
+            "tsk",
+            1,
+            device,
+            "own",
+            word(Role, item.role),
+            ParticipationState("delivered"),
+            10,
+            item.SerializeToString(),
+            budget=2.5,
+        )
         told[device] = work_of(WAY, part)
     assert {device: work.budget for device, work in told.items()} == {"h": 0.0, "a": 0.0, "b": 2.5, "s": 2.5}
 
 
 def delivery(**changes: Any) -> Delivery:
     values: dict[str, Any] = {"task_id": "t", "round": 1, "device_id": "s", "digest": "", "size_bytes": 1}
-    values |= {"form": "mean", "weight": 1.0, "metrics": {}, "model_index": 0, "budget": 0.0}
+    values |= {"form": Form.MEAN, "weight": 1.0, "metrics": {}, "model_index": 0, "budget": 0.0}
     return Delivery(**(values | changes))
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from coterie.records.words import Form, ParticipationState
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.domain.records import Delivery
 from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.errors import BadUpdate, RoundOver
@@ -19,17 +21,21 @@ def way_of(topology: str, privacy: str, incentive: str) -> Way:
 
 
 def delivery(device: str, form: str, weight: float = 1.0) -> Delivery:
-    return Delivery("tsk", 1, device, "", 1, form, weight, {}, 0, 0.0)
+    return Delivery("tsk", 1, device, "", 1, Form(form), weight, {}, 0, 0.0)
 
 
 def roster(attempt: int = 1) -> Roster:
     """h heads m, s is alone; all enrolled with 10 samples."""
     items = {
-        "h": pb.WorkItem(role="head", self_weight=30.0, peers=[pb.Peer(device_id="m", role="member", weight=20.0)]),
-        "m": pb.WorkItem(role="member", self_weight=20.0, peers=[pb.Peer(device_id="h", role="head")]),
-        "s": pb.WorkItem(role="solo", self_weight=5.0),
+        "h": pb.WorkItem(
+            role=words.ROLE_HEAD, self_weight=30.0, peers=[pb.Peer(device_id="m", role=words.ROLE_MEMBER, weight=20.0)]
+        ),
+        "m": pb.WorkItem(
+            role=words.ROLE_MEMBER, self_weight=20.0, peers=[pb.Peer(device_id="h", role=words.ROLE_HEAD)]
+        ),
+        "s": pb.WorkItem(role=words.ROLE_SOLO, self_weight=5.0),
     }
-    states = dict.fromkeys(items, "assigned")
+    states = dict.fromkeys(items, ParticipationState.ASSIGNED)
     return Roster(items, states, dict.fromkeys(items, 10), attempt, via={"m": "h"})
 
 
@@ -71,5 +77,5 @@ def test_a_members_report_waits_for_its_letter_and_nobody_elses_does() -> None:
     assert way.letter_first(roster(), delivery("m", "report")) == "h"
     assert way.letter_first(roster(), delivery("h", "sum")) == ""
     reported = roster()
-    reported.states["m"] = "delivered"
+    reported.states["m"] = ParticipationState.DELIVERED
     assert way.letter_first(reported, delivery("m", "report")) == ""

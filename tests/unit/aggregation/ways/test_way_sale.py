@@ -14,6 +14,7 @@ from safetensors.numpy import save
 
 from coterie.local_steps import LocalSteps
 from coterie.questions import Question
+from coterie.records.words import Form, ParticipationState, Role
 from coterie_cli.asking import specification as survey_specification
 from services.aggregation.domain.layout import PREFIX_BYTES, header_length, parse
 from services.aggregation.domain.plausibility import norm_of
@@ -41,13 +42,19 @@ SURVEY = Survey(
 
 def delivery(**changes: Any) -> Delivery:
     values: dict[str, Any] = {"task_id": "t", "round": 1, "device_id": "d", "digest": "", "size_bytes": 1}
-    values |= {"form": "mean", "weight": 1.0, "metrics": {}, "model_index": 0, "budget": 0.3}
+    values |= {"form": Form.MEAN, "weight": 1.0, "metrics": {}, "model_index": 0, "budget": 0.3}
     return Delivery(**(values | changes))
 
 
 def part(device: str, norm: float, **changes: Any) -> Participation:
-    values: dict[str, Any] = {"task_id": "t", "round": 1, "device_id": device, "owner_id": "o", "role": "solo"}
-    values |= {"state": "delivered", "samples": 100, "work": b"", "budget": 0.3, "metrics": {NORM: norm}}
+    values: dict[str, Any] = {"task_id": "t", "round": 1, "device_id": device, "owner_id": "o", "role": Role.SOLO}
+    values |= {
+        "state": ParticipationState.DELIVERED,
+        "samples": 100,
+        "work": b"",
+        "budget": 0.3,
+        "metrics": {NORM: norm},
+    }
     return Participation(**(values | changes))
 
 
@@ -125,12 +132,12 @@ def test_only_delivered_answers_are_part_of_the_estimate() -> None:
     ],
 )
 def test_a_price_that_is_declined_lowers_the_quorum(states: list[str], expected: int) -> None:
-    assert MARKET.quorum(8, states) == expected
+    assert MARKET.quorum(8, [ParticipationState(state) for state in states]) == expected
 
 
 def test_a_decline_where_nothing_is_sold_does_not() -> None:
     free = complete(TaskSpecification("f", preset="fedavg", model_digests=("a" * 64,)))
-    assert way_for(free).quorum(8, ["declined"] * 4 + ["assigned"] * 6) == 8
+    assert way_for(free).quorum(8, [ParticipationState.DECLINED] * 4 + [ParticipationState.ASSIGNED] * 6) == 8
 
 
 @pytest.mark.parametrize(

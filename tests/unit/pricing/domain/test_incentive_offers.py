@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from coterie import privacy_sale
+from coterie.records.words import ParticipationState
 from services.pricing.domain.correlated_users import Survey, hidden_variances
 from services.pricing.domain.correlated_users import utilities as survey_utilities
 from services.pricing.domain.incentive_correlated import MOST_USERS, SurveyTooLarge, quote_correlated
@@ -76,7 +77,7 @@ def test_what_is_promised_fits_the_escrow(n: int, seed: int, escrow: int, rounds
     assert sum(offer.most_microcredits for offer in quote.offers) <= escrow
     expected = sum(offer.price_microcredits * offer.expected for offer in quote.offers)
     assert expected <= escrow // rounds + 1
-    claimed = [Work(offer.device_id, "own_1", "delivered", budget=1e9) for offer in quote.offers]
+    claimed = [Work(offer.device_id, "own_1", ParticipationState.DELIVERED, budget=1e9) for offer in quote.offers]
     assert sum(due.amount_microcredits for due in compute_dues(quote, claimed)) <= escrow
 
 
@@ -134,7 +135,7 @@ def test_expected_answers_fit_the_budget_and_no_other_paid_answer_is_worth_more(
     survey, expected = survey_of(n, parameters), np.array([offer.expected for offer in quote.offers])
 
     def worth(user: int, variance: float) -> float:
-        work = Work(quote.offers[user].device_id, "own_1", "delivered", budget=variance)
+        work = Work(quote.offers[user].device_id, "own_1", ParticipationState.DELIVERED, budget=variance)
         paid = sum(due.amount_microcredits for due in compute_dues(quote, [work]))
         chosen = np.where(np.arange(n) == user, variance, expected)
         cost = -float(survey_utilities(survey, 0.0, np.zeros(n), chosen)[user])

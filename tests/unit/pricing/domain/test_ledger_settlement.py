@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.privacy.accounting import gaussian_charge
+from coterie.records.words import ParticipationState
 from services.pricing.domain.ledger import Payment
 from services.pricing.domain.ledger_anomalies import describe_outliers, find_outliers
 from services.pricing.domain.ledger_settlement import Work, compute_dues, digest_work, fit_escrow
@@ -19,7 +20,7 @@ from services.pricing.domain.records import Offer, Quote
 
 
 def delivered(device: str, **fields: object) -> Work:
-    return Work(device, "own_1", "delivered", **fields)  # type: ignore[arg-type]
+    return Work(device, "own_1", ParticipationState.DELIVERED, **fields)  # type: ignore[arg-type]
 
 
 def priced(*offers: Offer, pot: int = 0) -> Quote:
@@ -44,7 +45,7 @@ def test_a_claim_beyond_the_offer_is_cut() -> None:
 @pytest.mark.parametrize("outcome", ["late", "dropped", "rejected", "declined", ""])
 def test_work_that_was_not_delivered_earns_nothing(outcome: str) -> None:
     quote = priced(Offer("dev_1", price_microcredits=10**6, most_microcredits=10**6))
-    assert compute_dues(quote, [Work("dev_1", "own_1", outcome, budget=0.5)]) == []
+    assert compute_dues(quote, [Work("dev_1", "own_1", ParticipationState(outcome), budget=0.5)]) == []
 
 
 @pytest.mark.parametrize("budget", [math.nan, math.inf, -1.0])
@@ -113,16 +114,16 @@ def test_a_round_never_pays_more_than_the_escrow_nor_than_it_owes(owed: list[int
 def test_the_same_delivered_work_has_one_digest_in_any_order() -> None:
     charge = gaussian_charge("tsk_1", 1, "update", "example", 2.0)
     a, b = delivered("dev_1", budget=0.5, charges=(charge,)), delivered("dev_2", quality=1.0)
-    gone = Work("dev_3", "own_1", "dropped")
+    gone = Work("dev_3", "own_1", ParticipationState.DROPPED)
     digest = digest_work([a, b, gone])
-    assert digest == digest_work([replace(gone, outcome="late"), b, a])
+    assert digest == digest_work([replace(gone, outcome=ParticipationState.LATE), b, a])
     changed = [
         replace(a, budget=0.6),
         replace(a, quality=0.1),
         replace(a, payoff_microcredits=1),
         replace(a, owner_id="own_2"),
         replace(a, charges=()),
-        replace(a, outcome="late"),
+        replace(a, outcome=ParticipationState.LATE),
     ]
     assert len({digest, *(digest_work([other, b, gone]) for other in changed)}) == 1 + len(changed)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2
+from coterie_api.words.v1 import words_pb2 as words
 from services.topology.domain.cell_learning import LearningConfig, PolicyForAnotherLayout, policy_for, train
 from services.topology.domain.cell_noise import unbounded_noise, zcdp_budget
 from services.topology.domain.radio import draw_delays
@@ -81,7 +82,7 @@ def test_the_multiplier_is_the_solved_noise_on_a_sum_over_the_clip_norm() -> Non
     assert seats["b"].noise_multiplier == pytest.approx(sigma * 100)
     rho = zcdp_budget([sigma, sigma], [50, 100], 1.0)
     assert [2 / seats[name].noise_multiplier ** 2 for name in "ab"] == pytest.approx(list(rho))
-    assert [seat.role for seat in plan.seats] == ["solo", "solo"]
+    assert [seat.role for seat in plan.seats] == [words.ROLE_SOLO, words.ROLE_SOLO]
     assert {seats["a"].block, seats["b"].block} < {0, 1, 2, 3}
     assert plan.round_seconds == max(seat.upload_seconds for seat in plan.seats) <= 0.4
 
@@ -109,8 +110,8 @@ def test_who_is_not_served_is_told_why() -> None:
     devices = {"near": (50, 0), "far": (50, 0), "lost": (50, 1), "empty": (0, -1), "other": (50, 1)}
     places = {"near": 50.0, "far": 900.0, "lost": None, "empty": 60.0, "other": 70.0}
     seats = by_id(PLANNER.plan(request(devices), inputs([cell(models=[0])], places), None))
-    assert seats["near"].role == "solo"
-    told = {name: seat.because for name, seat in seats.items() if seat.role == "idle"}
+    assert seats["near"].role == words.ROLE_SOLO
+    told = {name: seat.because for name, seat in seats.items() if seat.role == words.ROLE_IDLE}
     assert told == {
         "far": "out of range: roof, the nearest cell, is 900 m away and serves 300 m",
         "lost": "its position is not known: set it with PATCH /v1/devices/{id} (location)",
@@ -124,7 +125,7 @@ def test_over_the_delay_limit_and_without_a_block_are_told_apart() -> None:
     wide = cell(radius_metres=5000.0, blocks=1)
     devices = {"a": (90, 0), "b": (50, 0), "slow": (70, 0)}
     seats = by_id(PLANNER.plan(request(devices), inputs([wide], {"a": 50.0, "b": 60.0, "slow": 3000.0}), None))
-    assert seats["a"].role == "solo"
+    assert seats["a"].role == words.ROLE_SOLO
     assert seats["b"].because == "no block left: those it could use went to others"
     assert seats["slow"].because.startswith("over the delay limit: ")
 
@@ -145,7 +146,7 @@ def test_unknown_identities_are_served_by_data_share_even_where_a_cell_handles_o
             None,
         )
     )
-    assert (seats["large"].role, seats["small"].role) == ("solo", "idle")
+    assert (seats["large"].role, seats["small"].role) == (words.ROLE_SOLO, words.ROLE_IDLE)
 
 
 def test_waiting_raises_a_devices_claim_until_it_is_served() -> None:
@@ -154,12 +155,12 @@ def test_waiting_raises_a_devices_claim_until_it_is_served() -> None:
     previous, served = None, []
     for number in range(1, 6):
         previous = PLANNER.plan(request(devices, number=number), given_, previous)
-        served += [seat.device_id for seat in previous.seats if seat.role == "solo"]
+        served += [seat.device_id for seat in previous.seats if seat.role == words.ROLE_SOLO]
     assert served == ["a", "a", "a", "b", "a"]
     previous, served = None, []
     for number in range(1, 6):
         previous = PLANNER.plan(request(devices, {"topology": {"fairness": 0}}, number=number), given_, previous)
-        served += [seat.device_id for seat in previous.seats if seat.role == "solo"]
+        served += [seat.device_id for seat in previous.seats if seat.role == words.ROLE_SOLO]
     assert served == ["a"] * 5
 
 
@@ -171,7 +172,7 @@ def test_fading_follows_seed_and_round_so_that_a_plan_can_be_repeated(policy: st
     first = PLANNER.plan(request(devices, parameters), given_, None)
     assert PLANNER.plan(request(devices, parameters), given_, None) == first
     assert PLANNER.plan(request(devices, parameters, number=2), given_, None) != first
-    served = [(seat.group, seat.block) for seat in first.seats if seat.role == "solo"]
+    served = [(seat.group, seat.block) for seat in first.seats if seat.role == words.ROLE_SOLO]
     assert len(served) == len(set(served)) == 6
     details = json.loads(first.details_json)
     assert [(each["id"], each["served"]) for each in details["cells"]] == [("roof", 4), ("hill", 2)]

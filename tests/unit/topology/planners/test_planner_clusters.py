@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from coterie.privacy.gaussian import exact_multiplier, paper_multiplier
 from coterie_api.topology.v1 import topology_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
 from services.kit.matrix import Matrix
 from services.topology.domain.coalition import Game, evaluate, partition_of
 from services.topology.domain.quality import QualityModel
@@ -70,9 +71,9 @@ def test_two_friends_pair_up_and_a_stranger_stays_alone_with_the_largest_noise()
     plan = PLANNER.plan(request("abc"), graph("abc", {"ab": 0.9}), None)
     seats = by_id(plan)
     assert [(s.role, s.group, s.head_device_id) for s in plan.seats] == [
-        ("head", 0, "a"),
-        ("member", 0, "a"),
-        ("solo", -1, ""),
+        (words.ROLE_HEAD, 0, "a"),
+        (words.ROLE_MEMBER, 0, "a"),
+        (words.ROLE_SOLO, -1, ""),
     ]
     assert (seats["a"].noise_multiplier, seats["b"].noise_multiplier, seats["c"].noise_multiplier) == (0.0, 0.0, 0.6)
     # Worked values of the specification: a clique is worth 49.1508… per head, a device alone 32.3686….
@@ -148,10 +149,10 @@ def test_a_stable_plan_is_kept_where_a_fresh_one_would_pair_otherwise() -> None:
     """All three pairings of a clique of four are stable; yesterday's stays."""
     ties = {a + b: 0.9 for a, b in combinations("abcd", 2)}
     seats = [
-        pb.Seat(device_id="a", role="head", head_device_id="a", group=0),
-        pb.Seat(device_id="b", role="head", head_device_id="b", group=1),
-        pb.Seat(device_id="c", role="member", head_device_id="b", group=1),
-        pb.Seat(device_id="d", role="member", head_device_id="a", group=0),
+        pb.Seat(device_id="a", role=words.ROLE_HEAD, head_device_id="a", group=0),
+        pb.Seat(device_id="b", role=words.ROLE_HEAD, head_device_id="b", group=1),
+        pb.Seat(device_id="c", role=words.ROLE_MEMBER, head_device_id="b", group=1),
+        pb.Seat(device_id="d", role=words.ROLE_MEMBER, head_device_id="a", group=0),
     ]
     again = PLANNER.plan(request(), graph("abcd", ties), pb.Plan(seats=seats))
     assert groups(again) == {frozenset("ad"), frozenset("bc")}
@@ -167,7 +168,7 @@ def test_without_its_head_a_cluster_elects_another_and_the_rest_find_their_old_p
     left = "".join(sorted(set("abc") - {head}))
     between = PLANNER.plan(request(left), graph(left, {p: e for p, e in ties.items() if set(p) <= set(left)}), whole)
     assert groups(between) == {frozenset(left)}
-    assert by_id(between)[left[0]].role == "head"
+    assert by_id(between)[left[0]].role == words.ROLE_HEAD
     after = PLANNER.plan(request("abcde"), graph("abcde", ties), between)
     assert frozenset("de") in groups(after)
     assert json.loads(after.details_json)["transfers_made"] == 1  # the head comes back; nobody else moves

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2
+from coterie_api.words.v1 import words_pb2 as words
 from services.kit.matrix import Matrix
 from services.topology.domain.betta_fast import plan_mesh
 from services.topology.domain.mesh_network import DisconnectedSocialGraph, MeshNetwork, MeshRules
@@ -136,7 +137,7 @@ def test_senseless_parameters_are_refused_by_name(section: str, values: dict[str
 
 def test_one_device_alone_and_two_that_trust_each_other_get_trivial_plans() -> None:
     alone = plan(inputs([], 1)).seats[0]
-    assert (alone.role, list(alone.neighbours), alone.self_weight, alone.noised) == ("peer", [], 1.0, False)
+    assert (alone.role, list(alone.neighbours), alone.self_weight, alone.noised) == (words.ROLE_PEER, [], 1.0, False)
     two = plan(inputs([(0, 1)], 2))
     assert pairs(two) == {("dev_0", "dev_1"), ("dev_1", "dev_0")}
     assert [(s.self_weight, s.neighbours[0].weight) for s in two.seats] == [(0.5, 0.5)] * 2

@@ -1,0 +1,90 @@
+"""Words on the wire and in tables: enums of `words.proto` ↔ the classes of that name in `coterie.records.words`.
+
+By name, and only here: `TASK_STATE_RUNNING` is `TaskState.RUNNING`, which is the word "running". The unspecified number
+is the empty word, which is no member. In a table a word is text.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any, Generic, TypeVar
+
+import sqlalchemy as sa
+from google.protobuf.descriptor import EnumDescriptor
+from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from coterie.records import words
+from coterie.records.base import Word
+from coterie_api.words.v1 import words_pb2
+
+W = TypeVar("W", bound=Word)
+
+
+def word(kind: type[W], number: int) -> W:
+    """The word of an enum's number."""
+    return kind(text_in(kind.__name__, number))
+
+
+def number(word: Word) -> Any:
+    """The number of a word in the enum named like its class; its type is that enum's, whichever it is."""
+    return number_in(type(word).__name__, word)
+
+
+def number_in(enum: str, text: str) -> int:
+    """The number of a word in an enum of `words.proto`; raises ValueError with those it has."""
+    numbers = _numbers(enum)
+    if text not in numbers:
+        raise ValueError(f"must be one of {', '.join(filter(None, numbers))}, not {str(text)!r}")
+    return numbers[text]
+
+
+def text_in(enum: str, number: int) -> str:
+    """The word of a number in an enum of `words.proto`; of one that a newer service made, its number."""
+    return _texts(enum).get(number, str(number))
+
+
+def prefix_of(enum: EnumDescriptor) -> str:
+    """What the names of an enum's values begin with: TASK_STATE_ for TaskState."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", enum.name).upper() + "_"
+
+
+def adopt(message: Message, field: str, formerly: int) -> None:
+    """Fills an enum field of a stored message from the word that 0.1.0 kept in its field number `formerly`."""
+    enum = message.DESCRIPTOR.fields_by_name[field].enum_type
+    assert enum is not None
+    left: Any = UnknownFieldSet(message)  # its type does not say that it can be walked through
+    for unknown in left:
+        if unknown.field_number == formerly:
+            setattr(message, field, number_in(enum.name, unknown.data.decode()))
+
+
+@cache
+def _texts(enum: str) -> dict[int, str]:
+    kind: type[Word] = getattr(words, enum)
+    descriptor = words_pb2.DESCRIPTOR.enum_types_by_name[enum]
+    prefix = prefix_of(descriptor)
+    return {value.number: kind[value.name.removeprefix(prefix)] if value.number else "" for value in descriptor.values}
+
+
+@cache
+def _numbers(enum: str) -> dict[str, int]:
+    return {text: number for number, text in _texts(enum).items()}
+
+
+class WordColumn(sa.types.TypeDecorator[W], Generic[W]):
+    """A column of words, stored as text; no word is the empty text."""
+
+    impl = sa.String
+    cache_ok = True
+
+    def __init__(self, kind: type[W], length: int) -> None:
+        super().__init__(length)
+        self.kind = kind
+
+    def process_bind_param(self, value: Any, dialect: sa.Dialect) -> str:
+        return "" if value is None else str(value)
+
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> W | None:
+        return self.kind(value) if value else None
