@@ -115,7 +115,7 @@ def home_of(role: str) -> str:
 def _frame(visit: Visit, path: str) -> None:
     ui.add_head_html(HEAD)
     ui.dark_mode(visit.dark)
-    ui.colors(primary="#5cc5c0" if visit.dark else "#0f6b6b", negative="#ff9a90" if visit.dark else "#b3261e")
+    ui.colors(primary="#1f8b87" if visit.dark else "#0f6b6b", negative="#ff9a90" if visit.dark else "#b3261e")
     mine = [each for each in MENU if visit.person.role in each[3]]
     with ui.header().classes("c-header"):
         if mine:
