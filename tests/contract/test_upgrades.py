@@ -18,6 +18,8 @@ from coterie_api.words.v1.words_pb2 import ROLE_UNSPECIFIED
 from services.kit.database import Database
 from services.kit.settings import ServiceSettings
 from services.kit.words import word
+from services.pricing.domain.records import Terms
+from services.pricing.store import quotes
 from tests.dumps.stored import SERVICES, Dump, count_rows, opened, versions
 
 MOVED: dict[tuple[str, str], str | None] = {}
@@ -217,3 +219,25 @@ async def test_the_books_of_a_stored_platform_balance(version: str, settings: Se
     assert balances == sums
     told = {name: amount for name, amount in dump.facts()["accounts"].items() if amount and "owner:" not in name}
     assert balances == told
+
+
+async def test_quotes_of_the_first_release_are_read_with_their_terms(settings: ServiceSettings) -> None:
+    """Terms of an offer were JSON text in the message and are still in the row."""
+    await Dump("0.1.0", kind_of(settings)).load(settings)
+    text = (
+        '{"variance_low": 0.5, "variance_high": 9.0, "others_variance": 2.5, "trust": [1.0, 0.5], "hidden": [4.0, 3.0]}'
+    )
+    table = metadata_of("pricing").tables["quotes"]
+    async with opened(settings, "pricing") as database:
+        await database.migrate("services.pricing")
+        async with database.writing() as tx:
+            first = (await tx.execute(sa.select(table).limit(1))).one()
+            stored = await quotes.find(tx, first.task_id, first.round)
+            assert stored is not None
+            assert {offer.terms for offer in stored.offers} == {None}
+            offers = [[*offer[:-1], text] for offer in json.loads(first.offers)]
+            here = (table.c.task_id == first.task_id) & (table.c.round == first.round)
+            await tx.execute(sa.update(table).where(here).values(offers=json.dumps(offers)))
+            told = await quotes.find(tx, first.task_id, first.round)
+    assert told is not None
+    assert {offer.terms for offer in told.offers} == {Terms(2.5, 0.5, 9.0, (1.0, 0.5), (4.0, 3.0))}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from coterie.records.words import Form, ParticipationState, Role
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
@@ -124,8 +124,12 @@ class Way:
         """What a device is told of the task's parameters; where it sells, with its own offer under "offer"."""
         if not self.sells:
             return self.specification.parameters_json
-        own = {"expected": offer.expected, "most_microcredits": offer.most_microcredits}
-        return json.dumps({**self.specification.parameters, "offer": own | json.loads(offer.terms_json or "{}")})
+        own: dict[str, Any] = {"expected": offer.expected, "most_microcredits": offer.most_microcredits}
+        if offer.HasField("terms"):
+            told = offer.terms
+            own |= {name: getattr(told, name) for name in ("others_variance", "variance_low", "variance_high")}
+            own |= {"trust": list(told.trust), "hidden": list(told.hidden)}
+        return json.dumps({**self.specification.parameters, "offer": own})
 
     def heaviest(self, plan: topology.Plan, samples: Mapping[str, int]) -> float:
         """The largest weight an update of this plan can carry; the round's sums leave room for it."""

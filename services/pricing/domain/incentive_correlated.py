@@ -12,7 +12,6 @@ Unlike [CAPP], nobody ever pays: a user may always answer with so much noise tha
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
@@ -25,7 +24,7 @@ from services.pricing.domain.collection import Collection, collect, required
 from services.pricing.domain.correlated_users import Survey, accuracy, hidden_variances
 from services.pricing.domain.incentives import CorrelatedParameters
 from services.pricing.domain.money import MICRO, apportion, from_credits, whole
-from services.pricing.domain.records import Offer, Purse, Quote
+from services.pricing.domain.records import Offer, Purse, Quote, Terms
 
 MOST_USERS = 2_000
 """Care and correlation are dense matrices over the users."""
@@ -70,7 +69,7 @@ def _survey(ties: sparse.csr_array, parameters: CorrelatedParameters) -> Survey:
     )
 
 
-def _offers(device_ids: list[str], collected: Collection, share: int, terms: list[str]) -> tuple[Offer, ...]:
+def _offers(device_ids: list[str], collected: Collection, share: int, terms: list[Terms | None]) -> tuple[Offer, ...]:
     if collected.tariff is None:
         return tuple(Offer(device_id) for device_id in device_ids)
     # Whoever profits from the noise of others would have to pay (c_i < 0): it is paid nothing, and the rest fits.
@@ -78,14 +77,14 @@ def _offers(device_ids: list[str], collected: Collection, share: int, terms: lis
     if sum(most) > share:
         most = apportion(share, most, device_ids)
     return tuple(
-        _offer(device_id, paid, slope, variance, text)
-        for device_id, paid, slope, variance, text in zip(
+        _offer(device_id, paid, slope, variance, told)
+        for device_id, paid, slope, variance, told in zip(
             device_ids, most, collected.tariff.slopes.tolist(), collected.tariff.variances.tolist(), terms, strict=True
         )
     )
 
 
-def _offer(device_id: str, paid: int, slope: float, variance: float, terms: str) -> Offer:
+def _offer(device_id: str, paid: int, slope: float, variance: float, terms: Terms | None) -> Offer:
     """θ rounded up, and r such that r − θq is the planned payment."""
     steps = max(0, from_credits(slope, up=True))
     base = whole(paid + steps * variance, up=True)
@@ -95,24 +94,24 @@ def _offer(device_id: str, paid: int, slope: float, variance: float, terms: str)
         slope_microcredits=steps,
         expected=variance,
         most_microcredits=paid,
-        terms_json=terms,
+        terms=terms,
     )
 
 
-def _terms(survey: Survey, ties: sparse.csr_array, collected: Collection) -> list[str]:
+def _terms(survey: Survey, ties: sparse.csr_array, collected: Collection) -> list[Terms | None]:
     """What every device needs to answer its offer by itself: the others' noise, and those it may care about."""
     if collected.tariff is None:
-        return [""] * survey.users
-    bounds = {"variance_low": survey.variance_low, "variance_high": survey.variance_high}
-    found = []
+        return [None] * survey.users
+    total = float(collected.tariff.variances.sum())
+    found: list[Terms | None] = []
     for user, own in enumerate(collected.tariff.variances.tolist()):
         row = slice(ties.indptr[user], ties.indptr[user + 1])
         around = [(1.0, user), *zip(ties.data[row].tolist(), ties.indices[row].tolist(), strict=True)]
         seen = [
             (trust, float(survey.hidden[j])) for trust, j in around if trust > 0 and math.isfinite(survey.hidden[j])
         ]
-        terms = bounds | {"others_variance": float(collected.tariff.variances.sum()) - own}
-        found.append(json.dumps(terms | {"trust": [t for t, _ in seen], "hidden": [v for _, v in seen]}))
+        trusts, hidden = tuple(trust for trust, _ in seen), tuple(variance for _, variance in seen)
+        found.append(Terms(total - own, survey.variance_low, survey.variance_high, trusts, hidden))
     return found
 
 

@@ -9,6 +9,17 @@ from services.pricing.domain.ledger import Payment
 
 
 @dataclass(frozen=True, slots=True)
+class Terms:
+    """What a device decides by whose privacy depends on that of others; see the proto."""
+
+    others_variance: float
+    variance_low: float
+    variance_high: float
+    trust: tuple[float, ...]
+    hidden: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Offer:
     """What one device is offered; see the proto for the meaning of each number."""
 
@@ -19,7 +30,7 @@ class Offer:
     slope_microcredits: int = 0
     expected: float = 0.0
     most_microcredits: int = 0
-    terms_json: str = ""
+    terms: Terms | None = None
 
 
 @dataclass(frozen=True, slots=True)

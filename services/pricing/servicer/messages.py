@@ -18,11 +18,16 @@ def to_quote(quote: records.Quote) -> pb.Quote:
     return pb.Quote(
         task_id=quote.task_id,
         round=quote.round,
-        offers=[pb.Offer(**_fields(offer)) for offer in quote.offers],
+        offers=[_offer(offer) for offer in quote.offers],
         status=quote.status,
         details_json=json.dumps(quote.details),
         pot_microcredits=quote.pot_microcredits,
     )
+
+
+def _offer(offer: records.Offer) -> pb.Offer:
+    terms = None if offer.terms is None else pb.Terms(**_fields(offer.terms))
+    return pb.Offer(**_fields(offer) | {"terms": terms})
 
 
 def to_account(account: records.Account) -> pb.Account:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
+from dataclasses import replace as changed
 from operator import attrgetter
+from typing import Any
 
 import sqlalchemy as sa
 
 from services.kit.rows import Tx, inserting
-from services.pricing.domain.records import Offer, Quote
+from services.pricing.domain.records import Offer, Quote, Terms
 from services.pricing.tables import quotes
 
-_FIELDS = attrgetter(*Offer.__slots__)
+_FIELDS = attrgetter(*(name for name in Offer.__slots__ if name != "terms"))
 
 
 async def find(tx: Tx, task_id: str, round_number: int, *, lock: bool = False) -> Quote | None:
@@ -20,7 +23,7 @@ async def find(tx: Tx, task_id: str, round_number: int, *, lock: bool = False) -
     row = (await tx.execute(query.with_for_update() if lock else query)).one_or_none()
     if row is None:
         return None
-    offers = tuple(Offer(*offer) for offer in json.loads(row.offers))
+    offers = tuple(_offer(*offer) for offer in json.loads(row.offers))
     return Quote(row.task_id, row.round, row.incentive, row.status, offers, row.pot, json.loads(row.details))
 
 
@@ -42,6 +45,20 @@ def _row(quote: Quote) -> dict[str, object]:
         "incentive": quote.incentive,
         "status": quote.status,
         "pot": quote.pot_microcredits,
-        "offers": json.dumps([_FIELDS(offer) for offer in quote.offers]),
+        "offers": json.dumps([[*_FIELDS(offer), _told(offer.terms)] for offer in quote.offers]),
         "details": json.dumps(quote.details),
     }
+
+
+def _offer(*values: Any) -> Offer:
+    """An offer as stored: its terms are JSON text, empty when there are none."""
+    *most, text = values
+    return changed(Offer(*most), terms=_terms(json.loads(text))) if text else Offer(*most)
+
+
+def _terms(told: dict[str, Any]) -> Terms:
+    return Terms(**told | {name: tuple(told[name]) for name in ("trust", "hidden")})
+
+
+def _told(terms: Terms | None) -> str:
+    return "" if terms is None else json.dumps(asdict(terms))

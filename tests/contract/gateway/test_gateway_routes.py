@@ -213,3 +213,12 @@ async def test_answers_are_the_sdks_records_and_the_document_describes_them(clie
 
 def _routes() -> list[APIRoute]:
     return [route for route in build(GatewaySettings()).routes if isinstance(route, APIRoute)]
+
+
+async def test_an_offer_without_terms_shows_an_empty_object(client: httpx.AsyncClient, platform: FakePlatform) -> None:
+    offers = [pricing_pb2.Offer(device_id="dev_1"), pricing_pb2.Offer(device_id="dev_2", terms=pricing_pb2.Terms())]
+    platform.replies["GetQuote"] = pricing_pb2.Quote(offers=offers)
+    answer = await client.get("/v1/tasks/tsk_1/rounds/1/prices", headers=ADMIN)
+    bare, termed = (offer["terms"] for offer in answer.json()["offers"])
+    assert bare == {}
+    assert termed == {"others_variance": 0, "variance_low": 0, "variance_high": 0, "trust": [], "hidden": []}

@@ -67,6 +67,11 @@ async def test_a_survey_round_from_price_to_payment(world: World) -> None:
     quote = await world.quote("tsk_1", 1, "correlated", DEVICES)
     details = json.loads(quote.details_json)
     assert (quote.status, details["plan"]) == ("ok", "tight")
+    expected = [offer.expected for offer in quote.offers]
+    for offer in quote.offers:
+        assert offer.terms.others_variance == pytest.approx(sum(expected) - offer.expected)
+        assert (offer.terms.trust[0], len(offer.terms.hidden)) == (1.0, len(offer.terms.trust))
+    assert await world.quote("tsk_1", 1, "correlated", DEVICES) == quote  # as stored: terms and all
     work = [
         pb.Work(
             device_id=offer.device_id,

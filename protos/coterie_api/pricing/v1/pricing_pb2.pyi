@@ -109,7 +109,7 @@ class Offer(_message.Message):
     SLOPE_MICROCREDITS_FIELD_NUMBER: _builtins.int
     EXPECTED_FIELD_NUMBER: _builtins.int
     MOST_MICROCREDITS_FIELD_NUMBER: _builtins.int
-    TERMS_JSON_FIELD_NUMBER: _builtins.int
+    TERMS_FIELD_NUMBER: _builtins.int
     device_id: _builtins.str
     """Device's id."""
     price_microcredits: _builtins.int
@@ -124,11 +124,10 @@ class Offer(_message.Message):
     """Noise variance or zCDP budget the platform expects the device to choose."""
     most_microcredits: _builtins.int
     """Most the device can be paid for this round."""
-    terms_json: _builtins.str
-    """What else the device decides by, a JSON object; empty = nothing. Correlated: `others_variance` expected of the
-    others together, `variance_low` and `variance_high`, and for this device and then each tie it has `trust` in
-    (0, 1] (its own is 1) and `hidden` variance, those hidden without bound left out.
-    """
+    @_builtins.property
+    def terms(self) -> Global___Terms:
+        """What else the device decides by (correlated); absent = nothing."""
+
     def __init__(
         self,
         *,
@@ -139,15 +138,57 @@ class Offer(_message.Message):
         slope_microcredits: _builtins.int = ...,
         expected: _builtins.float = ...,
         most_microcredits: _builtins.int = ...,
-        terms_json: _builtins.str = ...,
+        terms: Global___Terms | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["terms", b"terms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_microcredits", b"base_microcredits", "device_id", b"device_id", "expected", b"expected", "external_risk", b"external_risk", "most_microcredits", b"most_microcredits", "price_microcredits", b"price_microcredits", "slope_microcredits", b"slope_microcredits", "terms_json", b"terms_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_microcredits", b"base_microcredits", "device_id", b"device_id", "expected", b"expected", "external_risk", b"external_risk", "most_microcredits", b"most_microcredits", "price_microcredits", b"price_microcredits", "slope_microcredits", b"slope_microcredits", "terms", b"terms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Offer: _TypeAlias = Offer  # noqa: Y015
+
+@_typing.final
+class Terms(_message.Message):
+    """What a device decides by whose privacy depends on that of others (correlated)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OTHERS_VARIANCE_FIELD_NUMBER: _builtins.int
+    VARIANCE_LOW_FIELD_NUMBER: _builtins.int
+    VARIANCE_HIGH_FIELD_NUMBER: _builtins.int
+    TRUST_FIELD_NUMBER: _builtins.int
+    HIDDEN_FIELD_NUMBER: _builtins.int
+    others_variance: _builtins.float
+    """Noise variance expected of the others together."""
+    variance_low: _builtins.float
+    """Least variance it may choose."""
+    variance_high: _builtins.float
+    """Largest variance it may choose."""
+    @_builtins.property
+    def trust(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Trust in (0, 1] in itself, which is 1, and then in each tie it has; those hidden without bound are left out."""
+
+    @_builtins.property
+    def hidden(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Variance that hides each of them."""
+
+    def __init__(
+        self,
+        *,
+        others_variance: _builtins.float = ...,
+        variance_low: _builtins.float = ...,
+        variance_high: _builtins.float = ...,
+        trust: _abc.Iterable[_builtins.float] | None = ...,
+        hidden: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hidden", b"hidden", "others_variance", b"others_variance", "trust", b"trust", "variance_high", b"variance_high", "variance_low", b"variance_low"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Terms: _TypeAlias = Terms  # noqa: Y015
 
 @_typing.final
 class Quote(_message.Message):

@@ -15,6 +15,7 @@ from safetensors.numpy import save
 from coterie.local_steps import LocalSteps
 from coterie.questions import Question
 from coterie.records.words import Form, ParticipationState, Role
+from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_cli.asking import specification as survey_specification
 from services.aggregation.domain.layout import PREFIX_BYTES, header_length, parse
 from services.aggregation.domain.plausibility import norm_of
@@ -38,6 +39,22 @@ SURVEY = Survey(
         )
     )
 )
+
+
+def test_a_device_is_told_the_terms_of_its_offer_as_the_first_release_told_them() -> None:
+    terms = pricing.Terms(others_variance=2.5, variance_low=0.5, variance_high=9.0, trust=[1.0, 0.5], hidden=[4.0, 3.0])
+    told = json.loads(SURVEY.parameters(pricing.Offer(expected=1.5, most_microcredits=7, terms=terms)))["offer"]
+    assert told == {
+        "expected": 1.5,
+        "most_microcredits": 7,
+        "others_variance": 2.5,
+        "variance_low": 0.5,
+        "variance_high": 9.0,
+        "trust": [1.0, 0.5],
+        "hidden": [4.0, 3.0],
+    }
+    nothing = json.loads(SURVEY.parameters(pricing.Offer()))["offer"]
+    assert nothing == {"expected": 0.0, "most_microcredits": 0}
 
 
 def delivery(**changes: Any) -> Delivery:
