@@ -1,22 +1,27 @@
 """Where each tensor lies in a safetensors file, read from its header alone.
 
-Only files of floating-point tensors pass: counters cannot be averaged. The header comes from outside, so every number
-in it is checked before it is used.
+Only files of floating-point tensors pass: counters cannot be averaged. The header comes from outside, so its size, its
+form and every number in it are bounded before they are used, and what a refusal repeats of it is short.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import numpy as np
+import orjson
 
 from services.aggregation.errors import BadModel
 
 PREFIX_BYTES = 8
-MAX_HEADER_BYTES = 16 << 20
+MAX_HEADER_BYTES = 4 << 20
+MAX_TENSORS = 20_000
+MAX_DIMENSIONS = 8
+MAX_NAME_CHARACTERS = 200
+METADATA = "__metadata__"
+FACTS = {"dtype", "shape", "data_offsets"}
 DTYPES: dict[str, np.dtype[np.floating[Any]]] = {"F16": np.dtype("<f2"), "F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
 
 
@@ -69,26 +74,20 @@ def header_length(prefix: bytes, total_bytes: int) -> int:
     if len(prefix) < PREFIX_BYTES:
         raise BadModel(f"a safetensors file has at least {PREFIX_BYTES} bytes, this has {len(prefix)}")
     length = int.from_bytes(prefix[:PREFIX_BYTES], "little")
-    if not 2 <= length <= min(MAX_HEADER_BYTES, total_bytes - PREFIX_BYTES):
+    if not 2 <= length <= total_bytes - PREFIX_BYTES:
         raise BadModel(f"not a safetensors file: its first eight bytes announce a header of {length} bytes")
+    if length > MAX_HEADER_BYTES:
+        raise BadModel(f"the file's header has {length} bytes; at most {MAX_HEADER_BYTES} are taken")
     return length
 
 
 def parse(header: bytes, total_bytes: int) -> Layout:
     """The layout that a JSON header describes, for a file of `total_bytes` bytes in all."""
-    try:
-        entries = json.loads(header)
-    except ValueError as error:
-        raise BadModel("not a safetensors file: its header is not JSON") from error
-    if not isinstance(entries, dict):
-        raise BadModel("not a safetensors file: its header is not a JSON object")
+    entries = _entries(header)
     base = PREFIX_BYTES + len(header)
     places = sorted(
-        (_place(name, entry, base) for name, entry in entries.items() if name != "__metadata__"),
-        key=lambda place: (place[3], place[0]),
+        (_place(name, entry, base) for name, entry in entries.items()), key=lambda place: (place[3], place[0])
     )
-    if not places:
-        raise BadModel("the file has no tensors")
     tensors, position, offset = [], base, 0
     for name, dtype, shape, start, stop in places:
         if start != position:
@@ -102,15 +101,38 @@ def parse(header: bytes, total_bytes: int) -> Layout:
     return Layout(tuple(tensors), base, total_bytes)
 
 
+def _entries(header: bytes) -> dict[str, object]:
+    """What the header says of each tensor, its notes left out."""
+    try:
+        entries = orjson.loads(header)  # refuses what is nested deeper than its own bound, as not JSON
+    except ValueError as error:
+        raise BadModel("not a safetensors file: its header is not JSON") from error
+    if not isinstance(entries, dict):
+        raise BadModel("not a safetensors file: its header is not a JSON object")
+    notes = entries.pop(METADATA, {})
+    if not isinstance(notes, dict) or not all(isinstance(note, str) for note in notes.values()):
+        raise BadModel(f"the header's {METADATA} must be an object of texts")
+    if not 1 <= len(entries) <= MAX_TENSORS:
+        raise BadModel(f"the file has {len(entries)} tensors; from 1 to {MAX_TENSORS} are taken")
+    for name in entries:
+        if len(name) > MAX_NAME_CHARACTERS:
+            raise BadModel(
+                f"a tensor's name has {len(name)} characters, at most {MAX_NAME_CHARACTERS} are taken: {name[:40]!r}…"
+            )
+    return entries
+
+
 def _place(name: str, entry: object, base: int) -> tuple[str, str, tuple[int, ...], int, int]:
-    if not isinstance(entry, dict):
-        raise BadModel(f"tensor {name!r} has no description in the header")
-    dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
+    if not isinstance(entry, dict) or entry.keys() != FACTS:
+        raise BadModel(f"tensor {name!r} must be described by dtype, shape and data_offsets, and nothing else")
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in DTYPES:
-        known = ", ".join(DTYPES)
+        given, known = dtype[:20] if isinstance(dtype, str) else "that is no text", ", ".join(DTYPES)
         raise BadModel(
-            f"tensor {name!r} has dtype {dtype}; only {known} can be averaged: leave counters out of the model"
+            f"tensor {name!r} has dtype {given}; only {known} can be averaged: leave counters out of the model"
         )
+    if isinstance(shape, list) and len(shape) > MAX_DIMENSIONS:
+        raise BadModel(f"tensor {name!r} has {len(shape)} dimensions; at most {MAX_DIMENSIONS} are taken")
     if not _are_counts(shape) or not _are_counts(offsets) or len(offsets) != 2:
         raise BadModel(f"tensor {name!r} has no sound shape and offsets")
     size = math.prod(shape) * DTYPES[dtype].itemsize

@@ -1,0 +1,123 @@
+"""Attacks by a model file's header: it is read by the aggregation server before anybody is paid or trusted."""
+
+import json
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import save
+
+from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from services.aggregation.domain.layout import (
+    MAX_DIMENSIONS,
+    MAX_HEADER_BYTES,
+    MAX_TENSORS,
+    PREFIX_BYTES,
+    header_length,
+    parse,
+)
+from services.aggregation.errors import BadModel
+from services.kit.caller import Caller, set_caller
+from services.kit.errors import InvalidInput
+from tests.contract.aggregation.conftest import Client, House, house
+
+__all__ = ["house"]
+
+LONGEST_REFUSAL = 700
+"""Characters; a refusal travels in a header of gRPC, which has room for few thousand bytes."""
+DEEP = 100_000
+
+
+def described(shape: str = "[1]", dtype: str = '"F32"', more: str = "") -> str:
+    return f'{{"w":{{"dtype":{dtype},"shape":{shape},"data_offsets":[0,4]{more}}}}}'
+
+
+def numbers(count: int, value: int) -> str:
+    return json.dumps([value] * count)
+
+
+LIES = {
+    "sixty thousand dimensions": described(numbers(60_000, (1 << 48) - 1)),
+    "nine dimensions": described(numbers(MAX_DIMENSIONS + 1, 1)),
+    "a deep shape": described("[" * DEEP + "]" * DEEP),
+    "a deep dtype": described(dtype="[" * 1000 + "]" * 1000),
+    "a deep fact more": described(more=',"x":' + "[" * 1000 + "]" * 1000),
+    "deep notes": '{"__metadata__":{"a":' + "[" * 1000 + "]" * 1000 + "}}",
+    "a number of many digits": described("[" + "9" * 4000 + "]"),
+    "a name of a million characters": '{"' + "w" * 1_000_000 + '":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}',
+    "a dtype of a million characters": described(dtype='"' + "F" * 1_000_000 + '"'),
+    "a tensor too many": json.dumps(
+        {f"t{i}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for i in range(MAX_TENSORS + 1)}
+    ),
+}
+
+
+def file_of(header: str) -> bytes:
+    return len(header).to_bytes(PREFIX_BYTES, "little") + header.encode() + bytes(4)
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES.keys())
+def test_a_header_that_is_too_much_is_refused_at_once_and_in_few_words(lie: str) -> None:
+    data = file_of(lie)
+    started = time.process_time()
+    with pytest.raises(BadModel) as refused:
+        length = header_length(data[:PREFIX_BYTES], len(data))
+        parse(data[PREFIX_BYTES : PREFIX_BYTES + length], len(data))
+    assert time.process_time() - started < 1.0
+    assert len(refused.value.message) < LONGEST_REFUSAL
+
+
+def test_a_header_above_the_limit_is_not_even_read() -> None:
+    prefix = (MAX_HEADER_BYTES + 1).to_bytes(PREFIX_BYTES, "little")
+    with pytest.raises(BadModel, match=f"at most {MAX_HEADER_BYTES}"):
+        header_length(prefix, 1 << 40)
+
+
+async def put(client: Client, data: bytes) -> str:
+    set_caller(Caller("publisher", "pub_1"))
+    return await client.house.blobs.put_bytes(data)
+
+
+@pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
+async def test_a_publisher_s_deep_or_many_dimensional_header_is_the_publisher_s_mistake(house: House) -> None:
+    client = await house.start()
+    for lie in ("sixty thousand dimensions", "a deep shape", "deep notes"):
+        digest = await put(client, file_of(LIES[lie]))
+        with pytest.raises(InvalidInput):
+            await client.tasks.RegisterModel(pb.RegisterModelRequest(digest=digest))
+    assert await client.upload_model(np.zeros(3, np.float32))
+
+
+@pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
+async def test_a_device_s_deep_or_many_dimensional_update_is_refused_and_the_round_goes_on(house: House) -> None:
+    client = await house.start()
+    task = await client.create(["dev_liar", "dev_honest"], rounds=1)
+    await client.start_task(task.id)
+    lying, honest = [await client.get_work(device) for device in ("dev_liar", "dev_honest")]
+    for shape in ("[" * 20_000 + "]" * 20_000, numbers(3000, (1 << 48) - 1)):  # as long as an update may be here
+        data = file_of(described(shape))
+        digest = await put(client, data)
+        with pytest.raises(InvalidInput, match="not a sound safetensors file"):
+            await client.deliver(lying, "dev_liar", [0, 0, 0], digest=digest, size_bytes=len(data))
+    await client.deliver(honest, "dev_honest", [1, 2, 3])
+    await client.deliver(lying, "dev_liar", [1, 2, 3])
+    ended = await client.finished(task.id)
+    np.testing.assert_allclose(await client.model(ended.model_digests[0]), [1, 2, 3])
+
+
+@given(st.lists(st.lists(st.integers(0, 3), max_size=MAX_DIMENSIONS), min_size=1, max_size=5))
+def test_an_honest_model_of_any_shape_is_read(shapes: list[list[int]]) -> None:
+    data = save({f"t{i}": np.ones(shape, np.float32) for i, shape in enumerate(shapes)}, {"made by": "an honest owner"})
+    length = header_length(data[:PREFIX_BYTES], len(data))
+    layout = parse(data[PREFIX_BYTES : PREFIX_BYTES + length], len(data))
+    assert {tensor.name: list(tensor.shape) for tensor in layout.tensors} == {
+        f"t{i}": shape for i, shape in enumerate(shapes)
+    }
+
+
+def test_an_honest_model_of_twenty_thousand_tensors_is_read() -> None:
+    data = save({f"blocks.{i}.attention.query.weight": np.ones(1, np.float32) for i in range(MAX_TENSORS)})
+    length = header_length(data[:PREFIX_BYTES], len(data))
+    assert len(parse(data[PREFIX_BYTES : PREFIX_BYTES + length], len(data)).tensors) == MAX_TENSORS
