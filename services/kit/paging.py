@@ -11,6 +11,8 @@ from services.kit.errors import InvalidInput
 
 Item = TypeVar("Item")
 USUAL, MOST = 100, 500
+MOST_BYTES = 4 << 20
+"""Of a page whose items may be large; the first item passes however large it is."""
 NUMBER = r"[0-9]{1,18}"
 """Form of a cursor that is a number."""
 
@@ -49,3 +51,13 @@ def page_size(limit: int, usual: int = USUAL, most: int = MOST) -> int:
 def next_cursor(items: Sequence[Item], limit: int, key: Callable[[Item], str]) -> str:
     """Cursor of the page after these items; empty when they did not fill theirs."""
     return key(items[-1]) if len(items) == limit else ""
+
+
+def within_bytes(items: Sequence[Item], size: Callable[[Item], int], most: int = MOST_BYTES) -> Sequence[Item]:
+    """The first of these items that together have at most `most` bytes; never none where there are some."""
+    total = 0
+    for count, item in enumerate(items):
+        total += size(item)
+        if total > most and count:
+            return items[:count]
+    return items

@@ -10,6 +10,10 @@ from typing import Any
 from services.aggregation.errors import BadTask
 
 MAX_ROUNDS = 100_000
+MAX_TRAINING_BYTES = 16 << 10
+MAX_PARAMETERS_BYTES = 64 << 10
+MAX_DESCRIPTION_CHARACTERS = 10_000
+MAX_MODELS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +52,14 @@ class TaskSpecification:
 def check(spec: TaskSpecification) -> None:
     """Raises BadTask for what makes no sense in any task."""
     _check_numbers(spec)
-    for field in ("training_json", "parameters_json"):
-        _check_object(field, getattr(spec, field))
+    if len(spec.description) > MAX_DESCRIPTION_CHARACTERS:
+        raise BadTask(
+            f"description has {len(spec.description)} characters, at most {MAX_DESCRIPTION_CHARACTERS} are taken"
+        )
+    if len(spec.model_digests) > MAX_MODELS:
+        raise BadTask(f"a task has at most {MAX_MODELS} models, not {len(spec.model_digests)}")
+    _check_object("training", spec.training_json, MAX_TRAINING_BYTES)
+    _check_object("parameters", spec.parameters_json, MAX_PARAMETERS_BYTES)
     if spec.privacy_unit not in ("example", "device"):
         raise BadTask(f'privacy_unit must be "example" or "device", not {spec.privacy_unit!r}')
 
@@ -73,11 +83,16 @@ def _check_numbers(spec: TaskSpecification) -> None:
         raise BadTask(f"seed must be from 0 to 2^63 - 1, not {spec.seed}")
 
 
-def _check_object(field: str, text: str) -> None:
+def _check_object(field: str, text: str, most_bytes: int) -> None:
+    size = len(text.encode())
+    if size > most_bytes:
+        raise BadTask(
+            f"{field} has {size} bytes as JSON, at most {most_bytes} are taken: leave data to devices and models"
+        )
     try:
         value = json.loads(text)
-    except ValueError as error:
-        raise BadTask(f"{field} is not JSON: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise BadTask(f"{field} is not JSON, or nested too deeply: {error}") from error
     if not isinstance(value, dict):
         raise BadTask(f"{field} must be a JSON object")
 

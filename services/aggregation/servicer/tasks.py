@@ -11,7 +11,7 @@ from services.aggregation.servicer import messages
 from services.aggregation.usecases.models import ModelUseCases
 from services.aggregation.usecases.questions import Questions
 from services.aggregation.usecases.tasks import TaskUseCases
-from services.kit.paging import next_cursor, page_size
+from services.kit.paging import next_cursor, page_size, within_bytes
 from services.kit.words import word
 
 Context = Any
@@ -34,8 +34,10 @@ class TasksServicer(rpc.TasksServicer):
         found = await self._tasks.list_tasks(
             state=word(TaskState, request.state), publisher=request.publisher, limit=limit, cursor=request.cursor
         )
-        cursor = next_cursor(found, limit, lambda view: view.task.id)
-        return pb.ListTasksReply(tasks=map(messages.task, found), next_cursor=cursor)
+        whole = [messages.task(view) for view in found]
+        page = within_bytes(whole, pb.Task.ByteSize)
+        cursor = next_cursor(page, limit if len(page) == len(whole) else len(page), lambda task: task.id)
+        return pb.ListTasksReply(tasks=page, next_cursor=cursor)
 
     async def StartTask(self, request: pb.StartTaskRequest, context: Context) -> pb.Task:
         return messages.task(await self._tasks.start(request.task_id))

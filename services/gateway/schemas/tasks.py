@@ -68,9 +68,9 @@ class NewTask(Body):
     max_devices: Int32 = 0
     """Most devices per round, chosen at random; 0 = all."""
     training: Object = Field(default_factory=dict)
-    """What devices are told about training."""
+    """What devices are told about training, at most 16 KiB as JSON."""
     parameters: Object = Field(default_factory=dict)
-    """Parameters of the axes."""
+    """Parameters of the axes, at most 64 KiB as JSON."""
     escrow_microcredits: Money = 0
     seed: Annotated[int, Field(ge=-MOST_INT64, le=MOST_INT64)] = 0
     """Seed of every random choice the platform makes for this task."""

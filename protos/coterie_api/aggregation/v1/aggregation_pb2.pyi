@@ -70,9 +70,9 @@ class TaskSpecification(_message.Message):
     max_devices: _builtins.int
     """Most devices per round, chosen at random with the task's seed; 0 = all."""
     training_json: _builtins.str
-    """What devices are told about training (epochs, batch size, learning rate, clip norm), a JSON object."""
+    """What devices are told about training (epochs, batch size, learning rate, clip norm), a JSON object of at most 16 KiB."""
     parameters_json: _builtins.str
-    """Parameters of the axes, a JSON object."""
+    """Parameters of the axes, a JSON object of at most 64 KiB."""
     escrow_microcredits: _builtins.int
     """Credits the publisher puts in escrow, micro-credits."""
     seed: _builtins.int

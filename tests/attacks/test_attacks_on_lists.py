@@ -1,0 +1,94 @@
+"""Attacks on lists that everybody reads, by things too large to be listed."""
+
+import json
+from typing import Any
+
+import pytest
+
+from coterie.records.words import TaskState
+from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from services.aggregation.domain.records import Task
+from services.aggregation.domain.tasks import (
+    MAX_DESCRIPTION_CHARACTERS,
+    MAX_PARAMETERS_BYTES,
+    MAX_TRAINING_BYTES,
+    TaskSpecification,
+)
+from services.aggregation.store import tasks
+from services.kit.caller import Caller, set_caller
+from services.kit.database import Database
+from services.kit.errors import InvalidInput
+from services.kit.paging import MOST_BYTES
+from tests.contract.aggregation.conftest import Client, House, house
+
+__all__ = ["house"]
+MEBIBYTE = 1 << 20
+
+
+def hints(size: int) -> str:
+    """A JSON object of exactly so many bytes."""
+    return json.dumps({"note": "x" * (size - len(json.dumps({"note": ""})))})
+
+
+async def listed(client: Client, limit: int = 500) -> list[list[str]]:
+    """Names of all tasks, by page, as a publisher sees them."""
+    set_caller(Caller("publisher", "pub_1"))
+    pages, cursor = [], ""
+    while True:
+        reply = await client.tasks.ListTasks(pb.ListTasksRequest(limit=limit, cursor=cursor))
+        assert reply.ByteSize() < MOST_BYTES + 2 * MEBIBYTE
+        pages.append([task.specification.name for task in reply.tasks])
+        cursor = reply.next_cursor
+        if not cursor:
+            return pages
+
+
+@pytest.mark.parametrize(
+    ("field", "most"), [("training_json", MAX_TRAINING_BYTES), ("parameters_json", MAX_PARAMETERS_BYTES)]
+)
+@pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
+async def test_a_task_with_a_megabyte_of_hints_is_refused_and_one_with_as_much_as_allowed_is_not(
+    house: House, field: str, most: int
+) -> None:
+    client = await house.start()
+    for size in (MEBIBYTE, most + 1):
+        large: dict[str, Any] = {field: hints(size)}
+        with pytest.raises(InvalidInput, match=f"at most {most} are taken"):
+            await client.create([], **large)
+    await client.create([], name="honest", training_json=hints(MAX_TRAINING_BYTES))
+    assert await listed(client) == [["honest"]]
+
+
+@pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
+async def test_a_task_with_deep_hints_or_an_endless_description_is_refused(house: House) -> None:
+    client = await house.start()
+    with pytest.raises(InvalidInput, match="nested too deeply"):
+        await client.create([], training_json='{"a":' + "[" * 5000 + "]" * 5000 + "}")
+    with pytest.raises(InvalidInput, match=f"at most {MAX_DESCRIPTION_CHARACTERS}"):
+        await client.create([], description="x" * (MAX_DESCRIPTION_CHARACTERS + 1))
+    assert (await client.create([], description="x" * MAX_DESCRIPTION_CHARACTERS)).id
+
+
+async def test_seventy_five_tasks_of_a_megabyte_from_before_the_limits_do_not_break_the_list(house: House) -> None:
+    client = await house.start()
+    database = Database(house.settings.database_for("aggregation"), "aggregation")
+    names = [f"task {number:02}" for number in range(75)]
+    async with database.writing() as tx:
+        for number, name in enumerate(names):
+            spec = TaskSpecification(name, training_json=hints(MEBIBYTE))
+            await tasks.add_task(
+                tx, Task(f"tsk_{number:02}", "pub_0", spec, TaskState.CREATED, "", 0, 1.0, 0.0, 0.0, False, 0)
+            )
+    await database.close()
+    pages = await listed(client)
+    assert [name for page in pages for name in page] == names[::-1]
+    assert len(pages) > 1
+
+
+@pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
+async def test_a_list_of_small_tasks_is_cut_by_number_alone(house: House) -> None:
+    client = await house.start()
+    for number in range(5):
+        await client.create([], name=f"task {number}")
+    assert await listed(client, limit=2) == [["task 4", "task 3"], ["task 2", "task 1"], ["task 0"]]
+    assert await listed(client) == [[f"task {number}" for number in (4, 3, 2, 1, 0)]]
