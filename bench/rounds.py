@@ -53,14 +53,14 @@ def measure(processes: PlatformProcesses, devices: int) -> None:
             min_devices=devices,
             quorum=1.0,
             auto_start=True,
-        )["id"]
-        token = admin.issue_token(admin.create_owner("bench")["id"], uses=devices)["token"]
+        ).id
+        token = admin.issue_token(admin.create_owner("bench").id, uses=devices).token
         summary, before = asyncio.run(_run(processes, token, task, devices))
         after = cpu_seconds(processes)
         found = list(admin.rounds(task))
-    opened = [each["opened_at"] for each in found]
+    opened = [each.opened_at for each in found]
     took = [later - earlier for earlier, later in itertools.pairwise(opened)]
-    took.append(found[-1]["done_at"] - found[-1]["opened_at"])
+    took.append(found[-1].done_at - found[-1].opened_at)
     median, limit = statistics.median(took), LIMITS_SECONDS.get(devices)
     goal = f"  (goal under {limit:g} s)" if limit else ""
     print(f"{devices:5} devices, {len(found)} rounds, {os.cpu_count()} cores, task {summary.state}")

@@ -17,7 +17,7 @@ def main() -> None:
     key = Path(os.environ["COTERIE_API_KEY_FILE"]).read_text().strip()
     with Platform(os.environ["COTERIE_URL"], key) as platform:
         owner = platform.create_owner("demonstration")
-        token = platform.issue_token(owner["id"], uses=DEVICES)["token"]
+        token = platform.issue_token(owner.id, uses=DEVICES).token
         Path("/data/token").write_text(token)
         digest = platform.upload_model(save(make_model().state_dict()))
         task = platform.create_task(
@@ -31,7 +31,7 @@ def main() -> None:
             auto_start=True,
             training={"epochs": 2, "batch_size": 32, "learning_rate": 0.1},
         )
-        print(f"task {task['id']} waits for {DEVICES} devices")
+        print(f"task {task.id} waits for {DEVICES} devices")
 
 
 if __name__ == "__main__":

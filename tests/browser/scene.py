@@ -94,7 +94,7 @@ class Scene:
         self._threads: list[threading.Thread] = []
         for owner, names in CAST.items():
             made = self.admin.create_owner(owner, sharing="all" if owner == "Ada" else "own")
-            token = self.admin.issue_token(made["id"], uses=len(names))["token"]
+            token = self.admin.issue_token(made.id, uses=len(names)).token
             for number, name in enumerate(names):
                 home = DeviceHome(platform.folder / "homes" / f"{owner}-{number}")
                 register_device(home, platform.processes.url, token, name=name)
@@ -124,10 +124,10 @@ class Scene:
 
     def _publisher(self, name: str) -> tuple[str, str]:
         made = self.admin.create_key("publisher", name)
-        subject = str(made["principal"]["subject"])
+        subject = str(made.principal.subject)
         body = {"amount_microcredits": 1000 * MILLION, "key": f"opening of {name}"}
         self.admin.request("POST", f"/v1/accounts/{subject}/deposits", json=body, idempotent=True)
-        return str(made["api_key"]), subject
+        return str(made.api_key), subject
 
     def id(self, name: str) -> str:
         """A device's id."""
@@ -145,7 +145,7 @@ class Scene:
         """A task of the tests' model; its id."""
         defaults: dict[str, Any] = {"rounds": 3, "min_devices": 3, "quorum": 0.7, "round_seconds": 60.0, "seed": 3}
         digest = platform.upload_model(model())
-        return str(platform.create_task(name=name, model_digests=[digest], **(defaults | specification))["id"])
+        return str(platform.create_task(name=name, model_digests=[digest], **(defaults | specification)).id)
 
     def clusters(self, name: str, **specification: Any) -> str:
         """A task of the preset clusters that pays."""
@@ -185,7 +185,7 @@ class Scene:
         """Returns when the task has ended as it should."""
         ended = self.admin.wait_for_end(task)
         assert not self.faults, self.faults
-        assert ended["state"] == state, f"{ended['reason']}\n{self.platform.logs()}"
+        assert ended.state == state, f"{ended.reason}\n{self.platform.logs()}"
 
     def play(self) -> None:
         """The history: a task that finished, one that failed, one of a rival that waits."""

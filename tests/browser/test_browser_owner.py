@@ -12,14 +12,14 @@ from tests.browser.scene import Scene
 
 
 def test_an_owner_sees_what_the_device_gave_away_and_earned_and_nothing_of_others(visitors: Any, scene: Scene) -> None:
-    name = next(each for each in scene.homes if scene.admin.privacy(scene.id(each))["tasks"])  # one that adds noise
+    name = next(each for each in scene.homes if scene.admin.privacy(scene.id(each)).tasks)  # one that adds noise
     spent = scene.admin.privacy(scene.id(name))
     owner: Visitor = visitors(scene.key(name), viewport=PHONE)
     owner.page.wait_for_url("**/me")
     told = owner.content()
-    assert re.search(rf"ε = {float(spent['tasks'][0]['epsilon']):.3g}", told)
+    assert re.search(rf"ε = {spent.tasks[0].epsilon:.3g}", told)
     assert name in told
-    balance = scene.admin.request("GET", f"/v1/accounts/device:{scene.id(name)}")["balance_microcredits"]
+    balance = scene.admin.account(f"device:{scene.id(name)}").balance_microcredits
     assert balance > 0
     assert f"{balance // 1_000_000:,}" in told
     for other in {"ada-phone", "grace-phone", "Grace"} - {name}:
@@ -47,7 +47,7 @@ def test_a_devices_key_opens_no_page_of_admins_and_an_admins_no_owners_page(visi
 
 
 def test_an_owner_revokes_the_device_and_its_key_stops_working(visitors: Any, scene: Scene) -> None:
-    token = scene.admin.issue_token(scene.admin.create_owner("Zoe")["id"])["token"]
+    token = scene.admin.issue_token(scene.admin.create_owner("Zoe").id).token
     home = DeviceHome(scene.platform.folder / "homes" / "zoe")
     register_device(home, scene.platform.processes.url, token, name="old-phone")
     identity = home.identity()
@@ -56,7 +56,7 @@ def test_an_owner_revokes_the_device_and_its_key_stops_working(visitors: Any, sc
     owner.page.click("text=Revoke this device")
     owner.page.click("text=Revoke it")
     owner.page.wait_for_url("**/signin**")
-    assert scene.admin.device(identity.id)["state"] == "revoked"
+    assert scene.admin.device(identity.id).state == "revoked"
 
 
 def test_the_page_can_be_installed(visitors: Any) -> None:

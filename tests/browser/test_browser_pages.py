@@ -143,7 +143,7 @@ def test_metrics_contributions_events_and_versions_of_a_task(admin: Visitor, sce
     with page.expect_download() as download:
         page.locator("a:has-text('safetensors')").first.click()
     assert download.value.suggested_filename.endswith(".safetensors")
-    newest = scene.admin.task(scene.digits)["model_digests"][0]
+    newest = scene.admin.task(scene.digits).model_digests[0]
     expected = scene.admin.download_model(newest).read_bytes()
     assert Path(download.value.path()).read_bytes() == expected
 
@@ -195,8 +195,8 @@ def test_a_publisher_watches_its_own_task(visitors: Any, scene: Scene) -> None:
 
 def test_a_revoked_key_ends_the_session(visitors: Any, scene: Scene) -> None:
     made = scene.admin.create_key("publisher", "passing")
-    visitor: Visitor = visitors(made["api_key"])
-    scene.admin.request("DELETE", f"/v1/keys/{made['id']}")
+    visitor: Visitor = visitors(made.api_key)
+    scene.admin.request("DELETE", f"/v1/keys/{made.id}")
     visitor.page.goto(f"{visitor.url}/tasks")
     visitor.page.wait_for_url("**/signin**")
     assert "does not know your key any more" in visitor.content()
@@ -237,7 +237,7 @@ def test_a_waiting_task_is_cancelled_with_a_reason(visitors: Any, scene: Scene) 
     page.get_by_label("Why (devices' owners read it)").fill("the question was wrong")
     page.click("text=Cancel the task")
     page.wait_for_selector("text=the question was wrong")
-    assert scene.admin.task(task)["state"] == "cancelled"
+    assert scene.admin.task(task).state == "cancelled"
 
 
 def test_the_page_says_so_while_the_platform_is_away_and_recovers(visitors: Any, scene: Scene) -> None:
@@ -265,7 +265,7 @@ def test_the_menu_works_from_the_keyboard(admin: Visitor) -> None:
 
 
 def test_times_are_in_the_browsers_zone(visitors: Any, scene: Scene) -> None:
-    created = scene.admin.task(scene.digits)["created_at"]
+    created = scene.admin.task(scene.digits).created_at
     for zone, hours in (("UTC", 0), ("Asia/Tokyo", 9)):
         visitor: Visitor = visitors(scene.platform.processes.admin_key(), timezone_id=zone)
         visitor.open(f"/tasks/{scene.digits}?tab=settings")

@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from coterie.records import PolicyState
 from coterie.training import single_threaded
 from services.kit.settings import ServiceSettings
 from tests.dumps.play import Play
@@ -107,8 +108,7 @@ def make(version: str, kind: str) -> None:
         platform.start()
         play = Play(platform)
         play.perform()
-        ready = "/v1/policies"
-        platform.wait_until(lambda: all(p["state"] == "ready" for p in platform.admin.request("GET", ready)["items"]))
+        platform.wait_until(lambda: all(p.state == PolicyState.READY for p in platform.admin.policies()))
         facts = play.facts()
         for service in reversed([*SERVICES, "gateway"]):
             platform.processes.stop_one(service, signal.SIGKILL)

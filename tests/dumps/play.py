@@ -116,8 +116,8 @@ class Play:
         """A base station and a trained policy, an import, a revoked key, a token nobody used."""
         cell = {"x_metres": 0, "y_metres": 0, "blocks": 2, "power_watts": 0.1, "bandwidth_hertz": 180_000}
         cell |= {"delay_limit_seconds": 0.5, "radius_metres": 250}
-        self.admin.request("PUT", "/v1/cells/roof-north", json=cell)
-        self.admin.request("POST", "/v1/policies", json={"users": 2, "steps": 1, "seed": 1})
+        self.admin.put_cell("roof-north", **cell)
+        self.admin.train_policy(users=2, steps=1, seed=1)
         at = time.time() - 3600.0
         met = {"device_a": "lamp", "device_b": "phone", "positive": True, "duration_seconds": 60, "at": at}
         related = {"kind": "ownership", "a": "lamp", "b": "phone"}
@@ -127,13 +127,13 @@ class Play:
             {"line": 2, "relation": related},
         ]
         body = "\n".join(json.dumps(row) for row in rows).encode()
-        self.admin.request("POST", "/v1/trust/imports", content=lambda: body, idempotent=True)
+        self.admin.import_rows(body)
         old = self.admin.create_key("publisher", "gone")
-        self.admin.request("DELETE", f"/v1/keys/{old['id']}")
+        self.admin.revoke_key(old.id)
 
     def _register(self, cast: Cast) -> None:
-        owner = self.admin.create_owner(f"owner of {cast.task}", sharing="owners")["id"]
-        token = self.admin.issue_token(owner, uses=len(cast.devices) + 1)["token"]
+        owner = self.admin.create_owner(f"owner of {cast.task}", sharing="owners").id
+        token = self.admin.issue_token(owner, uses=len(cast.devices) + 1).token
         for number, name in enumerate((*cast.devices, f"{cast.task}-lost")):
             home = DeviceHome(self.platform.folder / "devices" / name)
             profile = {"kind": "phone", "brand": "Acme", "location": {"x_metres": 10.0 * number, "y_metres": 0.0}}
@@ -145,8 +145,8 @@ class Play:
         self.admin.issue_token(owner)
 
     def _social_life(self) -> None:
-        owners = [str(owner["id"]) for owner in self.admin.owners()]
-        self.admin.request("PUT", f"/v1/trust/friendships/{owners[0]}/{owners[1]}", json={"strength": 0.8})
+        owners = [owner.id for owner in self.admin.owners()]
+        self.admin.declare_friendship(owners[0], owners[1], 0.8)
         now = time.time()
         self.admin.record_interactions(
             {
@@ -162,7 +162,7 @@ class Play:
             for a, b in cast.ties
             for number in range(12)
         )
-        self.admin.request("POST", "/v1/trust/relations/derive", json={"kinds": []})
+        self.admin.derive_relations()
         for cast in CASTS:
             self.admin.revoke_device(self.id(f"{cast.task}-lost"), "lost on the way")
 
@@ -170,18 +170,16 @@ class Play:
 
     def _begin(self, cast: Cast) -> None:
         made = self.admin.create_key("publisher", f"publisher of {cast.task}")
-        body = {"amount_microcredits": 2000 * MILLION, "key": "opening"}
-        account = made["principal"]["subject"]
-        self.admin.request("POST", f"/v1/accounts/{account}/deposits", json=body, idempotent=True)
+        self.admin.deposit(made.principal.subject, 2000 * MILLION, key="opening")
         common: dict[str, Any] = {"rounds": ROUNDS, "min_devices": len(cast.devices), "seed": 7, "quorum": 1.0}
         # Long enough for a device that is waited for to be met by the platform of the future.
         common |= {"round_seconds": 900.0}
-        with Platform(self.platform.processes.url, made["api_key"], backoff=PATIENT) as publisher:
+        with Platform(self.platform.processes.url, made.api_key, backoff=PATIENT) as publisher:
             digest = publisher.upload_model(model())
             specification = common | cast.specification
-            task = str(publisher.create_task(name=cast.task, model_digests=[digest], **specification)["id"])
+            task = publisher.create_task(name=cast.task, model_digests=[digest], **specification).id
             dropped = publisher.create_task(name=f"{cast.task} never", model_digests=[digest], **specification)
-            publisher.cancel_task(str(dropped["id"]), "changed my mind")
+            publisher.cancel_task(dropped.id, "changed my mind")
             self.tasks[cast.task] = task
             for name in cast.devices:
                 self._run(cast, name, task)
@@ -192,7 +190,7 @@ class Play:
             publisher.start_task(task)
 
     def _enrolled(self, task: str) -> int:
-        return int(self.admin.task(task)["enrolled"])
+        return self.admin.task(task).enrolled
 
     def _run(self, cast: Cast, name: str, task: str) -> None:
         hold = self.holds[cast.task]
@@ -228,10 +226,10 @@ class Play:
     def _is_held(self, cast: Cast) -> bool:
         assert not self.faults, self.faults
         task, hold = self.tasks[cast.task], self.holds[cast.task]
-        if self.admin.task(task)["round"] != HELD_ROUND or not (hold.idle and hold.late):
+        if self.admin.task(task).round != HELD_ROUND or not (hold.idle and hold.late):
             return False
-        parts = self.admin.round(task, HELD_ROUND)["participations"]
-        return len(hold.roles) == len(parts) and sum(part["state"] == "assigned" for part in parts) == hold.missing()
+        parts = self.admin.round(task, HELD_ROUND).participations
+        return len(hold.roles) == len(parts) and sum(part.state == "assigned" for part in parts) == hold.missing()
 
     # --- what is true ------------------------------------------------------------------------------------------------
 
@@ -245,19 +243,16 @@ class Play:
             "devices": {name: self.id(name) for name in self.homes},
             "rounds": {
                 cast: [
-                    {key: each[key] for key in ("number", "state", "model_digests")} for each in self.admin.rounds(task)
+                    {"number": each.number, "state": each.state, "model_digests": list(each.model_digests)}
+                    for each in self.admin.rounds(task)
                 ]
                 for cast, task in self.tasks.items()
             },
             "participations": {
-                cast: {
-                    part["device_id"]: part["state"] for part in self.admin.round(task, HELD_ROUND)["participations"]
-                }
+                cast: {part.device_id: part.state for part in self.admin.round(task, HELD_ROUND).participations}
                 for cast, task in self.tasks.items()
             },
-            "accounts": {
-                str(each["id"]): each["balance_microcredits"] for each in self.admin.pages("/v1/accounts", limit=500)
-            },
-            "trust": self.admin.request("GET", f"/v1/trust/pairs/{a}/{b}", params={"at": time.time()}),
-            "privacy": {name: self.admin.privacy(self.id(name))["epsilon"] for name in CASTS[2].devices},
+            "accounts": {each.id: each.balance_microcredits for each in self.admin.accounts()},
+            "trust": self.admin.explain_trust(a, b, at=time.time()).to_dict(),
+            "privacy": {name: self.admin.privacy(self.id(name)).epsilon for name in CASTS[2].devices},
         }

@@ -64,12 +64,12 @@ class Crew:
         """A task called "same" of a new publisher, so that tasks with equal names, hence seeds, can coexist."""
         made = self.platform.admin.create_key("publisher", f"publisher {secrets.token_hex(4)}")
         settings = {"rounds": 3, "min_devices": len(self.names), "round_seconds": 90.0, "quorum": 1.0} | specification
-        with Platform(self.platform.processes.url, made["api_key"], backoff=PATIENT) as publisher:
+        with Platform(self.platform.processes.url, made.api_key, backoff=PATIENT) as publisher:
             digest = publisher.upload_model(model())
             task = publisher.create_task(
                 name="same", preset="fedavg", model_digests=[digest], seed=7, auto_start=True, **settings
             )
-        return str(task["id"])
+        return str(task.id)
 
     def start(self, task_id: str, names: tuple[str, ...] | None = None, pause: Pause = NO_PAUSE) -> Shift:
         """Lets devices join the task and work on it, each in a thread."""
@@ -113,7 +113,7 @@ class Shift:
     def describe(self) -> str:
         """What the task says of itself."""
         admin = self._platform.admin
-        events = [f"{each['kind']} {each['round']} {each['message']}" for each in admin.events(self._task_id)]
+        events = [f"{each.kind} {each.round} {each.message}" for each in admin.events(self._task_id)]
         return "\n".join([str(admin.task(self._task_id)), *events, self._platform.logs()])
 
     def wait(self, seconds: float = 120.0) -> None:

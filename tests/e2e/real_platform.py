@@ -63,8 +63,8 @@ class RealPlatform:
 
     def register(self, *names: str) -> dict[str, DeviceHome]:
         """Registers devices of one owner."""
-        owner = self.admin.create_owner("owner")["id"]
-        token = self.admin.issue_token(owner, uses=len(names))["token"]
+        owner = self.admin.create_owner("owner").id
+        token = self.admin.issue_token(owner, uses=len(names)).token
         homes = {name: DeviceHome(self.folder / "devices" / name) for name in names}
         for name, home in homes.items():
             register_device(home, self.processes.url, token, name=name)
@@ -102,7 +102,7 @@ class RealPlatform:
         """A small task of the tests' model; its id."""
         digest = self.admin.upload_model(model())
         defaults = {"preset": "fedavg", "rounds": 3, "min_devices": 2, "round_seconds": 60.0, "seed": 7}
-        return str(self.admin.create_task(name=name, model_digests=[digest], **(defaults | specification))["id"])
+        return str(self.admin.create_task(name=name, model_digests=[digest], **(defaults | specification)).id)
 
     def wait_until(self, what: Callable[[], bool], seconds: float = 60.0) -> None:
         """Returns when `what` holds; asks again and again."""
@@ -114,8 +114,8 @@ class RealPlatform:
     def final_model(self, task_id: str) -> bytes:
         """The finished task's last model; fails when the task did not finish."""
         task = self.admin.wait_for_end(task_id)
-        assert task["state"] == "finished", f"{task['state']}: {task['reason']}\n{self.logs()}"
-        return self.admin.download_model(task["model_digests"][0]).read_bytes()
+        assert task.state == "finished", f"{task.state}: {task.reason}\n{self.logs()}"
+        return self.admin.download_model(task.model_digests[0]).read_bytes()
 
     def logs(self) -> str:
         """The end of every log, for a failed test's message."""

@@ -22,7 +22,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from coterie.records import Device, Enrolment, RegisteredDevice, Task, TaskSpecification, WorkItem
 from coterie_cli.processes import free_ports
+from tests.answers import made
 
 DEVICE_ID = "dev_1"
 TASK_ID = "tsk_1"
@@ -118,11 +120,12 @@ class StandIn:
     async def _register(self, request: Request) -> Response:
         body = await request.json()
         device = self.registered.setdefault(body["signing_key"], f"dev_{len(self.registered) + 1}")
-        answer = {"device": {"id": device, "name": body["name"], "owner_id": "own_1"}, "api_key": f"ck_{device}.x"}
-        return JSONResponse(answer, 201)
+        found = made(Device, id=device, name=body["name"], owner_id="own_1")
+        return JSONResponse(made(RegisteredDevice, device=found, api_key=f"ck_{device}.x").to_dict(), 201)
 
     def _document(self) -> dict[str, Any]:
-        return {"id": TASK_ID, "specification": {"name": "tiny", "seed": 7}, "state": self._state()}
+        specification = made(TaskSpecification, name="tiny", seed=7)
+        return made(Task, id=TASK_ID, specification=specification, state=self._state()).to_dict()
 
     def _state(self) -> str:
         return "finished" if self.round > self.rounds else "running"
@@ -135,7 +138,7 @@ class StandIn:
 
     async def _enrol(self, request: Request) -> Response:
         self.enrolled[request.path_params["device"]] = (await request.json())["samples"]
-        return JSONResponse({})
+        return JSONResponse(made(Enrolment).to_dict())
 
     async def _work(self, request: Request) -> Response:
         device = request.headers["authorization"].removeprefix("Bearer ck_").removesuffix(".x")
@@ -149,10 +152,7 @@ class StandIn:
         return JSONResponse({"items": [], "retry_after_seconds": 0.0, "ended": {}})
 
     def _item(self) -> dict[str, Any]:
-        item: dict[str, Any] = dict.fromkeys(
-            ["noise_multiplier", "self_weight", "external_risk", "price_microcredits"], 0
-        )
-        item |= {"base_microcredits": 0, "slope_microcredits": 0, "batch_size": 0, "noised": False, "peers": []}
+        item = made(WorkItem).to_dict()
         item |= {"task_id": TASK_ID, "round": self.round, "attempt": 1, "role": "solo", "plan_version": 1}
         item |= {"model_digests": [self.newest], "model_lines": [0], "previous_digests": []}
         item |= {"deadline_at": time.time() + 60, "training": self.training, "parameters": {}, "privacy_unit": "device"}

@@ -38,9 +38,9 @@ def undisturbed(crew: Crew) -> bytes:
 
 def check_history(platform: RealPlatform, task_id: str) -> None:
     """The round number never goes back, and every round closed with everybody."""
-    numbers = [event["round"] for event in platform.admin.events(task_id) if event["kind"].startswith("round.")]
+    numbers = [event.round for event in platform.admin.events(task_id) if event.kind.startswith("round.")]
     assert numbers == sorted(numbers)
-    assert [(r["number"], r["state"], r["delivered"]) for r in platform.admin.rounds(task_id)] == [
+    assert [(r.number, r.state, r.delivered) for r in platform.admin.rounds(task_id)] == [
         (number, "done", 3) for number in (1, 2, 3)
     ]
 
@@ -64,7 +64,7 @@ def test_a_device_killed_in_mid_round_changes_nothing(platform: RealPlatform, cr
     task = crew.publish()
     shift = crew.start(task, ("ada", "bob"))
     platform.run_device("eve", task, pause=60.0)
-    platform.wait_until(lambda: platform.admin.task(task)["round"] == 1)
+    platform.wait_until(lambda: platform.admin.task(task).round == 1)
     platform.kill_device("eve")
     platform.run_device("eve", task, pause=0.2)
     shift.wait()
@@ -96,10 +96,10 @@ def test_too_few_devices_reopen_the_round_and_then_fail_the_task_with_a_reason(
     ended = platform.admin.wait_for_end(task)
     pause.go_on.set()
     shift.wait()
-    assert ended["state"] == "failed"
-    assert "quorum" in ended["reason"]
+    assert ended.state == "failed"
+    assert "quorum" in ended.reason
     [only] = platform.admin.rounds(task)
-    assert (only["attempt"], only["state"], only["delivered"]) == (2, "failed", 2)
+    assert (only.attempt, only.state, only.delivered) == (2, "failed", 2)
 
 
 def test_a_full_disk_is_answered_and_leaves_nothing_behind(platform: RealPlatform, tmp_path: Path) -> None:

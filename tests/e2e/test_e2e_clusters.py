@@ -24,6 +24,7 @@ from coterie.home import DeviceHome
 from coterie.privacy.ledger import Limit
 from coterie.procedures.clusters import Clusters
 from coterie.procedures.context import RoundContext
+from coterie.records import Participation, Task
 from coterie.work import Delivery
 from tests.e2e.real_platform import PATIENT, ROOT, SHAPES, RealPlatform, model
 
@@ -107,10 +108,8 @@ class Society:
             for number in range(4)
         )
         made = platform.admin.create_key("publisher", f"publisher {label}")
-        self.publisher = Platform(platform.processes.url, made["api_key"], cache=platform.cache, backoff=PATIENT)
-        account = self.publisher.me()["subject"]
-        body = {"amount_microcredits": 2000 * MILLION, "key": "opening"}
-        platform.admin.request("POST", f"/v1/accounts/{account}/deposits", json=body, idempotent=True)
+        self.publisher = Platform(platform.processes.url, made.api_key, cache=platform.cache, backoff=PATIENT)
+        platform.admin.deposit(self.publisher.me().subject, 2000 * MILLION, key="opening")
 
     def id(self, name: str) -> str:
         identity = self.homes[name].identity()
@@ -130,7 +129,7 @@ class Society:
             "escrow_microcredits": 1000 * MILLION,
         }
         task = self.publisher.create_task(name=self.label, model_digests=[digest], **(defaults | specification))
-        return str(task["id"])
+        return task.id
 
     def run(self, name: str, task: str, work: Any, limit: Limit = OPEN_LIMIT) -> None:
         agent = Agent(
@@ -155,32 +154,32 @@ class Society:
     def start(self, task: str) -> None:
         """Starts the task when all have enrolled."""
         admin = self.platform.admin
-        self.platform.wait_until(lambda: bool(self.faults) or admin.task(task)["enrolled"] == len(self.homes))
+        self.platform.wait_until(lambda: bool(self.faults) or admin.task(task).enrolled == len(self.homes))
         assert not self.faults, self.faults
         self.publisher.start_task(task)
 
-    def end(self, task: str) -> dict[str, Any]:
+    def end(self, task: str) -> Task:
         ended = self.platform.admin.wait_for_end(task)
         for thread in self.threads:
             thread.join(30)
         assert not self.faults, self.faults
-        assert ended["state"] == "finished", f"{ended['reason']}\n{self.platform.logs()}"
+        assert ended.state == "finished", f"{ended.reason}\n{self.platform.logs()}"
         self.publisher.close()
-        return dict(ended)
+        return ended
 
-    def parts(self, task: str, number: int = 1) -> dict[str, dict[str, Any]]:
+    def parts(self, task: str, number: int = 1) -> dict[str, Participation]:
         names = {self.id(name): name for name in self.homes}
-        found = self.platform.admin.round(task, number)["participations"]
-        return {names[part["device_id"]]: part for part in found}
+        found = self.platform.admin.round(task, number).participations
+        return {names[part.device_id]: part for part in found}
 
     def paid(self, task: str, number: int = 1) -> dict[str, int]:
         names = {self.id(name): name for name in self.homes}
-        payments = self.platform.admin.pages("/v1/payments", task=task)
-        return {names[p["device_id"]]: p["amount_microcredits"] for p in payments if p["round"] == number}
+        payments = self.platform.admin.payments(task=task)
+        return {names[p.device_id]: p.amount_microcredits for p in payments if p.round == number}
 
     def trust(self, a: str, b: str) -> float:
         peers = self.platform.admin.trust_peers(self.id(a))
-        return float(next((peer["trust"] for peer in peers if peer["device_id"] == self.id(b)), 0.0))
+        return next((peer.trust for peer in peers if peer.device_id == self.id(b)), 0.0)
 
 
 def holds(folder: Path, needle: bytes) -> list[str]:
@@ -218,17 +217,17 @@ def test_the_platform_never_holds_a_members_update_and_a_free_rider_is_found_out
     assert holds(shared_platform.folder / "cache", needle) == []
 
     plan = shared_platform.admin.plan(task)
-    roles = {seat["device_id"]: (seat["role"], seat["noise_multiplier"]) for seat in plan["seats"]}
+    roles = {seat.device_id: (seat.role, seat.noise_multiplier) for seat in plan.seats}
     assert roles[society.id("h")] == ("head", 0.0)
     assert roles[society.id("a")] == roles[society.id("b")] == roles[society.id("f")] == ("member", 0.0)
     assert roles[society.id("s")] == ("solo", 0.6)
-    assert plan["details"]["stable"] is True
+    assert plan.details["stable"] is True
 
     parts = society.parts(task)
-    assert {name: part["state"] for name, part in parts.items()} == {
+    assert {name: part.state for name, part in parts.items()} == {
         "h": "delivered", "a": "delivered", "b": "delivered", "f": "rejected", "s": "delivered",
     }  # fmt: skip
-    assert parts["f"]["note"] == "by its head: its update is zero"
+    assert parts["f"].note == "by its head: its update is zero"
     paid = society.paid(task)
     assert set(paid) == {"h", "a", "b", "s"}
     total = sum(paid.values())
@@ -236,8 +235,8 @@ def test_the_platform_never_holds_a_members_update_and_a_free_rider_is_found_out
     assert paid["s"] == pytest.approx(ALONE * MILLION, abs=1)
     assert paid["a"] == pytest.approx(TOGETHER * MILLION, abs=1)
     assert society.trust("h", "f") < 0.5 < 0.95 < society.trust("h", "a")
-    book = shared_platform.admin.request("POST", "/v1/payments/verification", idempotent=True)
-    assert book["sound"] is True
+    book = shared_platform.admin.verify_book()
+    assert book.sound is True
 
 
 TRIANGLE_AND_TAIL = [("h", "a"), ("h", "b"), ("h", "c"), ("a", "b")]
@@ -249,15 +248,15 @@ def check_replaced(society: Society, task: str, state: str) -> None:
     c knows a and b through h alone: it sends its update with noise. V = 0.52 Σq − 1.2 · 3 by the plan's qualities.
     """
     (round_,) = society.platform.admin.rounds(task)
-    assert (round_["attempt"], round_["state"]) == (2, "done")
+    assert (round_.attempt, round_.state) == (2, "done")
     parts = society.parts(task)
-    assert {name: part["state"] for name, part in parts.items()} == {
+    assert {name: part.state for name, part in parts.items()} == {
         "h": state, "a": "delivered", "b": "delivered", "c": "delivered",
     }  # fmt: skip
-    assert sorted(parts[name]["role"] for name in "ab") == ["head", "member"]
-    assert parts["c"]["role"] == "member"
-    seats = {seat["device_id"]: seat for seat in society.platform.admin.plan(task)["seats"]}
-    assert {name: seats[society.id(name)]["noise_multiplier"] > 0 for name in "abc"} == {
+    assert sorted(parts[name].role for name in "ab") == ["head", "member"]
+    assert parts["c"].role == "member"
+    seats = {seat.device_id: seat for seat in society.platform.admin.plan(task).seats}
+    assert {name: seats[society.id(name)].noise_multiplier > 0 for name in "abc"} == {
         "a": False,
         "b": False,
         "c": True,
@@ -265,7 +264,7 @@ def check_replaced(society: Society, task: str, state: str) -> None:
     paid = society.paid(task)
     assert set(paid) == {"a", "b", "c"}
     assert ALONE * MILLION < paid["c"] < paid["a"]
-    value = sum(0.52 * seat["weight"] - 1.2 for seat in seats.values())
+    value = sum(0.52 * seat.weight - 1.2 for seat in seats.values())
     assert sum(paid.values()) == math.floor(value * MILLION)
 
 
@@ -302,7 +301,7 @@ def test_when_the_head_declines_nobody_waits_for_the_deadline(shared_platform: R
     society.end(task)
     check_replaced(society, task, "declined")
     events = shared_platform.admin.events(task)
-    assert any(e["kind"] == "round.reopened" and society.id("h") in e["message"] for e in events)
+    assert any(e.kind == "round.reopened" and society.id("h") in e.message for e in events)
 
 
 def test_a_report_alone_earns_nothing(shared_platform: RealPlatform) -> None:
@@ -326,7 +325,7 @@ def test_a_report_alone_earns_nothing(shared_platform: RealPlatform) -> None:
     for seed, name in enumerate("smn"):
         society.run(name, task, Scripted(change(seed)))
     society.end(task)
-    assert {part["state"] for part in society.parts(task).values()} == {"delivered"}
+    assert {part.state for part in society.parts(task).values()} == {"delivered"}
 
 
 @pytest.mark.slow
@@ -341,21 +340,22 @@ def test_the_example_of_the_documentation_works(shared_platform: RealPlatform, t
     published, device = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     admin, url = shared_platform.admin, shared_platform.processes.url
     made = admin.create_key("publisher", "documented")
-    with Platform(url, made["api_key"]) as publisher:
-        account = publisher.me()["subject"]
-    body = {"amount_microcredits": 100 * MILLION, "key": "opening"}
-    admin.request("POST", f"/v1/accounts/{account}/deposits", json=body, idempotent=True)
-    place = {"url": url, "publisher_key": made["api_key"], "initial_model": model_bytes(torch.nn.Linear(4, 3))}
+    admin.deposit(made.principal.subject, 100 * MILLION, key="opening")
+    place: dict[str, Any] = {
+        "url": url,
+        "publisher_key": made.api_key,
+        "initial_model": model_bytes(torch.nn.Linear(4, 3)),
+    }
     exec(published, place)
     faults: list[BaseException] = []
 
     def work(number: int) -> None:
         inputs = torch.randn(30, 4, generator=torch.Generator().manual_seed(number))
-        token = admin.issue_token(admin.create_owner(f"reader {number}")["id"])["token"]
+        token = admin.issue_token(admin.create_owner(f"reader {number}").id).token
         dataset = (inputs, inputs[:, :3].argmax(dim=1))
         own = {"url": url, "token": token, "folder": tmp_path / str(number), "module": torch.nn.Linear(4, 3)}
         try:
-            exec(device.replace('join("digits")', f"join({place['task']['id']!r})"), own | {"dataset": dataset})
+            exec(device.replace('join("digits")', f"join({place['task'].id!r})"), own | {"dataset": dataset})
         except BaseException as error:
             faults.append(error)
 
@@ -365,8 +365,8 @@ def test_the_example_of_the_documentation_works(shared_platform: RealPlatform, t
     for thread in threads:
         thread.join(120)
     assert not faults, faults
-    task = admin.task(place["task"]["id"])
-    assert (task["state"], task["round"]) == ("finished", 8), task["reason"]
+    task = admin.task(place["task"].id)
+    assert (task.state, task.round) == ("finished", 8), task.reason
 
 
 if __name__ == "__main__":

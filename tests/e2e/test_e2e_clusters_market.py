@@ -63,8 +63,8 @@ def test_low_trust_members_are_paid_their_payoff_and_their_price(shared_platform
 
     for number in (1, 2):
         check_round(society, task, number, offered)
-    book = shared_platform.admin.request("POST", "/v1/payments/verification", idempotent=True)
-    assert book["sound"] is True
+    book = shared_platform.admin.verify_book()
+    assert book.sound is True
 
 
 def check_round(society: Society, task: str, number: int, offered: dict[tuple[str, int], WorkItem]) -> None:
@@ -75,8 +75,8 @@ def check_round(society: Society, task: str, number: int, offered: dict[tuple[st
     (acquaintance,) = (name for name in "vw" if items[name].role == "member")
     sellers = {acquaintance, "s"}
     assert {name for name in items if items[name].noise_multiplier > 0.0} == sellers
-    found = society.platform.admin.pages("/v1/payments", task=task)
-    payments = {payment["device_id"]: payment for payment in found if payment["round"] == number}
+    found = society.platform.admin.payments(task=task)
+    payments = {payment.device_id: payment for payment in found if payment.round == number}
     payoffs: dict[str, int] = {}
     for name, item in items.items():
         payment = payments[society.id(name)]
@@ -85,11 +85,11 @@ def check_round(society: Society, task: str, number: int, offered: dict[tuple[st
             price = item.price_microcredits / MILLION
             best = (price - COSTS["linear"]) / (2 * COSTS["quadratic"]) - item.external_risk
             assert best > 0.1
-        assert payment["budget"] == pytest.approx(best)
-        assert payment["price_microcredits"] == item.price_microcredits
-        assert ("zCDP budget" in payment["because"]) == (item.price_microcredits > 0) == (name in sellers)
-        worth = math.floor(item.price_microcredits * Fraction(payment["budget"]))
-        payoffs[name] = payment["amount_microcredits"] - worth
+        assert payment.budget == pytest.approx(best)
+        assert payment.price_microcredits == item.price_microcredits
+        assert ("zCDP budget" in payment.because) == (item.price_microcredits > 0) == (name in sellers)
+        worth = math.floor(item.price_microcredits * Fraction(payment.budget))
+        payoffs[name] = payment.amount_microcredits - worth
     qualities = [Fraction(item.self_weight) for item in items.values()]
     value = PER_QUALITY * sum(qualities) - PER_DEVICE * 4  # s, alone, costs nobody anything
     assert sum(payoffs.values()) == math.floor(value * MILLION)  # to the micro-credit

@@ -43,4 +43,4 @@ def test_a_database_away_for_ten_seconds_delays_the_task_and_changes_nothing(pos
         postgres.ensure_postgres_running()
         shift.wait()
         assert platform.final_model(task) == platform.final_model(calm)
-        assert [r["state"] for r in platform.admin.rounds(task)] == ["done"] * 3
+        assert [r.state for r in platform.admin.rounds(task)] == ["done"] * 3

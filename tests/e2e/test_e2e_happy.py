@@ -30,7 +30,7 @@ def test_devices_train_together_and_the_model_is_the_average_of_their_changes(sh
     for name, value in expected_model(NAMES, 3, "same").items():
         assert np.allclose(final[name], value, atol=1e-5)
     rounds = list(shared_platform.admin.rounds(task))
-    assert [(r["number"], r["state"], r["delivered"], r["attempt"]) for r in rounds] == [
+    assert [(r.number, r.state, r.delivered, r.attempt) for r in rounds] == [
         (number, "done", 3, 1) for number in (1, 2, 3)
     ]
-    assert [each["version"] for each in shared_platform.admin.models(task)] == [0, 1, 2, 3]
+    assert [each.version for each in shared_platform.admin.models(task)] == [0, 1, 2, 3]

@@ -23,7 +23,8 @@ from coterie.errors import BadUpdate
 from coterie.home import DeviceHome
 from coterie.privacy.accounting import priced_charge
 from coterie.privacy.ledger import Limit
-from coterie.work import Delivery, WorkItem
+from coterie.records import Payment, WorkItem
+from coterie.work import Delivery
 from tests.e2e.crew import Shift
 from tests.e2e.real_platform import PATIENT, SHAPES, RealPlatform, model, real_platform
 
@@ -43,33 +44,31 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPlatform]
 def publish(platform: RealPlatform, name: str, **changes: Any) -> tuple[str, str]:
     """A market of a new publisher with credits; the task and the publisher's account."""
     made = platform.admin.create_key("publisher", f"publisher {secrets.token_hex(4)}")
-    account = f"publisher:{made['principal']['subject']}"
+    account = f"publisher:{made.principal.subject}"
     deposit(platform, account)
     settings: dict[str, Any] = {"rounds": 2, "min_devices": 2, "round_seconds": 120.0, "escrow_microcredits": ESCROW}
     settings |= {"privacy_unit": "example", "parameters": {"pricing": {"accuracy_weight": 0.02}}}
-    with Platform(platform.processes.url, made["api_key"], backoff=PATIENT) as publisher:
+    with Platform(platform.processes.url, made.api_key, backoff=PATIENT) as publisher:
         digest = publisher.upload_model(model())
         task = publisher.create_task(name=name, preset="market", model_digests=[digest], **(settings | changes))
-    return str(task["id"]), account
+    return task.id, account
 
 
 def deposit(platform: RealPlatform, account: str) -> None:
-    body = {"amount_microcredits": DEPOSIT, "key": "opening"}
     for _ in range(2):  # the same key counts once
-        platform.admin.request("POST", f"/v1/accounts/{account}/deposits", json=body, idempotent=True)
+        platform.admin.deposit(account, DEPOSIT, key="opening")
 
 
-def payments(platform: RealPlatform, task_id: str) -> list[dict[str, Any]]:
-    return list(platform.admin.pages("/v1/payments", task=task_id))
+def payments(platform: RealPlatform, task_id: str) -> list[Payment]:
+    return list(platform.admin.payments(task=task_id))
 
 
 def balance(platform: RealPlatform, account: str) -> int:
-    return int(platform.admin.request("GET", f"/v1/accounts/{account}")["balance_microcredits"])
+    return platform.admin.account(account).balance_microcredits
 
 
 def is_sound(platform: RealPlatform) -> bool:
-    found = platform.admin.request("POST", "/v1/payments/verification", idempotent=True, wait_seconds=60.0)
-    return bool(found["sound"])
+    return platform.admin.verify_book().sound
 
 
 def trainer_of(home: DeviceHome, seed: int) -> Agent:
@@ -94,37 +93,37 @@ def test_devices_sell_privacy_and_are_paid_price_times_budget(platform: RealPlat
     task, account = publish(platform, "market")
     agents = [trainer_of(homes[name], seed) for seed, name in enumerate(names)]
     shift = Shift(platform, agents, task)
-    platform.wait_until(lambda: platform.admin.task(task)["enrolled"] == len(names))
+    platform.wait_until(lambda: platform.admin.task(task).enrolled == len(names))
     platform.admin.start_task(task)
     ended = platform.admin.wait_for_end(task)
     shift.wait()
-    assert ended["state"] == "finished", shift.describe()
+    assert ended.state == "finished", shift.describe()
 
     ids = {agent.identity.name: agent.identity.id for agent in agents}
     made = payments(platform, task)
-    assert {(p["round"], p["device_id"]) for p in made} == {(r, ids[n]) for r in (1, 2) for n in names[:3]}
+    assert {(p.round, p.device_id) for p in made} == {(r, ids[n]) for r in (1, 2) for n in names[:3]}
     assert len(made) == 6
     for payment in made:
-        prices = platform.admin.request("GET", f"/v1/tasks/{task}/rounds/{payment['round']}/prices")
-        (offer,) = [each for each in prices["offers"] if each["device_id"] == payment["device_id"]]
-        price = offer["price_microcredits"]
-        assert payment["amount_microcredits"] == math.floor(price * Fraction(payment["budget"]))
-        best = (price / 1e6 - 0.04) / (2 * PLANTED) - offer["external_risk"]
-        assert payment["budget"] == pytest.approx(best)
-        assert f"{price} µcr × zCDP budget" in payment["because"]
-    paid = sum(p["amount_microcredits"] for p in made)
+        prices = platform.admin.prices(task, payment.round)
+        (offer,) = [each for each in prices.offers if each.device_id == payment.device_id]
+        price = offer.price_microcredits
+        assert payment.amount_microcredits == math.floor(price * Fraction(payment.budget))
+        best = (price / 1e6 - 0.04) / (2 * PLANTED) - offer.external_risk
+        assert payment.budget == pytest.approx(best)
+        assert f"{price} µcr × zCDP budget" in payment.because
+    paid = sum(p.amount_microcredits for p in made)
     platform.wait_until(lambda: balance(platform, account) == DEPOSIT - paid)  # the rest of the escrow is back
     assert balance(platform, f"escrow:{task}") == 0
     assert balance(platform, f"device:{ids['ann']}") == sum(
-        p["amount_microcredits"] for p in made if p["device_id"] == ids["ann"]
+        p.amount_microcredits for p in made if p.device_id == ids["ann"]
     )
     assert is_sound(platform)
 
-    parts = {p["device_id"]: p for p in platform.admin.round(task, 1)["participations"]}
-    assert parts[ids["dear"]]["state"] == "declined"
-    assert "update_norm" in parts[ids["ann"]]["metrics"]
+    parts = {p.device_id: p for p in platform.admin.round(task, 1).participations}
+    assert parts[ids["dear"]].state == "declined"
+    assert "update_norm" in parts[ids["ann"]].metrics
     spent = platform.admin.privacy(ids["ann"])
-    assert spent["epsilon"] > 0
+    assert spent.epsilon > 0
     assert homes["ann"].ledger().spent().releases == 2
     assert homes["dear"].ledger().spent().releases == 0
 
@@ -163,7 +162,7 @@ class Seller:
         report = Delivery(
             None, 60.0, budget=budget, privacy=(priced_charge(self.task, round_number, "update", budget),)
         ).report()
-        return str(self.rest.put_update(self.task, round_number, self.id, report=report, body=body)["outcome"])
+        return self.rest.put_update(self.task, round_number, self.id, report=report, body=body).outcome
 
 
 def test_a_crash_between_upload_and_settlement_and_replays_pay_once(platform: RealPlatform, doors: ExitStack) -> None:
@@ -177,17 +176,17 @@ def test_a_crash_between_upload_and_settlement_and_replays_pay_once(platform: Re
     assert sellers[0].deliver(1, 0.01) == "repeated"
     platform.kill("pricing")
     assert sellers[1].deliver(1, 0.02) == "accepted"
-    platform.wait_until(lambda: next(iter(platform.admin.rounds(task)))["state"] == "settling")
+    platform.wait_until(lambda: next(iter(platform.admin.rounds(task))).state == "settling")
     platform.kill("aggregation")
     platform.processes.start_one("pricing")
     platform.restart("aggregation")
-    assert platform.admin.wait_for_end(task)["state"] == "finished", platform.logs()
+    assert platform.admin.wait_for_end(task).state == "finished", platform.logs()
     assert {seller.deliver(1, 0.01 * k) for k, seller in enumerate(sellers, start=1)} == {"repeated"}
     made = payments(platform, task)
-    assert sorted(p["device_id"] for p in made) == sorted(seller.id for seller in sellers)
-    price = made[0]["price_microcredits"]
-    assert [p["amount_microcredits"] for p in made] == [math.floor(price * Fraction(0.1))] * 2
-    platform.wait_until(lambda: balance(platform, account) == DEPOSIT - sum(p["amount_microcredits"] for p in made))
+    assert sorted(p.device_id for p in made) == sorted(seller.id for seller in sellers)
+    price = made[0].price_microcredits
+    assert [p.amount_microcredits for p in made] == [math.floor(price * Fraction(0.1))] * 2
+    platform.wait_until(lambda: balance(platform, account) == DEPOSIT - sum(p.amount_microcredits for p in made))
     assert is_sound(platform)
 
 
@@ -205,14 +204,13 @@ def test_garbage_for_a_claimed_budget_is_refused_unpaid_and_held_against_the_dev
     sellers["fraud"].rest.decline(task, 1, "my update was refused")
     for name in ("honest-1", "honest-2", "honest-3"):
         assert sellers[name].deliver(1, 0.01) == "accepted"
-    assert platform.admin.wait_for_end(task)["state"] == "finished", platform.logs()
-    parts = {p["device_id"]: p for p in platform.admin.round(task, 1)["participations"]}
-    assert parts[sellers["fraud"].id]["state"] == "rejected"
-    assert sellers["fraud"].id not in {p["device_id"] for p in payments(platform, task)}
-    path = "/v1/interactions"
-    seen = platform.admin.request("GET", path, params={"device_a": sellers["fraud"].id})["items"]
+    assert platform.admin.wait_for_end(task).state == "finished", platform.logs()
+    parts = {p.device_id: p for p in platform.admin.round(task, 1).participations}
+    assert parts[sellers["fraud"].id].state == "rejected"
+    assert sellers["fraud"].id not in {p.device_id for p in payments(platform, task)}
+    seen = list(platform.admin.interactions(sellers["fraud"].id))
     assert seen
-    assert not any(each["positive"] for each in seen)
+    assert not any(each.positive for each in seen)
 
 
 def test_a_spent_escrow_ends_the_task_and_never_pays_more_than_it_held(
@@ -223,15 +221,15 @@ def test_a_spent_escrow_ends_the_task_and_never_pays_more_than_it_held(
     sellers = [Seller(platform, home, task, doors) for home in homes.values()]
     platform.admin.start_task(task)
     for number in (1, 2, 3):
-        if platform.admin.task(task)["state"] != "running":
+        if platform.admin.task(task).state != "running":
             break
         for seller in sellers:
             assert seller.work().round == number
             assert seller.deliver(number, 0.001, budget=1000.0) == "accepted"
-        platform.wait_until(lambda n=number: platform.admin.round(task, n)["round"]["state"] == "done")  # type: ignore[misc]
+        platform.wait_until(lambda n=number: platform.admin.round(task, n).round.state == "done")  # type: ignore[misc]
     ended = platform.admin.wait_for_end(task)
-    assert ended["state"] == "finished", ended["reason"]
-    paid = sum(p["amount_microcredits"] for p in payments(platform, task))
+    assert ended.state == "finished", ended.reason
+    paid = sum(p.amount_microcredits for p in payments(platform, task))
     assert 0 < paid <= 600
     platform.wait_until(lambda: balance(platform, account) == DEPOSIT - paid)
     assert is_sound(platform)

@@ -64,26 +64,26 @@ def test_a_mesh_learns_through_letters_nobody_else_can_read_and_goes_on_when_a_d
         training={"learning_rate": 0.5},
         parameters={"topology": {"wait_share": 0.4}},
         auto_start=False,
-    )["id"]
+    ).id
     for number, (name, home) in enumerate(homes.items()):
         crew[name] = start(shared_platform, home, task, number)
-    shared_platform.wait_until(lambda: admin.task(task)["enrolled"] == len(NAMES), 90.0)
+    shared_platform.wait_until(lambda: admin.task(task).enrolled == len(NAMES), 90.0)
     admin.start_task(task)
-    shared_platform.wait_until(lambda: admin.task(task)["round"] > KILLED_AFTER, 120.0)
+    shared_platform.wait_until(lambda: admin.task(task).round > KILLED_AFTER, 120.0)
     crew["mesh-d"].kill()
     ended = admin.wait_for_end(task)
-    assert ended["state"] == "finished", f"{ended['reason']}\n{shared_platform.logs()}"
+    assert ended.state == "finished", f"{ended.reason}\n{shared_platform.logs()}"
 
     rounds = list(admin.rounds(task))
-    assert [r["state"] for r in rounds] == ["done"] * ROUNDS
-    assert rounds[0]["metrics"]["heard"] == 1.0
-    assert rounds[-1]["metrics"]["accuracy"] > rounds[0]["metrics"]["accuracy"]
-    assert {r["model_digests"][0] for r in rounds} == {ended["model_digests"][0]}
+    assert [r.state for r in rounds] == ["done"] * ROUNDS
+    assert rounds[0].metrics["heard"] == 1.0
+    assert rounds[-1].metrics["accuracy"] > rounds[0].metrics["accuracy"]
+    assert {r.model_digests[0] for r in rounds} == {ended.model_digests[0]}
 
     ids = {name: identity.id for name, home in homes.items() if (identity := home.identity()) is not None}
-    seated = {seat["device_id"] for seat in admin.plan(task)["seats"]}
+    seated = {seat.device_id for seat in admin.plan(task).seats}
     assert seated == {ids[name] for name in NAMES[:3]}
-    assert rounds[-1]["participants"] == 3
+    assert rounds[-1].participants == 3
     options = ["--url", shared_platform.processes.url, "--key", shared_platform.processes.admin_key()]
     shown = CliRunner().invoke(app, ["task", "plan", task, *options], env={"COLUMNS": "160"}).stdout
     assert "links, in the order they were added" in shown

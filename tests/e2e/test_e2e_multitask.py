@@ -42,8 +42,8 @@ GUIDE = Path(__file__).parents[2] / "docs" / "presets" / "multitask.md"
 def _cells_gone(shared_platform: RealPlatform) -> Iterator[None]:
     """Cells serve every task, so each test takes its own away."""
     yield
-    for cell in shared_platform.admin.request("GET", "/v1/cells")["items"]:
-        shared_platform.admin.request("DELETE", f"/v1/cells/{cell['id']}")
+    for cell in shared_platform.admin.cells():
+        shared_platform.admin.remove_cell(cell.id)
 
 
 def data(kind: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -55,8 +55,8 @@ def data(kind: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 def agents(platform: RealPlatform, folder: Path) -> list[Agent]:
     """Four devices near the cell, two of each kind, and one far away."""
-    owner = platform.admin.create_owner("multitask")["id"]
-    token = platform.admin.issue_token(owner, uses=5)["token"]
+    owner = platform.admin.create_owner("multitask").id
+    token = platform.admin.issue_token(owner, uses=5).token
     return [
         Agent.register(
             platform.processes.url,
@@ -92,7 +92,7 @@ def create(platform: RealPlatform, **changes: Any) -> str:
         "privacy_unit": "example",
         "auto_start": True,
     }
-    return str(platform.admin.create_task(**(specification | changes))["id"])
+    return platform.admin.create_task(**(specification | changes)).id
 
 
 def run_all(team: list[Agent], task: str) -> None:
@@ -111,29 +111,29 @@ def _run(agent: Agent, task: str) -> None:
 
 def test_two_kinds_of_devices_train_two_models_through_a_cell(shared_platform: RealPlatform, tmp_path: Path) -> None:
     admin = shared_platform.admin
-    admin.request("PUT", "/v1/cells/roof", json=CELL)
+    admin.put_cell("roof", **CELL)
     team = agents(shared_platform, tmp_path)
     task = create(shared_platform)
     run_all(team, task)
     ended = admin.wait_for_end(task)
-    assert ended["state"] == "finished", ended["reason"]
-    assert len(ended["model_digests"]) == 2
+    assert ended.state == "finished", ended.reason
+    assert len(ended.model_digests) == 2
 
     last = admin.round(task, ROUNDS)
-    chosen = {part["device_id"]: part for part in last["participations"]}
+    chosen = {part.device_id: part for part in last.participations}
     ids = [agent.identity.id for agent in team]
-    assert [chosen[device]["state"] for device in ids] == ["delivered"] * 4 + ["idle"]
-    lines = [chosen[device]["model_index"] for device in ids[:4]]
+    assert [chosen[device].state for device in ids] == ["delivered"] * 4 + ["idle"]
+    lines = [chosen[device].model_index for device in ids[:4]]
     assert lines[0] == lines[2] != lines[1] == lines[3]
-    assert last["round"]["metrics"]["accuracy[0]"] > 0.8
-    assert last["round"]["metrics"]["accuracy[1]"] > 0.8
+    assert last.round.metrics["accuracy[0]"] > 0.8
+    assert last.round.metrics["accuracy[1]"] > 0.8
 
     plan = admin.plan(task)
-    seats = {seat["device_id"]: seat for seat in plan["seats"]}
-    assert "out of range" in seats[ids[4]]["because"]
+    seats = {seat.device_id: seat for seat in plan.seats}
+    assert "out of range" in seats[ids[4]].because
     spent = team[0].home.ledger().history(task)
-    assert spent[-1].charge.rho == pytest.approx(2.0 / seats[ids[0]]["noise_multiplier"] ** 2)
-    assert admin.request("GET", "/v1/policies")["items"] == []
+    assert spent[-1].charge.rho == pytest.approx(2.0 / seats[ids[0]].noise_multiplier ** 2)
+    assert admin.policies() == ()
 
     options = ["--url", shared_platform.processes.url, "--key", shared_platform.processes.admin_key(), "--json"]
     shown = CliRunner().invoke(app, ["task", "schedule", task, "--device", ids[0], *options])
@@ -141,7 +141,7 @@ def test_two_kinds_of_devices_train_two_models_through_a_cell(shared_platform: R
     assert json.loads(shown.stdout)[-1]["model"] == lines[0]
     with Platform(shared_platform.processes.url, team[0].identity.api_key) as device:
         mine = list(device.participations(task, ids[0]))
-        assert [(part["round"], part["state"]) for part in mine] == [(n, "delivered") for n in (1, 2, 3, 4)]
+        assert [(part.round, part.state) for part in mine] == [(n, "delivered") for n in (1, 2, 3, 4)]
         with pytest.raises(NotAllowed, match="may not act for"):
             list(device.participations(task, ids[1]))
     cells = CliRunner().invoke(app, ["cells", "list", *options])

@@ -6,6 +6,7 @@ import hashlib
 import json
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -14,6 +15,7 @@ import pytest
 from safetensors.numpy import load, save
 
 from coterie.home import DeviceIdentity
+from coterie.records import RoundDetail
 from tests.e2e.crew import Crew
 from tests.e2e.real_platform import SHAPES, RealPlatform
 
@@ -36,20 +38,18 @@ class Round:
         for identity in (self.gail, self.hank):
             with platform.as_device(self.crew.homes[identity.name]) as device:
                 device.enrol(self.task, identity.id, samples=10)
-        platform.wait_until(lambda: platform.admin.task(self.task)["round"] == 1)
-        platform.wait_until(lambda: self.state()["round"]["state"] == "open")
+        platform.wait_until(lambda: platform.admin.task(self.task).round == 1)
+        platform.wait_until(lambda: self.state().round.state == "open")
 
     def _identity(self, name: str) -> DeviceIdentity:
         identity = self.crew.homes[name].identity()
         assert identity is not None
         return identity
 
-    def state(self) -> dict[str, Any]:
-        """The round as the admin sees it."""
+    def state(self) -> RoundDetail:
+        """The round as the admin sees it, but for the notes."""
         found = self.platform.admin.round(self.task, 1)
-        for part in found["participations"]:
-            part.pop("note")
-        return found
+        return replace(found, participations=tuple(replace(part, note="") for part in found.participations))
 
     def put(
         self,

@@ -81,28 +81,27 @@ def test_a_device_without_torch_answers_a_survey(
     bare: Environment, shared_platform: RealPlatform, tmp_path: Path
 ) -> None:
     admin, url = shared_platform.admin, shared_platform.processes.url
-    token = admin.issue_token(admin.create_owner(f"owner {secrets.token_hex(4)}")["id"])["token"]
+    token = admin.issue_token(admin.create_owner(f"owner {secrets.token_hex(4)}").id).token
     publisher = admin.create_key("publisher", f"publisher {secrets.token_hex(4)}")
-    deposits = f"/v1/accounts/publisher:{publisher['principal']['subject']}/deposits"
-    admin.request("POST", deposits, json={"amount_microcredits": ESCROW, "key": "opening"}, idempotent=True)
+    admin.deposit(publisher.principal.subject, ESCROW, key="opening")
     question = Question("How warm is it, in °C?", 15, 30)
-    with Platform(url, publisher["api_key"], backoff=PATIENT) as platform:
+    with Platform(url, publisher.api_key, backoff=PATIENT) as platform:
         task = ask(platform, "kitchens", question, escrow_microcredits=ESCROW, auto_start=True)
-    said = bare.run("-c", ANSWER, url, token, task["id"], str(tmp_path / "kitchen"), cwd=tmp_path).splitlines()
-    assert said[0] == f"1 of 1 rounds delivered; {task['id']} finished"
+    said = bare.run("-c", ANSWER, url, token, task.id, str(tmp_path / "kitchen"), cwd=tmp_path).splitlines()
+    assert said[0] == f"1 of 1 rounds delivered; {task.id} finished"
     assert 0.0 < float(said[1]) <= 8.0
-    assert result_of(admin, task["id"])["answers"] == 1.0
+    assert result_of(admin, task.id)["answers"] == 1.0
 
 
 def test_the_example_device_learns_where_only_the_sdk_torch_and_scikit_learn_are(
     with_torch: Environment, shared_platform: RealPlatform, tmp_path: Path
 ) -> None:
     admin = shared_platform.admin
-    token = admin.issue_token(admin.create_owner(f"owner {secrets.token_hex(4)}")["id"], uses=DEVICES)["token"]
+    token = admin.issue_token(admin.create_owner(f"owner {secrets.token_hex(4)}").id, uses=DEVICES).token
     task = admin.create_task(
         name="digits", preset="fedavg", model_digests=[admin.upload_model(model_bytes(digits_model()))], rounds=5,
         min_devices=DEVICES, auto_start=True, quorum=1.0, training={"epochs": 2, "learning_rate": 0.1},
-    )["id"]  # fmt: skip
+    ).id  # fmt: skip
     variables = with_torch.variables(COTERIE_URL=shared_platform.processes.url, TOKEN=token)
     script = str(ROOT / "examples" / "device.py")
     phones = [
@@ -119,4 +118,4 @@ def test_the_example_device_learns_where_only_the_sdk_torch_and_scikit_learn_are
             phone.kill()
     assert [text.splitlines()[-1] for text in said] == [f"5 of 5 rounds delivered; {task} finished"] * DEVICES
     *_, last = admin.rounds(task)
-    assert last["metrics"]["accuracy"] > 0.8
+    assert last.metrics["accuracy"] > 0.8

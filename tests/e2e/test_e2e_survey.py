@@ -61,50 +61,49 @@ def test_a_question_is_answered_published_and_paid(shared_platform: RealPlatform
     agents = {name: Agent(home.folder, limit=Limit(8.0, 1e-5), poll_seconds=1.0) for name, home in homes.items()}
     befriend(platform, [agent.identity.id for agent in agents.values()])
     made = platform.admin.create_key("publisher", f"publisher {secrets.token_hex(4)}")
-    account = f"publisher:{made['principal']['subject']}"
-    body = {"amount_microcredits": DEPOSIT, "key": "opening"}
-    platform.admin.request("POST", f"/v1/accounts/{account}/deposits", json=body, idempotent=True)
+    account = f"publisher:{made.principal.subject}"
+    platform.admin.deposit(account, DEPOSIT, key="opening")
     task = coterie(
-        platform, made["api_key"], "task", "create", "way to work", "--preset", "survey", "--question", QUESTION,
+        platform, made.api_key, "task", "create", "way to work", "--preset", "survey", "--question", QUESTION,
         "--low", "0", "--high", "60", "--escrow", str(ESCROW), "--min-devices", "3",
         "--parameters", '{"pricing": {"constant": 5.0, "own_care": 0.5, "social_care": 0.25}}',
     )["id"]  # fmt: skip
     shift = Shift(platform, list(agents.values()), task)
-    platform.wait_until(lambda: platform.admin.task(task)["enrolled"] == len(ANSWERS))
-    with Platform(platform.processes.url, made["api_key"], backoff=PATIENT) as publisher:
+    platform.wait_until(lambda: platform.admin.task(task).enrolled == len(ANSWERS))
+    with Platform(platform.processes.url, made.api_key, backoff=PATIENT) as publisher:
         publisher.start_task(task)
     ended = platform.admin.wait_for_end(task)
     shift.wait()
-    assert ended["state"] == "finished", shift.describe()
+    assert ended.state == "finished", shift.describe()
 
-    document = coterie(platform, made["api_key"], "task", "results", task)
+    document = coterie(platform, made.api_key, "task", "results", task)
     (round_,) = document["rounds"]
     found = round_["metrics"]
-    payments = {p["device_id"]: p for p in platform.admin.pages("/v1/payments", task=task)}
+    payments = {p.device_id: p for p in platform.admin.payments(task=task)}
     answered = [agents[name].identity.id for name in ANSWERS if name != "anxious"]
     assert sorted(payments) == sorted(answered)
-    total = sum(payments[device]["budget"] for device in answered)
+    total = sum(payments[device].budget for device in answered)
     assert found["answers"] == 5
     assert found["total_variance"] == pytest.approx(total)
     assert found["error_bound"] == pytest.approx(math.sqrt(total / 0.05) / 5 * 60)
     truth = sum(ANSWERS[name] for name in ANSWERS if name != "anxious") / 5
     assert abs(found["estimate"] - truth) < 6 * found["standard_error"]
-    final = load(platform.admin.download_model(ended["model_digests"][0]).read_bytes())
+    final = load(platform.admin.download_model(ended.model_digests[0]).read_bytes())
     assert final["value"][0] * 60 == pytest.approx(found["estimate"])
 
-    prices = platform.admin.request("GET", f"/v1/tasks/{task}/rounds/1/prices")
-    for offer in prices["offers"]:
-        payment = payments.get(offer["device_id"])
+    prices = platform.admin.prices(task, 1)
+    for offer in prices.offers:
+        payment = payments.get(offer.device_id)
         if payment is not None:
-            worth = math.floor(offer["base_microcredits"] - offer["slope_microcredits"] * Fraction(payment["budget"]))
-            assert payment["amount_microcredits"] == max(0, min(worth, offer["most_microcredits"])) > 0
-    paid = sum(p["amount_microcredits"] for p in payments.values())
+            worth = math.floor(offer.base_microcredits - offer.slope_microcredits * Fraction(payment.budget))
+            assert payment.amount_microcredits == max(0, min(worth, offer.most_microcredits)) > 0
+    paid = sum(p.amount_microcredits for p in payments.values())
     assert paid <= ESCROW
 
     for name, home in homes.items():
         spent = home.ledger().spent()
         assert (spent.releases, 0.0 < spent.epsilon < 8.0) == ((0, False) if name == "anxious" else (1, True))
-    states = {p["device_id"]: (p["state"], p["metrics"]) for p in platform.admin.round(task, 1)["participations"]}
+    states = {p.device_id: (p.state, p.metrics) for p in platform.admin.round(task, 1).participations}
     assert states[agents["anxious"].identity.id][0] == "declined"
     assert all(metrics == {} for _, metrics in states.values())  # an answer's norm would be the answer
 

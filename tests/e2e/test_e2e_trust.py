@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,8 @@ def test_an_import_goes_on_after_the_registry_was_killed_and_is_explained(
     explained = coterie(shared_platform, "trust", "explain", "ring-0", "ring-149", "--at", moment)
     assert (explained["direct"], explained["indirect"], len(explained["path"])) == (0.0, 1.0, 2)
     assert "The best shortest chain has 1.000 × 1.000" in explained["text"]
-    entries = shared_platform.admin.request("GET", "/v1/audit", params={"limit": 20})["items"]
-    assert "trust.read" in {entry["act"] for entry in entries}  # an admin looked at a personal tie
+    entries = list(islice(shared_platform.admin.audit(), 20))
+    assert "trust.read" in {entry.act for entry in entries}  # an admin looked at a personal tie
 
 
 class Turncoat(Seeded):
@@ -82,7 +83,7 @@ def test_a_device_that_delivers_garbage_loses_its_trust_and_the_reasons_are_told
     task = shared_platform.create_task("turning", rounds=ROUNDS, min_devices=3, quorum=0.7, auto_start=False)
     agents = [_agent(shared_platform, home.folder, name) for name, home in crew.homes.items()]
     shift = Shift(shared_platform, agents, task)
-    shared_platform.wait_until(lambda: admin.task(task)["enrolled"] == 4)
+    shared_platform.wait_until(lambda: admin.task(task).enrolled == 4)
     admin.start_task(task)
     shift.wait()
     shared_platform.final_model(task)

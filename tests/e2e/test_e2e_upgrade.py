@@ -90,20 +90,20 @@ def test_a_platform_killed_in_mid_task_goes_on_after_an_upgrade(loaded: tuple[Du
     devices.start(tasks)
     for name, task in tasks.items():
         ended = admin.wait_for_end(task)
-        assert ended["state"] == "finished", f"{name}: {ended['reason']}\n{platform.logs()}"
+        assert ended.state == "finished", f"{name}: {ended.reason}\n{platform.logs()}"
     devices.wait()
 
     for cast in CASTS:
         rounds = list(admin.rounds(tasks[cast.task]))
-        assert [(each["state"], each["attempt"]) for each in rounds] == [("done", 1)] * ROUNDS
-        parts = [admin.round(tasks[cast.task], number)["participations"] for number in (HELD_ROUND, ROUNDS)]
-        assert {part["state"] for held in parts for part in held} == {"delivered"}
+        assert [(each.state, each.attempt) for each in rounds] == [("done", 1)] * ROUNDS
+        parts = [admin.round(tasks[cast.task], number).participations for number in (HELD_ROUND, ROUNDS)]
+        assert {part.state for held in parts for part in held} == {"delivered"}
         late, idle = facts["late"][cast.task], facts["idle"][cast.task]
         assert (devices.outcomes[late, HELD_ROUND], devices.outcomes[idle, HELD_ROUND]) == ("accepted", "accepted")
         # What was made before the upgrade was sent as it was, not made again, and nothing was charged twice.
         assert {(late, HELD_ROUND), (idle, HELD_ROUND)} & devices.made == {(idle, HELD_ROUND)}
         assert devices.homes[late].ledger().spent().releases - releases[late] == (0 if cast.task == "plain" else 1)
-    assert admin.request("POST", "/v1/payments/verification", idempotent=True)["sound"] is True
+    assert admin.verify_book().sound is True
     platform.wait_until(lambda: all(escrow == 0 for escrow in escrows(platform, tasks)))
 
 
@@ -111,26 +111,27 @@ def check_memory(facts: dict[str, Any], platform: RealPlatform) -> None:
     """What the older platform said before any device came back."""
     admin = platform.admin
     for name, task in facts["tasks"].items():
-        assert admin.task(task)["state"] == "running"
-        told = list(admin.rounds(task))
-        assert [{key: each[key] for key in ("number", "state", "model_digests")} for each in told] == facts["rounds"][
-            name
+        assert admin.task(task).state == "running"
+        held = [
+            {"number": each.number, "state": each.state, "model_digests": list(each.model_digests)}
+            for each in admin.rounds(task)
         ]
-        parts = admin.round(task, HELD_ROUND)["participations"]
-        assert {part["device_id"]: part["state"] for part in parts} == facts["participations"][name]
-    accounts = {each["id"]: each["balance_microcredits"] for each in admin.pages("/v1/accounts", limit=500)}
+        assert held == facts["rounds"][name]
+        parts = admin.round(task, HELD_ROUND).participations
+        assert {part.device_id: part.state for part in parts} == facts["participations"][name]
+    accounts = {each.id: each.balance_microcredits for each in admin.accounts()}
     assert accounts == facts["accounts"]
     told = facts["trust"]
-    now = admin.request("GET", f"/v1/trust/pairs/{told['device_a']}/{told['device_b']}")
-    assert now["trust"] == pytest.approx(told["trust"], abs=1e-4)
-    assert now["positive_count"] == told["positive_count"]
+    now = admin.explain_trust(told["device_a"], told["device_b"])
+    assert now.trust == pytest.approx(told["trust"], abs=1e-4)
+    assert now.positive_count == told["positive_count"]
     for name, epsilon in facts["privacy"].items():
-        assert admin.privacy(facts["devices"][name])["epsilon"] == pytest.approx(epsilon)
+        assert admin.privacy(facts["devices"][name]).epsilon == pytest.approx(epsilon)
 
 
 def escrows(platform: RealPlatform, tasks: dict[str, str]) -> list[int]:
     return [
-        int(each["balance_microcredits"])
-        for each in platform.admin.pages("/v1/accounts", prefix="escrow:")
-        if each["id"].removeprefix("escrow:") in tasks.values()
+        each.balance_microcredits
+        for each in platform.admin.accounts("escrow:")
+        if each.id.removeprefix("escrow:") in tasks.values()
     ]

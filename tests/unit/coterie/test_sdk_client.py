@@ -60,7 +60,7 @@ def test_a_refusal_is_raised_at_once_with_its_reason(platform: Platform, stand_i
 
 def test_a_503_is_asked_again_under_the_same_request_id(platform: Platform, stand_in: StandIn) -> None:
     stand_in.faults["GET /v1/tasks/{task}"] = [problem(503, "unavailable")] * 3
-    assert platform.task("tsk_1")["id"] == "tsk_1"
+    assert platform.task("tsk_1").id == "tsk_1"
     ids = [headers["x-request-id"] for _, _, headers in stand_in.requests]
     assert len(ids) == 4
     assert len(set(ids)) == 1
@@ -75,7 +75,7 @@ def test_a_503_to_a_call_that_must_not_be_repeated_is_raised(platform: Platform,
 
 def test_registering_is_repeated_because_the_platform_makes_it_safe(platform: Platform, stand_in: StandIn) -> None:
     stand_in.faults["POST /v1/devices"] = [problem(503, "unavailable")]
-    assert platform.register_device({"signing_key": "a", "name": "b"})["device"]["id"] == "dev_1"
+    assert platform.register_device({"signing_key": "a", "name": "b"}).device.id == "dev_1"
 
 
 def test_retry_after_is_obeyed_and_bounded() -> None:
@@ -141,13 +141,13 @@ def test_an_update_from_a_file_is_streamed_with_its_length(
     stand_in.faults["PUT /v1/tasks/{task}/rounds/{round:int}/updates/{device}"] = [problem(503, "unavailable")]
     stand_in.round = 5
     answer = platform.put_update("tsk_1", 1, "dev_1", report="{}", body=body)
-    assert answer["outcome"] == "late"
+    assert answer.outcome == "late"
     assert stand_in.updates[1, "dev_1"] == [MODEL]
     assert [headers["content-length"] for _, _, headers in stand_in.requests] == [str(len(MODEL))] * 2
 
 
 def test_a_task_is_found_by_name_or_id(platform: Platform) -> None:
-    assert platform.find_task("tiny")["id"] == platform.find_task("tsk_1")["id"] == "tsk_1"
+    assert platform.find_task("tiny").id == platform.find_task("tsk_1").id == "tsk_1"
     with pytest.raises(errors.NotFound, match="coterie task list"):
         platform.find_task("nobody")
 

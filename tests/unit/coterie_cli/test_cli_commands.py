@@ -6,6 +6,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from typer.main import get_command
 
 from coterie.errors import CoterieError
 from coterie.home import DeviceHome
+from coterie.records import Round, RoundState, Task, TaskSpecification
 from coterie.registration import register_device
 from coterie.samples import digits_model
 from coterie.training import model_bytes
@@ -24,6 +26,7 @@ from coterie_cli.live import facts_of
 from coterie_cli.main import app, run
 from coterie_cli.processes import CannotStart, PlatformProcesses
 from coterie_cli.progress import Standing
+from tests.answers import made
 from tests.e2e.stand_in import StandIn, problem
 
 MODEL = b"\x02\0\0\0\0\0\0\0{}"
@@ -212,14 +215,14 @@ def test_certificates_verify_against_their_authority_and_the_authority_is_kept(
 
 def test_the_bar_tells_round_quorum_accuracy_and_time_left() -> None:
     """Two of four rounds took 10 s together: 10 s are left at the second's end, 7 s three seconds later."""
-    task = {"specification": {"rounds": 4, "min_devices": 2}, "state": "running", "started_at": 100.0, "enrolled": 3}
-    standing = Standing(task)
+    specification = made(TaskSpecification, rounds=4, min_devices=2)
+    standing = Standing(made(Task, specification=specification, state="running", started_at=100.0, enrolled=3))
     assert facts_of(standing, 0.0) == "3 devices enrolled, 2 needed"
-    base = {"attempt": 1, "participants": 3, "quorum": 2, "metrics": {}}
+    done = made(Round, attempt=1, participants=3, quorum=2, state="done", delivered=3)
     standing.rounds = {
-        1: base | {"number": 1, "state": "done", "done_at": 104.0, "delivered": 3},
-        2: base | {"number": 2, "state": "done", "done_at": 110.0, "delivered": 3, "metrics": {"accuracy": 0.875}},
-        3: base | {"number": 3, "state": "open", "done_at": 0.0, "delivered": 1, "attempt": 2},
+        1: replace(done, number=1, done_at=104.0),
+        2: replace(done, number=2, done_at=110.0, metrics={"accuracy": 0.875}),
+        3: replace(done, number=3, state=RoundState.OPEN, delivered=1, attempt=2),
     }
     facts = facts_of(standing, 113.0)
     assert facts == "round 3/4  attempt 2  updates 1/3 (quorum 2)  accuracy 87.5%  7 s left"

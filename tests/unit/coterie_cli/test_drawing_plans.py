@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -10,36 +12,23 @@ import networkx as nx
 import pytest
 from rich.console import Console
 
+from coterie.records import Neighbour, Plan, Seat
 from coterie_cli.commands.plans import plan_table
 from coterie_cli.drawing import CannotDraw, draw_plan, plan_graph
+from tests.answers import made
 
 
-def seat(name: str, role: str = "peer", **values: Any) -> dict[str, Any]:
-    empty = {
-        "group": -1,
-        "head_device_id": "",
-        "noise_multiplier": 0.0,
-        "weight": 0.0,
-        "batch_size": 32,
-        "because": "x",
-    }
-    return {"device_id": name, "role": role, "neighbours": [], "noised": False} | empty | values
+def seat(name: str, role: str = "peer", **values: Any) -> Seat:
+    return made(Seat, device_id=name, role=role, group=-1, batch_size=32, because="x", **values)
 
 
-def neighbour(name: str, trusted: bool) -> dict[str, Any]:
-    return {"device_id": name, "weight": 0.25, "trusted": trusted, "link_seconds": 0.5}
+def neighbour(name: str, trusted: bool) -> Neighbour:
+    return Neighbour(device_id=name, weight=0.25, trusted=trusted, link_seconds=0.5)
 
 
-def plan(topology: str, seats: list[dict[str, Any]]) -> dict[str, Any]:
-    names = {"a": "ada's phone"}
-    return {
-        "task_id": "tsk_1",
-        "version": 2,
-        "topology": topology,
-        "seats": seats,
-        "round_seconds": 3.5,
-        "details": {"names": names},
-    }
+def plan(topology: str, seats: Sequence[Seat]) -> Plan:
+    details = {"names": {"a": "ada's phone"}}
+    return made(Plan, task_id="tsk_1", version=2, topology=topology, seats=seats, round_seconds=3.5, details=details)
 
 
 MESH = plan(
@@ -75,8 +64,8 @@ def test_graphml_can_be_read_back(tmp_path: Path) -> None:
     assert again.edges["b", "c"]["seconds"] == 0.5
 
 
-@pytest.mark.parametrize("seats", [MESH["seats"], [seat("a")], [seat("a"), seat("b")]], ids=["three", "one", "apart"])
-def test_a_picture_is_drawn_of_any_mesh(tmp_path: Path, seats: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize("seats", [MESH.seats, [seat("a")], [seat("a"), seat("b")]], ids=["three", "one", "apart"])
+def test_a_picture_is_drawn_of_any_mesh(tmp_path: Path, seats: Sequence[Seat]) -> None:
     draw_plan(plan("mesh", seats), tmp_path / "plan.png")
     content = (tmp_path / "plan.png").read_bytes()
     assert content.startswith(b"\x89PNG")
@@ -89,10 +78,10 @@ def test_other_files_are_refused_with_those_there_are(tmp_path: Path) -> None:
 
 
 def test_a_mesh_is_told_link_by_link_with_step_and_score() -> None:
-    told = {
-        **MESH,
-        "seats": [{**each, "self_weight": 0.75} for each in MESH["seats"]],
-        "details": {
+    told = replace(
+        MESH,
+        seats=tuple(replace(each, self_weight=0.75) for each in MESH.seats),
+        details={
             "names": {"a": "ada", "b": "bob", "c": "cy"},
             "links": [
                 {"between": ["a", "b"], "step": "CAS", "score": 5.0, "trusted": True, "seconds": 0.004654},
@@ -104,7 +93,7 @@ def test_a_mesh_is_told_link_by_link_with_step_and_score() -> None:
             "pseudo_training_time": 36.0,
             "baselines": {"ring": {"round_seconds": 9.0, "pseudo_training_time": 99.0, "noised": 3.0}},
         },
-    }
+    )
     console = Console(width=140, record=True, file=StringIO())
     console.print(plan_table(told))
     text = [" ".join(line.split()) for line in console.export_text().splitlines()]

@@ -2,8 +2,8 @@
 
 with Platform(url, publisher_key) as platform:
     task = ask(platform, "warmth", Question("How warm is your kitchen, in °C?", 10, 35), escrow_microcredits=40_000_000)
-    platform.wait_for_end(task["id"])
-    print(result_of(platform, task["id"]))
+    platform.wait_for_end(task.id)
+    print(result_of(platform, task.id))
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
-from coterie.client import Json, Platform
+from coterie.client import Platform
 from coterie.questions import Question
+from coterie.records import RoundState, Task
 
 LEAST_NOISE = 0.61
 """Least deviation of an answer's noise, in shares of the range: one answer alone stays below ε = 8 at δ = 1e-5."""
@@ -28,7 +29,7 @@ def blank() -> bytes:
     return save({"value": np.zeros(1)})
 
 
-def specification(question: Question, pricing: Mapping[str, Any] | None = None) -> Json:
+def specification(question: Question, pricing: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """What makes a task a survey; `pricing` replaces parameters of the offers (variances in ranges squared)."""
     defaults = {"variance_low": LEAST_NOISE**2, "error": ERROR}
     return {
@@ -50,7 +51,7 @@ def ask(
     escrow_microcredits: int,
     pricing: Mapping[str, Any] | None = None,
     **options: Any,
-) -> Json:
+) -> Task:
     """Creates a survey; options are those of `Platform.create_task`, such as min_devices and auto_start."""
     digest = platform.upload_model(blank())
     return platform.create_task(
@@ -65,6 +66,6 @@ def ask(
 def result_of(platform: Platform, task_id: str) -> dict[str, float]:
     """Estimate, standard error, error bound, answers and variance of an ended survey; empty when nobody answered."""
     for round in platform.rounds(task_id):
-        if round["state"] == "done":
-            return dict(round["metrics"])
+        if round.state == RoundState.DONE:
+            return dict(round.metrics)
     return {}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -30,6 +30,7 @@ from coterie.errors import (
     TooLarge,
     Unauthenticated,
 )
+from coterie.records.reading import plain
 from coterie.transport import Backoff
 
 OK, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -82,9 +83,9 @@ def found_key() -> str:
 
 
 def show(document: Any, as_json: bool, table: Callable[[], RenderableType]) -> None:
-    """Prints a result: as JSON, or as the table for people."""
+    """Prints a result, records and all: as JSON, or as the table for people."""
     if as_json:
-        out.print_json(json.dumps(document))
+        out.print_json(json.dumps(plain(document)))
     else:
         made = table()
         out.print(made, soft_wrap=isinstance(made, str))
@@ -144,8 +145,3 @@ def _with_advice(error: CoterieError) -> str:
 def _tell(message: str, code: int) -> int:
     err.print(f"[bold red]error:[/] {escape(message)}", soft_wrap=True)
     return code
-
-
-def pick(document: Mapping[str, Any], *names: str) -> list[Any]:
-    """Some fields of a document, in order."""
-    return [document[name] for name in names]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coterie.errors import CoterieError
+from coterie.records import Plan, Role, Seat
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -22,7 +23,7 @@ class CannotDraw(CoterieError):
     """A file of a kind that cannot be drawn, or a library that is missing."""
 
 
-def draw_plan(plan: Mapping[str, Any], file: Path) -> None:
+def draw_plan(plan: Plan, file: Path) -> None:
     """Writes a plan to a file: a picture (.png, .svg, .pdf) or a graph (.graphml)."""
     kind = file.suffix.lower()
     if kind not in (*PICTURES, ".graphml"):
@@ -38,7 +39,7 @@ def draw_plan(plan: Mapping[str, Any], file: Path) -> None:
         _picture(graph, plan, file)
 
 
-def plan_graph(plan: Mapping[str, Any]) -> nx.Graph[str]:
+def plan_graph(plan: Plan) -> nx.Graph[str]:
     """Who exchanges with whom: devices with their seats, links with what travels over them.
 
     A mesh has its links, clusters their members' links to the head and the heads' to the platform, everything else a
@@ -46,44 +47,44 @@ def plan_graph(plan: Mapping[str, Any]) -> nx.Graph[str]:
     """
     import networkx as nx
 
-    names = plan["details"].get("names", {})
-    graph: nx.Graph[str] = nx.Graph(task=plan["task_id"], version=plan["version"], topology=plan["topology"])
-    for seat in plan["seats"]:
+    names = plan.details.get("names", {})
+    graph: nx.Graph[str] = nx.Graph(task=plan.task_id, version=plan.version, topology=plan.topology)
+    for seat in plan.seats:
         graph.add_node(
-            seat["device_id"],
-            label=names.get(seat["device_id"], _short(seat["device_id"])),
-            role=seat["role"],
-            group=seat["group"],
-            noised=bool(seat["noised"] or seat["noise_multiplier"] > 0),
-            batch_size=seat["batch_size"],
-            because=seat["because"],
+            seat.device_id,
+            label=names.get(seat.device_id, _short(seat.device_id)),
+            role=str(seat.role),
+            group=seat.group,
+            noised=bool(seat.noised or seat.noise_multiplier > 0),
+            batch_size=seat.batch_size,
+            because=seat.because,
         )
-    for seat in plan["seats"]:
-        for here, there, values in _links(seat, plan["topology"]):
+    for seat in plan.seats:
+        for here, there, values in _links(seat, plan.topology):
             if there == PLATFORM and PLATFORM not in graph:
                 graph.add_node(PLATFORM, label=PLATFORM, role=PLATFORM, group=-1, noised=False)
             graph.add_edge(here, there, **values)
     return graph
 
 
-def _links(seat: Mapping[str, Any], topology: str) -> list[tuple[str, str, dict[str, Any]]]:
-    me = seat["device_id"]
+def _links(seat: Seat, topology: str) -> list[tuple[str, str, dict[str, Any]]]:
+    me = seat.device_id
     if topology == "mesh":
         return [
-            (me, n["device_id"], {"trusted": n["trusted"], "weight": n["weight"], "seconds": n["link_seconds"]})
-            for n in seat["neighbours"]
+            (me, n.device_id, {"trusted": n.trusted, "weight": n.weight, "seconds": n.link_seconds})
+            for n in seat.neighbours
         ]
-    if seat["role"] == "idle":
+    if seat.role == Role.IDLE:
         return []
-    to = seat["head_device_id"] if seat["role"] == "member" else PLATFORM
-    return [(me, to, {"trusted": seat["noise_multiplier"] == 0, "weight": seat["weight"]})]
+    to = seat.head_device_id if seat.role == Role.MEMBER else PLATFORM
+    return [(me, to, {"trusted": seat.noise_multiplier == 0, "weight": seat.weight})]
 
 
 def _short(device_id: str) -> str:
     return f"…{device_id[-6:]}"
 
 
-def _picture(graph: nx.Graph[str], plan: Mapping[str, Any], file: Path) -> None:
+def _picture(graph: nx.Graph[str], plan: Plan, file: Path) -> None:
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -160,15 +161,15 @@ def _colour(values: Mapping[str, Any]) -> str:
     return NOISED if values["noised"] else (RAW if values["role"] == "peer" else PLAIN)
 
 
-def _write_words(axes: Any, graph: nx.Graph[str], plan: Mapping[str, Any]) -> None:
+def _write_words(axes: Any, graph: nx.Graph[str], plan: Plan) -> None:
     from matplotlib.lines import Line2D
 
     devices = [node for node in graph if node != PLATFORM]
     noisy = sum(bool(graph.nodes[node]["noised"]) for node in devices)
     about = f"{len(devices)} devices, {graph.number_of_edges()} links, {noisy} add noise"
-    if plan["round_seconds"]:
-        about += f", a round takes {_seconds(plan['round_seconds'])} (planned)"
-    axes.set_title(f"Plan {plan['version']}: {plan['topology']}", loc="left", fontsize=14, color=INK, weight="bold")
+    if plan.round_seconds:
+        about += f", a round takes {_seconds(plan.round_seconds)} (planned)"
+    axes.set_title(f"Plan {plan.version}: {plan.topology}", loc="left", fontsize=14, color=INK, weight="bold")
     axes.text(0.0, 1.0, about, transform=axes.transAxes, fontsize=9, color=INK, va="top")
     dot: dict[str, Any] = {"marker": "o", "linestyle": "", "markersize": 9, "markeredgecolor": "white"}
     keys = [

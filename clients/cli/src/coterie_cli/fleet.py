@@ -24,9 +24,10 @@ from safetensors.numpy import save as save_tensors
 from coterie.errors import CorruptDownload, Refused, RoundOver
 from coterie.keys import DeviceKeys
 from coterie.procedures.context import round_seed
+from coterie.records import RegisteredDevice, UpdateOutcome, Work, WorkItem
 from coterie.registration import registration_body
 from coterie.transport import Backoff
-from coterie.work import Delivery, Work, WorkItem
+from coterie.work import Delivery
 from coterie_cli.fleet_lines import Line, Place
 
 POLL_SECONDS = 25.0
@@ -112,8 +113,8 @@ class Fleet:
         async def one(index: int, name: str) -> Member:
             body = registration_body(DeviceKeys.generate(), token, name, {"kind": "simulated"})
             answer = await self._line(index).send("POST", "/v1/devices", json=body, idempotent=True)
-            document = json.loads(answer.content)
-            return Member(document["device"]["id"], name, document["api_key"], samples)
+            made = RegisteredDevice.from_json(json.loads(answer.content))
+            return Member(made.device.id, name, made.api_key, samples)
 
         return await _bounded([lambda i=i, name=name: one(i, name) for i, name in enumerate(names)])  # type: ignore[misc]
 
@@ -189,7 +190,7 @@ class Fleet:
             return "late"
         except Refused as error:
             return error.reason
-        return str(json.loads(answer.content)["outcome"])
+        return UpdateOutcome.from_json(json.loads(answer.content)).outcome
 
     async def _model(self, line: Line, member: Member, digest: str) -> Arrays:
         """The round's model, fetched by the first member that needs it."""

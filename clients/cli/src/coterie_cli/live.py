@@ -32,7 +32,7 @@ def _bar() -> Iterator[Callable[[Standing], None]]:
         def show(standing: Standing) -> None:
             progress.update(
                 bar,
-                description=f"[bold]{standing.task['specification']['name']}[/] {standing.task['state']}",
+                description=f"[bold]{standing.task.specification.name}[/] {standing.task.state}",
                 total=standing.total,
                 completed=standing.done,
                 facts=facts_of(standing, time.time()),
@@ -45,12 +45,12 @@ def facts_of(standing: Standing, now: float) -> str:
     """What the bar says beside its length."""
     current = standing.current
     if current is None:
-        needed = standing.task["specification"]["min_devices"]
-        return f"{standing.task['enrolled']} devices enrolled, {needed} needed"
-    parts = [f"round {current['number']}/{standing.total}"]
-    if current["attempt"] > 1:
-        parts.append(f"attempt {current['attempt']}")
-    parts.append(f"updates {current['delivered']}/{current['participants']} (quorum {current['quorum']})")
+        needed = standing.task.specification.min_devices
+        return f"{standing.task.enrolled} devices enrolled, {needed} needed"
+    parts = [f"round {current.number}/{standing.total}"]
+    if current.attempt > 1:
+        parts.append(f"attempt {current.attempt}")
+    parts.append(f"updates {current.delivered}/{current.participants} (quorum {current.quorum})")
     accuracy, loss = standing.metric("accuracy"), standing.metric("loss")
     if accuracy is not None:
         parts.append(f"accuracy {accuracy:.1%}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
-from coterie.client import ENDED, Platform
+from coterie.client import Platform
+from coterie.records import Event, Round, RoundState, Task
 
 WAIT_SECONDS = 1.0
 
@@ -22,43 +22,43 @@ class Standing:
         events: those since the standing before.
     """
 
-    task: dict[str, Any]
-    rounds: dict[int, dict[str, Any]] = field(default_factory=dict)
-    events: list[dict[str, Any]] = field(default_factory=list)
+    task: Task
+    rounds: dict[int, Round] = field(default_factory=dict)
+    events: tuple[Event, ...] = ()
 
     @property
     def total(self) -> int:
         """Rounds the task has."""
-        return int(self.task["specification"]["rounds"])
+        return self.task.specification.rounds
 
     @property
     def done(self) -> int:
         """Rounds that are done."""
-        return sum(round["state"] == "done" for round in self.rounds.values())
+        return sum(round.state == RoundState.DONE for round in self.rounds.values())
 
     @property
-    def current(self) -> dict[str, Any] | None:
+    def current(self) -> Round | None:
         """The round under way, or the last."""
         return self.rounds[max(self.rounds)] if self.rounds else None
 
     @property
     def ended(self) -> bool:
         """Whether nothing more will happen."""
-        return self.task["state"] in ENDED
+        return self.task.state.has_ended
 
     def metric(self, name: str) -> float | None:
         """The newest value of a metric."""
         for number in sorted(self.rounds, reverse=True):
-            if name in self.rounds[number]["metrics"]:
-                return float(self.rounds[number]["metrics"][name])
+            if name in self.rounds[number].metrics:
+                return self.rounds[number].metrics[name]
         return None
 
     def seconds_left(self, now: float) -> float | None:
         """Time the remaining rounds will take if they go on as before; None before the first is done."""
-        if not self.done or not self.task["started_at"]:
+        if not self.done or not self.task.started_at:
             return None
-        finished: float = max(round["done_at"] for round in self.rounds.values() if round["state"] == "done")
-        pace = (finished - float(self.task["started_at"])) / self.done
+        finished = max(round.done_at for round in self.rounds.values() if round.state == RoundState.DONE)
+        pace = (finished - self.task.started_at) / self.done
         return max(0.0, finished + pace * (self.total - self.done) - now)
 
 
@@ -71,18 +71,12 @@ def watch(platform: Platform, task_id: str, *, now: Callable[[], float] = time.t
         if standing.ended:
             return
         standing.events = platform.events(task_id, after=after, wait_seconds=WAIT_SECONDS)
-        after = standing.events[-1]["number"] if standing.events else after
+        after = standing.events[-1].number if standing.events else after
         standing.task = platform.task(task_id)
 
 
 def _refresh(platform: Platform, standing: Standing) -> None:
     """Asks for the rounds that may have changed: those not known to be done."""
-    settled = [number for number, round in standing.rounds.items() if round["state"] == "done"]
-    cursor = str(max(settled)) if settled else ""
-    path = f"/v1/tasks/{standing.task['id']}/rounds"
-    while True:
-        page = platform.request("GET", path, params={"limit": 500, "cursor": cursor})
-        standing.rounds |= {round["number"]: round for round in page["items"]}
-        cursor = page["next_cursor"]
-        if not cursor:
-            return
+    settled = [number for number, round in standing.rounds.items() if round.state == RoundState.DONE]
+    fresh = platform.rounds(standing.task.id, after=max(settled, default=0))
+    standing.rounds |= {round.number: round for round in fresh}

@@ -43,9 +43,9 @@ from coterie.privacy.ledger import LedgerError, Limit
 from coterie.privacy.stream import FreshStream, Stream
 from coterie.procedures import Procedure, procedure_for
 from coterie.procedures.context import RoundContext, round_seed
+from coterie.records import TaskSpecification, Work, WorkItem
 from coterie.registration import register_device
 from coterie.transport import Backoff, Interrupted, Stop
-from coterie.work import Work, WorkItem
 
 if TYPE_CHECKING:  # torch is imported only for a device that trains
     import torch
@@ -148,7 +148,7 @@ class Agent:
             stop=self._stop,
             verify=verify,
         )
-        self._tasks: dict[str, dict[str, Any]] = {}
+        self._tasks: dict[str, TaskSpecification] = {}
 
     @classmethod
     def register(
@@ -178,9 +178,9 @@ class Agent:
     def join(self, task: str, *, non_iid: float = 0.0) -> str:
         """Enrols in a task by id or name; returns its id. Safe to repeat."""
         found = self.platform.find_task(task)
-        self.platform.enrol(found["id"], self.identity.id, samples=self.samples, non_iid=non_iid)
-        self._tasks[found["id"]] = found["specification"]
-        return str(found["id"])
+        self.platform.enrol(found.id, self.identity.id, samples=self.samples, non_iid=non_iid)
+        self._tasks[found.id] = found.specification
+        return found.id
 
     def stop(self) -> None:
         """Asks a running agent to stop, from another thread; it does so within one poll."""
@@ -278,7 +278,7 @@ class Agent:
 
     def _context(self, work: WorkItem) -> RoundContext:
         specification = self._tasks[work.task_id]
-        seed = int(specification["seed"]) if self._seed is None else self._seed
+        seed = specification.seed if self._seed is None else self._seed
         return RoundContext(
             work,
             self.identity.id,
@@ -291,7 +291,7 @@ class Agent:
             self.home.memory(work.task_id),
             self.home.outbox,
             self.platform.download_model,
-            round_seed(seed, specification["name"], work.round, self.identity.name),
+            round_seed(seed, specification.name, work.round, self.identity.name),
             self._noise,
             lambda: self._stop.is_set,
             self.home.save_private_settings,
@@ -302,7 +302,7 @@ class Agent:
             answer = self.platform.put_update(
                 prepared.task_id, prepared.round, self.identity.id, report=prepared.report, body=prepared.body
             )
-            return str(answer["outcome"]), ""
+            return answer.outcome, ""
         except (InvalidRequest, TooLarge) as error:
             # Sent again it would be refused again; the others need not wait for it.
             self._decline_round(prepared.task_id, prepared.round, f"its update was refused: {error}")

@@ -10,7 +10,7 @@ from coterie.client import Platform
 from coterie.home import Outbox
 from coterie.keys import DeviceKeys
 from coterie.letters import Header, Letter, LetterError, SeenLetters, Subject, Tensors, open_letter, seal
-from coterie.work import WorkItem
+from coterie.records import RoundState, WorkItem
 
 POLL_SECONDS = 10.0
 
@@ -72,14 +72,14 @@ class Mail:
                 known=sorted(known),
                 wait_seconds=max(0.0, min(left, POLL_SECONDS)),
             )
-            for item in answer["items"]:
-                known.add(item["id"])
-                current = item.get("plan_version", self.work.plan_version) == self.work.plan_version
-                if current and item["kind"] == kind and item["sender"] in waiting:
-                    waiting.discard(item["sender"])
-                    yield self._open(kind, item["sender"], item["id"], item["digest"])
-            waiting -= set(answer["gone"])
-            if left <= 0 or (answer["round_state"] != "open" and not answer["items"]):
+            for item in answer.items:
+                known.add(item.id)
+                current = item.plan_version == self.work.plan_version
+                if current and item.kind == kind and item.sender in waiting:
+                    waiting.discard(item.sender)
+                    yield self._open(kind, item.sender, item.id, item.digest)
+            waiting -= set(answer.gone)
+            if left <= 0 or (answer.round_state != RoundState.OPEN and not answer.items):
                 return
 
     def _open(self, kind: str, sender: str, letter_id: str, digest: str) -> Received:

@@ -39,8 +39,8 @@ def register_device(
     keys = home.keys()
     with Platform(url, verify=verify) as platform:
         answer = platform.register_device(registration_body(keys, token, name, profile or {}))
-    device = answer["device"]
-    identity = DeviceIdentity(device["id"], device["name"], device["owner_id"], platform.url, answer["api_key"])
+    device = answer.device
+    identity = DeviceIdentity(device.id, device.name, device.owner_id, platform.url, answer.api_key)
     home.save_identity(identity)
     return identity
 

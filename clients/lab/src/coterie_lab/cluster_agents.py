@@ -149,14 +149,14 @@ def run(study: Study, method: str, seed: int, rounds: int) -> Outcome:
                 seed=seed,
                 auto_start=True,
                 **METHODS[method],
-            )["id"]
+            ).id
             ground.run_agents(agents, task_id)
             ended = ground.platform.wait_for_end(task_id)
         ground.wait_for_agents()
-        if ended["state"] != "finished":
-            raise RuntimeError(f"{method} on {study.name} ended as {ended['state']}: {ended['reason']}")
-        final = _accuracy(study, load_model(ground.platform.download_model(ended["model_digests"][0])))
-        details = ground.platform.plan(task_id)["details"]
+        if ended.state != "finished":
+            raise RuntimeError(f"{method} on {study.name} ended as {ended.state}: {ended.reason}")
+        final = _accuracy(study, load_model(ground.platform.download_model(ended.model_digests[0])))
+        details = ground.platform.plan(task_id).details
         spent = [agent.home.ledger().spent() for agent in agents]
     return Outcome(
         curve=(*(seen[number] for number in sorted(seen)), final),

@@ -111,16 +111,16 @@ def run(method: str, data: Images, parts: list[torch.Tensor], seed: int, rounds:
             ground.start_task(task_id)
             ended = ground.platform.wait_for_end(task_id)
         ground.wait_for_agents()
-        if ended["state"] != "finished":
-            raise RuntimeError(f"{method} ended as {ended['state']}: {ended['reason']}")
-        paid = list(ground.platform.pages("/v1/payments", task=task_id))
-        book = ground.platform.request("POST", "/v1/payments/verification", idempotent=True, wait_seconds=300.0)
+        if ended.state != "finished":
+            raise RuntimeError(f"{method} ended as {ended.state}: {ended.reason}")
+        paid = list(ground.platform.payments(task=task_id))
+        book = ground.platform.verify_book()
         return Outcome(
             curve=_curve(ground.platform, task_id, data, seed),
-            budget=sum(each["budget"] for each in paid) / (rounds * DEVICES),
-            paid=sum(each["amount_microcredits"] for each in paid) / 1e6,
+            budget=sum(each.budget for each in paid) / (rounds * DEVICES),
+            paid=sum(each.amount_microcredits for each in paid) / 1e6,
             epsilon=max(agent.home.ledger().spent().epsilon for agent in agents),
-            sound=bool(book["sound"]),
+            sound=bool(book.sound),
             seconds=time.monotonic() - began,
         )
 
@@ -139,7 +139,7 @@ def _create(publisher: Platform, method: str, seed: int, rounds: int) -> str:
     made = publisher.create_task(
         name=method, model_digests=[model], rounds=rounds, min_devices=DEVICES, round_seconds=120.0, seed=seed, **axes
     )
-    return str(made["id"])
+    return str(made.id)
 
 
 def _device(ground: Stage, data: Images, part: torch.Tensor, number: int, seed: int, method: str) -> Agent:
@@ -164,7 +164,7 @@ def _device(ground: Stage, data: Images, part: torch.Tensor, number: int, seed: 
 def _curve(platform: Platform, task_id: str, data: Images, seed: int) -> tuple[float, ...]:
     judge, found = Trainer(network(seed), (data[2], data[3])), []
     for round in platform.rounds(task_id):
-        judge.load(load_model(platform.download_model(round["model_digests"][0])))
+        judge.load(load_model(platform.download_model(round.model_digests[0])))
         found.append(100.0 * judge.evaluate()["accuracy"])
     return tuple(found)
 

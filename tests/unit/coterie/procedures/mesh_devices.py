@@ -22,8 +22,9 @@ from coterie.privacy.ledger import Limit, PrivacyLedger
 from coterie.procedures.context import RoundContext
 from coterie.procedures.mesh import Mesh
 from coterie.procedures.mesh_state import DeviceState
+from coterie.records import Letter, Letters, Peer, Role, WorkItem
 from coterie.training import Trainer, single_threaded
-from coterie.work import Peer, WorkItem
+from tests.answers import made
 
 single_threaded()
 SIZE = 4 * 3 + 3
@@ -64,22 +65,21 @@ class View:
 
     def send_letter(
         self, task_id: str, round: int, recipient: str, letter: bytes, *, kind: str, plan_version: int
-    ) -> dict[str, Any]:
+    ) -> None:
         if self.office.refuse is not None:
             raise self.office.refuse
         self.office.post(round, self.device_id, recipient, letter, kind)
-        return {}
 
-    def letters(self, task_id: str, round: int, *, known: Iterable[str] = (), wait_seconds: float = 0.0) -> Any:
+    def letters(self, task_id: str, round: int, *, known: Iterable[str] = (), wait_seconds: float = 0.0) -> Letters:
         if self.office.deadly:
             raise Killed
         box = self.office.letters_by_round.get((round, self.device_id), {})
         items = [
-            {"id": key, "kind": kind, "sender": sender, "digest": ""}
+            made(Letter, id=key, kind=kind, sender=sender, plan_version=1)
             for key, (sender, kind, _) in box.items()
             if key not in set(known)
         ]
-        return {"items": items, "gone": self.office.gone, "round_state": self.office.state}
+        return made(Letters, items=items, gone=self.office.gone, round_state=self.office.state)
 
     def download_letter(self, letter_id: str, digest: str) -> Path:
         for (_, recipient), box in self.office.letters_by_round.items():
@@ -169,7 +169,7 @@ def work_for(me: Device, others: list[Device], round: int = 1, **changes: Any) -
     peers = tuple(
         Peer(
             device_id=other.name,
-            role="peer",
+            role=Role.PEER,
             signing_key=b"",
             sealing_key=other.keys.public().sealing,
             weight=0.5 / len(others),

@@ -21,7 +21,9 @@ from coterie.procedures import procedure_for
 from coterie.procedures.clusters import Clusters
 from coterie.procedures.clusters_checks import Tally
 from coterie.procedures.context import RoundContext
-from coterie.work import Delivery, Peer, WorkItem
+from coterie.records import Letter, Letters, Peer, Role, WorkItem
+from coterie.work import Delivery
+from tests.answers import made
 
 SIZE = 400
 OPEN_LIMIT = Limit(1e6, 1e-5, "device", allow_raw=True)
@@ -40,7 +42,7 @@ PARAMETERS = {
 class Relay:
     """The platform's part: keeps sealed letters and hands them out."""
 
-    letters_of: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    letters_of: dict[str, list[Letter]] = field(default_factory=dict)
     bodies: dict[str, bytes] = field(default_factory=dict)
     folder: Path = Path()
     gone: list[str] = field(default_factory=list)
@@ -62,20 +64,15 @@ class RelayView:
         number = f"let_{len(self.relay.bodies)}"
         self.relay.bodies[number] = sealed
         digest = hashlib.sha256(sealed).hexdigest()
-        item: dict[str, Any] = {
-            "id": number,
-            "kind": kind,
-            "sender": self.device_id,
-            "digest": digest,
-            "plan_version": plan_version,
-        }
-        item["round"] = round
-        self.relay.letters_of.setdefault(recipient, []).append(item)
+        letter = made(
+            Letter, id=number, kind=kind, sender=self.device_id, digest=digest, plan_version=plan_version, round=round
+        )
+        self.relay.letters_of.setdefault(recipient, []).append(letter)
 
-    def letters(self, task: str, round: int, *, known: list[str], wait_seconds: float) -> dict[str, Any]:
-        here = [item for item in self.relay.letters_of.get(self.device_id, []) if item["round"] == round]
-        fresh = [item for item in here if item["id"] not in known]
-        return {"items": fresh, "gone": self.relay.gone, "round_state": "open" if fresh else "closing"}
+    def letters(self, task: str, round: int, *, known: list[str], wait_seconds: float) -> Letters:
+        here = [letter for letter in self.relay.letters_of.get(self.device_id, []) if letter.round == round]
+        fresh = [letter for letter in here if letter.id not in known]
+        return made(Letters, items=fresh, gone=self.relay.gone, round_state="open" if fresh else "closing")
 
     def download_letter(self, letter_id: str, digest: str) -> Path:
         path = self.relay.folder / letter_id
@@ -126,7 +123,15 @@ class Circle:
 
     def peer(self, device: str, role: str, *, trusted: bool = True) -> Peer:
         public = self.home(device).keys().public()
-        return Peer(device, role, public.signing, public.sealing, 90.0, trusted, 0.0)
+        return Peer(
+            device_id=device,
+            role=Role(role),
+            signing_key=public.signing,
+            sealing_key=public.sealing,
+            weight=90.0,
+            trusted=trusted,
+            link_seconds=0.0,
+        )
 
     def work(self, role: str, peers: tuple[Peer, ...], **changes: Any) -> WorkItem:
         values: dict[str, Any] = dict.fromkeys(WorkItem.__slots__, 0)

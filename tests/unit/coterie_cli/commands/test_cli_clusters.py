@@ -5,35 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from coterie.home import DeviceHome, DeviceIdentity
+from coterie.records import Plan, Seat, Task
 from coterie_cli.commands import task as task_commands
 from coterie_cli.main import app
+from tests.answers import made
 
-PLAN = {
-    "version": 3,
-    "topology": "clusters",
-    "seats": [
-        {"device_id": "dev_s", "role": "solo", "group": -1, "noise_multiplier": 0.6, "weight": 62.25, "payoff": 32.37,
-         "because": "alone"},
-        {"device_id": "dev_m", "role": "member", "group": 0, "noise_multiplier": 0.18, "weight": 96.0, "payoff": 48.9,
-         "because": "trusts the head 0.70"},
-        {"device_id": "dev_z", "role": "head", "group": 0, "noise_multiplier": 0.0, "weight": 96.83, "payoff": 49.2,
-         "because": "knows most"},
+PLAN = made(
+    Plan,
+    version=3,
+    topology="clusters",
+    seats=[
+        made(Seat, device_id="dev_s", role="solo", group=-1, noise_multiplier=0.6, weight=62.25, payoff=32.37),
+        made(Seat, device_id="dev_m", role="member", noise_multiplier=0.18, weight=96.0, payoff=48.9),
+        made(Seat, device_id="dev_z", role="head", weight=96.83, payoff=49.2),
     ],
-    "details": {"stable": True, "blocking": None, "mean_payoff": 43.49, "mean_alone": 32.37},
-}  # fmt: skip
+    details={"stable": True, "blocking": None, "mean_payoff": 43.49, "mean_alone": 32.37},
+)
 
 
 class Platform:
-    def find_task(self, name: str) -> dict[str, Any]:
-        return {"id": f"tsk_{name}"}
+    def find_task(self, name: str) -> Task:
+        return made(Task, id=f"tsk_{name}")
 
-    def plan(self, task_id: str, version: int) -> dict[str, Any]:
+    def plan(self, task_id: str, version: int) -> Plan:
         return PLAN
 
 

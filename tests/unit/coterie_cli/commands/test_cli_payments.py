@@ -5,15 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from coterie.client import Platform
+from coterie.records import Account, Me, Task
 from coterie_cli.commands import payments
 from coterie_cli.console import Mistake
+from tests.answers import made
 
 PAYMENT = {
     "number": 7, "at": 1_700_000_000.0, "task_id": "tsk_1", "round": 2, "device_id": "dev_1", "owner_id": "own_1",
@@ -26,34 +28,30 @@ POSTING = {
 }  # fmt: skip
 
 
-class Stand:
+class Stand(Platform):
     """A platform that remembers what it was asked."""
 
     def __init__(self) -> None:
+        super().__init__("http://stand")
         self.asked: list[tuple[str, str, dict[str, Any]]] = []
         self.sound = True
 
-    def __enter__(self) -> Stand:
-        return self
+    def find_task(self, id_or_name: str) -> Task:
+        return made(Task, id=f"tsk_of_{id_or_name}")
 
-    def __exit__(self, *_: object) -> None:
-        return
-
-    def find_task(self, name: str) -> dict[str, str]:
-        return {"id": f"tsk_of_{name}"}
-
-    def me(self) -> dict[str, str]:
-        return {"role": "device", "subject": "dev_1"}
-
-    def pages(self, path: str, **params: Any) -> Iterator[dict[str, Any]]:
-        self.asked.append(("GET", path, params))
-        yield from ({**PAYMENT, "number": number} for number in (9, 8, 7))
+    def me(self) -> Me:
+        return made(Me, role="device", subject="dev_1")
 
     def request(self, method: str, path: str, **options: Any) -> dict[str, Any]:
-        self.asked.append((method, path, options.get("params") or options.get("json") or {}))
+        asked = {**(options.get("params") or options.get("json") or {})}
+        self.asked.append((method, path, {name: value for name, value in asked.items() if value}))
+        if path == "/v1/payments":
+            items = [{**PAYMENT, "number": number} for number in (9, 8, 7)]
+            return {"items": items, "next_cursor": ""}
         if path.endswith("/statement"):
             last = options["params"]["cursor"] == "3.1"
-            page = {"account": {"id": "device:dev_1"}, "opening_microcredits": 0, "closing_microcredits": 822_000}
+            account = made(Account, id="device:dev_1").to_dict()
+            page = {"account": account, "opening_microcredits": 0, "closing_microcredits": 822_000}
             return {**page, "items": [POSTING], "next_cursor": "" if last else "3.1"}
         if path.endswith("/verification"):
             faults = [] if self.sound else ["entry 3 or one before it was changed"]
@@ -68,9 +66,9 @@ class Stand:
 
 @pytest.fixture
 def stand(monkeypatch: pytest.MonkeyPatch) -> Stand:
-    made = Stand()
-    monkeypatch.setattr(payments, "connect", lambda url, key: made)
-    return made
+    stand = Stand()
+    monkeypatch.setattr(payments, "connect", lambda url, key: stand)
+    return stand
 
 
 def run(*arguments: str) -> tuple[int, str]:
@@ -82,7 +80,8 @@ def test_payments_are_listed_with_their_reasons(stand: Stand) -> None:
     code, text = run("list", "--task", "digits", "--since", "2026-01-01T00:00+00:00", "--limit", "2", "--json")
     assert code == 0
     assert [payment["number"] for payment in json.loads(text)] == [9, 8]
-    assert stand.asked == [("GET", "/v1/payments", {"since": 1_767_225_600.0, "task": "tsk_of_digits"})]
+    wanted = {"since": 1_767_225_600.0, "task": "tsk_of_digits", "limit": 500}
+    assert stand.asked == [("GET", "/v1/payments", wanted)]
     assert "0.411000" in run("list")[1]
 
 
@@ -92,7 +91,7 @@ def test_csv_holds_every_column_and_no_formula(stand: Stand, tmp_path: Path) -> 
     assert len(rows) == 3
     assert rows[0]["because"] == "'" + str(PAYMENT["because"])
     assert rows[0]["amount_microcredits"] == "411000"
-    assert run("statement", "--csv", "-")[1].splitlines()[0] == ",".join(payments.POSTING_COLUMNS)
+    assert run("statement", "--csv", "-")[1].splitlines()[0] == "entry,at,account_id,amount_microcredits,kind,note"
 
 
 def test_a_statement_puts_its_pages_together_and_defaults_to_ones_own(stand: Stand) -> None:

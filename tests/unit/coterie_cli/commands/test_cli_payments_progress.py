@@ -2,48 +2,51 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import cast
 
 import pytest
 
 from coterie.client import Platform
-from coterie_cli.commands.payments import progress_of
+from coterie.records import Event, Round
+from coterie_cli.commands.payments import Gained, progress_of
+from tests.answers import made
 
 
 class Told:
     """A platform that tells of given rounds and events."""
 
-    def __init__(self, accuracies: list[float | None], events: list[dict[str, Any]]) -> None:
-        self._rounds = [{"metrics": {} if value is None else {"accuracy": value}} for value in accuracies]
+    def __init__(self, accuracies: Sequence[float | None], events: Sequence[Event]) -> None:
+        self._rounds = [made(Round, metrics={} if value is None else {"accuracy": value}) for value in accuracies]
         self._events = events
 
-    def rounds(self, task_id: str) -> list[dict[str, Any]]:
+    def rounds(self, task_id: str) -> Sequence[Round]:
         return self._rounds
 
-    def events(self, task_id: str) -> list[dict[str, Any]]:
+    def events(self, task_id: str) -> Sequence[Event]:
         return self._events
 
 
-def told(accuracies: list[float | None], paid: int, events: list[dict[str, Any]] | None = None) -> dict[str, Any]:
-    return progress_of(cast(Platform, Told(accuracies, events or [])), "tsk_1", paid)
+def told(accuracies: Sequence[float | None], paid: int, events: Sequence[Event] = ()) -> Gained:
+    return progress_of(cast(Platform, Told(accuracies, events)), "tsk_1", paid)
 
 
 def test_an_accuracy_point_costs_what_was_paid_over_the_points_gained() -> None:
     """From 10 % to 60 % for 5 credits: 50 points at 0.1 credits each."""
     found = told([None, 0.1, 0.4, 0.6], 5_000_000)
-    assert found["accuracy_points"] == pytest.approx(50.0)
-    assert found["microcredits_per_accuracy_point"] == pytest.approx(100_000)
+    assert found.accuracy_points == pytest.approx(50.0)
+    assert found.microcredits_per_accuracy_point == pytest.approx(100_000)
 
 
 @pytest.mark.parametrize("accuracies", [[], [None], [0.5], [0.6, 0.5], [0.5, 0.5]])
 def test_without_progress_a_point_has_no_cost(accuracies: list[float | None]) -> None:
-    assert told(accuracies, 5_000_000)["microcredits_per_accuracy_point"] is None
+    assert told(accuracies, 5_000_000).microcredits_per_accuracy_point is None
 
 
 def test_updates_that_were_refused_or_stood_out_are_listed() -> None:
     events = [
-        {"kind": "round.opened", "round": 1, "device_id": "", "message": "opened"},
-        {"kind": "update.rejected", "round": 1, "device_id": "dev_1", "message": "too large"},
-        {"kind": "update.suspicious", "round": 2, "device_id": "dev_2", "message": "odd"},
+        made(Event, kind="round.opened", round=1, message="opened"),
+        made(Event, kind="update.rejected", round=1, device_id="dev_1", message="too large"),
+        made(Event, kind="update.suspicious", round=2, device_id="dev_2", message="odd"),
     ]
-    assert told([], 0, events)["updates"] == ["round 1, dev_1: too large", "round 2, dev_2: odd"]
+    assert told([], 0, events).updates == ("round 1, dev_1: too large", "round 2, dev_2: odd")

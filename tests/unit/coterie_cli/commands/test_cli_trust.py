@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from coterie.client import Platform
 from coterie.errors import NotAllowed, NotFound
+from coterie.records import Device, Interaction, Relation, Task, TrustExplanation
 from coterie_cli.commands import trust
 from coterie_cli.console import Mistake
+from tests.answers import made
 
 NAMES = {"dev_1": "phone", "dev_2": "lamp", "dev_3": "watch", "dev_4": "twin", "dev_5": "twin"}
 EXPLANATION = {
@@ -26,9 +29,9 @@ EXPLANATION = {
                    "since": 1_700_000_000.0}],
     "text": "phone and watch trust each other 0.100.",
 }  # fmt: skip
-BAD_ACT = {"kind": "rejected", "at": 1_700_000_000.0, "note": "round 4 of tsk_1"}
+BAD_ACT = made(Interaction, kind="rejected", at=1_700_000_000.0, note="round 4 of tsk_1").to_dict()
 GRAPH = {
-    "devices": [{"id": i, "name": n} for i, n in NAMES.items()],
+    "devices": [made(Device, id=i, name=n).to_dict() for i, n in NAMES.items()],
     "ties": [{"device_a": "dev_1", "device_b": "dev_2", "direct": 0.25, "relations": ["social", "parental"]}],
     "at": 1.0,
 }
@@ -46,36 +49,29 @@ ANSWERS: dict[str, Any] = {
 }  # fmt: skip
 
 
-class Stand:
+class Stand(Platform):
     """A platform that remembers what it was asked."""
 
     def __init__(self) -> None:
+        super().__init__("http://stand")
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.admin = True
 
-    def __enter__(self) -> Stand:
-        return self
+    def find_task(self, id_or_name: str) -> Task:
+        return made(Task, id=f"tsk_of_{id_or_name}")
 
-    def __exit__(self, *_: object) -> None:
-        return
-
-    def find_task(self, name: str) -> dict[str, str]:
-        return {"id": f"tsk_of_{name}"}
-
-    def devices(self) -> Iterator[dict[str, str]]:
+    def devices(self, *, owner: str = "", state: str = "") -> Iterator[Device]:
         if not self.admin:
             raise NotAllowed("this is open to admin", status=403)
-        yield from ({"id": i, "name": n} for i, n in NAMES.items())
+        yield from (made(Device, id=i, name=n) for i, n in NAMES.items())
 
-    def device(self, device_id: str) -> dict[str, str]:
+    def device(self, device_id: str) -> Device:
         if device_id not in NAMES:
             raise NotFound("no such device", status=404)
-        return {"name": NAMES[device_id]}
+        return made(Device, id=device_id, name=NAMES[device_id])
 
-    def pages(self, path: str, **params: Any) -> Iterator[dict[str, Any]]:
-        relation = EXPLANATION["relations"]
-        assert isinstance(relation, list)
-        yield from relation * 3
+    def relations(self, device_id: str) -> Iterator[Relation]:
+        yield from TrustExplanation.from_json(EXPLANATION).relations * 3
 
     def request(self, method: str, path: str, *, consume: Any = None, **options: Any) -> Any:
         self.asked.append((path, options.get("params", {})))
@@ -87,9 +83,9 @@ class Stand:
 
 @pytest.fixture
 def stand(monkeypatch: pytest.MonkeyPatch) -> Stand:
-    made = Stand()
-    monkeypatch.setattr(trust, "connect", lambda url, key: made)
-    return made
+    stand = Stand()
+    monkeypatch.setattr(trust, "connect", lambda url, key: stand)
+    return stand
 
 
 def run(*arguments: str) -> tuple[int, str]:

@@ -10,26 +10,22 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from coterie.client import Platform
 from coterie.errors import InvalidRequest, NotFound
 from coterie_cli.commands import trust, trust_import
 from coterie_cli.console import Mistake
 
 
-class Registry:
+class Registry(Platform):
     """A platform that stores rows by line, and may refuse one or be interrupted."""
 
     def __init__(self) -> None:
+        super().__init__("http://registry")
         self.headers: list[dict[str, Any]] = []
         self.rows: dict[int, dict[str, Any]] = {}
         self.posts = 0
         self.refuse_line = 0
         self.interrupt_after = -1
-
-    def __enter__(self) -> Registry:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return
 
     def request(self, method: str, path: str, *, content: Any = None, **_: Any) -> dict[str, Any]:
         if method == "GET":

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from coterie_cli.console import FAILED, AsJson, Key, Mistake, Url, connect, out, pick, read_json, show, table
+from coterie import records
+from coterie.records import Policy, PolicyState
+from coterie_cli.console import FAILED, AsJson, Key, Mistake, Url, connect, out, read_json, show, table
 
 app = typer.Typer(help="Base stations of multi-task learning, and scheduling policies.", no_args_is_help=True)
 _PUT_EPILOG = """[bold]Examples[/]
@@ -34,18 +36,18 @@ def put(
     as_json: AsJson = False,
 ) -> None:
     """Register a base station, or change one."""
-    body = {
-        "x_metres": x,
-        "y_metres": y,
-        "blocks": blocks,
-        "power_watts": power,
-        "bandwidth_hertz": bandwidth,
-        "delay_limit_seconds": delay_limit,
-        "radius_metres": radius,
-        "models": list(models),
-    }
     with connect(url, key) as platform:
-        made = platform.request("PUT", f"/v1/cells/{cell}", json=body)
+        made = platform.put_cell(
+            cell,
+            x_metres=x,
+            y_metres=y,
+            blocks=blocks,
+            power_watts=power,
+            bandwidth_hertz=bandwidth,
+            delay_limit_seconds=delay_limit,
+            radius_metres=radius,
+            models=list(models),
+        )
     show(made, as_json, lambda: f"cell [bold]{cell}[/] at ({x:g}, {y:g}) m, {blocks} blocks, {radius:g} m")
 
 
@@ -53,9 +55,8 @@ def put(
 def list_cells(url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
     """List base stations."""
     with connect(url, key) as platform:
-        cells = platform.request("GET", "/v1/cells")["items"]
-    names = ("id", "x_metres", "y_metres", "blocks", "radius_metres", "delay_limit_seconds")
-    rows = [[*pick(cell, *names), " ".join(map(str, cell["models"])) or "all"] for cell in cells]
+        cells = platform.cells()
+    rows = [[c.id, c.x_metres, c.y_metres, c.blocks, c.radius_metres, c.delay_limit_seconds, _models(c)] for c in cells]
     show(cells, as_json, lambda: table("", ["id", "x, m", "y, m", "blocks", "radius, m", "limit, s", "models"], rows))
 
 
@@ -63,7 +64,7 @@ def list_cells(url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
 def remove(cell: Cell, url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
     """Remove a base station; plans made from now on do without it."""
     with connect(url, key) as platform:
-        platform.request("DELETE", f"/v1/cells/{cell}")
+        platform.remove_cell(cell)
     show({"removed": cell}, as_json, lambda: f"cell [bold]{cell}[/] is gone")
 
 
@@ -84,25 +85,18 @@ def train(
     """Train a scheduling policy for the present cells, in the background."""
     if learner not in ("vdn", "iql") or penalty not in ("dynamic", "fixed"):
         raise Mistake("--learner must be vdn or iql, --penalty dynamic or fixed")
-    body = {
-        "users": users,
-        "models": models,
-        "learner": learner,
-        "penalty": penalty,
-        "steps": steps,
-        "seed": seed,
-        "radio": read_json(radio, "--radio"),
-    }
+    constants = read_json(radio, "--radio")
     with connect(url, key) as platform:
-        policy = platform.request("POST", "/v1/policies", json=body)
-        while wait and policy["state"] == "training":
+        policy = platform.train_policy(
+            users=users, models=models, learner=learner, penalty=penalty, steps=steps, seed=seed, radio=constants
+        )
+        while wait and policy.state == PolicyState.TRAINING:
             time.sleep(1.0)
-            known = platform.request("GET", "/v1/policies")["items"]
-            policy = next(each for each in known if each["id"] == policy["id"])
+            policy = next(each for each in platform.policies() if each.id == policy.id)
             if not as_json:
-                out.print(f"{policy['progress']:.0%}  reward {policy['reward']:.1f}")
-    show(policy, as_json, lambda: f"policy [bold]{policy['id']}[/] is {policy['state']} {policy['reason']}")
-    if policy["state"] == "failed":
+                out.print(f"{policy.progress:.0%}  reward {policy.reward:.1f}")
+    show(policy, as_json, lambda: f"policy [bold]{policy.id}[/] is {policy.state} {policy.reason}")
+    if policy.state == PolicyState.FAILED:
         raise typer.Exit(FAILED)
 
 
@@ -110,19 +104,18 @@ def train(
 def policies(url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
     """List scheduling policies, newest first."""
     with connect(url, key) as platform:
-        known = platform.request("GET", "/v1/policies")["items"]
+        known = platform.policies()
     show(known, as_json, lambda: table("", _COLUMNS, [_row(policy) for policy in known]))
 
 
 _COLUMNS = ["id", "learner", "layout", "trained", "reward", "state"]
 
 
-def _row(policy: dict[str, Any]) -> list[object]:
-    state = f"{policy['state']}: {policy['reason']}" if policy["reason"] else policy["state"]
-    return [
-        *pick(policy, "id", "learner"),
-        policy["layout"][:8],
-        f"{policy['progress']:.0%}",
-        f"{policy['reward']:.1f}",
-        state,
-    ]
+def _row(policy: Policy) -> list[object]:
+    state = f"{policy.state}: {policy.reason}" if policy.reason else policy.state
+    trained, reward = f"{policy.progress:.0%}", f"{policy.reward:.1f}"
+    return [policy.id, policy.learner, policy.layout[:8], trained, reward, state]
+
+
+def _models(cell: records.Cell) -> str:
+    return " ".join(map(str, cell.models)) or "all"

@@ -25,7 +25,6 @@ from coterie_cli.console import (
     connect,
     err,
     found_url,
-    pick,
     show,
     table,
     when,
@@ -105,9 +104,7 @@ def list_devices(
     """List devices."""
     with connect(url, key) as platform:
         devices = list(platform.devices(owner=owner, state=state))
-    rows = [
-        [*pick(device, "id", "name", "kind", "owner_id", "state"), when(device["last_seen_at"])] for device in devices
-    ]
+    rows = [[d.id, d.name, d.kind, d.owner_id, d.state, when(d.last_seen_at)] for d in devices]
     show(devices, as_json, lambda: table("", ["id", "name", "kind", "owner", "state", "last seen"], rows))
 
 

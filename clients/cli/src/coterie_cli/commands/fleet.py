@@ -37,8 +37,8 @@ def run(
     """Register devices, enrol them in a task and do their work until it ends. Needs an admin's key."""
     url = url or found_url()
     with connect(url, key) as platform:
-        task_id = platform.find_task(task)["id"]
-        token = platform.issue_token(platform.create_owner(owner)["id"], uses=devices)["token"]
+        task_id = platform.find_task(task).id
+        token = platform.issue_token(platform.create_owner(owner).id, uses=devices).token
         worker: Worker = RandomWorker(seed) if not training else _trainer(devices, seed)
 
         def begin() -> None:

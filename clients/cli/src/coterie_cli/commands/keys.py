@@ -16,12 +16,12 @@ def create(role: str, name: str, url: Url = "", key: Key = "", as_json: AsJson =
         raise Mistake(f"the role must be admin or publisher, not {role!r}; devices get their key when they register")
     with connect(url, key) as platform:
         made = platform.create_key(role, name)
-    show(made, as_json, lambda: f"[bold]{made['api_key']}[/]  ({role} {made['principal']['subject']})")
+    show(made, as_json, lambda: f"[bold]{made.api_key}[/]  ({role} {made.principal.subject})")
 
 
 @app.command("revoke", epilog="[bold]Example[/]  coterie keys revoke key_01jd0e…")
 def revoke(key_id: str, url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
     """Revoke an API key at once."""
     with connect(url, key) as platform:
-        platform.request("DELETE", f"/v1/keys/{key_id}")
+        platform.revoke_key(key_id)
     show({"revoked": key_id}, as_json, lambda: f"{key_id} is revoked")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from coterie.client import Platform
-from coterie_cli.console import AsJson, Key, Mistake, Url, connect, pick, show, table, when
+from coterie_cli.console import AsJson, Key, Mistake, Url, connect, show, table, when
 
 app = typer.Typer(help="Owners of devices and their enrolment tokens.", no_args_is_help=True)
 
@@ -25,7 +25,7 @@ def create(
         raise Mistake(f"--sharing must be own, owners or all, not {sharing!r}")
     with connect(url, key) as platform:
         owner = platform.create_owner(name, sharing=sharing)
-    show(owner, as_json, lambda: f"owner [bold]{owner['id']}[/] ({owner['name']})")
+    show(owner, as_json, lambda: f"owner [bold]{owner.id}[/] ({owner.name})")
 
 
 @app.command("list", epilog="[bold]Example[/]  coterie owners list --json | jq '.[].name'")
@@ -33,7 +33,7 @@ def list_owners(url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
     """List owners."""
     with connect(url, key) as platform:
         owners = list(platform.owners())
-    rows = [[*pick(owner, "id", "name", "sharing"), when(owner["created_at"])] for owner in owners]
+    rows = [[owner.id, owner.name, owner.sharing, when(owner.created_at)] for owner in owners]
     show(owners, as_json, lambda: table("", ["id", "name", "sharing", "since"], rows))
 
 
@@ -49,8 +49,8 @@ def token(
     """Issue an enrolment token; it is shown this once."""
     with connect(url, key) as platform:
         issued = platform.issue_token(_owner_id(platform, owner), uses=uses, lifetime_seconds=hours * 3600)
-    show(issued, as_json, lambda: f"[bold]{issued['token']}[/]  good for {uses} until {when(issued['expires_at'])}")
+    show(issued, as_json, lambda: f"[bold]{issued.token}[/]  good for {uses} until {when(issued.expires_at)}")
 
 
 def _owner_id(platform: Platform, owner: str) -> str:
-    return owner if owner.startswith("own_") else str(platform.create_owner(owner)["id"])
+    return owner if owner.startswith("own_") else platform.create_owner(owner).id

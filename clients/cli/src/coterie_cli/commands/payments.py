@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import secrets
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from itertools import islice
@@ -15,15 +16,10 @@ from typing import Annotated, Any
 import typer
 
 from coterie.client import Platform
-from coterie_cli.console import FAILED, AsJson, Key, Mistake, Url, connect, pick, show, table, when
+from coterie.records import Payment, Posting
+from coterie_cli.console import FAILED, AsJson, Key, Mistake, Url, connect, show, table, when
 
-PAYMENT_COLUMNS = (
-    "number", "at", "task_id", "round", "device_id", "owner_id", "amount_microcredits", "price_microcredits", "budget",
-    "quality", "because",
-)  # fmt: skip
-POSTING_COLUMNS = ("entry", "at", "account_id", "amount_microcredits", "kind", "note")
 MICRO_DIGITS = 6
-VERIFY_SECONDS = 300.0
 
 app = typer.Typer(help="Payments, accounts and the book that proves them.", no_args_is_help=True)
 Since = Annotated[str, typer.Option(help="From this day or moment, such as 2026-01-31 or 2026-01-31T12:00.")]
@@ -52,26 +48,19 @@ def list_payments(
 ) -> None:
     """List payments, newest first, each with its reason."""
     with connect(url, key) as platform:
-        wanted = {
-            "device": device,
-            "owner": owner,
-            "since": moment("--since", since),
-            "until": moment("--until", until),
-        }
-        if task:
-            wanted["task"] = platform.find_task(task)["id"]
-        found = platform.pages("/v1/payments", **{name: value for name, value in wanted.items() if value})
+        found = platform.payments(
+            task=platform.find_task(task).id if task else "",
+            device=device,
+            owner=owner,
+            since=moment("--since", since),
+            until=moment("--until", until),
+        )
         payments = list(islice(found, limit or None))
     if csv_file is not None:
-        write_csv(csv_file, PAYMENT_COLUMNS, payments)
+        write_csv(csv_file, Payment, payments)
         return
     rows = [
-        [
-            *pick(p, "number", "task_id", "round", "device_id"),
-            credits(p["amount_microcredits"]),
-            when(p["at"]),
-            p["because"],
-        ]
+        [p.number, p.task_id, p.round, p.device_id, credits(p.amount_microcredits), when(p.at), p.because]
         for p in payments
     ]
     show(payments, as_json, lambda: table("", ["no", "task", "round", "device", "credits", "when", "because"], rows))
@@ -94,31 +83,25 @@ def statement(
     """Show an account's postings over a period, with the balances before and after it."""
     with connect(url, key) as platform:
         name = account or _own_account(platform)
-        document = _statement(platform, name, moment("--since", since), moment("--until", until))
+        found = platform.statement(name, since=moment("--since", since), until=moment("--until", until))
     if csv_file is not None:
-        write_csv(csv_file, POSTING_COLUMNS, document["items"])
+        write_csv(csv_file, Posting, found.items)
         return
-    rows = [
-        [p["entry"], when(p["at"]), p["account_id"], credits(p["amount_microcredits"]), p["kind"], p["note"]]
-        for p in document["items"]
-    ]
-    opening, closing = credits(document["opening_microcredits"]), credits(document["closing_microcredits"])
-    title = f"{name}: {opening} before, {closing} after"
-    show(document, as_json, lambda: table(title, ["entry", "when", "account", "credits", "kind", "note"], rows))
+    rows = [[p.entry, when(p.at), p.account_id, credits(p.amount_microcredits), p.kind, p.note] for p in found.items]
+    title = f"{name}: {credits(found.opening_microcredits)} before, {credits(found.closing_microcredits)} after"
+    show(found, as_json, lambda: table(title, ["entry", "when", "account", "credits", "kind", "note"], rows))
 
 
 @app.command("verify", epilog="[bold]Example[/]  coterie payments verify && echo sound")
 def verify(url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
     """Add the whole book up again and check its hash chain; exit code 1 when something is wrong."""
     with connect(url, key) as platform:
-        found = platform.request("POST", "/v1/payments/verification", idempotent=True, wait_seconds=VERIFY_SECONDS)
-    state = "[green]sound[/]" if found["sound"] else "[bold red]not sound[/]"
-    summary = f"{found['entries']} entries, {found['postings']} postings, {found['seconds']:.1f} s: {state}"
-    rows = [[fault] for fault in found["faults"]]
-    show(
-        found, as_json, lambda: f"{summary}\nhead {found['head']}" if not rows else table("not sound", ["fault"], rows)
-    )
-    if not found["sound"]:
+        found = platform.verify_book()
+    state = "[green]sound[/]" if found.sound else "[bold red]not sound[/]"
+    summary = f"{found.entries} entries, {found.postings} postings, {found.seconds:.1f} s: {state}"
+    rows = [[fault] for fault in found.faults]
+    show(found, as_json, lambda: f"{summary}\nhead {found.head}" if not rows else table("not sound", ["fault"], rows))
+    if not found.sound:
         raise typer.Exit(FAILED)
 
 
@@ -134,19 +117,19 @@ def summary(
     if progress and not task:
         raise Mistake("--progress is of one task; give --task")
     with connect(url, key) as platform:
-        chosen = {"task": platform.find_task(task)["id"]} if task else {}
-        found = platform.request("GET", "/v1/payments/summary", params=chosen)
-        if progress:
-            found |= progress_of(platform, chosen["task"], found["paid_microcredits"])
-    rows = [["paid", "all", credits(found["paid_microcredits"])]]
-    rows += [["in escrow", "all", credits(found["outstanding_microcredits"])]]
-    rows += [["task", t["task_id"], credits(t["paid_microcredits"])] for t in found["tasks"]]
-    rows += [["earner", e["device_id"], credits(e["paid_microcredits"])] for e in found["earners"]]
-    if found.get("accuracy_points", 0.0) > 0:
-        points = f"{found['accuracy_points']:.1f} points gained"
-        rows += [["accuracy point", points, credits(round(found["microcredits_per_accuracy_point"]))]]
-    rows += [["look at", line, ""] for line in [*found["anomalies"], *found.get("updates", [])]]
-    show(found, as_json, lambda: table("", ["what", "who", "credits"], rows))
+        task_id = platform.find_task(task).id if task else ""
+        found = platform.payment_summary(task_id)
+        gained = progress_of(platform, task_id, found.paid_microcredits) if progress else None
+    rows = [["paid", "all", credits(found.paid_microcredits)]]
+    rows += [["in escrow", "all", credits(found.outstanding_microcredits)]]
+    rows += [["task", t.task_id, credits(t.paid_microcredits)] for t in found.tasks]
+    rows += [["earner", e.device_id, credits(e.paid_microcredits)] for e in found.earners]
+    if gained is not None and gained.microcredits_per_accuracy_point is not None:
+        points = f"{gained.accuracy_points:.1f} points gained"
+        rows += [["accuracy point", points, credits(round(gained.microcredits_per_accuracy_point))]]
+    rows += [["look at", line, ""] for line in [*found.anomalies, *(gained.updates if gained else ())]]
+    document = found.to_dict() | (asdict(gained) if gained else {})
+    show(document, as_json, lambda: table("", ["what", "who", "credits"], rows))
 
 
 @app.command("deposit", epilog="[bold]Example[/]  coterie payments deposit pub_01jd… 250 --reference invoice-17")
@@ -159,25 +142,37 @@ def deposit(
     as_json: AsJson = False,
 ) -> None:
     """Put credits into a publisher's account; the same reference counts once."""
-    body = {"amount_microcredits": microcredits(amount), "key": reference or secrets.token_hex(8)}
+    given = microcredits(amount)
     with connect(url, key) as platform:
-        account = platform.request("POST", f"/v1/accounts/{publisher}/deposits", json=body, idempotent=True)
-    show(account, as_json, lambda: f"{account['id']} holds [bold]{credits(account['balance_microcredits'])}[/] credits")
+        account = platform.deposit(publisher, given, key=reference or secrets.token_hex(8))
+    show(account, as_json, lambda: f"{account.id} holds [bold]{credits(account.balance_microcredits)}[/] credits")
 
 
-def progress_of(platform: Platform, task_id: str, paid_microcredits: int) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Gained:
+    """What a task's progress cost.
+
+    Attributes:
+        accuracy_points: points of accuracy it gained.
+        microcredits_per_accuracy_point: what one of them cost; None when there are none.
+        updates: those that were refused or stood out.
+    """
+
+    accuracy_points: float
+    microcredits_per_accuracy_point: float | None
+    updates: tuple[str, ...]
+
+
+def progress_of(platform: Platform, task_id: str, paid_microcredits: int) -> Gained:
     """Accuracy points a task gained, what one cost, and updates that were refused or stood out.
 
     A round's accuracy is that of the model it began with, so the last round's own gain is not counted.
     """
-    accuracy = [r["metrics"]["accuracy"] for r in platform.rounds(task_id) if "accuracy" in r["metrics"]]
+    accuracy = [r.metrics["accuracy"] for r in platform.rounds(task_id) if "accuracy" in r.metrics]
     points = 100.0 * (accuracy[-1] - accuracy[0]) if len(accuracy) > 1 else 0.0
-    events = [e for e in platform.events(task_id) if e["kind"] in ("update.rejected", "update.suspicious")]
-    return {
-        "accuracy_points": points,
-        "microcredits_per_accuracy_point": paid_microcredits / points if points > 0 else None,
-        "updates": [f"round {e['round']}, {e['device_id']}: {e['message']}" for e in events],
-    }
+    events = [e for e in platform.events(task_id) if e.kind in ("update.rejected", "update.suspicious")]
+    updates = tuple(f"round {e.round}, {e.device_id}: {e.message}" for e in events)
+    return Gained(points, paid_microcredits / points if points > 0 else None, updates)
 
 
 def credits(amount_microcredits: int) -> str:
@@ -206,8 +201,9 @@ def moment(option: str, text: str) -> float:
         raise Mistake(f"{option} {text!r} is not a date; write 2026-01-31 or 2026-01-31T12:00") from error
 
 
-def write_csv(path: Path, columns: Sequence[str], items: Iterable[Mapping[str, Any]]) -> None:
-    """Writes items as CSV; a path of - is standard output."""
+def write_csv(path: Path, kind: type[Payment] | type[Posting], items: Iterable[Payment | Posting]) -> None:
+    """Writes records of a kind as CSV, a column per field; a path of - is standard output."""
+    columns = [field.name for field in fields(kind)]
     if str(path) == "-":
         _write_rows(sys.stdout, columns, items)
         return
@@ -215,11 +211,11 @@ def write_csv(path: Path, columns: Sequence[str], items: Iterable[Mapping[str, A
         _write_rows(file, columns, items)
 
 
-def _write_rows(file: Any, columns: Sequence[str], items: Iterable[Mapping[str, Any]]) -> None:
+def _write_rows(file: Any, columns: Sequence[str], items: Iterable[Payment | Posting]) -> None:
     writer = csv.writer(file)
     writer.writerow(columns)
     for item in items:
-        writer.writerow([_harmless(item[column]) for column in columns])
+        writer.writerow([_harmless(getattr(item, column)) for column in columns])
 
 
 def _harmless(value: Any) -> Any:
@@ -229,18 +225,6 @@ def _harmless(value: Any) -> Any:
 
 def _own_account(platform: Platform) -> str:
     me = platform.me()
-    if me["role"] not in ("device", "publisher"):
-        raise Mistake(f"an {me['role']} has no account of its own; name one, such as publisher:pub_…")
-    return f"{me['role']}:{me['subject']}"
-
-
-def _statement(platform: Platform, account: str, since: float, until: float) -> dict[str, Any]:
-    """The whole statement, its pages put together."""
-    cursor, items = "", []
-    while True:
-        params = {"since": since, "until": until, "limit": 1000, "cursor": cursor}
-        page = platform.request("GET", f"/v1/accounts/{account}/statement", params=params)
-        items += page["items"]
-        cursor = page["next_cursor"]
-        if not cursor:
-            return {**page, "items": items}
+    if me.role not in ("device", "publisher"):
+        raise Mistake(f"an {me.role} has no account of its own; name one, such as publisher:pub_…")
+    return f"{me.role}:{me.subject}"

@@ -2,65 +2,61 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rich.console import Group, RenderableType
 
+from coterie.records import Plan, Role
 from coterie_cli.console import table
 
 
-def plan_table(plan: dict[str, Any]) -> RenderableType:
+def plan_table(plan: Plan) -> RenderableType:
     """A plan as its topology is best read."""
     views = {"clusters": _clusters, "mesh": _mesh}
-    return views.get(plan["topology"], _seats)(plan)
+    return views.get(plan.topology, _seats)(plan)
 
 
-def _seats(plan: dict[str, Any]) -> RenderableType:
-    rows = [
-        [s["device_id"], s["role"], s["group"], s["head_device_id"] or "–", f"{s['weight']:g}", s["because"]]
-        for s in plan["seats"]
-    ]
-    title = f"plan {plan['version']} ({plan['topology']})"
+def _seats(plan: Plan) -> RenderableType:
+    rows = [[s.device_id, s.role, s.group, s.head_device_id or "–", f"{s.weight:g}", s.because] for s in plan.seats]
+    title = f"plan {plan.version} ({plan.topology})"
     return table(title, ["device", "role", "group", "head", "weight", "because"], rows)
 
 
-def _clusters(plan: dict[str, Any]) -> RenderableType:
+def _clusters(plan: Plan) -> RenderableType:
     """Clusters with noise and payoffs, one after the other, those alone last; and what the checker says of them."""
-    details, move = plan["details"], plan["details"]["blocking"]
+    details, move = plan.details, plan.details["blocking"]
     verdict = "stable: nobody gains by moving"
     if move is not None:
         verdict = f"not stable: {move['device']} would gain by joining {', '.join(move['to']) or 'nobody'}"
-    seats = sorted(plan["seats"], key=lambda s: (s["group"] < 0, s["group"], s["role"] != "head", s["device_id"]))
+    seats = sorted(plan.seats, key=lambda s: (s.group < 0, s.group, s.role != Role.HEAD, s.device_id))
     rows = [
         [
-            s["group"] if s["group"] >= 0 else "–",
-            s["device_id"],
-            s["role"],
-            f"{s['noise_multiplier']:.3f}",
-            f"{s['weight']:.2f}",
-            f"{s['payoff']:.2f}",
-            s["because"],
+            s.group if s.group >= 0 else "–",
+            s.device_id,
+            s.role,
+            f"{s.noise_multiplier:.3f}",
+            f"{s.weight:.2f}",
+            f"{s.payoff:.2f}",
+            s.because,
         ]
         for s in seats
     ]
     payoffs = f"mean payoff {details['mean_payoff']:.2f}, alone {details['mean_alone']:.2f}"
-    title = f"plan {plan['version']} (clusters): {verdict}; {payoffs}"
+    title = f"plan {plan.version} (clusters): {verdict}; {payoffs}"
     return table(title, ["cluster", "device", "role", "noise", "quality", "payoff", "because"], rows)
 
 
-def _mesh(plan: dict[str, Any]) -> RenderableType:
+def _mesh(plan: Plan) -> RenderableType:
     """Every device's part, every link with the step that added it and its score, and what others would take."""
-    details, names = plan["details"], plan["details"]["names"]
+    details, names = plan.details, plan.details["names"]
     devices = [
         [
-            names[s["device_id"]],
-            s["device_id"],
-            len(s["neighbours"]),
-            s["batch_size"],
-            f"{s['self_weight']:.3f}",
-            "adds noise" if s["noised"] else "–",
+            names[s.device_id],
+            s.device_id,
+            len(s.neighbours),
+            s.batch_size,
+            f"{s.self_weight:.3f}",
+            "adds noise" if s.noised else "–",
         ]
-        for s in plan["seats"]
+        for s in plan.seats
     ]
     links = [
         [
@@ -78,7 +74,7 @@ def _mesh(plan: dict[str, Any]) -> RenderableType:
         for name, each in figures.items()
     ]
     title = (
-        f"plan {plan['version']} (mesh): a round takes {plan['round_seconds']:.4g} s as planned, "
+        f"plan {plan.version} (mesh): a round takes {plan.round_seconds:.4g} s as planned, "
         f"hitting time {details['hitting_time']:.4g}, spectral gap {details['spectral_gap']:.3g}"
     )
     return Group(
@@ -88,8 +84,8 @@ def _mesh(plan: dict[str, Any]) -> RenderableType:
     )
 
 
-def _figures(plan: dict[str, Any]) -> dict[str, float]:
+def _figures(plan: Plan) -> dict[str, float]:
     return {
-        "round_seconds": plan["round_seconds"],
-        "pseudo_training_time": plan["details"]["pseudo_training_time"],
+        "round_seconds": plan.round_seconds,
+        "pseudo_training_time": plan.details["pseudo_training_time"],
     }

@@ -31,8 +31,8 @@ def show_privacy(
         return
     with connect(url, key) as platform:
         report = platform.privacy(device)
-    rows = [[task["task_id"], task["rounds"], task["epsilon"], task["unit"]] for task in report["tasks"]]
-    title = f"{device}: ε = {report['epsilon']} at δ = {report['delta']:g}"
+    rows = [[task.task_id, task.rounds, task.epsilon, task.unit] for task in report.tasks]
+    title = f"{device}: ε = {report.epsilon} at δ = {report.delta:g}"
     show(report, as_json, lambda: table(title, ["task", "rounds", "ε", "protects"], rows))
 
 

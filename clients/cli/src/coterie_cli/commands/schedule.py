@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from dataclasses import dataclass, replace
+from typing import Annotated
 
 import typer
 
 from coterie.client import Platform
+from coterie.records import Participation, ParticipationState, Plan
 from coterie_cli.console import AsJson, Key, Url, connect, show, table
 
 EPILOG = """[bold]Examples[/]
@@ -15,6 +17,21 @@ coterie task schedule digits\n
 coterie task schedule digits --round 3\n
 coterie task schedule digits --device dev_…
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A device in a round: where its seat was, and the model it chose (-1 = none)."""
+
+    round: int
+    device_id: str
+    state: str
+    model: int
+    cell: str = ""
+    block: int = -1
+    upload_seconds: float = 0.0
+    noise_multiplier: float = 0.0
+    because: str = ""
 
 
 def schedule(
@@ -28,68 +45,67 @@ def schedule(
     """Show whom the cells served in a round, on which block, with how much noise; or one device's history."""
     with connect(url, key) as platform:
         found = platform.find_task(task)
-        last = found["round"]
+        last = found.round
         if device:
-            entries = device_history(platform, found["id"], device)
-            title = f"{device} in {found['specification']['name']}"
+            entries = device_history(platform, found.id, device)
+            title = f"{device} in {found.specification.name}"
         else:
             number = round or last
-            entries = round_schedule(platform, found["id"], number) if number else []
-            title = f"round {number} of {found['specification']['name']}"
+            entries = round_schedule(platform, found.id, number) if number else []
+            title = f"round {number} of {found.specification.name}"
     show(entries, as_json, lambda: table(title, _COLUMNS, [_row(entry) for entry in entries]))
 
 
-def round_schedule(platform: Platform, task_id: str, number: int) -> list[dict[str, Any]]:
-    """Everybody in a round with their seat and the model they chose (-1 = none)."""
+def round_schedule(platform: Platform, task_id: str, number: int) -> list[Entry]:
+    """Everybody in a round."""
     found = platform.round(task_id, number)
-    plan = platform.plan(task_id, found["round"]["plan_version"])
-    return [_entry(plan, part) for part in found["participations"]]
+    plan = platform.plan(task_id, found.round.plan_version)
+    return [_entry(plan, part) for part in found.participations]
 
 
-def device_history(platform: Platform, task_id: str, device: str) -> list[dict[str, Any]]:
-    """One device in every round it was in, with its seat and the model it chose (-1 = none)."""
-    versions = {round["number"]: round["plan_version"] for round in platform.rounds(task_id)}
-    plans: dict[int, dict[str, Any]] = {}
+def device_history(platform: Platform, task_id: str, device: str) -> list[Entry]:
+    """One device in every round it was in."""
+    versions = {round.number: round.plan_version for round in platform.rounds(task_id)}
+    plans: dict[int, Plan] = {}
     entries = []
     for part in platform.participations(task_id, device):
-        version = versions[part["round"]]
+        version = versions[part.round]
         if version not in plans:
             plans[version] = platform.plan(task_id, version)
         entries.append(_entry(plans[version], part))
     return entries
 
 
-def _entry(plan: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
-    seats = {seat["device_id"]: seat for seat in plan["seats"]}
-    seat = seats.get(part["device_id"], {})
-    cells = [cell["id"] for cell in plan["details"].get("cells", [])]
-    group = seat.get("group", -1)
-    return {
-        "round": part["round"],
-        "device_id": part["device_id"],
-        "state": part["state"],
-        "cell": cells[group] if 0 <= group < len(cells) else "",
-        "block": seat.get("block", -1),
-        "upload_seconds": seat.get("upload_seconds", 0.0),
-        "noise_multiplier": seat.get("noise_multiplier", 0.0),
-        "model": part["model_index"] if part["state"] == "delivered" else -1,
-        "because": seat.get("because", ""),
-    }
+def _entry(plan: Plan, part: Participation) -> Entry:
+    seat = next((seat for seat in plan.seats if seat.device_id == part.device_id), None)
+    cells = [str(cell["id"]) for cell in plan.details.get("cells", [])]
+    model = part.model_index if part.state == ParticipationState.DELIVERED else -1
+    entry = Entry(part.round, part.device_id, part.state, model)
+    if seat is None:
+        return entry
+    return replace(
+        entry,
+        cell=cells[seat.group] if 0 <= seat.group < len(cells) else "",
+        block=seat.block,
+        upload_seconds=seat.upload_seconds,
+        noise_multiplier=seat.noise_multiplier,
+        because=seat.because,
+    )
 
 
 _COLUMNS = ["round", "device", "state", "cell", "block", "upload", "noise", "model", "because"]
 
 
-def _row(entry: dict[str, Any]) -> list[object]:
-    served = entry["cell"] != ""
+def _row(entry: Entry) -> list[object]:
+    served = entry.cell != ""
     return [
-        entry["round"],
-        entry["device_id"],
-        entry["state"],
-        entry["cell"] or "–",
-        entry["block"] if served else "–",
-        f"{entry['upload_seconds']:.3f} s" if served else "–",
-        f"{entry['noise_multiplier']:.3g}" if served else "–",
-        entry["model"] if entry["model"] >= 0 else "–",
-        entry["because"],
+        entry.round,
+        entry.device_id,
+        entry.state,
+        entry.cell or "–",
+        entry.block if served else "–",
+        f"{entry.upload_seconds:.3f} s" if served else "–",
+        f"{entry.noise_multiplier:.3g}" if served else "–",
+        entry.model if entry.model >= 0 else "–",
+        entry.because,
     ]

@@ -10,7 +10,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 
+from coterie import records
 from coterie.client import Platform
+from coterie.records import Round, TaskState
 from coterie_cli.commands.plans import plan_table
 from coterie_cli.console import FAILED, AsJson, Key, Mistake, Url, connect, out, read_json, show, table, when
 from coterie_cli.live import follow
@@ -82,15 +84,15 @@ def create(
     with connect(url, key) as platform:
         digests = [platform.upload_model(each) for each in models]
         task = platform.create_task(**specification, model_digests=digests)
-    show(task, as_json, lambda: f"task [bold]{task['id']}[/] ({name}) is {task['state']}")
+    show(task, as_json, lambda: f"task [bold]{task.id}[/] ({name}) is {task.state}")
 
 
 @app.command("start", epilog="[bold]Example[/]  coterie task start digits")
 def start(task: Task, url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
     """Start a task that has enough devices."""
     with connect(url, key) as platform:
-        started = platform.start_task(platform.find_task(task)["id"])
-    show(started, as_json, lambda: f"{started['id']} is {started['state']}")
+        started = platform.start_task(platform.find_task(task).id)
+    show(started, as_json, lambda: f"{started.id} is {started.state}")
 
 
 @app.command("cancel", epilog="[bold]Example[/]  coterie task cancel digits --why 'the question was wrong'")
@@ -103,8 +105,8 @@ def cancel(
 ) -> None:
     """Cancel a task; its open round is abandoned."""
     with connect(url, key) as platform:
-        cancelled = platform.cancel_task(platform.find_task(task)["id"], why)
-    show(cancelled, as_json, lambda: f"{cancelled['id']} is {cancelled['state']}")
+        cancelled = platform.cancel_task(platform.find_task(task).id, why)
+    show(cancelled, as_json, lambda: f"{cancelled.id} is {cancelled.state}")
 
 
 @app.command("list", epilog="[bold]Example[/]  coterie task list --state running")
@@ -117,7 +119,7 @@ def list_tasks(
     """List tasks, newest first."""
     with connect(url, key) as platform:
         tasks = list(platform.tasks(state=state))
-    rows = [_task_row(task, task["specification"]) for task in tasks]
+    rows = [_task_row(task) for task in tasks]
     show(tasks, as_json, lambda: table("", ["id", "name", "preset", "state", "round", "devices", "created"], rows))
 
 
@@ -125,13 +127,13 @@ def list_tasks(
 def watch(task: Task, url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
     """Watch a task until it has ended: a live bar, or with --json one event per line."""
     with connect(url, key) as platform:
-        task_id = platform.find_task(task)["id"]
+        task_id = platform.find_task(task).id
         if as_json:
             ended = _print_events(platform, task_id)
         else:
             ended = follow(platform, task_id).task
-            out.print(f"{ended['id']} {ended['state']}: {ended['reason']}", markup=False)
-    if ended["state"] != "finished":
+            out.print(f"{ended.id} {ended.state}: {ended.reason}", markup=False)
+    if ended.state != TaskState.FINISHED:
         raise typer.Exit(FAILED)
 
 
@@ -146,11 +148,11 @@ def results(
     """Show a task's rounds and models, and fetch the newest model."""
     with connect(url, key) as platform:
         found = platform.find_task(task)
-        rounds, models = list(platform.rounds(found["id"])), list(platform.models(found["id"]))
+        rounds, models = list(platform.rounds(found.id)), list(platform.models(found.id))
         if save is not None:
-            shutil.copyfile(platform.download_model(found["model_digests"][0]), save)
+            shutil.copyfile(platform.download_model(found.model_digests[0]), save)
     document = {"task": found, "rounds": rounds, "models": models}
-    if any("estimate" in round["metrics"] for round in rounds):
+    if any("estimate" in round.metrics for round in rounds):
         show(document, as_json, lambda: _finding(found, rounds))
         return
     show(document, as_json, lambda: table(_title(found), _COLUMNS, [_row(round) for round in rounds]))
@@ -169,7 +171,7 @@ def plan(
 ) -> None:
     """Show who exchanges updates with whom, and why."""
     with connect(url, key) as platform:
-        found = platform.plan(platform.find_task(task)["id"], version)
+        found = platform.plan(platform.find_task(task).id, version)
     if draw is not None:
         from coterie_cli.drawing import draw_plan
 
@@ -180,28 +182,29 @@ def plan(
 _COLUMNS = ["round", "state", "attempt", "updates", "accuracy", "loss", "seconds", "model"]
 
 
-def _task_row(task: dict[str, Any], specification: dict[str, Any]) -> list[object]:
-    kind = specification["preset"] or specification["topology"]
-    at = f"{task['round']}/{specification['rounds']}"
-    return [task["id"], specification["name"], kind, task["state"], at, task["enrolled"], when(task["created_at"])]
+def _task_row(task: records.Task) -> list[object]:
+    specification = task.specification
+    kind = specification.preset or specification.topology
+    at = f"{task.round}/{specification.rounds}"
+    return [task.id, specification.name, kind, task.state, at, task.enrolled, when(task.created_at)]
 
 
-def _title(task: dict[str, Any]) -> str:
-    reason = f": {task['reason']}" if task["reason"] else ""
-    return f"{task['specification']['name']} ({task['id']}) {task['state']}{reason}"
+def _title(task: records.Task) -> str:
+    reason = f": {task.reason}" if task.reason else ""
+    return f"{task.specification.name} ({task.id}) {task.state}{reason}"
 
 
-def _row(round: dict[str, Any]) -> list[str]:
-    metrics, took = round["metrics"], round["done_at"] - round["opened_at"]
+def _row(round: Round) -> list[str]:
+    metrics, took = round.metrics, round.done_at - round.opened_at
     return [
-        str(round["number"]),
-        round["state"],
-        str(round["attempt"]),
-        f"{round['delivered']}/{round['participants']}",
+        str(round.number),
+        round.state,
+        str(round.attempt),
+        f"{round.delivered}/{round.participants}",
         f"{metrics['accuracy']:.1%}" if "accuracy" in metrics else "–",
         f"{metrics['loss']:.4g}" if "loss" in metrics else "–",
-        f"{took:.2f}" if round["done_at"] else "–",
-        (round["model_digests"] or ["–"])[0][:12],
+        f"{took:.2f}" if round.done_at else "–",
+        (round.model_digests or ["–"])[0][:12],
     ]
 
 
@@ -224,14 +227,14 @@ def _survey(specification: dict[str, Any], question: str, low: float, high: floa
     return blank()
 
 
-def _finding(task: dict[str, Any], rounds: list[dict[str, Any]]) -> RenderableType:
+def _finding(task: records.Task, rounds: list[Round]) -> RenderableType:
     """What a survey found."""
-    section, found = task["specification"]["parameters"]["survey"], rounds[-1]["metrics"]
+    section, found = task.specification.parameters["survey"], rounds[-1].metrics
     rows = [
         ["estimate", f"{found['estimate']:.6g}"],
         ["standard error", f"{found['standard_error']:.3g}"],
         ["off by no more than (95 %)", f"{found['error_bound']:.3g}"],
-        ["answers", f"{found['answers']:.0f} of {rounds[-1]['participants']}"],
+        ["answers", f"{found['answers']:.0f} of {rounds[-1].participants}"],
         ["asked for", f"{section['low']:g} to {section['high']:g}"],
     ]
     return table(f"{section['question']}\n{_title(task)}", ["", ""], rows)
@@ -253,8 +256,8 @@ def _models(files: list[Path], sample: str) -> list[Path | bytes]:
     return [model_bytes(digits_model())]
 
 
-def _print_events(platform: Platform, task_id: str) -> dict[str, Any]:
+def _print_events(platform: Platform, task_id: str) -> records.Task:
     for standing in watch_task(platform, task_id):
         for event in standing.events:
-            out.print(json.dumps(event), markup=False, soft_wrap=True)
+            out.print(json.dumps(event.to_dict()), markup=False, soft_wrap=True)
     return standing.task

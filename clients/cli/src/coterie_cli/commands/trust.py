@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
 
 from coterie.client import Platform
 from coterie.errors import NotAllowed, Refused
+from coterie.records import Device, Loss, TrustExplanation, TrustGraph
 from coterie_cli.commands import trust_import
 from coterie_cli.commands.payments import moment
 from coterie_cli.console import AsJson, Key, Mistake, Url, connect, err, out, show, table, when
@@ -53,9 +54,9 @@ class Names:
         missing = {text for text in wanted if not text.startswith("dev_")}
         found: dict[str, list[str]] = {text: [] for text in missing}
         for device in self._all() if missing else ():
-            if device["name"] in missing:
-                found[device["name"]].append(device["id"])
-                self._names[device["id"]] = device["name"]
+            if device.name in missing:
+                found[device.name].append(device.id)
+                self._names[device.id] = device.name
         for text, ids in found.items():
             if not ids:
                 raise Mistake(f"no device is called {text!r}; `coterie device list` shows those there are")
@@ -67,16 +68,16 @@ class Names:
         """A device's name; its id where the caller may not know more."""
         if device_id not in self._names:
             try:
-                self._names[device_id] = str(self._platform.device(device_id)["name"]) or device_id
+                self._names[device_id] = self._platform.device(device_id).name or device_id
             except Refused:
                 self._names[device_id] = device_id
         return self._names[device_id]
 
-    def learn(self, devices: Iterable[dict[str, Any]]) -> None:
+    def learn(self, devices: Iterable[Device]) -> None:
         """Remembers names that came with an answer."""
-        self._names |= {device["id"]: device["name"] or device["id"] for device in devices}
+        self._names |= {device.id: device.name or device.id for device in devices}
 
-    def _all(self) -> Iterable[dict[str, Any]]:
+    def _all(self) -> Iterable[Device]:
         try:
             yield from self._platform.devices()
         except NotAllowed as error:
@@ -90,11 +91,10 @@ def show_trust(
     """Show how far two devices trust each other: directly, along others, and combined."""
     with connect(url, key) as platform:
         found, names = _explained(platform, device, other, at)
-        title = f"{names.of(found['device_a'])} and {names.of(found['device_b'])}"
-    rows = [["direct", _share(found["direct"])], ["indirect", _share(found["indirect"])]]
-    rows += [["combined", _share(found["trust"])]]
+        title = f"{names.of(found.device_a)} and {names.of(found.device_b)}"
+    rows = [["direct", _share(found.direct)], ["indirect", _share(found.indirect)], ["combined", _share(found.trust)]]
     kept = ("device_a", "device_b", "at", "direct", "indirect", "trust")
-    show({name: found[name] for name in kept}, as_json, lambda: table(title, ["trust", "0 to 1"], rows))
+    show({name: getattr(found, name) for name in kept}, as_json, lambda: table(title, ["trust", "0 to 1"], rows))
 
 
 @app.command(
@@ -108,13 +108,11 @@ def explain(
     """Say in words why two devices trust each other as they do, with the path and each of its hops."""
     with connect(url, key) as platform:
         found, names = _explained(platform, device, other, at)
-        hops = [
-            [names.of(hop["from_device"]), names.of(hop["to_device"]), _share(hop["direct"])] for hop in found["path"]
-        ]
-    ties = [[r["kind"], _share(r["strength"]), when(r["since"]), r["because"]] for r in found["relations"]]
+        hops = [[names.of(hop.from_device), names.of(hop.to_device), _share(hop.direct)] for hop in found.path]
+    ties = [[r.kind, _share(r.strength), when(r.since), r.because] for r in found.relations]
 
     def told() -> RenderableType:
-        parts: list[RenderableType] = [found["text"]]
+        parts: list[RenderableType] = [found.text]
         if hops:
             parts.append(table("\nthe path", ["from", "to", "direct trust"], hops))
         if ties:
@@ -137,10 +135,9 @@ def peers(
     with connect(url, key) as platform:
         names = Names(platform)
         (device_id,) = names.ids([device])
-        params = {"limit": limit, "at": moment("--at", at)}
-        found = platform.request("GET", f"/v1/trust/peers/{device_id}", params=params)["items"]
+        found = platform.trust_peers(device_id, limit=limit, at=moment("--at", at))
         rows = [
-            [names.of(p["device_id"]), *(_share(p[sort]) for sort in ("trust", "direct", "indirect"))]
+            [names.of(p.device_id), _share(p.trust), _share(p.direct), _share(p.indirect)]
             for p in (() if as_json else found)
         ]
     show(found, as_json, lambda: table("", ["device", "trust", "direct", "indirect"], rows))
@@ -173,13 +170,13 @@ def graph(
     with connect(url, key) as platform:
         params = {"owner": owner, "least": least, "at": moment("--at", at), "format": sent.value}
         if task:
-            params["task"] = platform.find_task(task)["id"]
+            params["task"] = platform.find_task(task).id
         content: bytes = platform.request(
             "GET", "/v1/trust/graph", params=params, wait_seconds=GRAPH_SECONDS, consume=lambda answer: answer.read()
         )
         names = Names(platform)
         if chosen is GraphFormat.TABLE:
-            _print_graph(json.loads(content), names)
+            _print_graph(TrustGraph.from_json(json.loads(content)), names)
         elif out_file is not None:
             out_file.write_bytes(content)
             err.print(f"wrote {out_file}")
@@ -204,11 +201,11 @@ def history(
     """Show how the direct trust of two devices went, as a line of bars and a short table."""
     with connect(url, key) as platform:
         a, b = Names(platform).ids([device, other])
-        params = {"since": moment("--since", since), "until": moment("--until", until), "points": points}
-        found = platform.request("GET", f"/v1/trust/pairs/{a}/{b}/history", params=params)["items"]
+        start, end = moment("--since", since), moment("--until", until)
+        found = platform.trust_history(a, b, since=start, until=end, points=points)
     step = max(1, -(-len(found) // HISTORY_ROWS))
-    rows = [[when(p["at"]), _share(p["direct"]), p["count"]] for p in [*found[:-1:step], *found[-1:]]]
-    bars = sparkline([p["direct"] for p in found])
+    rows = [[when(p.at), _share(p.direct), p.count] for p in [*found[:-1:step], *found[-1:]]]
+    bars = sparkline([p.direct for p in found])
     show(found, as_json, lambda: table(bars or "they have not interacted", ["when", "direct", "interactions"], rows))
 
 
@@ -227,12 +224,10 @@ def losses(
     """List the pairs that lost most trust, and the interactions that did it."""
     with connect(url, key) as platform:
         names = Names(platform)
-        params: dict[str, Any] = {"since": moment("--since", since), "limit": limit}
-        if device:
-            (params["device"],) = names.ids([device])
-        found = platform.request("GET", "/v1/trust/losses", params=params)["items"]
+        (device_id,) = names.ids([device]) if device else ("",)
+        found = platform.trust_losses(device=device_id, since=moment("--since", since), limit=limit)
         rows = [
-            [names.of(x["device_a"]), names.of(x["device_b"]), _share(x["before"]), _share(x["after"]), _causes(x)]
+            [names.of(x.device_a), names.of(x.device_b), _share(x.before), _share(x.after), _causes(x)]
             for x in (() if as_json else found)
         ]
     show(found, as_json, lambda: table("", ["device", "other", "before", "now", "because"], rows))
@@ -250,9 +245,9 @@ def relations(
     with connect(url, key) as platform:
         names = Names(platform)
         (device_id,) = names.ids([device])
-        found = list(islice(platform.pages(f"/v1/trust/relations/{device_id}"), limit or None))
+        found = list(islice(platform.relations(device_id), limit or None))
         rows = [
-            [r["kind"], names.of(r["b"] if r["a"] == device_id else r["a"]), _share(r["strength"]), r["because"]]
+            [r.kind, names.of(r.b if r.a == device_id else r.a), _share(r.strength), r.because]
             for r in (() if as_json else found)
         ]
     show(found, as_json, lambda: table("", ["kind", "with", "strength", "because"], rows))
@@ -262,8 +257,7 @@ def relations(
 def derive(url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
     """Derive relations anew from profiles, meetings and common tasks."""
     with connect(url, key) as platform:
-        path = "/v1/trust/relations/derive"
-        counts = platform.request("POST", path, json={}, idempotent=True, wait_seconds=GRAPH_SECONDS)["counts"]
+        counts = platform.derive_relations()
     show(counts, as_json, lambda: table("", ["kind", "relations"], sorted(counts.items())))
 
 
@@ -272,26 +266,23 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(BARS[min(len(BARS) - 1, int(v * len(BARS)))] if v > 0 else NO_TRUST for v in values)
 
 
-def _explained(platform: Platform, device: str, other: str, at: str) -> tuple[dict[str, Any], Names]:
+def _explained(platform: Platform, device: str, other: str, at: str) -> tuple[TrustExplanation, Names]:
     names = Names(platform)
     a, b = names.ids([device, other])
-    found = platform.request("GET", f"/v1/trust/pairs/{a}/{b}", params={"at": moment("--at", at)})
-    return found, names
+    return platform.explain_trust(a, b, at=moment("--at", at)), names
 
 
-def _print_graph(document: dict[str, Any], names: Names) -> None:
-    names.learn(document["devices"])
-    ties = sorted(document["ties"], key=lambda tie: -tie["direct"])
-    rows = [
-        [names.of(t["device_a"]), names.of(t["device_b"]), _share(t["direct"]), ", ".join(t["relations"])] for t in ties
-    ]
-    title = f"{len(document['devices'])} devices, {len(ties)} ties"
+def _print_graph(graph: TrustGraph, names: Names) -> None:
+    names.learn(graph.devices)
+    ties = sorted(graph.ties, key=lambda tie: -tie.direct)
+    rows = [[names.of(t.device_a), names.of(t.device_b), _share(t.direct), ", ".join(t.relations)] for t in ties]
+    title = f"{len(graph.devices)} devices, {len(ties)} ties"
     out.print(table(title, ["device", "other", "direct trust", "relations"], rows))
 
 
-def _causes(loss: dict[str, Any]) -> str:
-    shown = [f"{act['kind'] or 'bad'} {when(act['at'])} {act['note']}".strip() for act in loss["because"][:3]]
-    more = len(loss["because"]) - len(shown)
+def _causes(loss: Loss) -> str:
+    shown = [f"{act.kind or 'bad'} {when(act.at)} {act.note}".strip() for act in loss.because[:3]]
+    more = len(loss.because) - len(shown)
     return "; ".join(shown) + (f"; and {more} more" if more > 0 else "") or "time alone"
 
 

@@ -13,22 +13,22 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from coterie.client import Platform
 from coterie.errors import InvalidRequest, NotFound
+from coterie.records import ImportProgress
 from coterie_cli.commands.payments import moment
 from coterie_cli.console import AsJson, Key, Mistake, Url, connect, err, show
 from coterie_cli.processes import die_with_parent
 
 BATCH_ROWS = 4_000
-BATCH_SECONDS = 300.0
 STOP_SECONDS = 5.0
 IMPORT_EPILOG = """[bold]Examples[/]
 
@@ -78,7 +78,7 @@ def import_file(
         else:
             options = _options(called, owner, at, evidence)
             result = _import(platform, called, [format.value, str(path), *options])
-    show(result, as_json, lambda: _summary(result))
+    show(result.to_dict(), as_json, lambda: _summary(result))
 
 
 def generate(
@@ -97,10 +97,23 @@ def generate(
     city = ["city", "--users", str(users), "--seed", str(seed), "--days", str(days)]
     with connect(url, key) as platform:
         result = _import(platform, called, [*city, *_options(called, "", at, evidence)])
-    show(result, as_json, lambda: _summary(result))
+    show(result.to_dict(), as_json, lambda: _summary(result))
 
 
-def send(platform: Platform, lines: Iterable[bytes]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """An import and how far it is."""
+
+    name: str
+    lines: int
+    progress: ImportProgress
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON shows it: one flat object."""
+        return {"name": self.name, "lines": self.lines, **self.progress.to_dict()}
+
+
+def send(platform: Platform, lines: Iterable[bytes]) -> Imported:
     """Sends NDJSON, header first, batch by batch, with a bar; how far the import is then."""
     rows = iter(lines)
     first = next(rows, b"")
@@ -109,12 +122,11 @@ def send(platform: Platform, lines: Iterable[bytes]) -> dict[str, Any]:
         name, total = str(header["name"]), int(header.get("lines", 0))
     except (ValueError, TypeError, KeyError) as error:
         raise Mistake('the first line must be the header, such as {"name": "town", "owner_name": "Town"}') from error
-    progress: dict[str, Any] = {}
     with _bar(name, total) as advance:
         for batch in _batches(rows):
             progress = _post(platform, first, batch)
-            advance(progress["last_line"])
-    return {"name": name, "lines": total, **progress}
+            advance(progress.last_line)
+    return Imported(name, total, progress)
 
 
 def _batches(rows: Iterator[bytes]) -> Iterator[list[bytes]]:
@@ -133,18 +145,14 @@ def _batches(rows: Iterator[bytes]) -> Iterator[list[bytes]]:
     yield batch
 
 
-def _post(platform: Platform, header: bytes, batch: list[bytes]) -> dict[str, Any]:
-    body = b"".join([header, *batch])
+def _post(platform: Platform, header: bytes, batch: list[bytes]) -> ImportProgress:
     try:
-        found: dict[str, Any] = platform.request(
-            "POST", "/v1/trust/imports", content=lambda: body, idempotent=True, wait_seconds=BATCH_SECONDS
-        )
+        return platform.import_rows(b"".join([header, *batch]))
     except InvalidRequest as error:
         raise Mistake(f"{error}; what came before is stored: mend it and run the same command again") from error
-    return found
 
 
-def _import(platform: Platform, name: str, arguments: list[str]) -> dict[str, Any]:
+def _import(platform: Platform, name: str, arguments: list[str]) -> Imported:
     """Reads rows behind the last line stored and sends them."""
     stored = _stored(platform, name)
     if stored:
@@ -159,7 +167,7 @@ def _import(platform: Platform, name: str, arguments: list[str]) -> dict[str, An
 
 def _stored(platform: Platform, name: str) -> int:
     try:
-        return int(platform.request("GET", f"/v1/trust/imports/{quote(name, safe='')}")["last_line"])
+        return platform.import_progress(name).last_line
     except NotFound:
         return 0
 
@@ -216,6 +224,7 @@ def _options(name: str, owner: str, at: str, evidence: bool) -> list[str]:
     return options if evidence else [*options, "--no-evidence"]
 
 
-def _summary(result: dict[str, Any]) -> str:
-    counts = ", ".join(f"{result[what]} {what}" for what in ("devices", "interactions", "relations"))
-    return f"[bold]{result['name']}[/]: {counts} (line {result['last_line']})"
+def _summary(result: Imported) -> str:
+    got = result.progress
+    counts = f"{got.devices} devices, {got.interactions} interactions, {got.relations} relations"
+    return f"[bold]{result.name}[/]: {counts} (line {got.last_line})"

@@ -14,6 +14,7 @@ import numpy as np
 from coterie.privacy.clipping import clip_update
 from coterie.privacy.ledger import Limit
 from coterie.procedures.star import change_of
+from coterie.records import Plan, Task
 from coterie_cli.demos import Choices, demo
 from coterie_cli.demos.market import publisher_with
 from coterie_cli.demos.mesh import digits_regression
@@ -60,14 +61,14 @@ def run(choices: Choices) -> dict[str, Any]:
         publisher, _ = publisher_with(ground, "library", ESCROW)
         stack.callback(publisher.close)
         task = _task(publisher, choices.seed, rounds)
-        ground.run_agents(agents, task["id"])
-        ground.start_task(task["id"])
+        ground.run_agents(agents, task.id)
+        ground.start_task(task.id)
         if choices.quiet:
-            ground.platform.wait_for_end(task["id"])
+            ground.platform.wait_for_end(task.id)
         else:
-            follow(ground.platform, task["id"])
+            follow(ground.platform, task.id)
         ground.wait_for_agents()
-        return _result(ground, task["id"], agents, split, rounds, began, choices.seed)
+        return _result(ground, task.id, agents, split, rounds, began, choices.seed)
 
 
 def _devices(ground: Stage, split: Split) -> list[Agent]:
@@ -107,7 +108,7 @@ def meet(ground: Stage, agents: list[Agent]) -> None:
     )
 
 
-def _task(publisher: Platform, seed: int, rounds: int) -> dict[str, Any]:
+def _task(publisher: Platform, seed: int, rounds: int) -> Task:
     from coterie.training import model_bytes
 
     return publisher.create_task(
@@ -157,58 +158,58 @@ def _result(
     platform = ground.platform
     task, plan = platform.task(task_id), platform.plan(task_id)
     trainer = Trainer(digits_regression(), split.test)
-    trainer.load(load_model(platform.download_model(task["model_digests"][0])))
+    trainer.load(load_model(platform.download_model(task.model_digests[0])))
     accuracy = {
         "plain averaging, no noise": average_alone(split, rounds, 0.0, seed),
         "social clusters": trainer.evaluate()["accuracy"],
         f"plain averaging, noise {NOISE_MAX} on everybody": average_alone(split, rounds, NOISE_MAX, seed),
     }
     paid: dict[str, int] = {agent.identity.id: 0 for agent in agents}
-    for payment in platform.pages("/v1/payments", task=task_id):
-        paid[payment["device_id"]] += payment["amount_microcredits"]
+    for payment in platform.payments(task=task_id):
+        paid[payment.device_id] += payment.amount_microcredits
     devices = [_device(agent, plan, paid) for agent in agents]
     return {
         "task": task_id,
-        "state": task["state"],
-        "reason": task["reason"],
+        "state": task.state,
+        "reason": task.reason,
         "accuracy": accuracy["social clusters"],
         "compared": accuracy,
-        "stable": plan["details"]["stable"],
-        "mean_payoff": plan["details"]["mean_payoff"],
-        "mean_alone": plan["details"]["mean_alone"],
-        "clusters": plan["details"]["clusters"],
+        "stable": plan.details["stable"],
+        "mean_payoff": plan.details["mean_payoff"],
+        "mean_alone": plan.details["mean_alone"],
+        "clusters": plan.details["clusters"],
         "devices": devices,
         "paid_microcredits": sum(paid.values()),
-        "book": platform.request("POST", "/v1/payments/verification", idempotent=True, wait_seconds=300.0),
+        "book": platform.verify_book().to_dict(),
         "tables": _tables(plan, agents, devices, accuracy),
         "seconds": time.monotonic() - began,
     }
 
 
-def _device(agent: Agent, plan: dict[str, Any], paid: dict[str, int]) -> dict[str, Any]:
-    seat = next(seat for seat in plan["seats"] if seat["device_id"] == agent.identity.id)
+def _device(agent: Agent, plan: Plan, paid: dict[str, int]) -> dict[str, Any]:
+    seat = next(seat for seat in plan.seats if seat.device_id == agent.identity.id)
     spent = agent.home.ledger().spent()
     return {
         "name": agent.identity.name,
-        "role": seat["role"],
-        "head": seat["head_device_id"],
-        "noise": seat["noise_multiplier"],
-        "payoff": seat["payoff"],
+        "role": seat.role,
+        "head": seat.head_device_id,
+        "noise": seat.noise_multiplier,
+        "payoff": seat.payoff,
         "paid_microcredits": paid[agent.identity.id],
         "epsilon": spent.epsilon,
         "releases": spent.releases,
         "raw_releases": spent.raw_releases,
-        "because": seat["because"],
+        "because": seat.because,
     }
 
 
 def _tables(
-    plan: dict[str, Any], agents: list[Agent], devices: list[dict[str, Any]], accuracy: dict[str, float]
+    plan: Plan, agents: list[Agent], devices: list[dict[str, Any]], accuracy: dict[str, float]
 ) -> list[dict[str, Any]]:
     names = {agent.identity.id: agent.identity.name for agent in agents}
-    details = plan["details"]
+    details = plan.details
     verdict = "stable: nobody gains by moving" if details["stable"] else "not stable, says the checker"
-    title = f"clusters of plan {plan['version']} ({verdict}; payoff {details['mean_payoff']:.2f} against "
+    title = f"clusters of plan {plan.version} ({verdict}; payoff {details['mean_payoff']:.2f} against "
     clusters = [
         [names[each["head"]], ", ".join(names[m] for m in each["members"] if m != each["head"]), f"{each['value']:.2f}"]
         for each in details["clusters"]

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from coterie.client import PAGE_ITEMS
 from coterie.procedures import Procedure, procedure_for
 from coterie.procedures.context import RoundContext
+from coterie.records import Participation, ParticipationState, RoundState, Task
 from coterie.work import Delivery, WorkItem
 from coterie_cli.demos import Choices, demo
 from coterie_cli.demos.stage import Stage, stage
@@ -65,10 +65,10 @@ def run(choices: Choices) -> dict[str, Any]:
             ground = stack.enter_context(stage())
         agents = _devices(ground, split, devices, honest_rounds(rounds) if choices.garbage_device else rounds)
         task = _task(ground, choices.seed, rounds, devices)
-        ground.run_agents(agents, task["id"])
-        outcome = _follow(ground, task["id"], split, choices)
+        ground.run_agents(agents, task.id)
+        outcome = _follow(ground, task.id, split, choices)
         ground.wait_for_agents()
-        return _result(ground, task["id"], agents, split, outcome, began, choices)
+        return _result(ground, task.id, agents, split, outcome, began, choices)
 
 
 def honest_rounds(rounds: int) -> int:
@@ -103,7 +103,7 @@ def _devices(ground: Stage, split: Split, devices: int, honest: int) -> list[Age
     return agents
 
 
-def _task(ground: Stage, seed: int, rounds: int, devices: int) -> dict[str, Any]:
+def _task(ground: Stage, seed: int, rounds: int, devices: int) -> Task:
     from coterie.samples import digits_model
     from coterie.training import model_bytes
 
@@ -133,10 +133,10 @@ def _follow(ground: Stage, task_id: str, split: Split, choices: Choices) -> Outc
 
     def measure(standing: Standing) -> None:
         for number, round in standing.rounds.items():
-            if round["state"] == "done" and number not in outcome.accuracy:
-                outcome.accuracy[number] = _accuracy(ground, round["model_digests"][0], split)
-                outcome.seconds[number] = round["done_at"] - round["opened_at"]
-                outcome.done_at[number] = round["done_at"]
+            if round.state == RoundState.DONE and number not in outcome.accuracy:
+                outcome.accuracy[number] = _accuracy(ground, round.model_digests[0], split)
+                outcome.seconds[number] = round.done_at - round.opened_at
+                outcome.done_at[number] = round.done_at
 
     if choices.quiet:
         for standing in watch(ground.platform, task_id):
@@ -165,15 +165,15 @@ def _result(
     choices: Choices,
 ) -> dict[str, Any]:
     task = ground.platform.task(task_id)
-    parts = {number: ground.platform.round(task_id, number)["participations"] for number in sorted(outcome.accuracy)}
+    parts = {number: ground.platform.round(task_id, number).participations for number in sorted(outcome.accuracy)}
     delivered = {agent.identity.id: 0 for agent in agents}
     for part in chain.from_iterable(parts.values()):
-        delivered[part["device_id"]] += part["state"] == "delivered"
+        delivered[part.device_id] += part.state == ParticipationState.DELIVERED
     total = sum(len(shard[0]) * delivered[agent.identity.id] for agent, shard in zip(agents, split.shards, strict=True))
     return {
         "task": task_id,
-        "state": task["state"],
-        "reason": task["reason"],
+        "state": task.state,
+        "reason": task.reason,
         "accuracy": outcome.accuracy[max(outcome.accuracy)] if outcome.accuracy else 0.0,
         "rounds": [
             {"round": number, "accuracy": outcome.accuracy[number], "seconds": outcome.seconds[number]}
@@ -196,7 +196,7 @@ def _result(
 
 
 def _trust(
-    ground: Stage, agents: list[Agent], parts: dict[int, list[dict[str, Any]]], outcome: Outcome
+    ground: Stage, agents: list[Agent], parts: dict[int, tuple[Participation, ...]], outcome: Outcome
 ) -> list[dict[str, Any]]:
     """Round by round, how far honest devices trust the first one and the one that turned, and what that one did."""
     honest, garbage = agents[0].identity, agents[-1].identity
@@ -204,16 +204,15 @@ def _trust(
     def trusted(device_id: str, at: float) -> float:
         """Mean direct trust in a device of all others that are honest."""
         others = {agent.identity.id for agent in agents} - {device_id, garbage.id}
-        params = {"limit": PAGE_ITEMS, "at": at}
-        peers = ground.platform.request("GET", f"/v1/trust/peers/{device_id}", params=params)["items"]
-        return float(sum(peer["direct"] for peer in peers if peer["device_id"] in others)) / max(1, len(others))
+        peers = ground.platform.trust_peers(device_id, at=at)
+        return sum(peer.direct for peer in peers if peer.device_id in others) / max(1, len(others))
 
     return [
         {
             "round": number,
             honest.name: trusted(honest.id, outcome.done_at[number]),
             garbage.name: trusted(garbage.id, outcome.done_at[number]),
-            "did": next((part["state"] for part in each if part["device_id"] == garbage.id), ""),
+            "did": next((part.state.value for part in each if part.device_id == garbage.id), ""),
         }
         for number, each in parts.items()
     ]

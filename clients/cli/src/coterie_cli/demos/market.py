@@ -14,6 +14,7 @@ from coterie.client import Platform
 from coterie.privacy.accounting import priced_charge
 from coterie.procedures import Procedure, procedure_for
 from coterie.procedures.context import RoundContext
+from coterie.records import ParticipationState, Payment, RoundState, Task
 from coterie.work import Delivery, WorkItem
 from coterie_cli.demos import Choices, demo
 from coterie_cli.demos.stage import Stage, stage
@@ -61,19 +62,18 @@ def run(choices: Choices) -> dict[str, Any]:
         publisher, account = publisher_with(ground, "hospital", DEPOSIT)
         stack.enter_context(publisher)
         task = _task(publisher, choices.seed, rounds, devices)
-        ground.run_agents(agents, task["id"])
-        accuracy = _follow(ground, task["id"], split, choices)
+        ground.run_agents(agents, task.id)
+        accuracy = _follow(ground, task.id, split, choices)
         ground.wait_for_agents()
-        return _result(ground, task["id"], account, agents, accuracy, began)
+        return _result(ground, task.id, account, agents, accuracy, began)
 
 
 def publisher_with(ground: Stage, name: str, deposit: int) -> tuple[Platform, str]:
     """A publisher with credits, at the platform's door; and its account."""
     made = ground.platform.create_key("publisher", name)
-    account = f"publisher:{made['principal']['subject']}"
-    body = {"amount_microcredits": deposit, "key": "opening"}
-    ground.platform.request("POST", f"/v1/accounts/{account}/deposits", json=body, idempotent=True)
-    return Platform(ground.processes.url, made["api_key"], cache=ground.cache), account
+    account = f"publisher:{made.principal.subject}"
+    ground.platform.deposit(account, deposit, key="opening")
+    return Platform(ground.processes.url, made.api_key, cache=ground.cache), account
 
 
 def meet(ground: Stage, agents: list[Agent], meetings: int = 3) -> None:
@@ -118,7 +118,7 @@ def _devices(ground: Stage, split: Split, devices: int, choices: Choices) -> lis
     return agents
 
 
-def _task(publisher: Platform, seed: int, rounds: int, devices: int) -> dict[str, Any]:
+def _task(publisher: Platform, seed: int, rounds: int, devices: int) -> Task:
     from coterie.training import model_bytes
     from coterie_cli.demos.mesh import digits_regression
 
@@ -150,8 +150,8 @@ def _follow(ground: Stage, task_id: str, split: Split, choices: Choices) -> dict
 
     def measure(standing: Standing) -> None:
         for number, round in standing.rounds.items():
-            if round["state"] == "done" and number not in accuracy:
-                judge.load(load_model(ground.platform.download_model(round["model_digests"][0])))
+            if round.state == RoundState.DONE and number not in accuracy:
+                judge.load(load_model(ground.platform.download_model(round.model_digests[0])))
                 accuracy[number] = judge.evaluate()["accuracy"]
 
     if choices.quiet:
@@ -166,65 +166,63 @@ def _result(
     ground: Stage, task_id: str, account: str, agents: list[Agent], accuracy: dict[int, float], began: float
 ) -> dict[str, Any]:
     platform = ground.platform
-    task, paid = platform.task(task_id), list(platform.pages("/v1/payments", task=task_id))
+    task, paid = platform.task(task_id), list(platform.payments(task=task_id))
     rounds = [_round(platform, task_id, number, accuracy[number], paid) for number in sorted(accuracy)]
     devices = [_device(platform, agent, paid) for agent in agents]
-    refusals = [event for event in platform.events(task_id) if event["kind"].startswith("update.")]
-    total = sum(payment["amount_microcredits"] for payment in paid)
+    refusals = [event for event in platform.events(task_id) if event.kind.startswith("update.")]
+    total = sum(payment.amount_microcredits for payment in paid)
     points = 100.0 * max(accuracy.values(), default=0.0)
     money = {
         "paid_microcredits": total,
-        "publisher_microcredits": platform.request("GET", f"/v1/accounts/{account}")["balance_microcredits"],
-        "escrow_microcredits": platform.request("GET", f"/v1/accounts/escrow:{task_id}")["balance_microcredits"],
+        "publisher_microcredits": platform.account(account).balance_microcredits,
+        "escrow_microcredits": platform.account(f"escrow:{task_id}").balance_microcredits,
         "microcredits_per_accuracy_point": total / points if points else 0.0,
-        "book": platform.request("POST", "/v1/payments/verification", idempotent=True, wait_seconds=300.0),
+        "book": platform.verify_book().to_dict(),
     }
     return {
         "task": task_id,
-        "state": task["state"],
-        "reason": task["reason"],
+        "state": task.state,
+        "reason": task.reason,
         "accuracy": accuracy[max(accuracy)] if accuracy else 0.0,
         "rounds": rounds,
         "devices": devices,
         "money": money,
-        "refusals": [event["message"] for event in refusals],
-        "tables": _tables(rounds, devices, money, [event["message"] for event in refusals]),
+        "refusals": [event.message for event in refusals],
+        "tables": _tables(rounds, devices, money, [event.message for event in refusals]),
         "seconds": time.monotonic() - began,
     }
 
 
-def _round(
-    platform: Platform, task_id: str, number: int, accuracy: float, paid: list[dict[str, Any]]
-) -> dict[str, Any]:
-    prices = platform.request("GET", f"/v1/tasks/{task_id}/rounds/{number}/prices")
-    mine = [payment for payment in paid if payment["round"] == number]
-    parts = platform.round(task_id, number)["participations"]
+def _round(platform: Platform, task_id: str, number: int, accuracy: float, paid: list[Payment]) -> dict[str, Any]:
+    prices = platform.prices(task_id, number)
+    mine = [payment for payment in paid if payment.round == number]
+    parts = platform.round(task_id, number).participations
     return {
         "round": number,
-        "status": prices["status"],
-        "price_microcredits": prices["offers"][0]["price_microcredits"],
-        "expected_budget": sum(offer["expected"] for offer in prices["offers"]),
-        "sold_budget": sum(payment["budget"] for payment in mine),
-        "paid_microcredits": sum(payment["amount_microcredits"] for payment in mine),
-        "delivered": sum(part["state"] == "delivered" for part in parts),
-        "declined": sum(part["state"] == "declined" for part in parts),
+        "status": prices.status,
+        "price_microcredits": prices.offers[0].price_microcredits,
+        "expected_budget": sum(offer.expected for offer in prices.offers),
+        "sold_budget": sum(payment.budget for payment in mine),
+        "paid_microcredits": sum(payment.amount_microcredits for payment in mine),
+        "delivered": sum(part.state == ParticipationState.DELIVERED for part in parts),
+        "declined": sum(part.state == ParticipationState.DECLINED for part in parts),
         "accuracy": accuracy,
     }
 
 
-def _device(platform: Platform, agent: Agent, paid: list[dict[str, Any]]) -> dict[str, Any]:
-    mine = [payment for payment in paid if payment["device_id"] == agent.identity.id]
+def _device(platform: Platform, agent: Agent, paid: list[Payment]) -> dict[str, Any]:
+    mine = [payment for payment in paid if payment.device_id == agent.identity.id]
     spent = agent.home.ledger().spent()
     return {
         "name": agent.identity.name,
         "id": agent.identity.id,
         "samples": agent.samples,
         "rounds": len(mine),
-        "budget": sum(payment["budget"] for payment in mine),
-        "paid_microcredits": sum(payment["amount_microcredits"] for payment in mine),
+        "budget": sum(payment.budget for payment in mine),
+        "paid_microcredits": sum(payment.amount_microcredits for payment in mine),
         "epsilon": spent.epsilon,
         "delta": spent.delta,
-        "platform_epsilon": platform.privacy(agent.identity.id, delta=spent.delta)["epsilon"],
+        "platform_epsilon": platform.privacy(agent.identity.id, delta=spent.delta).epsilon,
     }
 
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from coterie.privacy.ledger import Limit
+from coterie.records import Object, Plan, RoundState, Task
 from coterie_cli.demos import Choices, demo
 from coterie_cli.demos.stage import Stage, stage
 
@@ -57,14 +58,14 @@ def run(choices: Choices) -> dict[str, Any]:
         agents = _devices(ground, split, rounds)
         _meet(ground, agents)
         task = _task(ground, choices.seed, rounds)
-        ground.run_agents(agents, task["id"])
-        ground.start_task(task["id"])
+        ground.run_agents(agents, task.id)
+        ground.start_task(task.id)
         if choices.quiet:
-            ground.platform.wait_for_end(task["id"])
+            ground.platform.wait_for_end(task.id)
         else:
-            follow(ground.platform, task["id"])
+            follow(ground.platform, task.id)
         ground.wait_for_agents()
-        return _result(ground, task["id"], agents, began)
+        return _result(ground, task.id, agents, began)
 
 
 def digits_regression() -> torch.nn.Module:
@@ -114,7 +115,7 @@ def _meet(ground: Stage, agents: list[Agent]) -> None:
     )
 
 
-def _task(ground: Stage, seed: int, rounds: int) -> dict[str, Any]:
+def _task(ground: Stage, seed: int, rounds: int) -> Task:
     from coterie.training import model_bytes
 
     return ground.platform.create_task(
@@ -134,27 +135,27 @@ def _task(ground: Stage, seed: int, rounds: int) -> dict[str, Any]:
 
 def _result(ground: Stage, task_id: str, agents: list[Agent], began: float) -> dict[str, Any]:
     task, plan = ground.platform.task(task_id), ground.platform.plan(task_id)
-    rounds = [round for round in ground.platform.rounds(task_id) if round["state"] == "done"]
-    details = plan["details"]
+    rounds = [round for round in ground.platform.rounds(task_id) if round.state == RoundState.DONE]
+    details = plan.details
     history = [
         {
-            "round": round["number"],
-            "accuracy": round["metrics"]["accuracy"],
-            "seconds": round["done_at"] - round["opened_at"],
-            "simulated_seconds": round["number"] * plan["round_seconds"],
-            "consensus_distance": round["metrics"].get("consensus_distance", 0.0),
+            "round": round.number,
+            "accuracy": round.metrics["accuracy"],
+            "seconds": round.done_at - round.opened_at,
+            "simulated_seconds": round.number * plan.round_seconds,
+            "consensus_distance": round.metrics.get("consensus_distance", 0.0),
         }
         for round in rounds
     ]
-    last = ground.platform.round(task_id, rounds[-1]["number"])["participations"] if rounds else []
-    accuracy = {part["device_id"]: part["metrics"].get("accuracy", 0.0) for part in last}
+    last = ground.platform.round(task_id, rounds[-1].number).participations if rounds else []
+    accuracy = {part.device_id: part.metrics.get("accuracy", 0.0) for part in last}
     return {
         "task": task_id,
-        "state": task["state"],
-        "reason": task["reason"],
+        "state": task.state,
+        "reason": task.reason,
         "accuracy": history[-1]["accuracy"] if history else 0.0,
         "rounds": history,
-        "plan": {"version": plan["version"], "round_seconds": plan["round_seconds"], **details},
+        "plan": {"version": plan.version, "round_seconds": plan.round_seconds, **details},
         "devices": [
             {
                 "name": agent.identity.name,
@@ -170,14 +171,14 @@ def _result(ground: Stage, task_id: str, agents: list[Agent], began: float) -> d
 
 
 def _tables(
-    plan: dict[str, Any],
-    details: dict[str, Any],
+    plan: Plan,
+    details: Object,
     history: list[dict[str, Any]],
     agents: list[Agent],
     accuracy: dict[str, float],
 ) -> list[dict[str, Any]]:
     names = details["names"]
-    seats = {seat["device_id"]: seat for seat in plan["seats"]}
+    seats = {seat.device_id: seat for seat in plan.seats}
     links = [
         [
             " – ".join(names[end] for end in link["between"]),
@@ -193,15 +194,15 @@ def _tables(
         devices.append(
             [
                 agent.identity.name,
-                len(seat["neighbours"]),
-                seat["batch_size"],
-                "yes" if seat["noised"] else "",
+                len(seat.neighbours),
+                seat.batch_size,
+                "yes" if seat.noised else "",
                 f"{spent.epsilon:.3g}",
                 spent.raw_releases,
                 f"{accuracy.get(agent.identity.id, 0.0):.1%}",
             ]
         )
-    mine = {"round_seconds": plan["round_seconds"], "pseudo_training_time": details["pseudo_training_time"]}
+    mine = {"round_seconds": plan.round_seconds, "pseudo_training_time": details["pseudo_training_time"]}
     noised = float(len(details["noised"]))
     plans = {"BeTTa's plan": {**mine, "noised": noised}, **details["baselines"]}
     shown = [each for each in history if each["round"] == 1 or each["round"] % 5 == 0]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from coterie.privacy.ledger import Limit
+from coterie.records import ParticipationState, Role, RoundState, Seat, Task
+from coterie.records.reading import plain
 from coterie_cli.demos import Choices, demo
 from coterie_cli.demos.stage import Stage, stage
 
@@ -54,17 +57,17 @@ def run(choices: Choices) -> dict[str, Any]:
         with err.status("starting the platform …"):
             ground = stack.enter_context(stage())
         for name, (x, y) in CELLS.items():
-            ground.platform.request("PUT", f"/v1/cells/{name}", json={"x_metres": x, "y_metres": y, **CELL})
+            ground.platform.put_cell(name, x_metres=x, y_metres=y, **CELL)
         agents = _devices(ground, split, choices.seed)
         task = _task(ground, choices.seed, rounds, devices)
-        ground.run_agents(agents, task["id"])
-        ground.start_task(task["id"])
+        ground.run_agents(agents, task.id)
+        ground.start_task(task.id)
         if choices.quiet:
-            ground.platform.wait_for_end(task["id"])
+            ground.platform.wait_for_end(task.id)
         else:
-            follow(ground.platform, task["id"])
+            follow(ground.platform, task.id)
         ground.wait_for_agents()
-        return _result(ground, task["id"], agents, split, began)
+        return _result(ground, task.id, agents, split, began)
 
 
 def kind_of(index: int) -> int:
@@ -111,7 +114,7 @@ def _devices(ground: Stage, split: Split, seed: int) -> list[Agent]:
     return agents
 
 
-def _task(ground: Stage, seed: int, rounds: int, devices: int) -> dict[str, Any]:
+def _task(ground: Stage, seed: int, rounds: int, devices: int) -> Task:
     from coterie.training import model_bytes
 
     models = [model_bytes(regression(MODELS * seed + line + 1)) for line in range(MODELS)]
@@ -130,6 +133,27 @@ def _task(ground: Stage, seed: int, rounds: int, devices: int) -> dict[str, Any]
     )
 
 
+@dataclass(frozen=True, slots=True)
+class RoundRow:
+    """A round: devices served, share of right identities, accuracy of each model."""
+
+    round: int
+    served: int
+    identities_right: float
+    accuracy: list[float]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """A device: its hidden kind and the model it chose in each round."""
+
+    name: str
+    kind: int
+    identities: list[int | None]
+    epsilon: float
+
+
 # --- what came out ----------------------------------------------------------------------------------------------------
 
 
@@ -137,10 +161,11 @@ def identities(ground: Stage, task_id: str, rounds: int) -> dict[str, list[int |
     """Model each device chose in every round; None where no cell served it."""
     chosen: dict[str, list[int | None]] = {agent.identity.id: [] for agent in ground.agents}
     for number in range(1, rounds + 1):
-        parts = {part["device_id"]: part for part in ground.platform.round(task_id, number)["participations"]}
+        parts = {part.device_id: part for part in ground.platform.round(task_id, number).participations}
         for device_id, history in chosen.items():
-            part = parts.get(device_id, {"state": "absent"})
-            history.append(int(part["model_index"]) if part["state"] == "delivered" else None)
+            part = parts.get(device_id)
+            served = part is not None and part.state == ParticipationState.DELIVERED
+            history.append(part.model_index if part and served else None)
     return chosen
 
 
@@ -170,69 +195,73 @@ def _accuracy(ground: Stage, digest: str, split: Split) -> list[float]:
 
 def _result(ground: Stage, task_id: str, agents: list[Agent], split: Split, began: float) -> dict[str, Any]:
     task = ground.platform.task(task_id)
-    done = [each for each in ground.platform.rounds(task_id) if each["state"] == "done"]
+    done = [each for each in ground.platform.rounds(task_id) if each.state == RoundState.DONE]
     chosen = identities(ground, task_id, len(done))
     rounds = [
-        {
-            "round": each["number"],
-            "served": each["delivered"],
-            "identities_right": right_share(_latest(chosen, each["number"])),
-            "accuracy": [max(_accuracy(ground, digest, split)) for digest in each["model_digests"]],
-            "seconds": each["done_at"] - each["opened_at"],
-        }
+        RoundRow(
+            round=each.number,
+            served=each.delivered,
+            identities_right=right_share(_latest(chosen, each.number)),
+            accuracy=[max(_accuracy(ground, digest, split)) for digest in each.model_digests],
+            seconds=each.done_at - each.opened_at,
+        )
         for each in done
     ]
     devices = [
-        {
-            "name": agent.identity.name,
-            "kind": kind_of(index),
-            "identities": chosen[agent.identity.id],
-            "epsilon": agent.home.ledger().spent().epsilon,
-        }
+        DeviceRow(
+            name=agent.identity.name,
+            kind=kind_of(index),
+            identities=chosen[agent.identity.id],
+            epsilon=agent.home.ledger().spent().epsilon,
+        )
         for index, agent in enumerate(agents)
     ]
-    right = float(rounds[-1]["identities_right"]) if rounds else 0.0
-    accuracy: list[float] = rounds[-1]["accuracy"] if rounds else [0.0] * MODELS
+    right = rounds[-1].identities_right if rounds else 0.0
+    accuracy = rounds[-1].accuracy if rounds else [0.0] * MODELS
     models = " and ".join(f"{value:.1%}" for value in accuracy)
     return {
         "task": task_id,
-        "state": task["state"],
-        "reason": task["reason"],
+        "state": task.state,
+        "reason": task.reason,
         "identities_right": right,
         "accuracy": accuracy,
-        "rounds": rounds,
-        "devices": devices,
+        "rounds": plain(rounds),
+        "devices": plain(devices),
         "tables": _tables(ground, task_id, rounds, devices, agents),
         "found": f"{right:.0%} of the devices found their model; the models are {models} right",
         "seconds": time.monotonic() - began,
     }
 
 
-def _served(seat: dict[str, Any]) -> str:
-    if seat["role"] == "idle":
+def _served(seat: Seat) -> str:
+    if seat.role == Role.IDLE:
         return "waits"
-    return f"{sorted(CELLS)[seat['group']]}, block {seat['block']}, {seat['upload_seconds']:.2f} s"
+    return f"{sorted(CELLS)[seat.group]}, block {seat.block}, {seat.upload_seconds:.2f} s"
 
 
 def _tables(
     ground: Stage,
     task_id: str,
-    rounds: list[dict[str, Any]],
-    devices: list[dict[str, Any]],
+    rounds: list[RoundRow],
+    devices: list[DeviceRow],
     agents: list[Agent],
 ) -> list[dict[str, Any]]:
-    seats = {seat["device_id"]: seat for seat in ground.platform.plan(task_id)["seats"]} if rounds else {}
+    seats = {seat.device_id: seat for seat in ground.platform.plan(task_id).seats} if rounds else {}
     by_round = [
-        [r["round"], f"{r['served']} of {len(devices)}", f"{r['identities_right']:.0%}"]
-        + [f"{value:.1%}" for value in r["accuracy"]]
+        [
+            r.round,
+            f"{r.served} of {len(devices)}",
+            f"{r.identities_right:.0%}",
+            *(f"{value:.1%}" for value in r.accuracy),
+        ]
         for r in rounds
     ]
     by_device = [
         [
-            d["name"],
-            d["kind"],
-            " ".join("·" if model is None else str(model) for model in d["identities"]),
-            f"{d['epsilon']:.1f}",
+            d.name,
+            d.kind,
+            " ".join("·" if model is None else str(model) for model in d.identities),
+            f"{d.epsilon:.1f}",
             _served(seats[agent.identity.id]),
         ]
         for d, agent in zip(devices, agents, strict=True)

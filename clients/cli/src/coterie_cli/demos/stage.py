@@ -40,7 +40,7 @@ class Stage:
 
     def token_for(self, owner: str, uses: int) -> str:
         """An enrolment token for an owner's devices."""
-        return str(self.platform.issue_token(self.platform.create_owner(owner)["id"], uses=uses)["token"])
+        return str(self.platform.issue_token(self.platform.create_owner(owner).id, uses=uses).token)
 
     def add_agent(self, token: str, name: str, **options: Any) -> Agent:
         """Registers a device and gives back its agent; options as in `Agent.register`."""
@@ -67,7 +67,7 @@ class Stage:
 
     def start_task(self, task_id: str) -> None:
         """Starts a task when every agent has enrolled."""
-        while self.platform.task(task_id)["enrolled"] < len(self.agents):
+        while self.platform.task(task_id).enrolled < len(self.agents):
             if self.faults:
                 raise self.faults[0]
             time.sleep(0.05)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from coterie.questions import Question
+from coterie.records import ParticipationState, Verification
+from coterie.records.reading import plain
 from coterie_cli.demos import Choices, demo
 from coterie_cli.demos.market import meet, publisher_with
 from coterie_cli.demos.stage import Stage, stage
@@ -22,6 +25,18 @@ QUESTION = Question("How warm is your kitchen, in °C?", 15.0, 30.0)
 PRICING = {"constant": 5.0, "own_care": 0.5, "social_care": 0.25}
 ANXIOUS = {"own": 5.0, "social": 0.25}
 """Care of the one owner for whom the offer is too low."""
+
+
+@dataclass(frozen=True, slots=True)
+class Respondent:
+    """A device and what its answer was worth."""
+
+    name: str
+    answer: float
+    state: ParticipationState
+    deviation: float
+    paid_microcredits: int
+    epsilon: float
 
 
 @demo("survey", "20 devices answer one question with noise; the estimate, its error bound and what each was paid")
@@ -52,14 +67,14 @@ def run(choices: Choices) -> dict[str, Any]:
             round_seconds=60.0,
             seed=choices.seed,
         )
-        ground.run_agents(agents, task["id"])
-        ground.start_task(task["id"])
+        ground.run_agents(agents, task.id)
+        ground.start_task(task.id)
         if choices.quiet:
-            ground.platform.wait_for_end(task["id"])
+            ground.platform.wait_for_end(task.id)
         else:
-            follow(ground.platform, task["id"])
+            follow(ground.platform, task.id)
         ground.wait_for_agents()
-        return _result(ground, task["id"], account, agents, answers, began)
+        return _result(ground, task.id, account, agents, answers, began)
 
 
 def _devices(ground: Stage, answers: list[float]) -> list[Agent]:
@@ -80,42 +95,44 @@ def _result(
 
     platform, task = ground.platform, ground.platform.task(task_id)
     found = result_of(platform, task_id)
-    states = {part["device_id"]: part["state"] for part in platform.round(task_id, 1)["participations"]}
-    paid = {payment["device_id"]: payment for payment in platform.pages("/v1/payments", task=task_id)}
+    states = {part.device_id: part.state for part in platform.round(task_id, 1).participations}
+    paid = {payment.device_id: payment for payment in platform.payments(task=task_id)}
     devices = []
     for agent, answer in zip(agents, answers, strict=True):
         payment, spent = paid.get(agent.identity.id), agent.home.ledger().spent()
         devices.append(
-            {
-                "name": agent.identity.name,
-                "answer": answer,
-                "state": states[agent.identity.id],
-                "deviation": 0.0 if payment is None else payment["budget"] ** 0.5 * QUESTION.span,
-                "paid_microcredits": 0 if payment is None else payment["amount_microcredits"],
-                "epsilon": spent.epsilon,
-            }
+            Respondent(
+                name=agent.identity.name,
+                answer=answer,
+                state=states[agent.identity.id],
+                deviation=0.0 if payment is None else payment.budget**0.5 * QUESTION.span,
+                paid_microcredits=0 if payment is None else payment.amount_microcredits,
+                epsilon=spent.epsilon,
+            )
         )
-    truth = [device["answer"] for device in devices if device["state"] == "delivered"]
+    truth = [device.answer for device in devices if device.state == ParticipationState.DELIVERED]
+    book = platform.verify_book()
     result = {
         "task": task_id,
-        "state": task["state"],
-        "reason": task["reason"],
+        "state": task.state,
+        "reason": task.reason,
         "truth": float(np.mean(truth)) if truth else 0.0,
         "result": found,
-        "devices": devices,
-        "paid_microcredits": sum(device["paid_microcredits"] for device in devices),
-        "publisher_microcredits": platform.request("GET", f"/v1/accounts/{account}")["balance_microcredits"],
-        "book": platform.request("POST", "/v1/payments/verification", idempotent=True, wait_seconds=300.0),
+        "devices": plain(devices),
+        "paid_microcredits": sum(device.paid_microcredits for device in devices),
+        "publisher_microcredits": platform.account(account).balance_microcredits,
+        "book": book.to_dict(),
         "seconds": time.monotonic() - began,
     }
     if not found:
         return result | {"found": "nobody answered", "tables": []}
     line = f"{found['estimate']:.2f} ± {found['standard_error']:.2f} °C"
-    return result | {"found": line, "tables": _tables(result, found)}
+    return result | {"found": line, "tables": _tables(result, found, devices, book)}
 
 
-def _tables(result: dict[str, Any], found: dict[str, float]) -> list[dict[str, Any]]:
-    book = result["book"]
+def _tables(
+    result: dict[str, Any], found: dict[str, float], devices: list[Respondent], book: Verification
+) -> list[dict[str, Any]]:
     return [
         {
             "title": QUESTION.text,
@@ -132,14 +149,14 @@ def _tables(result: dict[str, Any], found: dict[str, float]) -> list[dict[str, A
             "columns": ["device", "answer (private)", "noise, °C", "earned", "ε spent", "state"],
             "rows": [
                 [
-                    d["name"],
-                    f"{d['answer']:.1f}",
-                    f"{d['deviation']:.1f}",
-                    f"{d['paid_microcredits'] / 1e6:.6f}",
-                    f"{d['epsilon']:.2f}",
-                    d["state"],
+                    d.name,
+                    f"{d.answer:.1f}",
+                    f"{d.deviation:.1f}",
+                    f"{d.paid_microcredits / 1e6:.6f}",
+                    f"{d.epsilon:.2f}",
+                    d.state,
                 ]
-                for d in result["devices"]
+                for d in devices
             ],
         },
         {
@@ -148,7 +165,7 @@ def _tables(result: dict[str, Any], found: dict[str, float]) -> list[dict[str, A
             "rows": [
                 ["paid to devices", f"{result['paid_microcredits'] / 1e6:.6f}"],
                 ["back with the publisher", f"{result['publisher_microcredits'] / 1e6:.6f}"],
-                [f"the book ({book['entries']} entries)", "is sound" if book["sound"] else "IS NOT SOUND"],
+                [f"the book ({book.entries} entries)", "is sound" if book.sound else "IS NOT SOUND"],
             ],
         },
     ]

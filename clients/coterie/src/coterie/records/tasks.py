@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from coterie.records.base import Object, Record
-from coterie.records.words import EnrolmentState, ParticipationState, Role, RoundState, TaskState
+from coterie.records.words import EnrolmentState, EventKind, ParticipationState, Role, RoundState, TaskState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,8 @@ class Participation(Record):
     role: Role
     """"solo", "head", "member", "peer" or "idle"."""
     state: ParticipationState
-    """"assigned", "working", "delivered", "late", "rejected", "dropped", "declined" or "orphaned" (head gone)."""
+    """"assigned", "delivered", "late", "rejected", "dropped", "declined", "orphaned" (head gone) or "idle"
+    (not served)."""
     weight: float
     """Weight its update was folded with."""
     metrics: Mapping[str, float]
@@ -152,7 +153,7 @@ class Event(Record):
     """Increases over all tasks."""
     task_id: str
     at: float
-    kind: str
+    kind: EventKind
     """What, such as "task.started", "round.opened" or "update.rejected"."""
     round: int
     """0 = none."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from coterie.records.base import Key, Object, Record
-from coterie.records.words import Role, RoundState, TaskState
+from coterie.records.words import LetterKind, Reception, Role, RoundState, TaskState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +80,24 @@ class WorkItem(Record):
     rounds: int
     """Rounds in the task."""
 
+    @property
+    def basis(self) -> str:
+        """What an update is made from; the same basis gives the same update, so it may be sent again."""
+        parts = [
+            self.role,
+            self.plan_version if self.peers else 0,  # letters are bound to their plan
+            self.model_digests,
+            self.noise_multiplier,
+            self.noised,
+            self.batch_size,
+            self.self_weight,
+            [(peer.device_id, peer.weight, peer.trusted) for peer in self.peers],
+            self.price_microcredits,
+            self.base_microcredits,
+            self.slope_microcredits,
+        ]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work(Record):
@@ -95,7 +114,7 @@ class Work(Record):
 class UpdateOutcome(Record):
     """What became of an update."""
 
-    outcome: Literal["accepted", "repeated", "late"]
+    outcome: Reception
     """"repeated": stored before; "late": the round was over, nothing changed."""
     round: int
     """Round the task is in now."""
@@ -111,7 +130,7 @@ class Letter(Record):
     plan_version: int
     sender: str
     recipient: str
-    kind: str
+    kind: LetterKind
     """"update" (to a head), "parameters" (to a neighbour) or "receipt" (from a head)."""
     digest: str
     """SHA-256 of the ciphertext, hexadecimal."""

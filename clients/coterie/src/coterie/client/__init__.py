@@ -1,0 +1,24 @@
+"""The platform over REST, for admins, publishers and devices: one method per route, typed records back.
+
+    with Platform("http://127.0.0.1:8080", api_key) as platform:
+        task = platform.create_task(name="digits", preset="fedavg", model_digests=[digest], rounds=10)
+        print(task.id, task.specification.rounds)
+
+Errors are those of `coterie.errors`, records those of `coterie.records`. Models and updates are sent from files and
+fetched into a content-addressed cache, piece by piece.
+"""
+
+from __future__ import annotations
+
+from coterie.client.identity import Identity
+from coterie.client.money import Money
+from coterie.client.planning import Planning
+from coterie.client.tasks import Tasks
+from coterie.client.trust import Trust
+from coterie.client.work import AtWork
+
+__all__ = ["Platform"]
+
+
+class Platform(Identity, Trust, Tasks, AtWork, Planning, Money):
+    """A caller's view of the platform; safe to use from several threads."""

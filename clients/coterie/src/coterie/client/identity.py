@@ -1,0 +1,85 @@
+"""Who is who: health, owners, devices, keys, the audit log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from coterie.client.caller import Caller
+from coterie.records import ApiKey, AuditEntry, Device, Me, Owner, Ready, RegisteredDevice, Token
+from coterie.records.reading import plain
+
+
+class Identity(Caller):
+    """Owners, devices and keys."""
+
+    def health(self) -> Ready:
+        """Whether every service answers; raises `Unreachable` when it stays otherwise."""
+        return self.ask(Ready, "GET", "/health/ready")
+
+    def me(self) -> Me:
+        """Whom the key speaks for."""
+        return self.ask(Me, "GET", "/v1/me")
+
+    def create_owner(self, name: str, *, sharing: str = "own") -> Owner:
+        """An owner; the same name gives the owner that exists."""
+        return self.ask(Owner, "POST", "/v1/owners", json={"name": name, "sharing": sharing}, idempotent=True)
+
+    def owners(self) -> Iterator[Owner]:
+        """All owners."""
+        return self.pages(Owner, "/v1/owners")
+
+    def owner(self, owner_id: str) -> Owner:
+        """One owner."""
+        return self.ask(Owner, "GET", f"/v1/owners/{owner_id}")
+
+    def update_owner(self, owner_id: str, *, sharing: str) -> Owner:
+        """Changes what others may see of an owner's devices' ties: "own", "owners" or "all"."""
+        return self.ask(Owner, "PATCH", f"/v1/owners/{owner_id}", json={"sharing": sharing}, idempotent=True)
+
+    def issue_token(self, owner_id: str, *, uses: int = 1, lifetime_seconds: float = 86_400.0) -> Token:
+        """An enrolment token for an owner's devices; its secret is shown this once."""
+        body = {"uses": uses, "lifetime_seconds": lifetime_seconds}
+        return self.ask(Token, "POST", f"/v1/owners/{owner_id}/tokens", json=body)
+
+    def create_key(self, role: str, name: str) -> ApiKey:
+        """An API key for an admin or a publisher; its secret is shown this once."""
+        return self.ask(ApiKey, "POST", "/v1/keys", json={"role": role, "name": name})
+
+    def revoke_key(self, key_id: str) -> None:
+        """Ends an API key at once."""
+        self.request("DELETE", f"/v1/keys/{key_id}")
+
+    def register_device(self, body: Mapping[str, Any]) -> RegisteredDevice:
+        """A device and its API key, by enrolment token; safe to repeat with the same token and signing key."""
+        return self.ask(RegisteredDevice, "POST", "/v1/devices", json=dict(body), idempotent=True)
+
+    def devices(self, *, owner: str = "", state: str = "") -> Iterator[Device]:
+        """All devices, of one owner or all."""
+        return self.pages(Device, "/v1/devices", owner=owner, state=state)
+
+    def device(self, device_id: str) -> Device:
+        """One device."""
+        return self.ask(Device, "GET", f"/v1/devices/{device_id}")
+
+    def update_device(self, device_id: str, **changes: Any) -> Device:
+        """Changes a device's location or capabilities; what is left out stays."""
+        return self.ask(Device, "PATCH", f"/v1/devices/{device_id}", json=changes, idempotent=True)
+
+    def rotate_keys(self, device_id: str, *, signing_key: bytes, sealing_key: bytes, proof: bytes) -> Device:
+        """Gives a device fresh public keys; the proof is both, one after the other, signed with the old signing key."""
+        body = plain({"signing_key": signing_key, "sealing_key": sealing_key, "proof": proof})
+        return self.ask(Device, "PUT", f"/v1/devices/{device_id}/keys", json=body)
+
+    def revoke_device(self, device_id: str, why: str = "") -> Device:
+        """Ends a device's part in everything."""
+        path = f"/v1/devices/{device_id}/revocation"
+        return self.ask(Device, "POST", path, json={"why": why}, idempotent=True)
+
+    def heartbeat(self, device_id: str) -> None:
+        """Says that the device is alive."""
+        self.request("POST", f"/v1/devices/{device_id}/heartbeat", idempotent=True)
+
+    def audit(self, *, subject: str = "", act: str = "") -> Iterator[AuditEntry]:
+        """The audit log, newest first: by one subject or all, one kind of act or any."""
+        return self.pages(AuditEntry, "/v1/audit", subject=subject, act=act)

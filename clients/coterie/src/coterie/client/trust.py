@@ -1,0 +1,94 @@
+"""Who did what with whom, and who trusts whom how far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from coterie.client.caller import PAGE_ITEMS, Caller
+from coterie.records import (
+    HistoryPoint,
+    ImportProgress,
+    Interaction,
+    Items,
+    Loss,
+    Recorded,
+    Relation,
+    RelationCounts,
+    TrustedPeer,
+    TrustExplanation,
+    TrustGraph,
+)
+
+LONG_SECONDS = 120.0
+IMPORT_SECONDS = 300.0
+
+
+class Trust(Caller):
+    """Interactions, relations and trust. Times are Unix seconds; 0 is now, or the beginning."""
+
+    def record_interactions(self, interactions: Iterable[Mapping[str, Any]]) -> Recorded:
+        """Records what devices did together; repeats are ignored by id."""
+        body = {"interactions": [dict(each) for each in interactions]}
+        return self.ask(Recorded, "POST", "/v1/interactions", json=body, idempotent=True)
+
+    def interactions(self, device_a: str, device_b: str = "") -> Iterator[Interaction]:
+        """What a device did with others, or with one of them; newest first."""
+        return self.pages(Interaction, "/v1/interactions", device_a=device_a, device_b=device_b)
+
+    def explain_trust(self, a: str, b: str, *, at: float = 0.0) -> TrustExplanation:
+        """How far one device trusts another, and why."""
+        return self.ask(TrustExplanation, "GET", f"/v1/trust/pairs/{a}/{b}", params={"at": at})
+
+    def trust_history(
+        self, a: str, b: str, *, since: float = 0.0, until: float = 0.0, points: int = 50
+    ) -> tuple[HistoryPoint, ...]:
+        """Direct trust of a pair at evenly spaced times."""
+        params = {"since": since, "until": until, "points": points}
+        return self.ask(Items[HistoryPoint], "GET", f"/v1/trust/pairs/{a}/{b}/history", params=params).items
+
+    def trust_peers(self, device_id: str, *, limit: int = PAGE_ITEMS, at: float = 0.0) -> tuple[TrustedPeer, ...]:
+        """How far a device trusts those it knows, most trusted first."""
+        params = {"limit": limit, "at": at}
+        return self.ask(Items[TrustedPeer], "GET", f"/v1/trust/peers/{device_id}", params=params).items
+
+    def trust_graph(self, *, owner: str = "", task: str = "", least: float = 0.0, at: float = 0.0) -> TrustGraph:
+        """Devices and their ties: of one owner, of one task's enrolled devices, or of all."""
+        params = {"owner": owner, "task": task, "least": least, "at": at}
+        return self.ask(TrustGraph, "GET", "/v1/trust/graph", params=params, wait_seconds=LONG_SECONDS)
+
+    def trust_losses(self, *, device: str = "", since: float = 0.0, limit: int = 20) -> tuple[Loss, ...]:
+        """Pairs that lost most direct trust, with the interactions that did it."""
+        params = {"device": device, "since": since, "limit": limit}
+        return self.ask(Items[Loss], "GET", "/v1/trust/losses", params=params).items
+
+    def relations(self, device_id: str) -> Iterator[Relation]:
+        """Ownership, co-location, friendship and the like, of one device."""
+        return self.pages(Relation, f"/v1/trust/relations/{device_id}")
+
+    def derive_relations(self, kinds: Iterable[str] = ()) -> Mapping[str, int]:
+        """Derives relations anew from profiles and meetings, of these kinds or all; how many hold now, by kind."""
+        body, path = {"kinds": list(kinds)}, "/v1/trust/relations/derive"
+        return self.ask(RelationCounts, "POST", path, json=body, idempotent=True, wait_seconds=LONG_SECONDS).counts
+
+    def declare_friendship(self, owner_a: str, owner_b: str, strength: float) -> Relation:
+        """How close two owners are, in [0, 1]; 0 withdraws the friendship."""
+        return self.ask(
+            Relation, "PUT", f"/v1/trust/friendships/{owner_a}/{owner_b}", json={"strength": strength}, idempotent=True
+        )
+
+    def import_rows(self, body: bytes) -> ImportProgress:
+        """Imports NDJSON, a header and rows; lines stored before are passed over, so it is safe to repeat."""
+        return self.ask(
+            ImportProgress,
+            "POST",
+            "/v1/trust/imports",
+            content=lambda: body,
+            idempotent=True,
+            wait_seconds=IMPORT_SECONDS,
+        )
+
+    def import_progress(self, name: str) -> ImportProgress:
+        """How far an import got."""
+        return self.ask(ImportProgress, "GET", f"/v1/trust/imports/{quote(name, safe='')}")

@@ -1,0 +1,150 @@
+"""The SDK before the gateway: a method for every route, and every answer read as the record the document names."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import UnionType
+from typing import Any, get_args, get_origin
+
+import pytest
+from fastapi.routing import APIRoute
+
+from coterie import records
+from coterie.cache import BlobCache
+from coterie.client import Platform
+from services.gateway.access.table import ACCESS
+from services.gateway.app import build
+from services.gateway.settings import GatewaySettings
+from tests.contract.gateway.fakes import FakePlatform
+
+ADMIN, PUBLISHER, DEVICE = "admin", "publisher", "device"
+Call = tuple[str, Callable[[Platform], Any]]
+KEY = bytes(32)
+BODY = {
+    "token": "ct",
+    "name": "x",
+    "signing_key": "A" * 43 + "=",
+    "sealing_key": "A" * 43 + "=",
+    "proof": "A" * 86 + "==",
+}
+MET = {"id": "m", "device_a": "dev_1", "device_b": "dev_2", "positive": True, "at": 1.0}
+CELL: dict[str, Any] = {"x_metres": 0, "y_metres": 0, "blocks": 1, "power_watts": 1, "bandwidth_hertz": 1}
+CELL |= {"delay_limit_seconds": 1, "radius_metres": 1}
+CALLS: dict[str, Call] = {
+    "ready": (ADMIN, lambda p: p.health()),
+    "register_device": (ADMIN, lambda p: p.register_device(BODY)),
+    "get_me": (DEVICE, lambda p: p.me()),
+    "create_owner": (ADMIN, lambda p: p.create_owner("Ada")),
+    "list_owners": (ADMIN, lambda p: p.owners()),
+    "get_owner": (ADMIN, lambda p: p.owner("own_1")),
+    "update_owner": (ADMIN, lambda p: p.update_owner("own_1", sharing="all")),
+    "issue_token": (ADMIN, lambda p: p.issue_token("own_1")),
+    "list_devices": (ADMIN, lambda p: p.devices()),
+    "get_device": (DEVICE, lambda p: p.device("dev_1")),
+    "update_device": (DEVICE, lambda p: p.update_device("dev_1", location={"x_metres": 1, "y_metres": 2})),
+    "heartbeat": (DEVICE, lambda p: p.heartbeat("dev_1")),
+    "rotate_keys": (DEVICE, lambda p: p.rotate_keys("dev_1", signing_key=KEY, sealing_key=KEY, proof=KEY + KEY)),
+    "revoke_device": (ADMIN, lambda p: p.revoke_device("dev_1", "lost")),
+    "create_key": (ADMIN, lambda p: p.create_key("publisher", "hospital")),
+    "revoke_key": (ADMIN, lambda p: p.revoke_key("key_1")),
+    "list_audit": (ADMIN, lambda p: p.audit(act="trust.read")),
+    "record_interactions": (DEVICE, lambda p: p.record_interactions([MET])),
+    "list_interactions": (ADMIN, lambda p: p.interactions("dev_1")),
+    "explain_trust": (ADMIN, lambda p: p.explain_trust("dev_1", "dev_2", at=5.0)),
+    "get_history": (ADMIN, lambda p: p.trust_history("dev_1", "dev_2", points=3)),
+    "list_peers": (ADMIN, lambda p: p.trust_peers("dev_1", limit=5)),
+    "get_graph": (ADMIN, lambda p: p.trust_graph(least=0.5)),
+    "list_losses": (ADMIN, lambda p: p.trust_losses(device="dev_1")),
+    "list_relations": (ADMIN, lambda p: p.relations("dev_1")),
+    "derive_relations": (ADMIN, lambda p: p.derive_relations(["social"])),
+    "declare_friendship": (ADMIN, lambda p: p.declare_friendship("own_1", "own_2", 0.5)),
+    "import_rows": (ADMIN, lambda p: p.import_rows(b'{"name": "town", "owner_name": "Town"}')),
+    "get_import": (ADMIN, lambda p: p.import_progress("a town, 2")),
+    "create_task": (PUBLISHER, lambda p: p.create_task(name="digits", preset="fedavg")),
+    "list_tasks": (ADMIN, lambda p: p.tasks(state="running")),
+    "get_task": (ADMIN, lambda p: p.find_task("tsk_1")),
+    "start_task": (PUBLISHER, lambda p: p.start_task("tsk_1")),
+    "cancel_task": (PUBLISHER, lambda p: p.cancel_task("tsk_1", "why")),
+    "get_plan": (PUBLISHER, lambda p: p.plan("tsk_1", 2)),
+    "enrol": (DEVICE, lambda p: p.enrol("tsk_1", "dev_1", samples=3)),
+    "withdraw": (DEVICE, lambda p: p.withdraw("tsk_1", "dev_1")),
+    "list_enrolments": (ADMIN, lambda p: p.enrolments("tsk_1")),
+    "list_rounds": (ADMIN, lambda p: p.rounds("tsk_1", after=2)),
+    "get_round": (ADMIN, lambda p: p.round("tsk_1", 1)),
+    "list_participations": (ADMIN, lambda p: p.participations("tsk_1", "dev_1")),
+    "get_prices": (ADMIN, lambda p: p.prices("tsk_1", 1)),
+    "list_events": (ADMIN, lambda p: p.events("tsk_1", after=3)),
+    "list_models": (ADMIN, lambda p: p.models("tsk_1")),
+    "report_links": (DEVICE, lambda p: p.report_links("tsk_1", [("dev_1", "dev_2", 0.5)])),
+    "upload_model": (PUBLISHER, lambda p: p.upload_model(b"model")),
+    "get_work": (DEVICE, lambda p: p.work(tasks=["tsk_1"])),
+    "put_update": (DEVICE, lambda p: p.put_update("tsk_1", 1, "dev_1", report="{}", body=b"update")),
+    "decline_work": (DEVICE, lambda p: p.decline("tsk_1", 1, "no")),
+    "send_letter": (
+        DEVICE,
+        lambda p: p.send_letter("tsk_1", 1, "dev_2", b"sealed", kind="update", plan_version=1),
+    ),
+    "list_letters": (DEVICE, lambda p: p.letters("tsk_1", 1, known=["let_1"])),
+    "get_privacy": (DEVICE, lambda p: p.privacy("dev_1", delta=1e-5)),
+    "list_cells": (ADMIN, lambda p: p.cells()),
+    "get_cell": (ADMIN, lambda p: p.cell("some_id")),
+    "put_cell": (ADMIN, lambda p: p.put_cell("north", **CELL)),
+    "remove_cell": (ADMIN, lambda p: p.remove_cell("north")),
+    "list_policies": (ADMIN, lambda p: p.policies()),
+    "train_policy": (ADMIN, lambda p: p.train_policy(users=3)),
+    "list_accounts": (ADMIN, lambda p: p.accounts("device:")),
+    "get_account": (DEVICE, lambda p: p.account("device:dev_1")),
+    "get_statement": (DEVICE, lambda p: p.statement("device:dev_1", since=1.0)),
+    "deposit": (ADMIN, lambda p: p.deposit("pub_1", 5, key="a")),
+    "list_payments": (ADMIN, lambda p: p.payments(task="tsk_1")),
+    "summarise_payments": (ADMIN, lambda p: p.payment_summary()),
+    "verify_payments": (ADMIN, lambda p: p.verify_book()),
+    "what_if": (ADMIN, lambda p: p.what_if("blocks", {"limit": 0.5})),
+}
+ELSEWHERE = {"live": "for probes", "metrics": "for Prometheus"} | dict.fromkeys(
+    ("download_model", "get_letter"), "bytes: see the client's own tests"
+)
+PLAIN = {"derive_relations": Mapping, "upload_model": str, "what_if": Mapping}
+"""Methods that give a part of the answer, or an answer of no fixed shape."""
+
+
+def answers_of(route: APIRoute) -> tuple[Any, Any]:
+    """The kinds of record a route's answer may be: outer, and of its items for lists."""
+    model = route.response_model
+    if isinstance(model, UnionType):
+        model = get_args(model)[0]
+    return get_origin(model) or model, (get_args(model) or (None,))[0]
+
+
+ROUTES = {route.name: route for route in build(GatewaySettings()).routes if isinstance(route, APIRoute)}
+
+
+def test_every_route_has_a_method() -> None:
+    assert CALLS.keys() | ELSEWHERE.keys() == ROUTES.keys() == ACCESS.keys()
+
+
+@pytest.mark.parametrize("name", list(CALLS))
+async def test_an_answer_is_read_as_the_record_the_document_names(
+    served: int, platform: FakePlatform, tmp_path: Path, name: str
+) -> None:
+    role, call = CALLS[name]
+
+    def ask() -> Any:
+        with Platform(f"http://127.0.0.1:{served}", f"{role}-key", cache=BlobCache(tmp_path)) as client:
+            found = call(client)
+            return list(found) if isinstance(found, Iterator) else found
+
+    found = await asyncio.to_thread(ask)
+    outer, item = answers_of(ROUTES[name])
+    if name in PLAIN:
+        assert isinstance(found, PLAIN[name])
+    elif outer is None:
+        assert found is None
+    elif item is not None:
+        assert outer in (records.Page, records.Items)
+        assert found
+        assert {type(each) for each in found} == {item}
+    else:
+        assert type(found) is outer
