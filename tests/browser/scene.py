@@ -124,10 +124,8 @@ class Scene:
 
     def _publisher(self, name: str) -> tuple[str, str]:
         made = self.admin.create_key("publisher", name)
-        subject = str(made.principal.subject)
-        body = {"amount_microcredits": 1000 * MILLION, "key": f"opening of {name}"}
-        self.admin.request("POST", f"/v1/accounts/{subject}/deposits", json=body, idempotent=True)
-        return str(made.api_key), subject
+        self.admin.deposit(made.principal.subject, 1000 * MILLION, key=f"opening of {name}")
+        return made.api_key, made.principal.subject
 
     def id(self, name: str) -> str:
         """A device's id."""

@@ -156,8 +156,8 @@ def test_a_statement_is_exported_to_the_micro_credit(admin: Visitor, scene: Scen
         page.click("text=CSV of all >> nth=0")
     rows = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text())))
     total = sum(int(row["amount_microcredits"]) for row in rows)
-    book = scene.admin.request("GET", f"/v1/accounts/{account}")
-    assert total == book["balance_microcredits"] > 0
+    book = scene.admin.account(account)
+    assert total == book.balance_microcredits > 0
 
 
 def test_the_book_is_checked_on_request(admin: Visitor) -> None:
@@ -196,7 +196,7 @@ def test_a_publisher_watches_its_own_task(visitors: Any, scene: Scene) -> None:
 def test_a_revoked_key_ends_the_session(visitors: Any, scene: Scene) -> None:
     made = scene.admin.create_key("publisher", "passing")
     visitor: Visitor = visitors(made.api_key)
-    scene.admin.request("DELETE", f"/v1/keys/{made.id}")
+    scene.admin.revoke_key(made.id)
     visitor.page.goto(f"{visitor.url}/tasks")
     visitor.page.wait_for_url("**/signin**")
     assert "does not know your key any more" in visitor.content()
