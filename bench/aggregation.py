@@ -39,6 +39,7 @@ def fold(paths: list[Path], folder: Path) -> float:
 
     from services.aggregation.domain.accumulator import Accumulator, choose_scale
     from services.aggregation.domain.layout import PREFIX_BYTES, header_length, parse
+    from services.aggregation.domain.moving import add_change
     from services.kit.blobs import BlobStore
 
     def read(path: Path, start: int, length: int) -> memoryview:
@@ -55,7 +56,7 @@ def fold(paths: list[Path], folder: Path) -> float:
         total.fold(layout, partial(read, path), 1.0)
     seconds = time.perf_counter() - started
     base = partial(read, paths[0])
-    blobs.put_pieces(total.apply(bytes(base(0, layout.header_bytes)), base))
+    blobs.put_pieces(add_change(layout, bytes(base(0, layout.header_bytes)), base, total.means()))
     total.close()
     return seconds
 

@@ -164,26 +164,15 @@ class Accumulator:
             with self._cells.window(start, min(start + WINDOW, self.layout.elements)) as cells:
                 yield cells.copy()
 
-    def apply(self, header: bytes, read_base: Read) -> Iterator[bytes]:
-        """The file of the new model: base + mean of the updates, tensor by tensor, a window at a time.
-
-        `header` is everything before the base's first tensor and is kept as it is.
-        """
+    def means(self) -> Iterator[npt.NDArray[np.float64]]:
+        """The mean of the updates, a window at a time."""
         if self.weight_units <= 0:
             raise ValueError("nothing was folded in, so there is no mean")
-        yield header
-        for tensor in self.layout.tensors:
-            dtype = DTYPES[tensor.dtype]
-            for start in range(0, tensor.elements, WINDOW):
-                stop = min(start + WINDOW, tensor.elements)
-                base = np.frombuffer(
-                    read_base(tensor.start + start * dtype.itemsize, (stop - start) * dtype.itemsize), dtype
-                )
-                with self._cells.window(tensor.offset + start, tensor.offset + stop) as cells:
-                    mean = cells / 2.0**self.scale
-                mean /= self.weight
-                mean += base
-                yield mean.astype(dtype).tobytes()
+        for start in range(0, self.layout.elements, WINDOW):
+            with self._cells.window(start, min(start + WINDOW, self.layout.elements)) as cells:
+                mean = cells / 2.0**self.scale
+            mean /= self.weight
+            yield mean
 
     def total(self) -> npt.NDArray[np.float64]:
         """The sum itself, not divided by the weight (for small models: surveys)."""

@@ -35,7 +35,10 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where an open round stands: `pending` participants may still deliver."""
+    """Where an open round stands.
+
+    `pending` participants may still deliver; `unbearable` says why the task's rule cannot combine what came so far.
+    """
 
     delivered: int
     pending: int
@@ -43,17 +46,19 @@ class Standing:
     deadline_at: float
     attempt: int
     max_attempts: int
+    unbearable: str = ""
 
 
 def judge(standing: Standing, now: float) -> Verdict:
     """Closes, quorum met, when nobody is left to wait for or the deadline passed; else opens it again, or fails.
 
-    A round whose quorum can no longer be met is not kept open until its deadline.
+    A round whose quorum can no longer be met is not kept open until its deadline. What the task's rule cannot bear
+    counts as too few: a robust rule never becomes a mean because devices stayed away.
     """
     out_of_reach = standing.delivered + standing.pending < standing.quorum
     if standing.pending and now < standing.deadline_at and not out_of_reach:
         return Verdict.WAIT
-    if standing.delivered >= standing.quorum:
+    if standing.delivered >= standing.quorum and not standing.unbearable:
         return Verdict.CLOSE
     return Verdict.REOPEN if standing.attempt < standing.max_attempts else Verdict.FAIL
 

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from services.aggregation.domain.rules.choice import choose
 from services.aggregation.errors import BadTask
 
 MAX_ROUNDS = 100_000
@@ -39,6 +40,7 @@ class TaskSpecification:
     privacy_unit: str = "device"
     auto_start: bool = False
     description: str = ""
+    rule: str = "mean"
 
     @property
     def training(self) -> dict[str, Any]:
@@ -60,8 +62,15 @@ def check(spec: TaskSpecification) -> None:
         raise BadTask(f"a task has at most {MAX_MODELS} models, not {len(spec.model_digests)}")
     _check_object("training", spec.training_json, MAX_TRAINING_BYTES)
     _check_object("parameters", spec.parameters_json, MAX_PARAMETERS_BYTES)
+    _check_rule(spec)
     if spec.privacy_unit not in ("example", "device"):
         raise BadTask(f'privacy_unit must be "example" or "device", not {spec.privacy_unit!r}')
+
+
+def _check_rule(spec: TaskSpecification) -> None:
+    why = choose(spec.rule, spec.parameters_json).rule.why_not(spec.min_devices)
+    if why:
+        raise BadTask(f"parameters.rule.f: {why}; raise min_devices or lower f")
 
 
 def _check_numbers(spec: TaskSpecification) -> None:

@@ -74,6 +74,7 @@ def _item(
         incentive=spec.incentive,
         max_update_bytes=max(model.size_bytes for model in models) + HEADER_ROOM_BYTES,
         rounds=spec.rounds,
+        say=1.0,
     )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from functools import partial
 
 from coterie.records.words import EventKind, Form, ParticipationState, RoundState
 from services.aggregation.domain.records import Delivery, Event, Model, Partial, Participation, Round, Task
 from services.aggregation.rounds.live import LiveRound
+from services.aggregation.rounds.making import VISIBLE, Made, make
 from services.aggregation.store import models, rounds, sums, tasks
 from services.aggregation.store.library import Library, read_partial, write_partial
 from services.kit.clock import Clock
@@ -45,15 +45,18 @@ class Closer:
                 live.roster.hear(participation.device_id, participation.members)
         everybody = live.way.verdicts(live.roster, found)
         delivered = {p.device_id: p for p in everybody if p.state is ParticipationState.DELIVERED}
+        async with self.database.reading() as tx:
+            states = await models.latest_states(tx, task.id, before=number)
         async with live.lock:
-            if any(p.form in (Form.MEAN, Form.SUM) for p in delivered.values()):
+            if live.choice.is_mean and any(p.form in VISIBLE for p in delivered.values()):
                 await self._complete(live, delivered)
-            made = await asyncio.to_thread(self._make_models, live)
+            made = await asyncio.to_thread(make, self.library, live, everybody, states)
             findings = await asyncio.to_thread(live.way.findings, everybody, live.sums())
             odd = await asyncio.to_thread(self._suspicious, live, everybody)
         metrics = mean_metrics(everybody, len(live.bases)) | findings
         before = {p.device_id: p.state for p in found}
-        ruled = [p for p in everybody if p.state != before[p.device_id]]
+        everybody = [replace(p, note=made.note(p.device_id)) if p.device_id in made.aside else p for p in everybody]
+        ruled = [p for p in everybody if p.state != before[p.device_id] or p.device_id in made.aside]
         await self._store(task, live.round, everybody, ruled, made, metrics, odd)
         live.close()
 
@@ -101,18 +104,6 @@ class Closer:
                 return usable
             await asyncio.sleep(0.05)
 
-    def _make_models(self, live: LiveRound) -> list[tuple[int, str, int]]:
-        """(line, digest, size) of every line that got updates; runs in a worker thread."""
-        made = []
-        for line, total in sorted(live.sums().items()):
-            if total.weight_units <= 0:
-                continue
-            digest, size = live.bases[line]
-            header = self.library.header(digest, self.library.layout(digest, size))
-            pieces = total.apply(header, partial(self.library.blobs.read, digest))
-            made.append((line, *self.library.blobs.put_pieces(pieces)))
-        return made
-
     def _suspicious(self, live: LiveRound, everybody: list[Participation]) -> dict[str, str]:
         """Updates that stand out, and why. Runs in a worker thread."""
         return live.way.suspicious(everybody, self.library.layout(*live.bases[0]).elements)
@@ -123,12 +114,16 @@ class Closer:
         round_: Round,
         everybody: list[Participation],
         ruled: list[Participation],
-        made: list[tuple[int, str, int]],
+        made: Made,
         metrics: dict[str, float],
         odd: dict[str, str],
     ) -> None:
         now = self.clock.now()
-        fresh = {line: Model(task.id, line, round_.number, digest, size, now) for line, digest, size in made}
+        fresh = {line: Model(task.id, line, round_.number, digest, size, now) for line, digest, size in made.models}
+        states = [
+            Model(task.id, models.state_line(line), round_.number, digest, size, now)
+            for line, digest, size in made.states
+        ]
         silent = [p for p in everybody if p.state is ParticipationState.ASSIGNED]
         rejected = [replace(p, state=ParticipationState.REJECTED) for p in silent if p.refused]
         dropped = [p.device_id for p in silent if not p.refused]
@@ -145,7 +140,7 @@ class Closer:
             )
             if not moved:
                 return
-            await models.add_models(tx, list(fresh.values()))
+            await models.add_models(tx, [*fresh.values(), *states])
             await rounds.rule(tx, [*ruled, *rejected])
             await rounds.mark(tx, task.id, round_.number, dropped, state=ParticipationState.DROPPED, note=SILENT)
             await sums.drop_partials(tx, task.id, round_.number)
@@ -153,6 +148,7 @@ class Closer:
             count = sum(p.state is ParticipationState.DELIVERED for p in everybody)
             told = [
                 (EventKind.ROUND_CLOSED, f"{count} of {len(everybody)} devices delivered", ""),
+                *((EventKind.ROUND_COMBINED, sentence, "") for sentence in made.told),
                 *((EventKind.DEVICE_DROPPED, SILENT, device) for device in dropped),
                 *((EventKind.UPDATE_SUSPICIOUS, why, device) for device, why in odd.items()),
                 *((_EVENT_OF[p.state], p.note, p.device_id) for p in ruled if p.state in _EVENT_OF),

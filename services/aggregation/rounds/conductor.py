@@ -193,6 +193,7 @@ class Conductor:
             round_.deadline_at,
             round_.attempt,
             task.specification.max_attempts,
+            live.unbearable,
         )
         verdict = judge(standing, now)
         if verdict is Verdict.WAIT:
@@ -203,6 +204,7 @@ class Conductor:
         have = f"{standing.delivered} of {standing.quorum} updates needed came"
         declined = sum(state is ParticipationState.DECLINED for state in live.roster.states.values())
         have += f", {declined} devices declined" if declined else ""
+        have += f"; {standing.unbearable}" if standing.unbearable else ""
         if verdict is Verdict.REOPEN and await self.opener.open(task, round_.number, round_.attempt + 1):
             self._forget(task.id)
             return 0.0

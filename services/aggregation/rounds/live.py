@@ -12,6 +12,7 @@ from coterie.records.words import Form, ParticipationState
 from services.aggregation.domain.accumulator import Accumulator
 from services.aggregation.domain.layout import Layout
 from services.aggregation.domain.records import Delivery, Participation, Round, Task
+from services.aggregation.domain.rules.choice import choose
 from services.aggregation.store.library import Library, UpdateReader
 from services.aggregation.ways import way_for
 from services.aggregation.ways.base import Update
@@ -27,6 +28,7 @@ class LiveRound:
         self.round = round_
         self.bases = tuple(bases)
         self.way = way_for(task.specification)
+        self.choice = choose(task.specification.rule, task.specification.parameters_json)
         self.roster = self.way.muster(participations, round_.attempt)
         self.folded: dict[str, Delivery] = {}
         self._holders: dict[str, str] = {}
@@ -48,6 +50,11 @@ class LiveRound:
     def delivered(self) -> int:
         """Participants whose work counts."""
         return self._count(ParticipationState.DELIVERED)
+
+    @property
+    def unbearable(self) -> str:
+        """Why the task's rule cannot combine what came so far; empty when it can."""
+        return self.choice.rule.why_not(self.way.visible(self.roster))
 
     def _count(self, state: ParticipationState) -> int:
         return sum(self.way.state_of(self.roster, device) is state for device in self.roster.states)

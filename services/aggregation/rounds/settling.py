@@ -98,6 +98,7 @@ class Settler:
         async with self.database.writing() as tx:
             digests = {p.digest for p in everybody if p.digest}
             digests |= set(await models.take_letters(tx, task.id, round_.number - 1))
+            digests |= set(await models.take_states(tx, task.id, round_.number))
             unused = digests - await models.digests_in_use(tx, digests) if digests else set()
         for digest in unused:
             await self.blobs.delete(digest)

@@ -38,6 +38,7 @@ def specification_from(message: pb.TaskSpecification) -> TaskSpecification:
         "privacy_unit",
         "training_json",
         "parameters_json",
+        "rule",
     ):
         values[name] = values[name] or _DEFAULTS[name]
     values["max_attempts"] = max(values["max_attempts"], 1)

@@ -21,6 +21,26 @@ async def add_models(tx: Tx, models: Sequence[Model]) -> None:
     await upsert(tx, t.models, [asdict(model) for model in models], ["task_id", "line", "version"], only=[])
 
 
+def state_line(line: int) -> int:
+    """The line that holds what a server optimiser remembers for a model line: lines below 0 are nobody's to ask for."""
+    return -1 - line
+
+
+async def latest_states(tx: Tx, task_id: str, *, before: int) -> dict[int, Model]:
+    """Newest state older than version `before` of every model line that has one."""
+    m = t.models.c
+    query = sa.select(t.models).where(m.task_id == task_id, m.line < 0, m.version < before).order_by(m.version)
+    return {-1 - row["line"]: Model(**row) for row in (await tx.execute(query)).mappings()}
+
+
+async def take_states(tx: Tx, task_id: str, before: int) -> list[str]:
+    """Forgets states older than version `before`, which no round needs any more; returns their digests."""
+    where = (t.models.c.task_id == task_id, t.models.c.line < 0, t.models.c.version < before)
+    digests = list((await tx.execute(sa.select(t.models.c.digest).where(*where))).scalars())
+    await tx.execute(t.models.delete().where(*where))
+    return digests
+
+
 async def latest_models(tx: Tx, task_id: str, *, before: int | None = None) -> list[Model]:
     """Newest version of every line (older than version `before`, if given), in order of line."""
     return (await latest_models_of(tx, [task_id], before=before)).get(task_id, [])
@@ -29,7 +49,9 @@ async def latest_models(tx: Tx, task_id: str, *, before: int | None = None) -> l
 async def latest_models_of(tx: Tx, task_ids: Sequence[str], *, before: int | None = None) -> dict[str, list[Model]]:
     """Newest version of every line of each of these tasks, in order of line."""
     m = t.models.c
-    newest = sa.select(m.task_id, m.line, sa.func.max(m.version).label("version")).where(m.task_id.in_(task_ids))
+    newest = sa.select(m.task_id, m.line, sa.func.max(m.version).label("version")).where(
+        m.task_id.in_(task_ids), m.line >= 0
+    )
     if before is not None:
         newest = newest.where(m.version < before)
     top = newest.group_by(m.task_id, m.line).subquery()
@@ -43,7 +65,7 @@ async def latest_models_of(tx: Tx, task_ids: Sequence[str], *, before: int | Non
 
 async def list_models(tx: Tx, task_id: str, *, limit: int, cursor: str) -> list[Model]:
     """Models of a task by line and version; the cursor is `line:version`."""
-    query = sa.select(t.models).where(t.models.c.task_id == task_id)
+    query = sa.select(t.models).where(t.models.c.task_id == task_id, t.models.c.line >= 0)
     line, _, version = cursor.partition(":")
     if line.isdigit() and version.isdigit():
         query = query.where(sa.tuple_(t.models.c.line, t.models.c.version) > sa.tuple_(int(line), int(version)))
@@ -53,7 +75,8 @@ async def list_models(tx: Tx, task_id: str, *, limit: int, cursor: str) -> list[
 
 async def find_model(tx: Tx, digest: str) -> Model | None:
     """Some task's model with this digest."""
-    row = (await tx.execute(sa.select(t.models).where(t.models.c.digest == digest).limit(1))).mappings().first()
+    query = sa.select(t.models).where(t.models.c.digest == digest, t.models.c.line >= 0).limit(1)
+    row = (await tx.execute(query)).mappings().first()
     return None if row is None else Model(**row)
 
 

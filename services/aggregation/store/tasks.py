@@ -118,7 +118,7 @@ async def is_enrolled_for_digest(tx: Tx, device_id: str, digest: str) -> bool:
     query = (
         sa.select(sa.literal(1))
         .select_from(t.models.join(t.enrolments, t.models.c.task_id == t.enrolments.c.task_id))
-        .where(t.models.c.digest == digest, t.enrolments.c.device_id == device_id)
+        .where(t.models.c.digest == digest, t.models.c.line >= 0, t.enrolments.c.device_id == device_id)
         .limit(1)
     )
     return (await tx.execute(query)).first() is not None

@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from services.aggregation.domain import tasks
+from services.aggregation.domain.rules.choice import choose
 from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.errors import BadTask
 from services.aggregation.ways.base import Way
@@ -91,6 +92,7 @@ def complete(specification: TaskSpecification) -> TaskSpecification:
     chosen = way_for(spec)
     tasks.check(spec)
     chosen.check()
+    chosen.check_rule(choose(spec.rule, spec.parameters_json))
     return spec
 
 

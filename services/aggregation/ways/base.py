@@ -21,6 +21,7 @@ from services.aggregation.domain.accumulator import Accumulator, Read
 from services.aggregation.domain.layout import Layout
 from services.aggregation.domain.records import Delivery, Participation
 from services.aggregation.domain.rounds import JUDGED, witness_pairs
+from services.aggregation.domain.rules.choice import Choice
 from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.errors import BadTask, BadUpdate
 
@@ -102,6 +103,9 @@ class Way:
         if lines != 1:
             raise BadTask(f"this task needs exactly one initial model, {lines} came: upload one and name its digest")
 
+    def check_rule(self, choice: Choice) -> None:
+        """Raises BadTask when the server does not see what the task's rule works on."""
+
     # --- opening a round ---------------------------------------------------------------------------------------------
 
     def planned_again(self, roster: Roster, chosen: Sequence[str], left: Collection[str]) -> list[str]:
@@ -176,6 +180,10 @@ class Way:
     def state_of(self, roster: Roster, device_id: str) -> ParticipationState:
         """What a device's state amounts to."""
         return roster.states[device_id]
+
+    def visible(self, roster: Roster) -> int:
+        """How many updates the server sees of what was delivered, which is what the task's rule works on."""
+        return sum(state is ParticipationState.DELIVERED for state in roster.states.values())
 
     def lost(self, roster: Roster, *, overdue: bool, unreachable: Collection[str]) -> dict[str, list[str]]:
         """Devices that will not deliver, each with those it leaves behind, for whom the round opens again."""

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 from coterie.records.words import Form, Role
 from coterie_api.topology.v1 import topology_pb2 as topology
+from services.aggregation.domain.rules.choice import Choice
+from services.aggregation.errors import BadTask
 from services.aggregation.ways import way
 from services.aggregation.ways.base import Tie, Way
 
@@ -19,6 +21,13 @@ class Mesh(Way):
     """Letters between neighbours, reports to the platform."""
 
     form = Form.REPORT
+
+    def check_rule(self, choice: Choice) -> None:
+        if not choice.is_plain:
+            raise BadTask(
+                f"rule {choice.name}: in a mesh devices mix among themselves and the server sees no update; "
+                "leave the rule out, or choose the topology star or clusters"
+            )
 
     def ties(self, seat: topology.Seat, seats: Mapping[str, topology.Seat]) -> list[Tie]:
         return [Tie(n.device_id, Role.PEER, n.weight, n.trusted, n.link_seconds) for n in seat.neighbours]

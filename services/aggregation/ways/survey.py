@@ -13,6 +13,7 @@ from coterie.questions import LARGEST_DEVIATIONS, Question, estimate
 from coterie.records.words import ParticipationState
 from services.aggregation.domain.accumulator import Accumulator
 from services.aggregation.domain.records import Participation
+from services.aggregation.domain.rules.choice import Choice
 from services.aggregation.errors import BadTask
 from services.aggregation.ways import way
 from services.aggregation.ways.sale import Sale
@@ -28,6 +29,10 @@ class Survey(Sale):
         if self.specification.rounds != 1:
             raise BadTask(f"a survey asks once: rounds must be 1, not {self.specification.rounds}")
         super().check()
+
+    def check_rule(self, choice: Choice) -> None:
+        if not choice.is_plain:
+            raise BadTask(f"rule {choice.name}: a survey asks for a sum and has no model; leave the rule out")
 
     def check_terms(self) -> None:
         Question.of(self.specification.parameters)

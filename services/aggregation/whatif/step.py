@@ -30,7 +30,8 @@ def solve(input: Input) -> dict[str, Any]:
         raise BadUpdates(f"mean_change: has {len(input.mean_change)} numbers, model has {len(input.model)}")
     state = _state(input, optimiser)
     with np.errstate(all="ignore"):
-        model, after = optimiser.step(state, np.array(input.model), np.array(input.mean_change))
+        after = optimiser.remember(state, np.array(input.mean_change))
+        model = optimiser.advance(np.array(input.model), after)
     if not all(np.isfinite(values).all() for values in (model, *after.values())):
         raise BadUpdates("mean_change: the step leaves the range of numbers; lower the learning rate or the change")
     return {"model": model, "state": dict(after)}

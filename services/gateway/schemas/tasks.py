@@ -54,6 +54,9 @@ class NewTask(Body):
     """Empty = the preset's."""
     privacy: Privacy = ""
     incentive: Incentive = ""
+    rule: Annotated[str, Field(max_length=100, examples=["nnm+trimmed-mean"])] = ""
+    """How a round's updates become a step of the model; empty means "mean". Its parameters stand under "rule" in
+    `parameters`."""
     model_digests: Annotated[list[Digest], Field(default_factory=list, max_length=64)]
     """SHA-256 of each initial model, uploaded before; one per model line."""
     rounds: Annotated[int, Field(ge=1, le=100_000)] = 1

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
+import numpy as np
 import pytest
+import sqlalchemy as sa
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
+from services.aggregation import tables
+from services.aggregation.whatif import SOLVERS
+from services.kit import whatif
 from services.kit.caller import Caller, set_caller
 from services.kit.errors import InvalidInput, NotFound, PermissionDenied
-from tests.contract.aggregation.conftest import House
+from tests.contract.aggregation.conftest import Client, House
 
 
 async def test_what_if_answers_publishers_by_the_solvers_name(house: House) -> None:
@@ -24,3 +31,159 @@ async def test_what_if_answers_publishers_by_the_solvers_name(house: House) -> N
     set_caller(Caller("device", "dev_a"))
     with pytest.raises(PermissionDenied):
         await client.tasks.WhatIf(question)
+
+
+FIVE = [f"dev_{letter}" for letter in "abcde"]
+GIVEN = {
+    "dev_a": [1.0, 10.0, 0.0],
+    "dev_b": [2.0, 20.0, 0.0],
+    "dev_c": [3.0, 30.0, 0.0],
+    "dev_d": [4.0, 40.0, 0.0],
+    "dev_e": [1000.0, -1000.0, 9.0],
+}
+
+
+async def play(client: Client, task_id: str, rounds: int = 1) -> None:
+    for _ in range(rounds):
+        for device in FIVE:
+            item = await client.get_work(device)
+            await client.deliver(item, device, GIVEN[device])
+
+
+def told(rule: str, **parameters: object) -> dict[str, Any]:
+    return {"rule": rule, "parameters_json": json.dumps({"rule": parameters}), "min_devices": 5}
+
+
+@pytest.mark.parametrize(
+    ("rule", "parameters", "expected", "aside"),
+    [
+        ("median", {}, [3.0, 20.0, 0.0], {"dev_e"}),
+        ("trimmed-mean", {"f": 1}, [3.0, 20.0, 0.0], set()),
+        ("multi-krum", {"f": 1}, [2.5, 25.0, 0.0], {"dev_e"}),
+        ("nnm+krum", {"f": 1}, [2.5, 25.0, 0.0], {"dev_e"}),
+        ("centred-clipping", {"radius": 0.5}, None, set()),
+    ],
+)
+async def test_a_round_closes_by_its_tasks_rule(
+    house: House, rule: str, parameters: dict[str, Any], expected: list[float] | None, aside: set[str]
+) -> None:
+    client = await house.start()
+    task = await client.create(FIVE, rounds=1, **told(rule, **parameters))
+    assert task.specification.rule == rule
+    await client.start_task(task.id)
+    await play(client, task.id)
+    ended = await client.finished(task.id)
+    assert ended.state == words.TASK_STATE_FINISHED, ended.reason
+    found = (await client.model(ended.model_digests[0])).tolist()
+    if expected is not None:
+        assert found == pytest.approx(expected)
+    question = {"rule": rule.rpartition("+")[2], "updates": list(GIVEN.values()), "parameters": parameters}
+    if "+" in rule:
+        question["pre"] = rule.partition("+")[0]
+    answer = json.loads(whatif.answer(SOLVERS, "combine", json.dumps(question)))
+    assert found == np.float32(answer["result"]).tolist()
+    detail = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))
+    notes = {p.device_id: p.note for p in detail.participations if p.note}
+    assert set(notes) == {FIVE[item["device"]] for item in answer["set_aside"]} >= aside
+    assert all(note.startswith("set aside: ") for note in notes.values())
+    assert [p.state for p in detail.participations] == [words.PARTICIPATION_STATE_DELIVERED] * 5
+    (combined,) = [e.message for e in await client.events(task.id) if e.kind == words.EVENT_KIND_ROUND_COMBINED]
+    assert combined == f"{rule} used {5 - len(notes)} of 5 updates"
+
+
+@pytest.mark.parametrize("rule", ["fedavgm", "fedadam", "trimmed-mean+fedyogi"])
+async def test_an_optimiser_remembers_across_rounds_and_restarts(house: House, rule: str) -> None:
+    """The same task twice, once stopped dead between and in rounds: the same bytes, and what the formulas say."""
+    parameters = {"learning_rate": 0.5} | ({"f": 1} if "trimmed" in rule else {})
+    client = await house.start()
+    digests = []
+    for name in ("whole", "torn"):
+        task = await client.create(FIVE, rounds=3, name=name, **told(rule, **parameters))
+        await client.start_task(task.id)
+        if name == "whole":
+            await play(client, task.id, 3)
+        else:
+            for number in (1, 2, 3):
+                for place, device in enumerate(FIVE):
+                    await client.deliver(await client.get_work(device), device, GIVEN[device])
+                    if place == number:
+                        client.app.conductor.live.clear()
+                        await client.app.conductor.stop()
+                        client = await house.start()
+        ended = await client.finished(task.id)
+        assert ended.state == words.TASK_STATE_FINISHED, ended.reason
+        digests.append(ended.model_digests[0])
+    assert digests[0] == digests[1]
+    change = [202.0, -180.0, 1.8] if rule != "trimmed-mean+fedyogi" else [3.0, 20.0, 0.0]
+    model, state = [0.0] * 3, None
+    for _ in range(3):
+        question: dict[str, Any] = {"rule": rule.rpartition("+")[2], "parameters": {"learning_rate": 0.5}}
+        question |= {"state": state, "model": model, "mean_change": change}
+        answer = json.loads(whatif.answer(SOLVERS, "step", json.dumps(question)))
+        model, state = [float(np.float32(x)) for x in answer["model"]], answer["state"]
+    np.testing.assert_allclose(await client.model(digests[0]), model, rtol=1e-6)
+
+
+async def test_a_state_is_nobodys_to_list_or_download_and_old_ones_are_forgotten(house: House) -> None:
+    client = await house.start()
+    task = await client.create(FIVE, rounds=3, **told("fedadam"))
+    await client.start_task(task.id)
+    await play(client, task.id, 3)
+    ended = await client.finished(task.id)
+    assert len(ended.model_digests) == 1
+    listed = await client.tasks.ListModels(pb.ListModelsRequest(task_id=task.id))
+    assert [(m.line, m.version) for m in listed.models] == [(0, 0), (0, 1), (0, 2), (0, 3)]
+    async with client.app.database.reading() as tx:
+        rows = (await tx.execute(sa.select(tables.models).where(tables.models.c.line < 0))).mappings().all()
+    assert [(row["line"], row["version"]) for row in rows] == [(-1, 3)]
+    set_caller(Caller("device", "dev_a"))
+    with pytest.raises(NotFound):
+        await client.tasks.AuthoriseDownload(pb.AuthoriseDownloadRequest(digest=rows[0]["digest"]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (told("medan"), "did you mean 'median'"),
+        (told("krum"), r"parameters\.rule\.f: is missing"),
+        (
+            told("krum", f=2) | {"min_devices": 4},
+            r"parameters\.rule\.f: f = 2 needs more than 4 .*not 4 devices",
+        ),
+        (told("bucketing+krum", f=1, size=3), "not 2 buckets of 5 devices"),
+        (told("krum", f=1, g=1), r"parameters\.rule\.g: krum has no such parameter"),
+        (told("median") | {"preset": "mesh"}, "in a mesh devices mix among themselves"),
+        (told("fedadam") | {"preset": "mesh"}, "in a mesh devices mix among themselves"),
+    ],
+)
+async def test_a_rule_that_cannot_work_is_refused_when_the_task_is_made(
+    house: House, changes: dict[str, Any], words: str
+) -> None:
+    client = await house.start()
+    with pytest.raises(InvalidInput, match=words):
+        await client.create([], **changes)
+
+
+async def test_too_few_updates_for_a_rule_are_tried_again_and_never_averaged(house: House) -> None:
+    """Two of three came, which meets the quorum but cannot bear one liar: the round opens again, then fails."""
+    client = await house.start()
+    task = await client.create(
+        FIVE[:3], rounds=1, quorum=0.5, round_seconds=0.6, max_attempts=2, **told("krum", f=1) | {"min_devices": 3}
+    )
+    await client.start_task(task.id)
+    for device in FIVE[:2]:
+        await client.deliver(await client.get_work(device), device, GIVEN[device])
+    ended = await client.finished(task.id)
+    assert ended.state == words.TASK_STATE_FAILED
+    assert "f = 1 needs more than 2 updates" in ended.reason or "2 of 3 updates needed" in ended.reason
+    assert (await client.model(ended.model_digests[0])).tolist() == [0.0, 0.0, 0.0]
+
+
+async def test_a_step_beyond_all_numbers_ends_the_task_with_the_reason(house: House) -> None:
+    client = await house.start()
+    task = await client.create(FIVE, rounds=1, **told("fedavgm", learning_rate=1e38))
+    await client.start_task(task.id)
+    await play(client, task.id)
+    ended = await client.finished(task.id)
+    assert ended.state == words.TASK_STATE_FAILED
+    assert "the step leaves the range of F32 in tensor 'w'; lower the rule's learning rate" in ended.reason

@@ -47,6 +47,7 @@ class TaskSpecification(_message.Message):
     PRIVACY_UNIT_FIELD_NUMBER: _builtins.int
     AUTO_START_FIELD_NUMBER: _builtins.int
     DESCRIPTION_FIELD_NUMBER: _builtins.int
+    RULE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name, 1 to 100 characters."""
     preset: _builtins.str
@@ -83,6 +84,10 @@ class TaskSpecification(_message.Message):
     """Start by itself as soon as `min_devices` have enrolled."""
     description: _builtins.str
     """Text a device owner reads before joining; the question, in a survey."""
+    rule: _builtins.str
+    """Rule axis: how a round's updates become a step of the model, such as "mean", "nnm+trimmed-mean", "fedadam" or
+    "trust+centred-clipping"; its parameters stand under "rule" in `parameters_json`. Empty means "mean".
+    """
     @_builtins.property
     def model_digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """SHA-256 of each initial model (hexadecimal), one per model line; already registered."""
@@ -109,10 +114,11 @@ class TaskSpecification(_message.Message):
         privacy_unit: _builtins.str = ...,
         auto_start: _builtins.bool = ...,
         description: _builtins.str = ...,
+        rule: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["auto_start", b"auto_start", "description", b"description", "escrow_microcredits", b"escrow_microcredits", "incentive", b"incentive", "max_attempts", b"max_attempts", "max_devices", b"max_devices", "min_devices", b"min_devices", "model_digests", b"model_digests", "name", b"name", "parameters_json", b"parameters_json", "preset", b"preset", "privacy", b"privacy", "privacy_unit", b"privacy_unit", "quorum", b"quorum", "round_seconds", b"round_seconds", "rounds", b"rounds", "seed", b"seed", "topology", b"topology", "training_json", b"training_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["auto_start", b"auto_start", "description", b"description", "escrow_microcredits", b"escrow_microcredits", "incentive", b"incentive", "max_attempts", b"max_attempts", "max_devices", b"max_devices", "min_devices", b"min_devices", "model_digests", b"model_digests", "name", b"name", "parameters_json", b"parameters_json", "preset", b"preset", "privacy", b"privacy", "privacy_unit", b"privacy_unit", "quorum", b"quorum", "round_seconds", b"round_seconds", "rounds", b"rounds", "rule", b"rule", "seed", b"seed", "topology", b"topology", "training_json", b"training_json"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1244,6 +1250,7 @@ class WorkItem(_message.Message):
     INCENTIVE_FIELD_NUMBER: _builtins.int
     MAX_UPDATE_BYTES_FIELD_NUMBER: _builtins.int
     ROUNDS_FIELD_NUMBER: _builtins.int
+    SAY_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """Task's id."""
     round: _builtins.int
@@ -1288,6 +1295,10 @@ class WorkItem(_message.Message):
     """Largest update taken, bytes."""
     rounds: _builtins.int
     """Rounds in the task."""
+    say: _builtins.float
+    """How much the device's update may weigh where the task's rule asks for trust, from 0 to 1: what the others' trust in
+    it amounts to. 1 where the rule does not ask.
+    """
     @_builtins.property
     def model_digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Model to start from, per model line the device may choose from; hexadecimal SHA-256."""
@@ -1333,10 +1344,11 @@ class WorkItem(_message.Message):
         incentive: _builtins.str = ...,
         max_update_bytes: _builtins.int = ...,
         rounds: _builtins.int = ...,
+        say: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "base_microcredits", b"base_microcredits", "batch_size", b"batch_size", "deadline_at", b"deadline_at", "external_risk", b"external_risk", "incentive", b"incentive", "max_update_bytes", b"max_update_bytes", "model_digests", b"model_digests", "model_lines", b"model_lines", "noise_multiplier", b"noise_multiplier", "noised", b"noised", "parameters_json", b"parameters_json", "peers", b"peers", "plan_version", b"plan_version", "previous_digests", b"previous_digests", "price_microcredits", b"price_microcredits", "privacy", b"privacy", "privacy_unit", b"privacy_unit", "role", b"role", "round", b"round", "rounds", b"rounds", "self_weight", b"self_weight", "slope_microcredits", b"slope_microcredits", "task_id", b"task_id", "topology", b"topology", "training_json", b"training_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "base_microcredits", b"base_microcredits", "batch_size", b"batch_size", "deadline_at", b"deadline_at", "external_risk", b"external_risk", "incentive", b"incentive", "max_update_bytes", b"max_update_bytes", "model_digests", b"model_digests", "model_lines", b"model_lines", "noise_multiplier", b"noise_multiplier", "noised", b"noised", "parameters_json", b"parameters_json", "peers", b"peers", "plan_version", b"plan_version", "previous_digests", b"previous_digests", "price_microcredits", b"price_microcredits", "privacy", b"privacy", "privacy_unit", b"privacy_unit", "role", b"role", "round", b"round", "rounds", b"rounds", "say", b"say", "self_weight", b"self_weight", "slope_microcredits", b"slope_microcredits", "task_id", b"task_id", "topology", b"topology", "training_json", b"training_json"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

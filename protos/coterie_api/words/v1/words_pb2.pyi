@@ -325,6 +325,8 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     """An update was taken and stands out: look at it."""
     EVENT_KIND_WORK_DECLINED: _EventKind.ValueType  # 15
     """A device will not deliver this round."""
+    EVENT_KIND_ROUND_COMBINED: _EventKind.ValueType  # 16
+    """The task's rule made a change of a round's updates; the message says how many it used."""
 
 class EventKind(_EventKind, metaclass=_EventKindEnumTypeWrapper):
     """What happened to a task; "task.created" and so on."""
@@ -361,4 +363,6 @@ EVENT_KIND_UPDATE_SUSPICIOUS: EventKind.ValueType  # 14
 """An update was taken and stands out: look at it."""
 EVENT_KIND_WORK_DECLINED: EventKind.ValueType  # 15
 """A device will not deliver this round."""
+EVENT_KIND_ROUND_COMBINED: EventKind.ValueType  # 16
+"""The task's rule made a change of a round's updates; the message says how many it used."""
 Global___EventKind: _TypeAlias = EventKind  # noqa: Y015

@@ -10,7 +10,7 @@ import difflib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from services.aggregation.domain.rules.clipping import CentredClipping
 from services.aggregation.domain.rules.geometric import GeometricMedian
@@ -36,15 +36,16 @@ class Parameter:
     above: bool = False
     default: float | None = None
 
-    def read(self, name: str, value: object) -> float:
+    def read(self, place: str, value: object) -> float:
         """The value, if it is one."""
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise BadRule(f"parameters.{name}: must be {self._bounds()}, not {value!r}")
-        if (self.whole and value != int(value)) or not self.low <= value <= self.high:
-            raise BadRule(f"parameters.{name}: must be {self._bounds()}, not {value!r}")
-        if self.above and value == self.low:
-            raise BadRule(f"parameters.{name}: must be {self._bounds()}, not {value!r}")
+        if not _is_number(value) or not self._holds(value):
+            raise BadRule(f"{place}: must be {self._bounds()}, not {value!r}"[:300])
         return int(value) if self.whole else float(value)
+
+    def _holds(self, value: float) -> bool:
+        if self.whole and value != int(value):
+            return False
+        return self.low <= value <= self.high and not (self.above and value == self.low)
 
     def _bounds(self) -> str:
         kind = "a whole number" if self.whole else "a number"
@@ -145,20 +146,26 @@ def known(name: str, table: Mapping[str, T], place: str) -> T:
     raise UnknownRule(f"{place}: no {place} {name[:50]!r}{nearest(name, table)}; choose one of: {', '.join(table)}")
 
 
-def read(wanted: Mapping[str, Parameter], given: Told, rule: str, optional: tuple[str, ...] = ()) -> dict[str, Any]:
+def read(
+    wanted: Mapping[str, Parameter],
+    given: Told,
+    rule: str,
+    optional: tuple[str, ...] = (),
+    place: str = "parameters",
+) -> dict[str, Any]:
     """Values of all wanted parameters; refuses missing, unknown and senseless ones."""
     for name in given:
         if name not in wanted and name not in optional:
             takes = ", ".join([*wanted, *optional]) or "none"
             raise BadRule(
-                f"parameters.{name[:50]}: {rule} has no such parameter{nearest(name, wanted)}; it takes: {takes}"
+                f"{place}.{name[:50]}: {rule} has no such parameter{nearest(name, wanted)}; it takes: {takes}"
             )
     told: dict[str, Any] = {}
     for name, parameter in wanted.items():
         value = given.get(name, parameter.default)
         if value is None:
-            raise BadRule(f"parameters.{name}: is missing; {rule} needs it: {parameter.meaning}")
-        told[name] = parameter.read(name, value)
+            raise BadRule(f"{place}.{name}: is missing; {rule} needs it: {parameter.meaning}")
+        told[name] = parameter.read(f"{place}.{name}", value)
     return told
 
 
@@ -168,12 +175,17 @@ def nearest(name: str, among: Mapping[str, object]) -> str:
     return f", did you mean {near[0]!r}?" if near else ""
 
 
+def _is_number(value: object) -> TypeGuard[float]:
+    """Whether it is a number that fits a float; JSON also knows whole numbers that do not."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and -1e300 <= value <= 1e300
+
+
 def _centre(value: object) -> tuple[float, ...] | None:
     if value is None:
         return None
     if not isinstance(value, list | tuple) or not value:
         raise BadRule(f"parameters.centre: must be a list of numbers, one per element, not {value!r}"[:200])
     for place, number in enumerate(value):
-        if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
-            raise BadRule(f"parameters.centre.{place}: must be a finite number, not {number!r}")
+        if not _is_number(number):
+            raise BadRule(f"parameters.centre.{place}: must be a finite number, not {number!r}"[:200])
     return tuple(float(number) for number in value)

@@ -22,14 +22,21 @@ State = Mapping[str, Vector]
 
 
 class Optimiser(Protocol):
-    """A step of the model, and what must be remembered for the next."""
+    """A step of the model, and what must be remembered for the next.
+
+    The state after a step follows from the state before and the change; the model after it from the model before and
+    the state after.
+    """
 
     @property
     def memory(self) -> Mapping[str, float]:
         """Names of the state's vectors, and what each holds everywhere at first."""
 
-    def step(self, state: State, model: Vector, change: Vector) -> tuple[Vector, State]:
-        """The model after the step, and the state after it."""
+    def remember(self, state: State, change: Vector) -> State:
+        """The state after the step."""
+
+    def advance(self, model: Vector, state: State) -> Vector:
+        """The model after the step, from the state after it."""
 
 
 def first_state(optimiser: Optimiser, elements: int) -> State:
@@ -48,10 +55,13 @@ class Momentum:
     def memory(self) -> Mapping[str, float]:
         return {"m": 0.0}
 
-    def step(self, state: State, model: Vector, change: Vector) -> tuple[Vector, State]:
+    def remember(self, state: State, change: Vector) -> State:
         """See `Optimiser`."""
-        m = self.momentum * state["m"] + change
-        return model + self.learning_rate * m, {"m": m}
+        return {"m": self.momentum * state["m"] + change}
+
+    def advance(self, model: Vector, state: State) -> Vector:
+        """See `Optimiser`."""
+        return model + self.learning_rate * state["m"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +78,14 @@ class Adaptive:
     def memory(self) -> Mapping[str, float]:
         return {"m": 0.0, "v": self.tau**2}
 
-    def step(self, state: State, model: Vector, change: Vector) -> tuple[Vector, State]:
+    def remember(self, state: State, change: Vector) -> State:
         """See `Optimiser`."""
         m = self.beta1 * state["m"] + (1 - self.beta1) * change
-        v = self._second(state["v"], change * change)
-        return model + self.learning_rate * m / (np.sqrt(v) + self.tau), {"m": m, "v": v}
+        return {"m": m, "v": self._second(state["v"], change * change)}
+
+    def advance(self, model: Vector, state: State) -> Vector:
+        """See `Optimiser`."""
+        return model + self.learning_rate * state["m"] / (np.sqrt(state["v"]) + self.tau)
 
     def _second(self, v: Vector, square: Vector) -> Vector:
         if self.kind == "fedadam":

@@ -31,6 +31,12 @@ def effective(count: int, weights: Sequence[float] | None, trust: Sequence[float
     return result
 
 
+def relative(weights: Sequence[float]) -> list[float]:
+    """Weights as shares of the heaviest, so that trust, which is at most 1, can bound them."""
+    most = max(weights)
+    return [weight / most for weight in weights] if most > 0 else [1.0] * len(weights)
+
+
 def why_weightless(device: int, trust: Sequence[float] | None) -> str:
     """Why a device of weight 0 is set aside."""
     return "the others give it no trust" if trust is not None and trust[device] == 0 else "its weight is 0"

@@ -13,6 +13,7 @@ from safetensors.numpy import load, save
 from services.aggregation.domain import accumulator as acc
 from services.aggregation.domain.accumulator import Accumulator, choose_scale
 from services.aggregation.domain.layout import PREFIX_BYTES, Layout, header_length, parse
+from services.aggregation.domain.moving import add_change
 from services.aggregation.errors import BadModel, BadUpdate
 
 Tensors = dict[str, npt.NDArray[np.floating]]
@@ -40,7 +41,7 @@ def mean_of(base: bytes, updates: list[tuple[bytes, float]]) -> bytes:
     total = Accumulator(layout, choose_scale(len(updates), max(w for _, w in updates)), len(updates))
     for data, weight in updates:
         total.fold(layout_of(data), read_of(data), weight)
-    return b"".join(total.apply(base[: layout.header_bytes], read_of(base)))
+    return b"".join(add_change(layout, base[: layout.header_bytes], read_of(base), total.means()))
 
 
 def test_two_updates_by_hand() -> None:
@@ -119,7 +120,9 @@ def test_a_sum_is_folded_as_it_is_and_counts_its_whole_weight() -> None:
     layout = layout_of(base)
     total = Accumulator(layout, choose_scale(2, 3.0), 2)
     total.fold(layout, read_of(cluster), 3.0, is_sum=True)
-    assert load(b"".join(total.apply(base[: layout.header_bytes], read_of(base))))["w"].tolist() == [2.0, 1.0]
+    assert load(b"".join(add_change(layout, base[: layout.header_bytes], read_of(base), total.means())))[
+        "w"
+    ].tolist() == [2.0, 1.0]
     assert total.total().tolist() == [6.0, 3.0]
 
 

@@ -58,8 +58,9 @@ def test_another_order_gives_the_same_bits_from_the_same_updates(
     weights = data.draw(st.sampled_from([None, np.linspace(0.5, 1.5, len(updates)), np.arange(len(updates)) % 3 + 0.0]))
     there = None if weights is None else weights[order].tolist()
     here = None if weights is None else weights.tolist()
-    if np.count_nonzero(np.ones(len(updates)) if weights is None else weights) < 4:
-        return  # of three devices the nearest two tie for krum
+    count = np.count_nonzero(np.ones(len(updates)) if weights is None else weights)
+    if "krum" in name and (count < 4 or (pre == "nnm" and count % 2 == 0)):
+        return  # true ties, which the devices' order decides: the nearest two of three, two equal halves when mixed
     plain, first = run(name, updates, pre, weights=here)
     shuffled, second = run(name, updates[order], pre, weights=there)
     assert plain.tobytes() == shuffled.tobytes()

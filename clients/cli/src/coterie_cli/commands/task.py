@@ -24,6 +24,7 @@ _CREATE_EPILOG = """[bold]Examples[/]
 coterie task create digits --model model.safetensors --rounds 10 --min-devices 3 --auto-start\n
 coterie task create digits --sample digits --training '{"epochs": 2, "learning_rate": 0.1}'\n
 coterie task create quiet --sample digits --privacy uniform --parameters '{"privacy": {"epsilon": 4}}'\n
+coterie task create sturdy --sample digits --min-devices 5 --rule nnm+trimmed-mean --parameters '{"rule": {"f": 1}}'\n
 coterie task create kitchen --preset survey --question 'How warm is it, in °C?' --low 10 --high 35 --escrow 40000000
 """
 Task = Annotated[str, typer.Argument(help="Task's id or name.")]
@@ -38,6 +39,9 @@ def create(
     topology: Annotated[str, typer.Option(help="Another topology than the preset's.")] = "",
     privacy: Annotated[str, typer.Option(help="Another privacy than the preset's.")] = "",
     incentive: Annotated[str, typer.Option(help="Another incentive than the preset's.")] = "",
+    rule: Annotated[
+        str, typer.Option(help="How updates become a step of the model: median, nnm+trimmed-mean, fedadam, …")
+    ] = "mean",
     privacy_unit: Annotated[str, typer.Option(help="What privacy hides: a whole device, or one example.")] = "device",
     rounds: Annotated[int, typer.Option(min=1, help="Rounds.")] = 10,
     min_devices: Annotated[int, typer.Option(min=1, help="Fewest devices a round may close with.")] = 1,
@@ -64,6 +68,7 @@ def create(
         "topology": topology,
         "privacy": privacy,
         "incentive": incentive,
+        "rule": rule,
         "privacy_unit": privacy_unit,
         "rounds": rounds,
         "min_devices": min_devices,

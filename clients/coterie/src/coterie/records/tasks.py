@@ -43,6 +43,8 @@ class TaskSpecification(Record):
     auto_start: bool
     description: str
     """What a device's owner reads before joining; the question, in a survey."""
+    rule: str = "mean"
+    """How a round's updates become a step of the model: "nnm+trimmed-mean", "fedadam"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -108,6 +108,8 @@ class EventKind(Word):
     ROUND_OPENED = "round.opened"
     ROUND_REOPENED = "round.reopened"
     ROUND_CLOSED = "round.closed"
+    ROUND_COMBINED = "round.combined"
+    """Which updates the task's rule used."""
     ROUND_SETTLED = "round.settled"
     DEVICE_DROPPED = "device.dropped"
     DEVICE_REJECTED = "device.rejected"

@@ -79,6 +79,8 @@ class WorkItem(Record):
     """Largest update taken."""
     rounds: int
     """Rounds in the task."""
+    say: float = 1.0
+    """How much its update may weigh where the task's rule asks for trust, from 0 to 1."""
 
     @property
     def basis(self) -> str:

@@ -1,0 +1,134 @@
+"""New models of a closing round: the change by the task's rule, and the step along it.
+
+A plain mean is in the round's sums. Every other rule goes through the stored updates themselves, in the order of device
+ids, and leaves the sums alone. All of it follows from what is stored, so a step taken again after a crash gives the
+same bytes.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import IO
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.records.words import Form, ParticipationState
+from services.aggregation.domain import moving
+from services.aggregation.domain.records import Model, Participation
+from services.aggregation.domain.rules.combining import Combination
+from services.aggregation.domain.rules.optimisers import Optimiser
+from services.aggregation.domain.rules.weighting import relative
+from services.aggregation.rounds.live import LiveRound
+from services.aggregation.store.library import Library
+from services.aggregation.store.updates import StoredUpdate, StoredUpdates
+
+Vector = npt.NDArray[np.float64]
+Change = Callable[[], Iterable[Vector]]
+"""A round's change of the model from its beginning, as often as it is asked for."""
+VISIBLE = (Form.MEAN, Form.SUM)
+"""Forms of delivery whose content the server sees."""
+
+
+@dataclass(slots=True)
+class Made:
+    """What a round made: (line, digest, size) of new models and states, and what the rule did with the updates.
+
+    Attributes
+    ----------
+    aside : devices whose update did not count, and why.
+    told : one sentence for each model line, for the round's event.
+    """
+
+    models: list[tuple[int, str, int]] = field(default_factory=list)
+    states: list[tuple[int, str, int]] = field(default_factory=list)
+    aside: dict[str, str] = field(default_factory=dict)
+    told: list[str] = field(default_factory=list)
+
+    def note(self, device_id: str) -> str:
+        """What is noted for a device whose update did not count."""
+        return f"set aside: {self.aside[device_id]}"
+
+
+def make(library: Library, live: LiveRound, everybody: Sequence[Participation], states: Mapping[int, Model]) -> Made:
+    """Models of every line that got updates; call from a worker thread. `states` are the optimiser's, by line."""
+    choice, made = live.choice, Made()
+    for line in range(len(live.bases)):
+        if choice.is_mean:
+            total = live.sums().get(line)
+            if total is not None and total.weight_units > 0:
+                _move(library, live, line, choice.optimiser, states.get(line), total.means, made)
+            continue
+        updates = [p for p in everybody if _is_seen(p) and p.model_index == line]
+        if updates:
+            with _combined(library, live, line, sorted(updates, key=lambda p: p.device_id), made) as change:
+                if change is not None:
+                    _move(library, live, line, choice.optimiser, states.get(line), change, made)
+    return made
+
+
+def _is_seen(p: Participation) -> bool:
+    return p.state is ParticipationState.DELIVERED and p.form in VISIBLE
+
+
+@contextmanager
+def _combined(
+    library: Library, live: LiveRound, line: int, updates: Sequence[Participation], made: Made
+) -> Iterator[Change | None]:
+    """The change that the task's rule makes of the updates; None when they are too few for it."""
+    choice = live.choice
+    prefix = f"model {line}: " if len(live.bases) > 1 else ""
+    why = choice.rule.why_not(len(updates))
+    if why:
+        made.told.append(f"{prefix}{choice.name} left the model as it was: {why}")
+        yield None
+        return
+    stored = [StoredUpdate.of(library, update) for update in updates]
+    run = Combination(
+        choice.of_round(live.task.specification.seed, live.round.number),
+        StoredUpdates(library.blobs, library.layout(*live.bases[line]), stored),
+        weights=relative([update.weight for update in updates]) if choice.rule.name == "mean" else None,
+        trust=[live.roster.items[update.device_id].say for update in updates] if choice.by_trust else None,
+    )
+    with tempfile.TemporaryFile() as file:
+        for chunk in run.chunks():
+            file.write(chunk.tobytes())
+        made.aside |= {updates[item.device].device_id: item.why for item in run.set_aside}
+        made.told.append(f"{prefix}{choice.name} used {len(run.used)} of {len(updates)} updates")
+        yield partial(_kept, file)
+
+
+def _kept(file: IO[bytes]) -> Iterator[Vector]:
+    file.seek(0)
+    while piece := file.read(8 * moving.WINDOW):
+        yield np.frombuffer(piece)
+
+
+def _move(
+    library: Library,
+    live: LiveRound,
+    line: int,
+    optimiser: Optimiser | None,
+    before: Model | None,
+    change: Change,
+    made: Made,
+) -> None:
+    digest, size = live.bases[line]
+    layout = library.layout(digest, size)
+    header, read = library.header(digest, layout), partial(library.blobs.read, digest)
+    if optimiser is None:
+        pieces = moving.add_change(layout, header, read, change())
+    else:
+        old = moving.first_reader(optimiser) if before is None else _state(library, before.digest, before.size_bytes)
+        state = library.blobs.put_pieces(moving.remember(optimiser, layout.elements, old, change))
+        made.states.append((line, *state))
+        pieces = moving.advance(layout, header, read, optimiser, _state(library, *state))
+    made.models.append((line, *library.blobs.put_pieces(pieces)))
+
+
+def _state(library: Library, digest: str, size: int) -> moving.StateReader:
+    return moving.state_reader(library.layout(digest, size), partial(library.blobs.read, digest))
