@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from services.console.domain import words
 from services.console.domain.network import Drawing, Link, Node
 
-MOST_NODES, MOST_LINKS = 240, 900
+MOST_NODES, MOST_LINKS = 160, 500
 SPREADING_STEPS = 12
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

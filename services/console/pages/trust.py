@@ -13,12 +13,13 @@ from nicegui import ui
 from services.console.domain import words
 from services.console.domain.graph import Graph, Lens, draw
 from services.console.domain.names import Names
+from services.console.domain.network import Drawing
 from services.console.pages.trust_details import show_device, show_tie
 from services.console.parts.acting import doing
 from services.console.parts.blocks import button, card, empty, heading, say, text
 from services.console.parts.charts import palette
 from services.console.parts.frame import STAFF, Pages
-from services.console.parts.network import network
+from services.console.parts.network import network, options
 from services.console.parts.visit import Visit
 from services.console.wire.platform import Json
 
@@ -77,6 +78,7 @@ class Board:
         self._lens, self._at = Lens(), 0.0
         self._graph: Graph | None = None
         self._names = Names()
+        self._chart: ui.echart | None = None
 
     async def build(self) -> None:
         """Draws controls at once; the graph as soon as the platform has answered."""
@@ -164,21 +166,34 @@ class Board:
         assert self._graph is not None
         names = {owner_id: str(owner["name"]) for owner_id, owner in self._names.owners.items()}
         drawing = draw(self._graph, self._lens, names)
+        said = drawing.said + ("" if drawing.said.endswith(".") else ".")
+        if self._chart is None or not drawing.nodes:
+            self._build_chart(drawing, said)
+        else:  # the chart that is there takes the new drawing: nothing flickers, and it is quick
+            self._chart.options.clear()
+            self._chart.options.update(options(palette(self._visit.dark), drawing))
+            self._chart.props["aria-label"] = f"Trust graph: {said}"
+            self._chart.update()
+            self._said.set_text(said)
+        self._everybody.set_visibility(self._lens.group >= 0 or bool(self._lens.device))
+
+    def _build_chart(self, drawing: Drawing, said: str) -> None:
         self._place.clear()
+        self._chart = None
         with self._place:
-            if self._lens.group >= 0 or self._lens.device:
-                button("Back to everybody", "arrow_back", doing(self._visit, self._back))
+            self._everybody = button("Back to everybody", "arrow_back", doing(self._visit, self._back))
             if not drawing.nodes:
                 empty("hub", "Nobody is here yet.", "Devices appear when they register with an enrolment token.")
                 return
-            network(
+            self._chart = network(
                 palette(self._visit.dark),
                 drawing,
-                f"Trust graph: {drawing.said}",
+                f"Trust graph: {said}",
                 on_node=doing(self._visit, self._clicked),
                 on_link=doing(self._visit, self.open_tie),
             )
-            text(f"{drawing.said}" + ("" if drawing.said.endswith(".") else "."), "c-faint c-small")
+            self._said = text(said, "c-faint c-small")
+            self._said.props["data-said"] = ""
             text("Width of a line: direct trust. Scroll to zoom, drag to move.", "c-faint c-small")
 
     def _back(self) -> None:

@@ -1,4 +1,4 @@
-"""Drawings of devices and ties: a force layout in the browser, clickable nodes and links."""
+"""Drawings of devices and ties, with clickable nodes and links: few are laid out in the browser, many here."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from nicegui import events, ui
 
+from services.console.domain.layout import places
 from services.console.domain.network import Drawing, Link, Node
 from services.console.parts.charts import Palette, base, chart
 
@@ -40,13 +41,20 @@ def options(colours: Palette, drawing: Drawing) -> dict[str, Any]:
     """ECharts options of a drawing."""
     count = len(drawing.nodes)
     of = {node.id: node for node in drawing.nodes}
+    nodes = [_node(colours, node) for node in drawing.nodes]
+    watched = count <= ANIMATED_NODES
+    if not watched:
+        for node, (x, y) in zip(nodes, places(drawing).tolist(), strict=True):
+            node |= {"x": round(500 * x, 1), "y": round(400 * y, 1)}
     return base(colours) | {
         "series": [
             {
                 "type": "graph",
-                "layout": "force",
+                "layout": "force" if watched else "none",
                 "roam": True,
-                "draggable": count <= ANIMATED_NODES,
+                "zoom": 1,
+                "center": None,
+                "draggable": watched,
                 "force": {
                     "initLayout": "circular",
                     # The more nodes, the closer: a drawing should fit its frame before anybody zooms.
@@ -55,12 +63,12 @@ def options(colours: Palette, drawing: Drawing) -> dict[str, Any]:
                     "edgeLength": [12, 70] if count > 30 else [60, 240],
                     "gravity": 0.22,
                     "friction": 0.3,
-                    "layoutAnimation": count <= ANIMATED_NODES,
+                    "layoutAnimation": True,
                 },
                 "scaleLimit": {"min": 0.3, "max": 8},
                 "labelLayout": {"hideOverlap": True},
                 "emphasis": {"focus": "adjacency", "label": {"show": True}, "lineStyle": {"opacity": 0.9}},
-                "data": [_node(colours, node) for node in drawing.nodes],
+                "data": nodes,
                 "links": [_link(colours, link, of) for link in drawing.links if link.a in of and link.b in of],
                 "tooltip": {":formatter": TOOLTIP},
             }

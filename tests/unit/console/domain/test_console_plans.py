@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from services.console.domain.attention import matters_of
-from services.console.domain.graph import Graph
+from services.console.domain.graph import MOST_NODES, Graph
 from services.console.domain.hiding import promise, who_sees
 from services.console.domain.names import Names
 from services.console.domain.network import PLATFORM
@@ -101,7 +101,7 @@ def test_a_star_leads_to_the_platform_and_trust_lies_behind_it() -> None:
 def test_a_plan_of_thousands_is_drawn_as_groups() -> None:
     seats = [seat(f"x{n}", "member", group=n // 10, head_device_id=f"x{n // 10 * 10}") for n in range(3000)]
     drawing = draw_plan(plan("clusters", *seats), None, {})
-    assert len(drawing.nodes) == 240
+    assert len(drawing.nodes) == MOST_NODES
     assert "drawn as groups" in drawing.said
 
 
