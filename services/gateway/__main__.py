@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from services.gateway.app import build
 from services.gateway.routes.base import Parts
 from services.gateway.settings import GatewaySettings
+from services.gateway.wire.lines import LineLimits, limited, room_for
 from services.kit import logs, metrics
 
 BACKLOG = 2048
@@ -29,12 +30,20 @@ class GatewayServer(uvicorn.Server):
 
 def server(settings: GatewaySettings) -> GatewayServer:
     """A server of the whole gateway."""
+    limits = LineLimits(
+        header_bytes=settings.max_header_bytes,
+        header_seconds=settings.header_seconds,
+        body_seconds=settings.body_seconds,
+        connections=room_for(settings.max_connections),
+        per_address=settings.max_connections_per_address,
+    )
     config = uvicorn.Config(
         build(settings),
         host=settings.bind,
         port=settings.gateway_port,
         loop="uvloop",
-        http="httptools",
+        http=limited(limits),
+        ws="none",
         access_log=False,
         log_config=None,
         server_header=False,

@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from services.gateway.access.door import Door
+from services.gateway.access.wrong_keys import WrongKeys
 from services.gateway.routes import FAMILIES
 from services.gateway.routes.base import Parts
 from services.gateway.settings import GatewaySettings
@@ -65,7 +66,12 @@ def _open(settings: GatewaySettings) -> Parts:
         settings,
         platform,
         BlobStore.from_settings(settings),
-        Door(platform.registry, seconds=settings.key_cache_seconds, size=settings.key_cache_size),
+        Door(
+            platform.registry,
+            WrongKeys(settings.max_wrong_keys),
+            seconds=settings.key_cache_seconds,
+            size=settings.key_cache_size,
+        ),
         Pulse(platform.registry),
         Patience(),
     )

@@ -9,6 +9,10 @@ class MissingKey(Unauthenticated):
     """The request came without an API key."""
 
 
+class TooManyWrongKeys(Unavailable):
+    """Too many keys that nobody has came from the caller's address."""
+
+
 class RoleNotAllowed(PermissionDenied):
     """The route is closed to the caller's role."""
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from cachetools import TTLCache
 
 from coterie_api.trust.v1 import trust_pb2
+from services.gateway.access.wrong_keys import WrongKeys
 from services.gateway.errors import MissingKey
 from services.kit.errors import InvalidInput, Unauthenticated
 
@@ -17,33 +18,48 @@ if TYPE_CHECKING:  # exists in the type stub alone
     from coterie_api.trust.v1.trust_pb2_grpc import RegistryAsyncStub
 
 MOST_KEY_CHARACTERS = 512
+MET_SECONDS = 3600.0
 
 
 class Door:
     """Turns an `Authorization` header into a principal.
 
     Answers of the registry are kept for `seconds`, at most `size` of them, under the SHA-256 of the key, so the keys
-    themselves are not kept. Only good answers are kept: guessing keys cannot push real ones out.
+    themselves are not kept. Only good answers are kept: guessing keys cannot push real ones out. An address that
+    guesses is not heard for a while, except with keys that were good within the last hour: its neighbours go on.
     """
 
     def __init__(
         self,
         registry: RegistryAsyncStub,
+        wrong_keys: WrongKeys,
         *,
         seconds: float,
         size: int,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._registry = registry
+        self._registry, self._wrong_keys = registry, wrong_keys
         self._known: TTLCache[bytes, trust_pb2.Principal, float] = TTLCache(size, seconds, monotonic)
+        self._met: TTLCache[bytes, None, float] = TTLCache(size, MET_SECONDS, monotonic)
         self._changes = 0
 
-    async def identify(self, authorization: str) -> trust_pb2.Principal:
-        """The holder of the key in an `Authorization: Bearer …` header."""
+    async def identify(self, authorization: str, address: str) -> trust_pb2.Principal:
+        """The holder of the key in an `Authorization: Bearer …` header that came from this address."""
         key = _bearer(authorization)
         place = hashlib.sha256(key.encode()).digest()
         known = self._known.get(place)
-        return known if known is not None else await self._ask(key, place)
+        if known is not None:
+            return known
+        if place not in self._met:
+            self._wrong_keys.demand_few(address)
+        try:
+            principal = await self._ask(key, place)
+        except Unauthenticated:
+            self._met.pop(place, None)
+            self._wrong_keys.add(address)
+            raise
+        self._met[place] = None
+        return principal
 
     async def _ask(self, key: str, place: bytes) -> trust_pb2.Principal:
         changes = self._changes

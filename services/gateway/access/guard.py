@@ -56,7 +56,8 @@ async def _admit(request: Request, roles: Roles) -> None:
         set_caller(_NOBODY_YET)
         return
     door: Door = request.app.state.parts.door
-    principal = await door.identify(request.headers.get("authorization", ""))
+    address = request.client.host if request.client is not None else ""
+    principal = await door.identify(request.headers.get("authorization", ""), address)
     if principal.role not in roles:
         open_to = " or ".join(sorted(roles)) or "nobody"
         raise RoleNotAllowed(f"this is open to {open_to}; the key used is a {principal.role}'s")

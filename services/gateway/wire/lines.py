@@ -1,0 +1,190 @@
+"""Connections: what a caller may hold, and for how long, before anybody knows who it is.
+
+A connection is idle when no request is under way on it. When there are too many connections, the one idle longest makes
+room, so silent ones can keep nobody out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+RESERVED_FILES = 256
+"""Descriptors kept for everything that is not a caller: services, blobs, logs."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineLimits:
+    """What connections may do; `per_address` 0 means no limit."""
+
+    header_bytes: int
+    header_seconds: float
+    body_seconds: float
+    connections: int
+    per_address: int
+
+
+@dataclass(slots=True)
+class Lines:
+    """The open connections of one server, and which of them are idle, the longest first."""
+
+    limits: LineLimits
+    count: int = 0
+    of_address: Counter[str] = field(default_factory=Counter)
+    idle: dict[Line, None] = field(default_factory=dict)
+
+    def admit(self, line: Line, address: str) -> bool:
+        """Counts a new connection in; False when it must go. A full house lets the longest idle go instead."""
+        if 0 < self.limits.per_address <= self.of_address[address]:
+            return False
+        if self.count >= self.limits.connections:
+            oldest = next(iter(self.idle), None)
+            if oldest is None:
+                return False
+            oldest.leave()
+        self.count += 1
+        self.of_address[address] += 1
+        self.idle[line] = None
+        return True
+
+    def left(self, line: Line, address: str) -> None:
+        """Counts a connection out."""
+        self.idle.pop(line, None)
+        self.count -= 1
+        self.of_address[address] -= 1
+        if not self.of_address[address]:
+            del self.of_address[address]
+
+
+class Line(HttpToolsProtocol):
+    """One connection, with limits on what is sent besides bodies and on how slowly anything is sent."""
+
+    lines: Lines
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._limits = self.lines.limits
+        self._address: str | None = None
+        self._between = True  # no request under way: the next byte begins one
+        self._in_head = True
+        self._uneaten = 0  # bytes since the last piece of a body or the last end of a request
+        self._watch: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        address = self.client[0] if self.client else ""
+        if not self.lines.admit(self, address):
+            self._refuse(b"503 Service Unavailable", b"too many connections; try again later")
+            return
+        self._address = address
+        self._watch_for(self._limits.header_seconds)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_watch()
+        self._count_out()
+        super().connection_lost(exc)
+
+    def leave(self) -> None:
+        """Closes an idle connection to make room."""
+        self._stop_watch()
+        self._count_out()
+        self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        self._uneaten += len(data)
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        if self._uneaten > self._limits.header_bytes:
+            most = self._limits.header_bytes
+            self._refuse(b"431 Request Header Fields Too Large", b"headers may have %d bytes at most" % most)
+        elif self._in_head and self._uneaten:
+            if self._watch is None:  # the time for a head is counted from its first byte
+                self._watch_for(self._limits.header_seconds)
+        elif self._between:
+            self._stop_watch()
+        else:
+            self._watch_for(self._limits.body_seconds)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._between, self._in_head = False, True
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self._in_head = False
+        self._stop_watch()
+        self.lines.idle.pop(self, None)
+
+    def on_body(self, body: bytes) -> None:
+        self._uneaten = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._between, self._in_head, self._uneaten = True, True, 0
+        self._rest()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._rest()
+
+    def _rest(self) -> None:
+        """Idle from now on, if the last request has both come and been answered."""
+        if self._address is not None and self._between and self.cycle is not None and self.cycle.response_complete:
+            self.lines.idle[self] = None
+
+    def _watch_for(self, seconds: float) -> None:
+        self._stop_watch()
+        self._watch = self.loop.call_later(seconds, self._too_slow)
+
+    def _stop_watch(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+
+    def _too_slow(self) -> None:
+        self._watch = None
+        if self.flow.read_paused:  # the gateway itself is behind
+            self._watch_for(self._limits.body_seconds)
+        elif self._in_head:
+            self._refuse(b"408 Request Timeout", b"the request's head took too long")
+        else:
+            self.transport.close()
+
+    def _refuse(self, status: bytes, why: bytes) -> None:
+        self._stop_watch()
+        told = b"content-type: text/plain\r\nretry-after: 1\r\nconnection: close"
+        self.transport.write(b"HTTP/1.1 %b\r\ncontent-length: %d\r\n%b\r\n\r\n%b" % (status, len(why), told, why))
+        self.transport.close()
+
+    def _count_out(self) -> None:
+        if self._address is not None:
+            self.lines.left(self, self._address)
+            self._address = None
+
+
+def limited(limits: LineLimits) -> type[Line]:
+    """The connections of one server, counted together."""
+
+    class LimitedLine(Line):
+        lines = Lines(limits)
+
+    return LimitedLine
+
+
+def room_for(connections: int) -> int:
+    """How many connections the process can really hold; raises its soft limit on open files as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + RESERVED_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return connections if soft == resource.RLIM_INFINITY else max(1, min(connections, soft - RESERVED_FILES))
