@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from coterie.procedures import procedure_for
-from coterie.work import WorkItem
+from coterie.records import WorkItem
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.aggregation.ways import combinations, presets
 from services.gateway.wire.convert import to_json

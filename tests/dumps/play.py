@@ -13,9 +13,10 @@ from coterie.client import Platform
 from coterie.home import DeviceHome
 from coterie.procedures import procedure_for
 from coterie.procedures.context import RoundContext
+from coterie.records import WorkItem
 from coterie.registration import register_device
 from coterie.transport import Interrupted
-from coterie.work import Delivery, WorkItem
+from coterie.work import Delivery
 from tests.dumps.cast import CASTS, HELD_ROUND, MILLION, ROUNDS, Cast, agent_of
 from tests.e2e.real_platform import PATIENT, RealPlatform, model
 

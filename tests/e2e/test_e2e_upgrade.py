@@ -13,8 +13,8 @@ import pytest
 
 from coterie.home import DeviceHome
 from coterie.procedures import Procedure, procedure_for
+from coterie.records import WorkItem
 from coterie.registration import register_device
-from coterie.work import WorkItem
 from services.kit.settings import ServiceSettings
 from tests.dumps.cast import CASTS, HELD_ROUND, ROUNDS, agent_of
 from tests.dumps.stored import Dump, versions

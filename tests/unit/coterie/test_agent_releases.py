@@ -15,8 +15,8 @@ from coterie.cache import BlobCache
 from coterie.errors import Declined
 from coterie.home import Outbox
 from coterie.privacy.ledger import Limit, PrivacyLedger
+from coterie.records import WorkItem
 from coterie.training import model_bytes
-from coterie.work import WorkItem
 from tests.e2e.stand_in import StandIn
 from tests.unit.coterie.test_agent_rounds import module, samples
 

@@ -21,8 +21,9 @@ from coterie.privacy.ledger import Limit
 from coterie.privacy.simulation import SeededStream
 from coterie.procedures.context import RoundContext, round_seed
 from coterie.procedures.star import Star
+from coterie.records import WorkItem
 from coterie.training import model_bytes, single_threaded
-from coterie.work import Delivery, WorkItem
+from coterie.work import Delivery
 from tests.e2e.stand_in import StandIn, problem
 
 CLAIMED_ONCE = {"sampling_rate": 1.0, "steps": 1}

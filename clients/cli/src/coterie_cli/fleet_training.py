@@ -6,9 +6,10 @@ import threading
 
 from coterie.procedures.context import round_seed
 from coterie.procedures.star import change_of
+from coterie.records import WorkItem
 from coterie.samples import digits, digits_model
 from coterie.training import Recipe, Trainer, single_threaded
-from coterie.work import Delivery, WorkItem
+from coterie.work import Delivery
 from coterie_cli.fleet import Arrays, Member
 
 

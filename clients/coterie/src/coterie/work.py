@@ -1,4 +1,4 @@
-"""What a device is asked to do in a round, and what it hands back."""
+"""What a device hands back of a round; what it is asked to do is `coterie.records.WorkItem`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ from numpy.typing import NDArray
 
 from coterie.privacy.accounting import Charge
 from coterie.privacy.claims import claim_of
-from coterie.records import Peer as Peer
-from coterie.records import Work as Work
-from coterie.records import WorkItem as WorkItem
 
 Tensors: TypeAlias = Mapping[str, NDArray[np.floating[Any]]]
 Form: TypeAlias = Literal["mean", "sum", "report"]

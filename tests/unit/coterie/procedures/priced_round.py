@@ -13,8 +13,8 @@ from coterie.privacy.ledger import Limit
 from coterie.privacy.simulation import SeededStream
 from coterie.privacy.stream import Stream
 from coterie.procedures.context import RoundContext
+from coterie.records import WorkItem
 from coterie.training import Trainer
-from coterie.work import WorkItem
 
 
 def work_item(**changes: Any) -> WorkItem:

@@ -16,7 +16,7 @@ from coterie.privacy.ledger import Limit
 from coterie.procedures import procedure_for
 from coterie.procedures.clusters import Clusters
 from coterie.procedures.context import RoundContext
-from coterie.work import WorkItem
+from coterie.records import WorkItem
 from tests.unit.coterie.procedures.test_procedure_clusters import OPEN_LIMIT, PARAMETERS, SIZE, Circle, direction
 
 SEAT = 0.5

@@ -20,8 +20,9 @@ from coterie.privacy.simulation import SeededStream
 from coterie.procedures import procedure_for
 from coterie.procedures.context import RoundContext
 from coterie.procedures.multitask import Multitask, read_history
+from coterie.records import WorkItem
 from coterie.training import Trainer, model_bytes
-from coterie.work import Delivery, WorkItem
+from coterie.work import Delivery
 
 LIMIT = Limit(1e4, 1e-5)
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from coterie.procedures import Procedure, procedure_for
 from coterie.procedures.context import RoundContext
-from coterie.records import Participation, ParticipationState, RoundState, Task
-from coterie.work import Delivery, WorkItem
+from coterie.records import Participation, ParticipationState, RoundState, Task, WorkItem
+from coterie.work import Delivery
 from coterie_cli.demos import Choices, demo
 from coterie_cli.demos.stage import Stage, stage
 from coterie_cli.progress import Standing

@@ -14,8 +14,8 @@ from coterie.client import Platform
 from coterie.privacy.accounting import priced_charge
 from coterie.procedures import Procedure, procedure_for
 from coterie.procedures.context import RoundContext
-from coterie.records import ParticipationState, Payment, RoundState, Task
-from coterie.work import Delivery, WorkItem
+from coterie.records import ParticipationState, Payment, RoundState, Task, WorkItem
+from coterie.work import Delivery
 from coterie_cli.demos import Choices, demo
 from coterie_cli.demos.stage import Stage, stage
 

@@ -20,7 +20,8 @@ from typing import Protocol, TypeVar
 
 from coterie.errors import Declined
 from coterie.procedures.context import RoundContext
-from coterie.work import Delivery, WorkItem
+from coterie.records import WorkItem
+from coterie.work import Delivery
 
 
 class Procedure(Protocol):

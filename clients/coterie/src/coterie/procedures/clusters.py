@@ -26,7 +26,8 @@ from coterie.procedures.clusters_checks import Flat, Tally
 from coterie.procedures.clusters_market import noise_to_add, sold
 from coterie.procedures.context import RoundContext
 from coterie.procedures.star import change_of
-from coterie.work import Delivery, MemberReport, Peer, Tensors, WorkItem
+from coterie.records import Peer, WorkItem
+from coterie.work import Delivery, MemberReport, Tensors
 
 KIND = "update"
 HEAD_WAITS = 0.7

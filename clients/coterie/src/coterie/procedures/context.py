@@ -19,7 +19,7 @@ from coterie.privacy.accounting import Charge
 from coterie.privacy.ledger import BudgetExceeded, PrivacyLedger
 from coterie.privacy.releases import Arrays, Release
 from coterie.privacy.stream import FreshStream, Stream
-from coterie.work import WorkItem
+from coterie.records import WorkItem
 
 if TYPE_CHECKING:  # torch is imported where training happens, not where procedures are chosen
     from coterie.training import Trainer

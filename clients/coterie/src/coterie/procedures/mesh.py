@@ -31,7 +31,8 @@ from coterie.privacy.releases import Laplaced, Unproven
 from coterie.procedures import procedure
 from coterie.procedures.context import RoundContext
 from coterie.procedures.mesh_state import DeviceState, Measured, Outgoing, Stream
-from coterie.work import Delivery, WorkItem
+from coterie.records import WorkItem
+from coterie.work import Delivery
 
 KIND = NAME = PARAMETERS = "parameters"
 _log = logging.getLogger("coterie.mesh")

@@ -25,7 +25,8 @@ from coterie.privacy.releases import Arrays, Change, Descent, Queried
 from coterie.procedures import procedure
 from coterie.procedures.context import RoundContext
 from coterie.procedures.star import change_of, promised_noise
-from coterie.work import Delivery, WorkItem
+from coterie.records import WorkItem
+from coterie.work import Delivery
 
 if TYPE_CHECKING:
     from coterie.training import Recipe, Trainer

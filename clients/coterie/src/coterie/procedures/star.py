@@ -8,7 +8,8 @@ from coterie.errors import Declined
 from coterie.privacy.releases import Arrays, Change
 from coterie.procedures import procedure
 from coterie.procedures.context import RoundContext
-from coterie.work import Delivery, Tensors, WorkItem
+from coterie.records import WorkItem
+from coterie.work import Delivery, Tensors
 
 
 @procedure("star", privacy="none", incentive="none")
