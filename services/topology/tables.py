@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from coterie.records.words import PolicyState
+from services.kit.words import WordColumn
+
 metadata = sa.MetaData()
 
 plans = sa.Table(
@@ -46,7 +49,7 @@ policies = sa.Table(
     sa.Column("id", sa.String(40), primary_key=True),
     sa.Column("learner", sa.String(16), nullable=False),
     sa.Column("layout", sa.String(64), nullable=False),
-    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("state", WordColumn(PolicyState, 16), nullable=False),
     sa.Column("progress", sa.Double, nullable=False),
     sa.Column("reward", sa.Double, nullable=False),
     sa.Column("created_at", sa.Double, nullable=False),

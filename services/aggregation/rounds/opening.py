@@ -104,7 +104,7 @@ class Opener:
         """Which of these devices are revoked, or have not been heard of for a while though they send heartbeats."""
         reply = await self.upstreams.registry.GetDevices(trust.GetDevicesRequest(device_ids=device_ids))
         oldest = self.clock.now() - SILENT_SECONDS
-        return {d.id for d in reply.devices if d.state != "active" or 0 < d.last_seen_at < oldest}
+        return {d.id for d in reply.devices if d.state != words.DEVICE_STATE_ACTIVE or 0 < d.last_seen_at < oldest}
 
     async def _active_devices(self, enrolled: list[Enrolment]) -> dict[str, trust.Device]:
         ids = [e.device_id for e in enrolled]
@@ -113,7 +113,7 @@ class Opener:
             reply = await self.upstreams.registry.GetDevices(
                 trust.GetDevicesRequest(device_ids=ids[start : start + 10_000])
             )
-            found |= {device.id: device for device in reply.devices if device.state == "active"}
+            found |= {device.id: device for device in reply.devices if device.state == words.DEVICE_STATE_ACTIVE}
         return found
 
     async def _plan(

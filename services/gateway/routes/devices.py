@@ -42,7 +42,8 @@ async def list_devices(
     platform: Platform, owner: IdFilter = "", state: WordFilter = "", limit: Limit = 100, cursor: Cursor = ""
 ) -> Json:
     """Devices in order of id, of one owner or all, in one state or any."""
-    request = trust_pb2.ListDevicesRequest(owner_id=owner, state=state, limit=limit, cursor=cursor)
+    asked = {"owner_id": owner, "state": state, "limit": limit, "cursor": cursor}
+    request = to_proto(trust_pb2.ListDevicesRequest, asked)
     return Json(page(await platform.registry.ListDevices(request), "devices"))
 
 

@@ -34,6 +34,7 @@ from services.gateway.wire.answers import Json, answer
 from services.gateway.wire.convert import page, to_json, to_proto
 from services.kit.caller import current_caller
 from services.kit.stubs import Upstreams
+from services.kit.words import text_in
 
 routes = routes_for("trust")
 
@@ -114,7 +115,8 @@ async def _enrolled(platform: Upstreams, task_id: str) -> list[str]:
 def _exported(graph: trust_pb2.TrustGraph, format: str) -> Response:
     network: nx.Graph[str] = nx.Graph(at=graph.at)
     for device in graph.devices:
-        network.add_node(device.id, name=device.name, owner=device.owner_id, kind=device.kind, state=device.state)
+        state = text_in("DeviceState", device.state)
+        network.add_node(device.id, name=device.name, owner=device.owner_id, kind=device.kind, state=state)
     for tie in graph.ties:
         network.add_edge(tie.device_a, tie.device_b, direct=tie.direct, relations=" ".join(tie.relations))
     if format == "graphml":

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from coterie.records.words import PolicyState
+
 
 @dataclass(frozen=True, slots=True)
 class StoredPolicy:
-    """A policy's row: "training", "ready" or "failed"; digest of its newest checkpoint; request: the whole job."""
+    """A policy's row; digest: of its newest checkpoint; request: the whole job."""
 
     id: str
     learner: str
     layout: str
-    state: str
+    state: PolicyState
     progress: float
     reward: float
     created_at: float

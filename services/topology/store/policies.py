@@ -7,6 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from coterie.records.words import PolicyState
 from services.kit.rows import Tx, columns, fetch_all, fetch_one
 from services.topology.domain.records import StoredPolicy
 from services.topology.tables import policies
@@ -21,7 +22,7 @@ async def add(tx: Tx, policy: StoredPolicy) -> None:
 
 async def change(tx: Tx, policy_id: str, **values: Any) -> bool:
     """Changes columns of a policy that is still training; whether it was."""
-    changed = policies.update().where(policies.c.id == policy_id, policies.c.state == "training")
+    changed = policies.update().where(policies.c.id == policy_id, policies.c.state == PolicyState.TRAINING)
     return bool((await tx.execute(changed.values(**values))).rowcount)
 
 

@@ -1,6 +1,6 @@
 """Scheduling policies: trained in worker processes, kept as checkpoints, ready to answer a round in milliseconds.
 
-A row in state "training" is unfinished business: whoever starts the planner goes on with it from its last checkpoint.
+A policy in training is unfinished business: whoever starts the planner goes on with it from its last checkpoint.
 Training is seeded, so that two replicas that both go on arrive at the same policy.
 """
 
@@ -16,6 +16,7 @@ from typing import Any
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
+from coterie.records.words import PolicyState
 from coterie_api.topology.v1 import topology_pb2 as pb
 from services.kit.blobs import BlobStore
 from services.kit.caller import require_role
@@ -24,6 +25,7 @@ from services.kit.database import Database
 from services.kit.ids import new_id
 from services.kit.logs import get_logger
 from services.kit.settings import ServiceSettings
+from services.kit.words import number
 from services.topology.commands.train_policy import Job, read_tensors
 from services.topology.domain.records import StoredPolicy
 from services.topology.errors import BadPolicy, NoCells, PolicyNotUsable, UnknownPolicy
@@ -54,7 +56,7 @@ class Policies:
         async with self._database.reading() as tx:
             known = await policies.every(tx)
         for policy in reversed(known):
-            if policy.state == "training":
+            if policy.state is PolicyState.TRAINING:
                 self._begin(policy.id)
 
     async def stop(self) -> None:
@@ -77,7 +79,7 @@ class Policies:
                 id=new_id("pol"),
                 learner=request.learner or "vdn",
                 layout=layout_fingerprint(cells, request.models, radio),
-                state="training",
+                state=PolicyState.TRAINING,
                 progress=0.0,
                 reward=0.0,
                 created_at=self._clock.now(),
@@ -103,7 +105,7 @@ class Policies:
                 policy = await policies.find(tx, policy_id)
             if policy is None:
                 raise UnknownPolicy(f"no policy {policy_id!r}; GET /v1/policies lists those there are")
-            if policy.state != "ready":
+            if policy.state is not PolicyState.READY:
                 why = policy.reason or f"{policy.progress:.0%} of its training is done"
                 raise PolicyNotUsable(f"policy {policy_id} is {policy.state}: {why}; use matching meanwhile")
             known = self._ready[policy_id] = policy.layout, await read_tensors(self._blobs, policy.digest)
@@ -129,7 +131,9 @@ class Policies:
             except Exception as error:  # a background task has no caller to tell: the row says why
                 _log.exception("policy training failed", policy=policy_id)
                 failure = f"the training could not be run: {type(error).__name__}"
-            ended = {"state": "failed", "reason": failure} if failure else {"state": "ready", "progress": 1.0}
+            ended: dict[str, Any] = {"state": PolicyState.READY, "progress": 1.0}
+            if failure:
+                ended = {"state": PolicyState.FAILED, "reason": failure}
             async with self._database.writing() as tx:
                 await policies.change(tx, policy_id, **ended)
 
@@ -194,7 +198,7 @@ def _message(policy: StoredPolicy) -> pb.Policy:
         id=policy.id,
         learner=policy.learner,
         layout=policy.layout,
-        state=policy.state,
+        state=number(policy.state),
         progress=policy.progress,
         reward=policy.reward,
         created_at=policy.created_at,

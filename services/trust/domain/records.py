@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-ACTIVE = "active"
-REVOKED = "revoked"
+from coterie.records.words import DeviceState
+
 KEY_BYTES = 32
 """Of an Ed25519 and of an X25519 public key."""
 
@@ -68,7 +68,7 @@ class Device:
     owner_id: str
     profile: Profile
     keys: PublicKeys
-    state: str
+    state: DeviceState
     registered_at: float
     last_seen_at: float
     key_version: int

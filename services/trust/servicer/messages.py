@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coterie_api.trust.v1 import trust_pb2 as pb
+from services.kit.words import number
 from services.trust.domain.records import (
     ApiKey,
     AuditEntry,
@@ -40,7 +41,7 @@ def device(value: Device) -> pb.Device:
             seconds_per_megabyte=able.seconds_per_megabyte,
             memory_bytes=able.memory_bytes,
         ),
-        state=value.state,
+        state=number(value.state),
         registered_at=value.registered_at,
         last_seen_at=value.last_seen_at,
         key_version=value.key_version,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from coterie.records.words import DeviceState
 from coterie_api.trust.v1 import trust_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2_grpc as rpc
 from services.kit import ids
 from services.kit.paging import NUMBER, next_cursor, read_page
+from services.kit.words import word
 from services.trust.servicer import messages
 from services.trust.usecases.auditing import Auditing
 from services.trust.usecases.devices import Devices
@@ -59,7 +61,7 @@ class RegistryServicer(rpc.RegistryServicer):
 
     async def ListDevices(self, request: pb.ListDevicesRequest, context: Any) -> pb.ListDevicesReply:
         page = read_page(request.limit, request.cursor, ids.form("dev"))
-        found = await self._devices.page(page, request.owner_id, request.state)
+        found = await self._devices.page(page, request.owner_id, word(DeviceState, request.state))
         return pb.ListDevicesReply(
             devices=map(messages.device, found), next_cursor=next_cursor(found, page.limit, lambda item: item.id)
         )

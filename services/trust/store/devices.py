@@ -7,9 +7,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from coterie.records.words import DeviceState
 from services.kit.paging import Page
 from services.kit.rows import Tx, batches, inserting
-from services.trust.domain.records import REVOKED, Capabilities, Device, Location, Profile, PublicKeys
+from services.trust.domain.records import Capabilities, Device, Location, Profile, PublicKeys
 from services.trust.tables import devices, owners
 
 _QUERY = sa.select(devices, owners.c.id.label("owner_id")).join(owners, owners.c.number == devices.c.owner_number)
@@ -123,7 +124,7 @@ async def _entries(tx: Tx, column: sa.Column[Any], wanted: Sequence[Any]) -> lis
     return found
 
 
-async def page(tx: Tx, wanted: Page, owner_id: str, state: str) -> list[Device]:
+async def page(tx: Tx, wanted: Page, owner_id: str, state: DeviceState) -> list[Device]:
     """Devices in order of id, of one owner and in one state unless these are empty."""
     query = _QUERY.where(devices.c.id > wanted.cursor).order_by(devices.c.id).limit(wanted.limit)
     if owner_id:
@@ -150,7 +151,7 @@ async def set_keys(tx: Tx, device: Device, keys: PublicKeys, token_id: str) -> b
 
 async def revoke(tx: Tx, device_id: str) -> None:
     """Marks a device revoked."""
-    await tx.execute(sa.update(devices).where(devices.c.id == device_id).values(state=REVOKED))
+    await tx.execute(sa.update(devices).where(devices.c.id == device_id).values(state=DeviceState.REVOKED))
 
 
 async def set_last_seen(tx: Tx, seen: Mapping[str, float]) -> None:
@@ -204,7 +205,7 @@ def _device(row: Any) -> Device:
             ),
         ),
         keys=PublicKeys(row.signing_key or b"", row.sealing_key or b""),
-        state=row.state,
+        state=DeviceState(row.state),
         registered_at=row.registered_at,
         last_seen_at=row.last_seen_at,
         key_version=row.key_version,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from coterie.records.words import DeviceState
 from services.kit.caller import NotAllowed, current_caller, require_device, require_role
 from services.kit.clock import Clock
 from services.kit.database import Database
@@ -13,8 +14,6 @@ from services.kit.paging import Page
 from services.kit.rows import Tx
 from services.trust.domain import checks
 from services.trust.domain.records import (
-    ACTIVE,
-    REVOKED,
     ApiKey,
     Capabilities,
     Device,
@@ -83,7 +82,16 @@ class Devices:
         if namesake is not None:
             return await _claim(tx, namesake, token, profile, public)
         device = Device(
-            0, new_id("dev"), token.owner_id, profile, public, ACTIVE, now, 0.0, key_version=1, token_id=token.id
+            0,
+            new_id("dev"),
+            token.owner_id,
+            profile,
+            public,
+            DeviceState.ACTIVE,
+            now,
+            0.0,
+            key_version=1,
+            token_id=token.id,
         )
         await devices.add(tx, device, token.owner_number)
         stored = await devices.by_id(tx, device.id)
@@ -109,10 +117,10 @@ class Devices:
             raise unknown_devices(unknown)
         return [self._heartbeats.freshen(found[device_id]) for device_id in device_ids]
 
-    async def page(self, wanted: Page, owner_id: str, state: str) -> list[Device]:
+    async def page(self, wanted: Page, owner_id: str, state: DeviceState) -> list[Device]:
         """Devices in order of id; a device sees those of its own owner."""
         caller = require_role("admin", "publisher", "device")
-        checks.one_of("state", state, ("", ACTIVE, REVOKED))
+        checks.one_of("state", state, ("", *DeviceState))
         if caller.role == "device" and owner_id not in ("", caller.owner_id):
             raise NotAllowed("a device may list devices of its own owner only")
         owner = caller.owner_id if caller.role == "device" else owner_id
@@ -168,11 +176,11 @@ class Devices:
         now = self._clock.now()
         async with self._database.writing() as tx:
             device = await _existing(tx, device_id)
-            if device.state != REVOKED:
+            if device.state is not DeviceState.REVOKED:
                 await devices.revoke(tx, device_id)
                 await keys.revoke_subject(tx, device_id, now)
                 await audit.note(tx, now, "device.revoke", device_id, why)
-        return self._heartbeats.freshen(replace(device, state=REVOKED))
+        return self._heartbeats.freshen(replace(device, state=DeviceState.REVOKED))
 
     async def hear(self, device_ids: Sequence[str]) -> None:
         """Notes that devices are alive; written to the database a little later."""
@@ -197,7 +205,7 @@ def unknown_devices(device_ids: Sequence[str]) -> UnknownDevice:
 def _check_return(known: Device, token: Token, public: PublicKeys) -> None:
     if known.owner_id != token.owner_id:
         raise SigningKeyTaken("that signing key belongs to a device of another owner; make fresh keys")
-    if known.state == REVOKED:
+    if known.state is DeviceState.REVOKED:
         raise DeviceRevoked("that device was revoked; make fresh keys and register under another name")
     if known.keys != public:
         raise KeysChanged("the device is registered with another sealing key; rotate its keys instead")
@@ -205,7 +213,7 @@ def _check_return(known: Device, token: Token, public: PublicKeys) -> None:
 
 async def _claim(tx: Tx, namesake: Device, token: Token, profile: Profile, public: PublicKeys) -> Device:
     """An imported device that never had keys becomes the one that registers under its name."""
-    if namesake.keys.signing or namesake.state == REVOKED:
+    if namesake.keys.signing or namesake.state is DeviceState.REVOKED:
         raise NameTaken(f"its owner already has a device named {profile.name!r}; choose another name")
     await devices.set_keys(tx, namesake, public, token.id)
     await devices.set_profile(tx, namesake.id, profile)
@@ -227,7 +235,7 @@ async def _existing(tx: Tx, device_id: str) -> Device:
 
 async def _active(tx: Tx, device_id: str) -> Device:
     device = await _existing(tx, device_id)
-    if device.state == REVOKED:
+    if device.state is DeviceState.REVOKED:
         raise DeviceRevoked(f"device {device_id} was revoked; register a new one")
     return device
 

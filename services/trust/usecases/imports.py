@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from coterie.records.words import DeviceState
 from services.kit.caller import require_role
 from services.kit.clock import Clock
 from services.kit.database import Database
@@ -17,7 +18,6 @@ from services.kit.rows import Tx
 from services.trust.domain import checks, reports
 from services.trust.domain.kinds import named
 from services.trust.domain.records import (
-    ACTIVE,
     Device,
     DeviceRow,
     ImportState,
@@ -164,7 +164,7 @@ class _Keeper:
                 raise BadImport(f"two devices of this import are named {profile.name!r}; give each its own name")
 
     def _device(self, profile: Profile, owner: Owner) -> Device:
-        return Device(0, new_id("dev"), owner.id, profile, PublicKeys(), ACTIVE, self._now, 0.0, 0, "")
+        return Device(0, new_id("dev"), owner.id, profile, PublicKeys(), DeviceState.ACTIVE, self._now, 0.0, 0, "")
 
     async def _known(self, names: Sequence[str]) -> dict[str, Owner]:
         missing = {name: new_id("own") for name in names if name not in self._owners}

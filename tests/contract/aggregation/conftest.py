@@ -53,7 +53,11 @@ class Registry(trust_pb2_grpc.RegistryServicer):
     async def GetDevices(self, request: trust.GetDevicesRequest, context: Any) -> trust.GetDevicesReply:
         return trust.GetDevicesReply(
             devices=[
-                trust.Device(id=d, owner_id="own_1", state="revoked" if d in self.fakes.revoked else "active")
+                trust.Device(
+                    id=d,
+                    owner_id="own_1",
+                    state=words.DEVICE_STATE_REVOKED if d in self.fakes.revoked else words.DEVICE_STATE_ACTIVE,
+                )
                 for d in request.device_ids
             ]
         )

@@ -14,6 +14,7 @@ import pytest
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.topology.v1.topology_pb2_grpc import TopologyStub
 from coterie_api.trust.v1 import trust_pb2
+from coterie_api.words.v1 import words_pb2 as words
 from services.kit.caller import SERVICE, set_caller
 from services.kit.server import Server
 from services.kit.settings import ServiceSettings
@@ -91,7 +92,7 @@ class World:
 
     async def no_training(self) -> bool:
         """Whether every training has ended."""
-        return all(policy.state != "training" for policy in await self.policies())
+        return all(policy.state != words.POLICY_STATE_TRAINING for policy in await self.policies())
 
     async def until(self, condition: Callable[[], Awaitable[bool]], seconds: float = 60.0) -> None:
         """Returns when the condition holds."""

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from coterie_api.topology.v1 import topology_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
 from services.kit.caller import Caller, set_caller
 from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied
 from services.topology.errors import PolicyNotUsable
@@ -34,10 +35,10 @@ async def test_a_policy_is_trained_in_the_background_and_fits_its_own_layout_alo
     assert await world.policies() == []
     begun = await world.topology.TrainPolicy(asked())
     assert begun.id.startswith("pol_")
-    assert begun.state == "training"
+    assert begun.state == words.POLICY_STATE_TRAINING
     await world.until(world.no_training)
     (policy,) = await world.policies()
-    assert (policy.state, policy.reason, policy.progress) == ("ready", "", 1.0)
+    assert (policy.state, policy.reason, policy.progress) == (words.POLICY_STATE_READY, "", 1.0)
     assert policy.reward < 0.0
     assert policy.layout == layout_fingerprint([cell], 2, Radio())
     tensors = await world.app.policies.ready(begun.id, layout_fingerprint([cell], 2, Radio()))
@@ -71,7 +72,7 @@ async def test_a_restarted_planner_goes_on_with_an_unfinished_training(world: Wo
     assert policy.id == begun.id
     await world.until(world.no_training)
     (policy,) = await world.policies()
-    assert (policy.state, policy.reason) == ("ready", "")
+    assert (policy.state, policy.reason) == (words.POLICY_STATE_READY, "")
 
 
 async def test_without_cells_there_is_nothing_to_train_for(world: World) -> None:

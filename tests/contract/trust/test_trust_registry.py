@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from coterie_api.trust.v1 import trust_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
 from services.kit.errors import (
     AlreadyExists,
     Conflict,
@@ -83,7 +84,7 @@ async def test_a_device_registers_and_its_key_authenticates(world: World) -> Non
     request = pb.RegisterDeviceRequest(token=await world.token(owner), device=profile, proof=pair.proof())
     reply = await world.registry.RegisterDevice(request)
     device = reply.device
-    assert (device.owner_id, device.state, device.key_version) == (owner, "active", 1)
+    assert (device.owner_id, device.state, device.key_version) == (owner, words.DEVICE_STATE_ACTIVE, 1)
     assert device.location.x_metres == 3.5
     assert device.capabilities.link_class == "wifi"
     assert await world.registry.GetDevice(pb.GetDeviceRequest(device_id=device.id)) == device
@@ -200,13 +201,13 @@ async def test_revocation_stops_a_device_at_once(world: World) -> None:
     token, pair = await world.token(await world.owner("Ada")), Keypair()
     reply = await world.register(token, "cam", pair)
     revoked = await world.registry.RevokeDevice(pb.RevokeDeviceRequest(device_id=reply.device.id, why="stolen"))
-    assert revoked.state == "revoked"
+    assert revoked.state == words.DEVICE_STATE_REVOKED
     call = world.registry.Authenticate(pb.AuthenticateRequest(api_key=reply.api_key))
     await refused(Unauthenticated, "invalid_api_key", call)
     await refused(Conflict, "device_revoked", world.register(token, "cam", pair))
     update = pb.UpdateDeviceRequest(device_id=reply.device.id, location=pb.Location(x_metres=1))
     await refused(Conflict, "device_revoked", world.registry.UpdateDevice(update))
-    active = await world.registry.ListDevices(pb.ListDevicesRequest(state="active"))
+    active = await world.registry.ListDevices(pb.ListDevicesRequest(state=words.DEVICE_STATE_ACTIVE))
     assert list(active.devices) == []
     audit = await world.registry.ListAudit(pb.ListAuditRequest(act="device.revoke"))
     assert [(entry.object, entry.note, entry.subject) for entry in audit.entries] == [

@@ -595,8 +595,8 @@ class Policy(_message.Message):
     """"vdn" or "iql"."""
     layout: _builtins.str
     """Fingerprint of the layout it was trained for."""
-    state: _builtins.str
-    """"training", "ready" or "failed"."""
+    state: _words_pb2.PolicyState.ValueType
+    """How far it is."""
     progress: _builtins.float
     """Fraction trained, in [0, 1]."""
     reward: _builtins.float
@@ -611,7 +611,7 @@ class Policy(_message.Message):
         id: _builtins.str = ...,
         learner: _builtins.str = ...,
         layout: _builtins.str = ...,
-        state: _builtins.str = ...,
+        state: _words_pb2.PolicyState.ValueType = ...,
         progress: _builtins.float = ...,
         reward: _builtins.float = ...,
         created_at: _builtins.float = ...,

@@ -6,6 +6,7 @@ each other. Times are Unix seconds (double, UTC); 0 means "not set" unless a fie
 """
 
 from collections import abc as _abc
+from coterie_api.words.v1 import words_pb2 as _words_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
@@ -92,8 +93,8 @@ class Device(_message.Message):
     """Ed25519 public key, 32 bytes."""
     sealing_key: _builtins.bytes
     """X25519 public key that letters are sealed to, 32 bytes."""
-    state: _builtins.str
-    """"active" or "revoked"."""
+    state: _words_pb2.DeviceState.ValueType
+    """Whether it takes part."""
     registered_at: _builtins.float
     """When it registered."""
     last_seen_at: _builtins.float
@@ -121,7 +122,7 @@ class Device(_message.Message):
         signing_key: _builtins.bytes = ...,
         sealing_key: _builtins.bytes = ...,
         capabilities: Global___Capabilities | None = ...,
-        state: _builtins.str = ...,
+        state: _words_pb2.DeviceState.ValueType = ...,
         registered_at: _builtins.float = ...,
         last_seen_at: _builtins.float = ...,
         key_version: _builtins.int = ...,
@@ -524,8 +525,8 @@ class ListDevicesRequest(_message.Message):
     CURSOR_FIELD_NUMBER: _builtins.int
     owner_id: _builtins.str
     """Only this owner's; empty means all."""
-    state: _builtins.str
-    """Only devices in this state; empty means any."""
+    state: _words_pb2.DeviceState.ValueType
+    """Only devices in this state; unspecified means any."""
     limit: _builtins.int
     """At most this many, 1 to 500; 0 means 100."""
     cursor: _builtins.str
@@ -534,7 +535,7 @@ class ListDevicesRequest(_message.Message):
         self,
         *,
         owner_id: _builtins.str = ...,
-        state: _builtins.str = ...,
+        state: _words_pb2.DeviceState.ValueType = ...,
         limit: _builtins.int = ...,
         cursor: _builtins.str = ...,
     ) -> None: ...

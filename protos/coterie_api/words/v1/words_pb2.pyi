@@ -19,6 +19,30 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _DeviceState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DeviceStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DeviceState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DEVICE_STATE_UNSPECIFIED: _DeviceState.ValueType  # 0
+    """None given."""
+    DEVICE_STATE_ACTIVE: _DeviceState.ValueType  # 1
+    """Takes part."""
+    DEVICE_STATE_REVOKED: _DeviceState.ValueType  # 2
+    """Shut out for good."""
+
+class DeviceState(_DeviceState, metaclass=_DeviceStateEnumTypeWrapper):
+    """State of a device."""
+
+DEVICE_STATE_UNSPECIFIED: DeviceState.ValueType  # 0
+"""None given."""
+DEVICE_STATE_ACTIVE: DeviceState.ValueType  # 1
+"""Takes part."""
+DEVICE_STATE_REVOKED: DeviceState.ValueType  # 2
+"""Shut out for good."""
+Global___DeviceState: _TypeAlias = DeviceState  # noqa: Y015
+
 class _TaskState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -366,3 +390,31 @@ EVENT_KIND_WORK_DECLINED: EventKind.ValueType  # 15
 EVENT_KIND_ROUND_COMBINED: EventKind.ValueType  # 16
 """The task's rule made a change of a round's updates; the message says how many it used."""
 Global___EventKind: _TypeAlias = EventKind  # noqa: Y015
+
+class _PolicyState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PolicyStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PolicyState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    POLICY_STATE_UNSPECIFIED: _PolicyState.ValueType  # 0
+    """None given."""
+    POLICY_STATE_TRAINING: _PolicyState.ValueType  # 1
+    """A worker is at it, or will be."""
+    POLICY_STATE_READY: _PolicyState.ValueType  # 2
+    """It can schedule."""
+    POLICY_STATE_FAILED: _PolicyState.ValueType  # 3
+    """Its training failed; its reason says why."""
+
+class PolicyState(_PolicyState, metaclass=_PolicyStateEnumTypeWrapper):
+    """State of a scheduling policy."""
+
+POLICY_STATE_UNSPECIFIED: PolicyState.ValueType  # 0
+"""None given."""
+POLICY_STATE_TRAINING: PolicyState.ValueType  # 1
+"""A worker is at it, or will be."""
+POLICY_STATE_READY: PolicyState.ValueType  # 2
+"""It can schedule."""
+POLICY_STATE_FAILED: PolicyState.ValueType  # 3
+"""Its training failed; its reason says why."""
+Global___PolicyState: _TypeAlias = PolicyState  # noqa: Y015
