@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from coterie.privacy.accounting import Charge, Unit, adjacency_meant, total
+from coterie.privacy.accounting import Answer, Charge, adjacency_meant, answer
 from coterie.privacy.claims import claim_of
 
 
@@ -21,11 +21,6 @@ class TaskTotals:
     task_id: str
     rounds: int
     totals: tuple[Charge, ...]
-
-    @property
-    def unit(self) -> Unit:
-        """What every release of the task hides: the whole "device" only if all of them do."""
-        return "device" if all(total.unit == "device" for total in self.totals) else "example"
 
 
 def total_of(charge: Charge) -> Charge:
@@ -47,11 +42,11 @@ def key_of(charge: Charge) -> list[object]:
     """
     claim = claim_of(charge)
     values = [claim["mechanism"], claim["parameter"], claim["unit"], claim["sampling_rate"], claim["steps"]]
-    meant = adjacency_meant(claim["mechanism"], charge.unit)
+    meant = adjacency_meant(charge.mechanism, charge.unit)
     return values if charge.adjacency == meant else [*values, charge.adjacency]
 
 
-def report(tasks: Sequence[TaskTotals], delta: float) -> tuple[float, list[float]]:
-    """ε for one example over all tasks, and of each."""
+def report(tasks: Sequence[TaskTotals], delta: float) -> tuple[Answer, list[Answer]]:
+    """ε over all tasks, and of each, for the most that all their releases hide."""
     everything = [charge for task in tasks for charge in task.totals]
-    return total(everything, delta), [total(task.totals, delta) for task in tasks]
+    return answer(everything, delta), [answer(task.totals, delta) for task in tasks]

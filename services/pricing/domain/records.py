@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from coterie.privacy.accounting import Answer
 from services.pricing.domain.ledger import Payment
 
 
@@ -174,12 +175,11 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class TaskPrivacy:
-    """ε spent in one task."""
+    """ε spent in one task, and for what."""
 
     task_id: str
     rounds: int
-    epsilon: float
-    unit: str
+    answer: Answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,5 +188,5 @@ class PrivacyReport:
 
     device_id: str
     delta: float
-    epsilon: float
+    answer: Answer
     tasks: list[TaskPrivacy]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from coterie.privacy.accounting import Answer
 from coterie.privacy.claims import charge_of, read_claim
 from coterie.records.words import ParticipationState
 from coterie_api.pricing.v1 import pricing_pb2 as pb
@@ -85,9 +86,21 @@ def to_privacy(report: records.PrivacyReport) -> pb.PrivacyReport:
     return pb.PrivacyReport(
         device_id=report.device_id,
         delta=report.delta,
-        epsilon=report.epsilon,
-        tasks=[pb.TaskPrivacy(**_fields(task)) for task in report.tasks],
+        tasks=[
+            pb.TaskPrivacy(task_id=task.task_id, rounds=task.rounds, **_answer(task.answer)) for task in report.tasks
+        ],
+        **_answer(report.answer),
     )
+
+
+def _answer(answer: Answer) -> dict[str, Any]:
+    return {
+        "unit": answer.question.unit,
+        "adjacency": answer.question.adjacency,
+        "epsilon": answer.epsilon,
+        "epsilon_replaced": answer.epsilon_replaced,
+        "in_words": str(answer),
+    }
 
 
 def from_work(work: pb.Work) -> Work:

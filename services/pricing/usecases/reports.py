@@ -86,11 +86,9 @@ class Reports:
         chosen = checks.delta(delta)
         async with self._database.reading() as tx:
             spent = await privacy.totals_of(tx, device_id)
-        epsilon, epsilons = await asyncio.to_thread(report, spent, chosen)
-        tasks = [
-            TaskPrivacy(task.task_id, task.rounds, each, task.unit) for task, each in zip(spent, epsilons, strict=True)
-        ]
-        return PrivacyReport(device_id, chosen, epsilon, tasks)
+        over_all, by_task = await asyncio.to_thread(report, spent, chosen)
+        tasks = [TaskPrivacy(task.task_id, task.rounds, each) for task, each in zip(spent, by_task, strict=True)]
+        return PrivacyReport(device_id, chosen, over_all, tasks)
 
 
 async def _check_visible(tx: Tx, task_id: str, device_id: str) -> None:

@@ -197,7 +197,12 @@ async def test_privacy_composes_over_rounds_and_tasks(world: World) -> None:
     assert report.delta == 1e-6
     assert report.epsilon == pytest.approx(accounting.total(own, 1e-6))
     assert [(t.task_id, t.rounds, t.unit) for t in report.tasks] == [("tsk_1", 2, "device"), ("tsk_2", 1, "example")]
-    assert report.tasks[0].epsilon == pytest.approx(accounting.total(own[:2], 1e-6))
+    first = report.tasks[0]
+    assert (first.adjacency, report.adjacency, report.unit) == ("left-out", "replaced", "example")
+    assert first.epsilon == pytest.approx(accounting.total(own[:2], 1e-6, "device"))
+    assert first.epsilon_replaced == pytest.approx(accounting.total(own[:2], 1e-6, "device", "replaced"))
+    assert "left out" in first.in_words
+    assert "replaced by any other (4 × ρ)" in first.in_words
     nothing = await world.ledger.GetPrivacy(pb.GetPrivacyRequest(device_id="dev_2", delta=1e-3))
     assert (nothing.epsilon, len(nothing.tasks)) == (0.0, 0)
 

@@ -250,7 +250,7 @@ def test_uniform_privacy_clips_noises_and_charges_before_sending(stand_in: Stand
 
 def test_work_beyond_the_devices_own_limit_is_declined_and_nothing_is_sent(stand_in: StandIn, tmp_path: Path) -> None:
     stand_in.work = {"privacy": "uniform", "noise_multiplier": 1.0}
-    summary = run(stand_in, tmp_path, limit=Limit(6.5, 1e-5))
+    summary = run(stand_in, tmp_path, limit=Limit(6.5, 1e-5, "device"))
     outcomes = [result.outcome for result in summary.rounds]
     assert outcomes == ["accepted", "declined", "declined"]
     assert "beyond its limit" in stand_in.declined[0][1]

@@ -1267,14 +1267,23 @@ class TaskPrivacy(_message.Message):
     ROUNDS_FIELD_NUMBER: _builtins.int
     EPSILON_FIELD_NUMBER: _builtins.int
     UNIT_FIELD_NUMBER: _builtins.int
+    ADJACENCY_FIELD_NUMBER: _builtins.int
+    EPSILON_REPLACED_FIELD_NUMBER: _builtins.int
+    IN_WORDS_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """Task's id."""
     rounds: _builtins.int
     """Rounds charged."""
     epsilon: _builtins.float
-    """ε composed over the task at the report's δ; infinity = no noise was added."""
+    """ε composed over the task at the report's δ, for `unit` and `adjacency`; infinity = no noise was added."""
     unit: _builtins.str
-    """"example" or "device"."""
+    """What every release hides: "example" or "device"."""
+    adjacency: _builtins.str
+    """What `epsilon` compares the unit's contribution with: none ("left-out") or any other ("replaced")."""
+    epsilon_replaced: _builtins.float
+    """ε of the same releases for the unit replaced."""
+    in_words: _builtins.str
+    """All of that for people."""
     def __init__(
         self,
         *,
@@ -1282,10 +1291,13 @@ class TaskPrivacy(_message.Message):
         rounds: _builtins.int = ...,
         epsilon: _builtins.float = ...,
         unit: _builtins.str = ...,
+        adjacency: _builtins.str = ...,
+        epsilon_replaced: _builtins.float = ...,
+        in_words: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epsilon", b"epsilon", "rounds", b"rounds", "task_id", b"task_id", "unit", b"unit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adjacency", b"adjacency", "epsilon", b"epsilon", "epsilon_replaced", b"epsilon_replaced", "in_words", b"in_words", "rounds", b"rounds", "task_id", b"task_id", "unit", b"unit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1301,12 +1313,24 @@ class PrivacyReport(_message.Message):
     DELTA_FIELD_NUMBER: _builtins.int
     EPSILON_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
+    UNIT_FIELD_NUMBER: _builtins.int
+    ADJACENCY_FIELD_NUMBER: _builtins.int
+    EPSILON_REPLACED_FIELD_NUMBER: _builtins.int
+    IN_WORDS_FIELD_NUMBER: _builtins.int
     device_id: _builtins.str
     """Device's id."""
     delta: _builtins.float
     """δ."""
     epsilon: _builtins.float
-    """ε composed over all tasks."""
+    """ε composed over all tasks, for `unit` and `adjacency`."""
+    unit: _builtins.str
+    """What all releases of all tasks hide: "example" or "device"."""
+    adjacency: _builtins.str
+    """What `epsilon` compares the unit's contribution with: none ("left-out") or any other ("replaced")."""
+    epsilon_replaced: _builtins.float
+    """ε of the same releases for the unit replaced."""
+    in_words: _builtins.str
+    """All of that for people."""
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskPrivacy]:
         """By task."""
@@ -1318,10 +1342,14 @@ class PrivacyReport(_message.Message):
         delta: _builtins.float = ...,
         epsilon: _builtins.float = ...,
         tasks: _abc.Iterable[Global___TaskPrivacy] | None = ...,
+        unit: _builtins.str = ...,
+        adjacency: _builtins.str = ...,
+        epsilon_replaced: _builtins.float = ...,
+        in_words: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "device_id", b"device_id", "epsilon", b"epsilon", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adjacency", b"adjacency", "delta", b"delta", "device_id", b"device_id", "epsilon", b"epsilon", "epsilon_replaced", b"epsilon_replaced", "in_words", b"in_words", "tasks", b"tasks", "unit", b"unit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,16 +1,20 @@
 """Composition of charges against dp-accounting and against what composition must satisfy."""
 
+import dataclasses
 import math
+from collections.abc import Iterable
 
+import numpy as np
 import pytest
 from dp_accounting import dp_event
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from coterie.privacy import accounting, renyi
-from coterie.privacy.accounting import Charge, total
+from coterie.privacy.accounting import Charge, Question, Unit, loss_of, replaced
 from coterie.privacy.gaussian import exact_epsilon
 from coterie.privacy.subsampling import amplify
 
@@ -18,12 +22,17 @@ DELTA = 1e-6
 WHOLE_ORDERS = [order for order in renyi.ORDERS if order == math.floor(order) and order <= 2048]
 
 
+def total(charges: Iterable[Charge], delta: float, unit: Unit = "example") -> float:
+    """Composition alone: every charge below is about an example left out."""
+    return accounting.total(charges, delta, unit, "left-out")
+
+
 def gaussian(multiplier: float, round: int = 0) -> Charge:
-    return accounting.gaussian_charge("task", round, "update", "device", multiplier)
+    return accounting.gaussian_charge("task", round, "update", "example", multiplier)
 
 
 def laplace(epsilon: float, round: int = 0) -> Charge:
-    return accounting.laplace_charge("task", round, "update", "device", epsilon)
+    return accounting.laplace_charge("task", round, "update", "example", epsilon, "left-out")
 
 
 def sampled(multiplier: float, rate: float, steps: int) -> Charge:
@@ -38,7 +47,7 @@ CHARGES = st.one_of(
     st.floats(1e-4, 1.0).map(lambda rho: accounting.zcdp_charge("task", 0, "answer", "example", rho)),
     st.floats(1e-4, 1.0).map(lambda rho: accounting.priced_charge("task", 0, "update", rho)),
     st.tuples(SAMPLED, st.integers(1, 50)).map(lambda given: sampled(*given[0], given[1])),
-    st.floats(0.0, 2.0).map(lambda e: accounting.approximate_charge("task", 0, "answer", "device", e, 1e-9)),
+    st.floats(0.0, 2.0).map(lambda e: accounting.approximate_charge("task", 0, "answer", "example", e, 1e-9)),
 )
 
 
@@ -120,7 +129,7 @@ def test_a_larger_delta_never_costs_more(charges: list[Charge], factor: float) -
 
 def test_pure_releases_add_up_when_few() -> None:
     assert 0.7499 < total([laplace(0.25), laplace(0.5)], DELTA) <= 0.75
-    approximate = accounting.approximate_charge("task", 0, "answer", "device", 0.25, 0.0)
+    approximate = accounting.approximate_charge("task", 0, "answer", "example", 0.25, 0.0)
     assert 0.7499 < total([laplace(0.5), approximate], DELTA) <= 0.75
 
 
@@ -131,15 +140,15 @@ def test_many_pure_releases_cost_less_than_their_sum() -> None:
 def test_an_approximate_release_brings_its_own_delta() -> None:
     """[SCFL] eq (10) as a charge: two of δ' = 4e-7 fit under δ = 1e-6, three do not."""
     epsilon, delta = amplify(1.0, 4e-6, 0.1)
-    charge = accounting.approximate_charge("task", 0, "update", "device", epsilon, delta)
+    charge = accounting.approximate_charge("task", 0, "update", "example", epsilon, delta)
     assert total([charge] * 2, DELTA) <= 2 * epsilon
     assert total([charge] * 3, DELTA) == math.inf
 
 
 def test_hiding_a_device_hides_its_examples_but_not_the_other_way_round() -> None:
-    device, example = gaussian(1.0), sampled(1.0, 0.1, 3)
+    device, example = accounting.gaussian_charge("task", 0, "update", "device", 1.0), sampled(1.0, 0.1, 3)
     assert total([device, example], DELTA, "example") < math.inf
-    assert total([device], DELTA, "device") == total([device], DELTA, "example")
+    assert total([device], DELTA, "device") < total([device], DELTA, "example")  # an example makes another update
     assert total([device, example], DELTA, "device") == math.inf
 
 
@@ -175,3 +184,54 @@ def test_a_charge_that_makes_no_sense_is_refused(fields: dict[str, object]) -> N
     Charge(**good)  # type: ignore[arg-type]  # fields are given by name and checked at run time
     with pytest.raises(ValueError):
         Charge(**(good | fields))  # type: ignore[arg-type]  # as above
+
+
+def test_a_device_left_out_at_multiplier_one_costs_what_the_audit_measured_when_it_is_replaced() -> None:
+    """4.38 claimed; an attacker who compares two updates of the clip norm, opposite each other, measured 9.75."""
+    charge = accounting.gaussian_charge("task", 0, "update", "device", 1.0)
+    assert accounting.total([charge], 1e-5, "device") == pytest.approx(4.377, abs=1e-3)
+    assert accounting.total([charge], 1e-5, "device", "replaced") == pytest.approx(exact_epsilon(0.5, 1e-5))
+    assert accounting.total([charge], 1e-5, "device", "replaced") > 9.75
+
+
+@settings(max_examples=50, deadline=None)
+@given(MULTIPLIERS)
+def test_replacing_is_twice_the_distance(multiplier: float) -> None:
+    """Gaussian: multiplier halved, ρ times 4. Laplace: ε doubled. A replaced charge stays as it is."""
+    found = replaced(gaussian(multiplier))
+    assert found.rho == pytest.approx(accounting.gaussian_charge("t", 0, "u", "example", multiplier / 2).rho)
+    assert replaced(laplace(0.25)).epsilon == 0.5
+    assert replaced(found) == found
+
+
+def test_a_replaced_record_of_a_sample_costs_no_less_than_one_left_out() -> None:
+    """q·N(±1, σ²) + (1 − q)·N(0, σ²), the two laws of a replaced record, by quadrature: within the converted loss."""
+    sigma, rate = 1.5, 0.3
+    converted = replaced(sampled(sigma, rate, 1))
+    assert converted.adjacency == "replaced"
+    x = np.linspace(-40.0, 40.0, 400_001)
+
+    def law(centre: float) -> NDArray[np.float64]:
+        density = rate * np.exp(-0.5 * ((x - centre) / sigma) ** 2) + (1 - rate) * np.exp(-0.5 * (x / sigma) ** 2)
+        return np.asarray(density / (sigma * math.sqrt(2 * math.pi)))
+
+    step, p, q = x[1] - x[0], law(1.0), law(-1.0)
+    for epsilon in (0.1, 0.5, 1.0, 2.0):
+        true_delta = float(np.sum(np.maximum(p - math.exp(epsilon) * q, 0.0)) * step)
+        assert loss_of(converted).epsilon(max(true_delta, 1e-12)) >= epsilon - 1e-6
+
+
+@given(st.lists(CHARGES, max_size=6))
+@settings(max_examples=30, deadline=None)
+def test_an_example_of_a_device_is_hidden_at_the_price_of_the_device_replaced(charges: list[Charge]) -> None:
+    of_devices = [dataclasses.replace(charge, unit="device") for charge in charges]
+    as_example = accounting.total(of_devices, DELTA, "example", "left-out")
+    assert as_example == accounting.total(of_devices, DELTA, "device", "replaced")
+    assert as_example >= accounting.total(of_devices, DELTA, "device", "left-out") - 1e-12
+
+
+def test_the_usual_questions_are_a_device_left_out_and_an_example_replaced() -> None:
+    assert [str(Question.of(unit)) for unit in ("device", "example")] == [
+        "the whole device left out",
+        "one example replaced by any other",
+    ]

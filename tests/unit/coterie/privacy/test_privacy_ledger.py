@@ -30,10 +30,11 @@ from coterie.privacy.ledger import (
 )
 
 LIMIT = Limit(epsilon=5.0, delta=1e-6)
+WIDE = Limit(epsilon=1000.0, delta=1e-6)
 
 
 def update(round: int, multiplier: float = 8.0, task: str = "digits") -> Charge:
-    return accounting.gaussian_charge(task, round, "update", "device", multiplier)
+    return accounting.gaussian_charge(task, round, "update", "example", multiplier, "replaced")
 
 
 def test_a_new_ledger_is_empty_private_and_has_the_default_limit(tmp_path: Path) -> None:
@@ -54,9 +55,9 @@ def test_charges_of_all_tasks_add_up_across_restarts(tmp_path: Path) -> None:
         accounting.priced_charge("market", 1, "update", 0.01),
     ]
     for charge in charges:
-        PrivacyLedger(tmp_path / "ledger", LIMIT, clock=lambda: 12.0).charge(charge)
+        PrivacyLedger(tmp_path / "ledger", WIDE, clock=lambda: 12.0).charge(charge)
     reopened = PrivacyLedger(tmp_path / "ledger")
-    assert reopened.limit == LIMIT
+    assert reopened.limit == WIDE
     assert reopened.spent().epsilon == pytest.approx(total(charges, 1e-6), rel=1e-12)
     assert [entry.charge for entry in reopened.history()] == charges
     assert [(entry.state, entry.charged_at) for entry in reopened.history("faces")] == [("spent", 12.0)]
@@ -132,7 +133,7 @@ def test_a_device_level_limit_refuses_releases_that_hide_single_examples_only(tm
     with pytest.raises(BudgetExceeded) as refused:
         ledger.charge(accounting.priced_charge("market", 0, "update", 1e-6))
     assert refused.value.asked == math.inf
-    ledger.charge(update(0))
+    ledger.charge(accounting.gaussian_charge("digits", 0, "update", "device", 8.0))
     ledger.set_limit(LIMIT)
     ledger.charge(accounting.priced_charge("market", 0, "update", 1e-6))
     ledger.set_limit(Limit(5.0, 1e-6, unit="device"))
@@ -173,7 +174,7 @@ def test_a_ledger_made_with_other_orders_is_summed_anew(tmp_path: Path) -> None:
     PrivacyLedger(path, LIMIT).charge(charge)
     with sqlite3.connect(path) as database:
         database.execute("UPDATE settings SET value = 'older' WHERE name = 'orders'")
-        database.execute("UPDATE running SET orders = x'00', gaussian_rho = 7")
+        database.execute("UPDATE losses SET orders = x'00', gaussian_rho = 7")
     database.close()
     assert PrivacyLedger(path).spent().epsilon == pytest.approx(total([charge], 1e-6))
 

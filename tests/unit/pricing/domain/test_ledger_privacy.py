@@ -63,7 +63,8 @@ def test_sampled_rounds_agree_with_the_device_too() -> None:
     own = accounting.sampled_gaussian_charge("task", 1, "update", "example", 1.1, 0.01, 1000)
     thousand = total_of(claimed("gaussian", 1.1, 0.01, 1000))
     assert total([thousand], DELTA) == pytest.approx(total([own], DELTA), rel=1e-12)
-    assert total([thousand], DELTA) < total([total_of(claimed("gaussian", 1.1, 1.0, 1000))], DELTA)
+    left_out = total([thousand], DELTA, "example", "left-out")
+    assert left_out < total([total_of(claimed("gaussian", 1.1, 1.0, 1000))], DELTA, "example", "left-out")
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,8 @@ def test_a_claim_that_cannot_be_counts_as_no_noise(mechanism: str, parameter: fl
 def test_a_settlement_of_version_0_1_0_is_recognised_and_another_adjacency_is_another_charge() -> None:
     """What was hashed then: mechanism, parameter, unit, rate (0 is 1) and steps (0 is 1)."""
     assert key_of(claimed("zcdp", 0.25)) == ["zcdp", 0.25, "example", 1.0, 1]
-    assert key_of(claimed("gaussian", 0.1, 0.01, 7, "left-out")) == ["gaussian", 0.1, "example", 0.01, 7, "left-out"]
+    assert key_of(claimed("gaussian", 0.1, 0.01, 7)) == ["gaussian", 0.1, "example", 0.01, 7]
+    assert key_of(claimed("gaussian", 0.1, 0.01, 7, "replaced")) == ["gaussian", 0.1, "example", 0.01, 7, "replaced"]
     assert key_of(claimed("gaussian", math.nan)) == ["raw", 0.0, "example", 1.0, 1]
 
 
@@ -96,7 +98,15 @@ def test_a_report_gives_each_task_and_all_together() -> None:
     quiet = TaskTotals("tsk_1", 2, (accounting.priced_charge("tsk_1", 0, "update", 0.01, "device"),))
     more = accounting.priced_charge("tsk_2", 0, "update", 0.5, "device")
     loud = TaskTotals("tsk_2", 1, (more, accounting.zcdp_charge("tsk_2", 0, "update", "example", 0.1)))
-    epsilon, each = report([quiet, loud], DELTA)
-    assert each[0] < each[1] < epsilon
-    assert (quiet.unit, loud.unit) == ("device", "example")
-    assert report([], DELTA) == (0.0, [])
+    over_all, (first, second) = report([quiet, loud], DELTA)
+    assert first.epsilon < second.epsilon < over_all.epsilon
+    assert (first.question.unit, second.question.unit, over_all.question.unit) == ("device", "example", "example")
+    assert (report([], DELTA)[0].epsilon, report([], DELTA)[1]) == (0.0, [])
+
+
+def test_a_report_says_both_adjacencies_in_words() -> None:
+    one = TaskTotals("tsk_1", 1, (accounting.gaussian_charge("tsk_1", 0, "update", "device", 1.0),))
+    _, (found,) = report([one], 1e-5)
+    assert str(found) == (
+        "ε = 4.377 for the whole device left out; 9.997 for the whole device replaced by any other (4 × ρ)"
+    )

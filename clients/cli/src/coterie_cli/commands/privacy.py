@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Group, RenderableType
 
 from coterie.home import DeviceHome
-from coterie.privacy.ledger import LedgerError, Limit, PrivacyLedger
+from coterie.privacy.accounting import Charge, Question
+from coterie.privacy.ledger import Entry, LedgerError, Limit, PrivacyLedger, Spent
 from coterie_cli.console import AsJson, Key, Mistake, Url, connect, show, table, when
 
 app = typer.Typer(help="Privacy spent by devices.", no_args_is_help=True)
@@ -31,9 +34,9 @@ def show_privacy(
         return
     with connect(url, key) as platform:
         report = platform.privacy(device)
-    rows = [[task.task_id, task.rounds, task.epsilon, task.unit] for task in report.tasks]
-    title = f"{device}: ε = {report.epsilon} at δ = {report.delta:g}"
-    show(report, as_json, lambda: table(title, ["task", "rounds", "ε", "protects"], rows))
+    rows = [[task.task_id, task.rounds, task.in_words] for task in report.tasks]
+    title = f"{device} at δ = {report.delta:g}: {report.in_words}"
+    show(report, as_json, lambda: table(title, ["task", "rounds", "privacy"], rows))
 
 
 @app.command("limit", epilog="[bold]Example[/]  coterie privacy limit --home phone --epsilon 20 --allow-raw")
@@ -66,25 +69,52 @@ def _show_ledger(home: Path, as_json: bool) -> None:
         raise Mistake(f"{home} holds no privacy ledger; give the folder of a registered device")
     try:
         ledger: PrivacyLedger = DeviceHome(home).ledger()
-        spent, limit, history = ledger.spent(), ledger.limit, ledger.history()
+        spent, limit, history, epsilons = ledger.spent(), ledger.limit, ledger.history(), ledger.epsilons()
     except LedgerError as error:
         raise Mistake(str(error)) from error
     document = {
         "epsilon": _finite(spent.epsilon),
         "delta": spent.delta,
-        "unit": spent.unit,
+        "unit": spent.question.unit,
+        "adjacency": spent.question.adjacency,
+        "epsilons": [
+            {"unit": about.unit, "adjacency": about.adjacency, "in_words": str(about), "epsilon": _finite(epsilon)}
+            for about, epsilon in epsilons.items()
+        ],
         "releases": spent.releases,
         "raw_releases": spent.raw_releases,
         "limit_epsilon": limit.epsilon,
         "history": [
-            {"task": e.charge.task, "round": e.charge.round, "purpose": e.charge.purpose, "at": e.charged_at}
+            {
+                "task": e.charge.task,
+                "round": e.charge.round,
+                "purpose": e.charge.purpose,
+                "adjacency": e.charge.adjacency,
+                "at": e.charged_at,
+            }
             for e in history
         ],
     }
-    rows = [[e.charge.task, e.charge.round, e.charge.purpose, e.charge.mechanism, when(e.charged_at)] for e in history]
-    raw = f"; {spent.raw_releases} raw releases besides" if spent.raw_releases else ""
-    title = f"ε = {spent.epsilon:.4g} of {limit.epsilon:g} at δ = {spent.delta:g}, protects one {spent.unit}{raw}"
-    show(document, as_json, lambda: table(title, ["task", "round", "purpose", "mechanism", "when"], rows))
+    show(document, as_json, lambda: Group(_totals(spent, limit, epsilons), _releases(history)))
+
+
+def _totals(spent: Spent, limit: Limit, epsilons: dict[Question, float]) -> RenderableType:
+    raw = f"; {spent.raw_releases} raw releases besides, of which no ε holds" if spent.raw_releases else ""
+    title = f"ε = {spent.epsilon:.4g} of {limit.epsilon:g} at δ = {spent.delta:g} for {limit.question}{raw}"
+    rows = [[f"{epsilon:.4g}" if epsilon < math.inf else "∞", str(about)] for about, epsilon in epsilons.items()]
+    return table(title, ["ε", "if an observer compares this device with one that has"], rows)
+
+
+def _releases(history: list[Entry]) -> RenderableType:
+    rows = [
+        [e.charge.task, e.charge.round, e.charge.purpose, e.charge.mechanism, _compared(e.charge), when(e.charged_at)]
+        for e in history
+    ]
+    return table("", ["task", "round", "purpose", "mechanism", "charged for", "when"], rows)
+
+
+def _compared(charge: Charge) -> str:
+    return "nothing hidden" if charge.mechanism == "raw" else str(Question(charge.unit, charge.adjacency))
 
 
 def _finite(value: float) -> float | str:

@@ -9,8 +9,8 @@ adaptively, each on the same data.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -191,7 +191,7 @@ def adjacency_meant(mechanism: str, unit: str) -> Adjacency:
 
 
 def loss_of(charge: Charge) -> Loss:
-    """Loss of one charge."""
+    """Loss of one charge, as its own adjacency has it."""
     match charge.mechanism:
         case "gaussian" | "raw":
             return Loss(charge.rho * charge.steps, NOTHING.orders, 0.0, 0.0)
@@ -209,25 +209,109 @@ def loss_of(charge: Charge) -> Loss:
             return Loss(0.0, orders, charge.epsilon * charge.steps, charge.delta * charge.steps)
 
 
-def total(charges: Iterable[Charge], delta: float, unit: Unit = "example") -> float:
-    """ε of all charges together at δ, for the unit asked about; no charges give 0.
+def replaced(charge: Charge) -> Charge:
+    """The charge for a contribution replaced by any other, which is one left out and another put in.
 
-    Hiding a whole device hides each of its examples, so device-level charges count in full for "example". Hiding one
-    example says nothing about the rest, so any example-level charge makes the ε of "device" infinite.
+    Twice the distance: ρ times 4 (of any ρ-zCDP release: Bun and Steinke, Proposition 1.9), ε times 2; (ε, δ) becomes
+    (2ε, (1 + e^ε)δ). A sample that may hold either of two records is no worse than one that surely does, since the
+    divergence of mixtures is at most that of their parts: its loss is that of the unsampled release.
+    """
+    if charge.adjacency == "replaced":
+        return charge
+    twice = replace(charge, adjacency="replaced")
+    match charge.mechanism:
+        case "gaussian" | "zcdp":
+            return replace(twice, rho=4.0 * charge.rho, multiplier=0.5 * charge.multiplier)
+        case "sampled-gaussian":
+            rho = 4.0 * zcdp.rho_of_multiplier(charge.multiplier)
+            return replace(twice, mechanism="gaussian", rho=rho, multiplier=0.5 * charge.multiplier, rate=1.0)
+        case "laplace":
+            return replace(twice, epsilon=2.0 * charge.epsilon)
+        case "approximate":
+            delta = (1.0 + math.exp(min(charge.epsilon, 700.0))) * charge.delta
+            return replace(twice, epsilon=2.0 * charge.epsilon, delta=min(delta, 1.0 - 2.0**-53))
+        case "raw":
+            return twice
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What an ε is asked about: a unit, and whether it is left out or replaced by any other.
+
+    Without an adjacency it is the usual one: a whole device left out, one example replaced.
+    """
+
+    unit: Unit
+    adjacency: Adjacency
+
+    @classmethod
+    def of(cls, unit: Unit, adjacency: Adjacency | None = None) -> Question:
+        """The question about a unit."""
+        return cls(unit, adjacency or ("left-out" if unit == "device" else "replaced"))
+
+    def loss(self, charge: Charge) -> Loss:
+        """What a charge adds to the answer.
+
+        Like goes with like; what was calibrated for a unit replaced also covers one left out, at no less. Hiding one
+        example says nothing about the rest of a device: infinite. A device whose contribution is hidden hides each of
+        its examples, but an example more or less turns one contribution into another: the device is replaced.
+        """
+        if (charge.unit, self.unit) == ("example", "device"):
+            return Loss(math.inf, NOTHING.orders, 0.0, 0.0)
+        if self.adjacency == "left-out" and charge.unit == self.unit:
+            return loss_of(charge)
+        return loss_of(replaced(charge))
+
+    def __str__(self) -> str:
+        return _QUESTIONS[self.unit, self.adjacency]
+
+
+_QUESTIONS: dict[tuple[Unit, Adjacency], str] = {
+    ("device", "left-out"): "the whole device left out",
+    ("device", "replaced"): "the whole device replaced by any other",
+    ("example", "left-out"): "one example left out",
+    ("example", "replaced"): "one example replaced by any other",
+}
+QUESTIONS = tuple(Question(unit, adjacency) for unit, adjacency in _QUESTIONS)
+
+
+def total(charges: Iterable[Charge], delta: float, unit: Unit = "example", adjacency: Adjacency | None = None) -> float:
+    """ε of all charges together at δ, for the unit asked about (`Question.of`); no charges give 0.
 
     Examples:
         >>> rounds = [gaussian_charge("digits", number, "update", "device", 4.0) for number in range(16)]
-        >>> round(total(rounds, 1e-5), 3)  # sixteen rounds of multiplier 4 are one of multiplier 1
+        >>> round(total(rounds, 1e-5, "device"), 3)  # sixteen rounds of multiplier 4 are one of multiplier 1
         4.377
+        >>> round(total(rounds, 1e-5, "device", "replaced"), 3)  # of multiplier 1/2, were the device another
+        9.997
     """
-    composed = NOTHING
+    question, composed = Question.of(unit, adjacency), NOTHING
     for charge in charges:
-        if not covers(charge.unit, unit):
-            return math.inf
-        composed = composed.plus(loss_of(charge))
+        composed = composed.plus(question.loss(charge))
     return composed.epsilon(delta)
 
 
-def covers(protected: Unit, asked: Unit) -> bool:
-    """Whether protecting `protected` also protects `asked`."""
-    return protected == "device" or asked == "example"
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What charges have cost, for what they all hide, beside the price of the same were it replaced."""
+
+    question: Question
+    epsilon: float
+    epsilon_replaced: float
+
+    def __str__(self) -> str:
+        if math.isinf(self.epsilon):
+            return f"no ε holds for {self.question}: something left without provable noise"
+        said = f"ε = {self.epsilon:.4g} for {self.question}"
+        if self.question.adjacency == "replaced":
+            return said
+        other = Question(self.question.unit, "replaced")
+        return f"{said}; {self.epsilon_replaced:.4g} for {other} (4 × ρ)"
+
+
+def answer(charges: Collection[Charge], delta: float) -> Answer:
+    """ε of all charges at δ for the most that every one of them hides."""
+    unit: Unit = "device" if all(charge.unit == "device" for charge in charges) else "example"
+    left_out = unit == "device" and any(charge.adjacency == "left-out" for charge in charges)
+    question = Question(unit, "left-out" if left_out else "replaced")
+    return Answer(question, total(charges, delta, unit, question.adjacency), total(charges, delta, unit, "replaced"))

@@ -65,7 +65,7 @@ def charge_of(claim: Claim, task: str = "claimed", round: int = 0) -> Charge:
     if not (known and 0.0 < parameter < math.inf and 0.0 < rate <= 1.0):
         return raw_charge(task, round, PURPOSE, unit)
     steps = min(max(claim["steps"], 1), MOST_STEPS)
-    adjacency: Adjacency = adjacency_meant(claim["mechanism"], unit)
+    adjacency: Adjacency = adjacency_meant("sampled-gaussian" if rate < 1.0 else claim["mechanism"], unit)
     if claim["adjacency"]:
         adjacency = "replaced" if claim["adjacency"] == "replaced" else "left-out"
     match claim["mechanism"]:

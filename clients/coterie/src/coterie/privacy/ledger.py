@@ -20,7 +20,7 @@ import json
 import math
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,21 +29,24 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from coterie.privacy import renyi
-from coterie.privacy.accounting import NOTHING, Charge, Loss, Unit, adjacency_meant, covers, loss_of
+from coterie.privacy.accounting import NOTHING, QUESTIONS, Adjacency, Charge, Loss, Question, Unit, adjacency_meant
 from coterie.privacy.files import create_private_file, refuse_wide_permissions
 from coterie.privacy.preconditions import check_delta, check_positive
 
 State: TypeAlias = Literal["reserved", "spent"]
 
-_ORDERS_DIGEST = hashlib.sha256(renyi.ORDERS.tobytes()).hexdigest()
+_FORMAT = hashlib.sha256(b"2" + renyi.ORDERS.tobytes()).hexdigest()
+"""Of the running totals, which a ledger of another format makes anew from its history."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS charges (
     number INTEGER PRIMARY KEY, task TEXT NOT NULL, round INTEGER NOT NULL, purpose TEXT NOT NULL,
     body TEXT NOT NULL, state TEXT NOT NULL, charged_at REAL NOT NULL, UNIQUE (task, round, purpose));
-CREATE TABLE IF NOT EXISTS running (
-    only INTEGER PRIMARY KEY CHECK (only = 1), gaussian_rho REAL NOT NULL, orders BLOB NOT NULL, pure REAL NOT NULL,
-    delta REAL NOT NULL, releases INTEGER NOT NULL, example_level INTEGER NOT NULL, raw INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS losses (
+    unit TEXT NOT NULL, adjacency TEXT NOT NULL, gaussian_rho REAL NOT NULL, orders BLOB NOT NULL, pure REAL NOT NULL,
+    delta REAL NOT NULL, PRIMARY KEY (unit, adjacency));
+CREATE TABLE IF NOT EXISTS counts (
+    only INTEGER PRIMARY KEY CHECK (only = 1), releases INTEGER NOT NULL, raw INTEGER NOT NULL);
 """
 
 
@@ -76,27 +79,34 @@ class BudgetExceeded(LedgerError):
         self.charge, self.spent, self.asked, self.limit = charge, spent, asked, limit
         super().__init__(
             f"{charge.purpose} of task {charge.task} round {charge.round} would take this device from ε = {spent:.4g} "
-            f"to ε = {asked:.4g}, beyond its limit of {limit.epsilon:.4g} ({limit.unit} level, δ = {limit.delta:g}); "
+            f"to ε = {asked:.4g}, beyond its limit of {limit.epsilon:.4g} ({limit.question}, δ = {limit.delta:g}); "
             "leave the task, ask for more noise, or raise the limit"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What the owner allows in total: ε at δ, for one example or the whole device.
+    """What the owner allows in total: ε at δ, for one example or the whole device, left out or replaced.
 
-    `allow_raw` permits releases without noise to devices the owner trusts. They are listed and counted but are no
-    part of ε, which cannot describe them.
+    Without an adjacency it is the usual one of the unit: a device left out, an example replaced. `allow_raw` permits
+    releases without noise to devices the owner trusts. They are listed and counted but are no part of ε, which cannot
+    describe them.
     """
 
     epsilon: float
     delta: float
     unit: Unit = "example"
     allow_raw: bool = False
+    adjacency: Adjacency | None = None
 
     def __post_init__(self) -> None:
         check_positive("epsilon limit", self.epsilon)
         check_delta(self.delta)
+
+    @property
+    def question(self) -> Question:
+        """What its ε is about."""
+        return Question.of(self.unit, self.adjacency)
 
 
 DEFAULT_LIMIT = Limit(epsilon=8.0, delta=1e-5)
@@ -104,11 +114,11 @@ DEFAULT_LIMIT = Limit(epsilon=8.0, delta=1e-5)
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """ε spent and reserved at the limit's δ and unit, how many releases that was, and how many more were raw."""
+    """ε spent and reserved at the limit's δ, for what the limit is about; how many releases, and how many more raw."""
 
     epsilon: float
     delta: float
-    unit: Unit
+    question: Question
     releases: int
     raw_releases: int
 
@@ -133,28 +143,24 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    loss: Loss
+    """Everything charged so far: its loss for every question, how many releases it was, and how many raw ones."""
+
+    losses: Mapping[Question, Loss]
     releases: int
-    example_level: int
     raw: int
 
     def plus(self, charge: Charge) -> _Running:
         if charge.mechanism == "raw":
             return dataclasses.replace(self, raw=self.raw + 1)
-        return _Running(
-            self.loss.plus(loss_of(charge)),
-            self.releases + 1,
-            self.example_level + (charge.unit == "example"),
-            self.raw,
-        )
+        losses = {question: loss.plus(question.loss(charge)) for question, loss in self.losses.items()}
+        return _Running(losses, self.releases + 1, self.raw)
 
     def spent(self, limit: Limit) -> Spent:
-        hidden = covers("example", limit.unit) or not self.example_level
-        epsilon = self.loss.epsilon(limit.delta) if hidden else math.inf
-        return Spent(epsilon, limit.delta, limit.unit, self.releases, self.raw)
+        epsilon = self.losses[limit.question].epsilon(limit.delta)
+        return Spent(epsilon, limit.delta, limit.question, self.releases, self.raw)
 
 
-_EMPTY = _Running(NOTHING, 0, 0, 0)
+_EMPTY = _Running(dict.fromkeys(QUESTIONS, NOTHING), 0, 0)
 
 
 class PrivacyLedger:
@@ -190,6 +196,12 @@ class PrivacyLedger:
         """What has been spent and reserved."""
         with self._transaction() as database:
             return _running(database).spent(_limit(database))
+
+    def epsilons(self) -> dict[Question, float]:
+        """ε spent and reserved at the limit's δ, for every question; raw releases are not part of it."""
+        with self._transaction() as database:
+            delta = _limit(database).delta
+            return {question: loss.epsilon(delta) for question, loss in _running(database).losses.items()}
 
     def preview(self, charges: Iterable[Charge]) -> Spent:
         """What would have been spent after these charges; nothing is written and nothing is refused."""
@@ -276,9 +288,10 @@ class PrivacyLedger:
 def _prepare(database: sqlite3.Connection) -> None:
     for statement in _SCHEMA.split(";")[:-1]:
         database.execute(statement)
-    if _setting(database, "orders") != _ORDERS_DIGEST:
+    if _setting(database, "orders") != _FORMAT:
+        database.execute("DROP TABLE IF EXISTS running")  # of version 0.1.0
         _store(database, _recomputed(database))
-        _set(database, "orders", _ORDERS_DIGEST)
+        _set(database, "orders", _FORMAT)
 
 
 def _refuse(charge: Charge, before: Spent, after: Spent, limit: Limit) -> None:
@@ -360,26 +373,29 @@ def _recomputed(database: sqlite3.Connection) -> _Running:
 
 
 def _running(database: sqlite3.Connection) -> _Running:
-    rho, orders, pure, delta, releases, example_level, raw = database.execute(
-        "SELECT gaussian_rho, orders, pure, delta, releases, example_level, raw FROM running"
-    ).fetchone()
-    return _Running(Loss(rho, np.frombuffer(orders, dtype="<f8"), pure, delta), releases, example_level, raw)
+    rows = database.execute("SELECT unit, adjacency, gaussian_rho, orders, pure, delta FROM losses")
+    losses = {
+        Question(unit, adjacency): Loss(rho, np.frombuffer(orders, dtype="<f8"), pure, delta)
+        for unit, adjacency, rho, orders, pure, delta in rows
+    }
+    releases, raw = database.execute("SELECT releases, raw FROM counts").fetchone()
+    return _Running(losses, releases, raw)
 
 
 def _store(database: sqlite3.Connection, running: _Running) -> None:
-    loss = running.loss
-    database.execute(
-        "INSERT OR REPLACE INTO running VALUES (1, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            loss.gaussian_rho,
-            loss.orders.astype("<f8").tobytes(),
-            loss.pure,
-            loss.delta,
-            running.releases,
-            running.example_level,
-            running.raw,
-        ),
-    )
+    for question, loss in running.losses.items():
+        database.execute(
+            "INSERT OR REPLACE INTO losses VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                question.unit,
+                question.adjacency,
+                loss.gaussian_rho,
+                loss.orders.astype("<f8").tobytes(),
+                loss.pure,
+                loss.delta,
+            ),
+        )
+    database.execute("INSERT OR REPLACE INTO counts VALUES (1, ?, ?)", (running.releases, running.raw))
 
 
 def _limit(database: sqlite3.Connection) -> Limit:

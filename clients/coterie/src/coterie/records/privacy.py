@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from coterie.records.base import Extended, Record
@@ -18,6 +19,12 @@ class TaskPrivacy(Record):
     """Composed over the task at the report's δ; "inf" = no noise was added."""
     unit: str
     """What noise protects: "example" or "device"."""
+    adjacency: str = ""
+    """What `epsilon` compares the unit's contribution with: none ("left-out") or any other ("replaced")."""
+    epsilon_replaced: Extended = math.inf
+    """The same for the unit replaced."""
+    in_words: str = ""
+    """All of that for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,4 +35,12 @@ class PrivacyReport(Record):
     delta: float
     epsilon: Extended
     """Composed over all tasks."""
+    unit: str = ""
+    """What all releases of all tasks hide: "example" or "device"."""
+    adjacency: str = ""
+    """What `epsilon` compares the unit's contribution with: none ("left-out") or any other ("replaced")."""
+    epsilon_replaced: Extended = math.inf
+    """The same for the unit replaced."""
+    in_words: str = ""
+    """All of that for people."""
     tasks: tuple[TaskPrivacy, ...]
