@@ -12,7 +12,7 @@ import pytest
 
 from coterie.agent import Agent
 from coterie.cache import BlobCache
-from coterie.errors import Declined
+from coterie.errors import BadHome, Declined
 from coterie.home import Outbox
 from coterie.privacy.ledger import Limit, PrivacyLedger
 from coterie.records import WorkItem
@@ -155,3 +155,30 @@ def test_a_device_whose_outbox_was_lost_pays_for_what_it_makes_again(
     shutil.rmtree(tmp_path / "outbox")
     assert body_of(agent, work) != first
     assert charges_of(agent) == ["update", "update#2"]
+
+
+def test_a_decline_tells_the_platform_no_figure_of_the_ledger(stand_in: StandIn, tmp_path: Path) -> None:
+    """Neither what was spent nor the limit: a platform that knew them could spend the rest to the last bit."""
+    stand_in.work = {"privacy": "uniform", "noise_multiplier": 1.0}
+    agent = Agent.register(
+        stand_in.url, "ct_t.s", name="phone", home=tmp_path, model=module(), data=samples(),
+        limit=Limit(6.5, 1e-5, "device"), cache=BlobCache(tmp_path / "cache"),
+    )  # fmt: skip
+    agent.join("tiny")
+    agent.run()
+    assert len(stand_in.declined) == 2
+    for _, why in stand_in.declined:
+        assert "ε" not in why
+        assert not any(character.isdigit() for character in why)
+
+
+def test_a_device_that_lost_its_ledger_is_refused_and_a_new_one_is_not(phone: Phone, tmp_path: Path) -> None:
+    agent = phone()
+    assert (tmp_path / "ledger.db").exists()
+    (tmp_path / "ledger.db").unlink()
+    phone()  # has not worked yet: there is nothing to forget
+    agent.home.outbox.put("tsk_1", 1, "basis", "{}", None)
+    (tmp_path / "ledger.db").unlink()
+    with pytest.raises(BadHome, match="restore it from a backup"):
+        phone()
+    assert not (tmp_path / "ledger.db").exists()

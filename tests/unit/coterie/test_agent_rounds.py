@@ -253,7 +253,8 @@ def test_work_beyond_the_devices_own_limit_is_declined_and_nothing_is_sent(stand
     summary = run(stand_in, tmp_path, limit=Limit(6.5, 1e-5, "device"))
     outcomes = [result.outcome for result in summary.rounds]
     assert outcomes == ["accepted", "declined", "declined"]
-    assert "beyond its limit" in stand_in.declined[0][1]
+    assert stand_in.declined[0][1] == "this round would cross the privacy limit of the device's owner"
+    assert "ε = 4.377" in summary.rounds[1].note  # the owner is told
     assert list(stand_in.updates) == [(1, "dev_1")]
 
 

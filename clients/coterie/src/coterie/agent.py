@@ -249,9 +249,12 @@ class Agent:
             prepared = self._prepared(work)
             metrics = json.loads(prepared.report)["metrics"]
             outcome, note = self._deliver(prepared)
-        except (Declined, WrongModel, LedgerError) as error:
+        except LedgerError as error:
             outcome, note = "declined", str(error)
-            self._decline(work, note)
+            self._decline(work, "the device's privacy ledger cannot be used")  # its words may hold what was spent
+        except (Declined, WrongModel) as error:
+            outcome, note = "declined", _for_the_owner(error)
+            self._decline(work, str(error))
         except RoundOver as error:
             # The round ended or was planned anew while this device worked; it asks for work again.
             outcome, note = "late", str(error)
@@ -341,6 +344,11 @@ class Agent:
             except OSError as error:
                 raise BadHome(f"{self.home.folder} is in use by another running agent; stop it first") from error
             yield
+
+
+def _for_the_owner(error: CoterieError) -> str:
+    """Why a round was declined, with the figures that the platform is not told."""
+    return f"{error}: {error.__cause__}" if isinstance(error.__cause__, LedgerError) else str(error)
 
 
 def _trainer(

@@ -175,8 +175,17 @@ class DeviceHome:
         return DeviceKeys.load_or_create(self.folder / "keys.json")
 
     def ledger(self, limit: Limit | None = None) -> PrivacyLedger:
-        """The device's privacy ledger; a limit given here replaces the one stored."""
-        return PrivacyLedger(self.folder / "ledger.db", limit)
+        """The device's privacy ledger; a limit given here replaces the one stored.
+
+        A device that has worked before and has lost its ledger is refused: a new one would forget what it gave away.
+        """
+        path = self.folder / "ledger.db"
+        if not path.exists() and self._has_worked():
+            raise BadHome(
+                f"{path} is missing, although this device has worked before; restore it from a backup, or register "
+                "a new device into a new folder: an empty ledger would forget what was already given away"
+            )
+        return PrivacyLedger(path, limit)
 
     def memory(self, task_id: str) -> Memory:
         """What a procedure keeps for a task."""
@@ -195,7 +204,8 @@ class DeviceHome:
             ) from (error)
 
     def save_identity(self, identity: DeviceIdentity) -> None:
-        """Keeps who the device is."""
+        """Keeps who the device is, beside a ledger that is there from now on."""
+        self.ledger()
         content = json.dumps(asdict(identity), indent=2).encode()
         write_private_file(self.folder / "device.json", content, replace=True)
 
@@ -206,6 +216,10 @@ class DeviceHome:
     def save_private_settings(self, settings: Mapping[str, Any]) -> None:
         """Replaces the private settings."""
         write_private_file(self.folder / "private.json", json.dumps(dict(settings), indent=2).encode(), replace=True)
+
+    def _has_worked(self) -> bool:
+        traces = ("outbox", "tasks", "running.lock")
+        return self.identity() is not None and any((self.folder / name).exists() for name in traces)
 
     def _read(self, name: str) -> dict[str, Any] | None:
         path = self.folder / name

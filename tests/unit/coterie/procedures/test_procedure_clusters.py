@@ -262,7 +262,7 @@ def test_owners_who_allow_no_raw_release_decline(circle: Circle) -> None:
 
 def test_a_budget_that_is_spent_declines_before_anything_is_sent(circle: Circle) -> None:
     work = circle.work("member", (circle.peer("h", "head"),), noise_multiplier=0.6)
-    with pytest.raises(Declined, match="beyond its limit"):
+    with pytest.raises(Declined, match="privacy limit of the device's owner"):
         Clusters().prepare(circle.context("a", work, direction(1), Limit(2.0, 1e-5, "device")))
     assert circle.relay.bodies == {}
 

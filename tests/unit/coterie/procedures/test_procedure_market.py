@@ -118,7 +118,7 @@ def test_the_delivery_says_the_budget_and_nothing_of_the_costs(tmp_path: Path) -
 def test_the_ledger_is_charged_what_is_sold_and_its_limit_is_kept(tmp_path: Path) -> None:
     device = Device(tmp_path, {"costs": COSTS}, Limit(3.0, 1e-5))
     context = device.context(work_item(), linear_trainer(), stored_model(tmp_path))
-    with pytest.raises(Declined, match="beyond its limit"):
+    with pytest.raises(Declined, match="privacy limit of the device's owner"):
         Market().prepare(context)
     assert device.ledger.spent().releases == 0
     device.ledger.set_limit(Limit(20.0, 1e-5))

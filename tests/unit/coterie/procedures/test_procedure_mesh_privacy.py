@@ -79,7 +79,7 @@ def test_the_ledgers_limit_ends_a_noised_devices_part(office: PostOffice, tmp_pa
     small = Device(office, tmp_path, "small", limit=Limit(1.5, 1e-5))
     for number in (1, 2):
         small.round(work_for(small, [bobby], number, noised=True))
-    with pytest.raises(Declined, match="beyond its limit"):
+    with pytest.raises(Declined, match="privacy limit of the device's owner"):
         small.round(work_for(small, [bobby], 3, noised=True))
 
 

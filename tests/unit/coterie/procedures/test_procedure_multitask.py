@@ -168,7 +168,7 @@ def test_hiding_a_device_clips_the_whole_change_and_noises_it_once(tmp_path: Pat
 def test_what_cannot_be_protected_or_paid_for_is_declined(tmp_path: Path) -> None:
     with pytest.raises(Declined, match="promises noise"):
         Bench(tmp_path / "a", 2.0).round([0.0, 1.0], privacy="optimised", noise_multiplier=0.0)
-    with pytest.raises(Declined, match="beyond its limit"):
+    with pytest.raises(Declined, match="privacy limit of the device's owner"):
         Bench(tmp_path / "b", 2.0, Limit(0.5, 1e-5)).round([0.0, 1.0], privacy="optimised")
     empty = Bench(tmp_path / "c", 2.0)
     empty.trainer = Trainer(line(0.0), (torch.zeros(0, 1), torch.zeros(0, 1)))

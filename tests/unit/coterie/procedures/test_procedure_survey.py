@@ -127,7 +127,7 @@ def test_the_answer_leaves_with_noise_alone_and_is_charged_as_a_whole(tmp_path: 
 
 def test_the_owner_s_limit_is_kept(tmp_path: Path) -> None:
     device = Device(tmp_path, PRIVATE, Limit(0.5, 1e-5))
-    with pytest.raises(Declined, match="beyond its limit"):
+    with pytest.raises(Declined, match="privacy limit of the device's owner"):
         Survey().prepare(device.context(survey_work()))
 
 

@@ -89,7 +89,7 @@ class RoundContext:
             self.ledger.charge(replace(charge, digest=hashlib.sha256(body).hexdigest()))
         except BudgetExceeded as error:
             self.outbox.drop_release(*place)
-            raise Declined(_refusal(charge, error)) from error
+            raise Declined(_refusal(charge)) from error
         return dict(load_tensors(body))
 
     def prepared(self, purpose: str = "") -> Charge | None:
@@ -115,9 +115,10 @@ class RoundContext:
         return "update" if self.work.attempt <= 1 else f"update-{self.work.attempt}"
 
 
-def _refusal(charge: Charge, error: BudgetExceeded) -> str:
+def _refusal(charge: Charge) -> str:
+    """Told to the platform, so it holds no figure: what a device has spent is its owner's business."""
     if charge.mechanism != "raw":
-        return str(error)
+        return "this round would cross the privacy limit of the device's owner"
     return (
         "this device's limit allows nothing without provable noise, not even to those it trusts; "
         "give it Limit(…, allow_raw=True) to take part"
