@@ -124,7 +124,7 @@ class StandIn:
         return JSONResponse(made(RegisteredDevice, device=found, api_key=f"ck_{device}.x").to_dict(), 201)
 
     def _document(self) -> dict[str, Any]:
-        specification = made(TaskSpecification, name="tiny", seed=7)
+        specification = made(TaskSpecification, name="tiny", seed=7, privacy=self.work.get("privacy", "none"))
         return made(Task, id=TASK_ID, specification=specification, state=self._state()).to_dict()
 
     def _state(self) -> str:

@@ -12,7 +12,7 @@ from services.gateway.schemas.base import Amount, Body, Finite, Fraction, Id, In
 class PrivacyCharge(Body):
     """One use of a privacy mechanism."""
 
-    mechanism: Literal["gaussian", "laplace", "zcdp"]
+    mechanism: Literal["gaussian", "laplace", "zcdp", "raw"]
     parameter: Amount
     """Noise multiplier (gaussian), ε (laplace) or ρ (zcdp)."""
     unit: Literal["example", "device"]

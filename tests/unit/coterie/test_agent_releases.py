@@ -182,3 +182,32 @@ def test_a_device_that_lost_its_ledger_is_refused_and_a_new_one_is_not(phone: Ph
     with pytest.raises(BadHome, match="restore it from a backup"):
         phone()
     assert not (tmp_path / "ledger.db").exists()
+
+
+def test_an_owner_who_allows_nothing_raw_sends_nothing_to_a_task_without_noise(
+    stand_in: StandIn, phone: Phone, caplog: pytest.LogCaptureFixture
+) -> None:
+    stand_in.work = {"privacy": "none"}
+    agent = phone(Limit(8.0, 1e-5))
+    assert "the owner's limit allows no update without noise" in caplog.text
+    assert {result.outcome for result in agent.run().rounds} == {"declined"}
+    assert stand_in.updates == {}
+
+
+def test_where_the_owner_has_set_no_limit_joining_a_task_without_noise_is_the_consent(
+    stand_in: StandIn, phone: Phone, caplog: pytest.LogCaptureFixture
+) -> None:
+    stand_in.work = {"privacy": "none"}
+    agent = phone(None)
+    assert "joining is the consent" in caplog.text
+    assert {result.outcome for result in agent.run().rounds} == {"accepted"}
+    assert agent.home.ledger().spent().raw_releases == 3
+    assert stand_in.reports[1, "dev_1"]["privacy"][0]["mechanism"] == "raw"
+
+
+def test_a_task_that_promised_noise_gets_nothing_raw_when_its_work_says_otherwise(
+    stand_in: StandIn, phone: Phone
+) -> None:
+    agent = phone(None)  # joined as "uniform"
+    with pytest.raises(Declined, match="provable noise"):
+        agent._prepared(item_of(stand_in, privacy="none"))

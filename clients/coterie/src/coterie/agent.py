@@ -41,7 +41,7 @@ from coterie.home import DeviceHome, DeviceIdentity, Prepared
 from coterie.mail import Mail
 from coterie.privacy.ledger import LedgerError, Limit
 from coterie.privacy.stream import FreshStream, Stream
-from coterie.procedures import Procedure, procedure_for
+from coterie.procedures import Procedure, consent, procedure_for
 from coterie.procedures.context import RoundContext, round_seed
 from coterie.records import TaskSpecification, Work, WorkItem
 from coterie.registration import register_device
@@ -180,6 +180,9 @@ class Agent:
         found = self.platform.find_task(task)
         self.platform.enrol(found.id, self.identity.id, samples=self.samples, non_iid=non_iid)
         self._tasks[found.id] = found.specification
+        said = consent.in_words(found.specification.privacy, self._ledger)
+        if said:
+            _log.warning("%s joins %s: %s", self.identity.name, found.specification.name, said)
         return found.id
 
     def stop(self) -> None:
@@ -298,6 +301,7 @@ class Agent:
             self._noise,
             lambda: self._stop.is_set,
             self.home.save_private_settings,
+            specification.privacy,
         )
 
     def _deliver(self, prepared: Prepared) -> tuple[str, str]:

@@ -433,7 +433,7 @@ class PrivacyCharge(_message.Message):
     STEPS_FIELD_NUMBER: _builtins.int
     ADJACENCY_FIELD_NUMBER: _builtins.int
     mechanism: _builtins.str
-    """"gaussian", "laplace" or "zcdp"."""
+    """"gaussian", "laplace", "zcdp", or "raw" for a release without noise."""
     parameter: _builtins.float
     """Noise multiplier (gaussian), ε (laplace) or ρ (zcdp)."""
     unit: _builtins.str

@@ -201,7 +201,7 @@ def test_the_head_hands_in_the_unnormalised_sum_by_quality(circle: Circle) -> No
     assert delivery.tensors is not None
     assert np.allclose(delivery.tensors["w"], 95.0 * own + 90.0 * a + 90.0 * b, rtol=1e-5, atol=1e-5)
     assert {name: outcome for name, (outcome, _) in outcomes(delivery).items()} == {"a": "delivered", "b": "delivered"}
-    assert delivery.privacy == ()
+    assert [charge.mechanism for charge in delivery.privacy] == ["raw"]
     assert circle.home("a").ledger().spent().raw_releases == 1
 
 

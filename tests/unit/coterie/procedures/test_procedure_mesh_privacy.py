@@ -88,7 +88,7 @@ def test_the_papers_scale_proves_nothing_and_is_charged_as_raw(ada: Device, bobb
         work = work_for(ada, [bobby], number, noised=True, terms={"sensitivity": "paper"})
         delivery = ada.round(work)
     assert delivery.metrics["noise_scale"] > 0
-    assert delivery.privacy == ()
+    assert [charge.mechanism for charge in delivery.privacy] == ["raw"]
     assert (ada.ledger.spent().releases, ada.ledger.spent().raw_releases) == (0, 1)
 
 

@@ -24,7 +24,7 @@ from coterie.records import WorkItem
 from coterie.training import Trainer, model_bytes
 from coterie.work import Delivery
 
-LIMIT = Limit(1e4, 1e-5)
+LIMIT = Limit(1e4, 1e-5, allow_raw=True)
 
 
 class Bench:
@@ -100,7 +100,7 @@ def test_the_first_round_goes_by_loss_alone_and_the_choice_is_told(tmp_path: Pat
     assert delivery.model_index == 1
     assert (delivery.metrics["model"], delivery.metrics["compared"]) == (1.0, 2.0)
     assert weight(delivery) > 0.0
-    assert (delivery.weight, delivery.privacy, delivery.budget) == (20.0, (), 0.0)
+    assert (delivery.weight, [c.mechanism for c in delivery.privacy], delivery.budget) == (20.0, ["raw"], 0.0)
     assert isinstance(procedure_for(bench.context([0.0, 0.0]).work), Multitask)
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
+from rich.text import Text
 
 from coterie.home import DeviceHome
 from coterie.privacy.accounting import Charge, Question
@@ -70,6 +71,7 @@ def _show_ledger(home: Path, as_json: bool) -> None:
     try:
         ledger: PrivacyLedger = DeviceHome(home).ledger()
         spent, limit, history, epsilons = ledger.spent(), ledger.limit, ledger.history(), ledger.epsilons()
+        said = ledger.is_owners
     except LedgerError as error:
         raise Mistake(str(error)) from error
     document = {
@@ -83,7 +85,10 @@ def _show_ledger(home: Path, as_json: bool) -> None:
         ],
         "releases": spent.releases,
         "raw_releases": spent.raw_releases,
+        "epsilon_with_raw": _finite(math.inf if spent.raw_releases else spent.epsilon),
         "limit_epsilon": limit.epsilon,
+        "limit_by_owner": said,
+        "allow_raw": limit.allow_raw,
         "history": [
             {
                 "task": e.charge.task,
@@ -95,14 +100,24 @@ def _show_ledger(home: Path, as_json: bool) -> None:
             for e in history
         ],
     }
-    show(document, as_json, lambda: Group(_totals(spent, limit, epsilons), _releases(history)))
+    show(document, as_json, lambda: Group(_totals(spent, limit, epsilons), _raw(limit, said), _releases(history)))
 
 
 def _totals(spent: Spent, limit: Limit, epsilons: dict[Question, float]) -> RenderableType:
-    raw = f"; {spent.raw_releases} raw releases besides, of which no ε holds" if spent.raw_releases else ""
-    title = f"ε = {spent.epsilon:.4g} of {limit.epsilon:g} at δ = {spent.delta:g} for {limit.question}{raw}"
+    noised = f"{spent.releases} noised releases: " if spent.raw_releases else ""
+    title = f"{noised}ε = {spent.epsilon:.4g} of {limit.epsilon:g} at δ = {spent.delta:g} for {limit.question}"
     rows = [[f"{epsilon:.4g}" if epsilon < math.inf else "∞", str(about)] for about, epsilon in epsilons.items()]
-    return table(title, ["ε", "if an observer compares this device with one that has"], rows)
+    if spent.raw_releases:
+        rows.append(["∞", f"with the {spent.raw_releases} releases that left without noise"])
+    return table(title, ["ε", "for"], rows)
+
+
+def _raw(limit: Limit, by_owner: bool) -> RenderableType:
+    if limit.allow_raw:
+        return Text("Without noise: allowed, to devices that are trusted and in tasks without noise.\n")
+    if by_owner:
+        return Text("Without noise: never. Tasks without noise are declined.\n")
+    return Text("Without noise: nobody has set a limit, so joining a task without noise is the consent.\n")
 
 
 def _releases(history: list[Entry]) -> RenderableType:

@@ -178,8 +178,10 @@ class PrivacyLedger:
             refuse_wide_permissions(path)
         with self._transaction() as database:
             _prepare(database)
-            if limit is not None or _setting(database, "limit") is None:
-                _set(database, "limit", json.dumps(dataclasses.asdict(limit or DEFAULT_LIMIT)))
+            if limit is not None:
+                _keep(database, limit)
+            elif _setting(database, "limit") is None:
+                _set(database, "limit", json.dumps(dataclasses.asdict(DEFAULT_LIMIT)))
 
     @property
     def limit(self) -> Limit:
@@ -187,10 +189,16 @@ class PrivacyLedger:
         with self._transaction() as database:
             return _limit(database)
 
+    @property
+    def is_owners(self) -> bool:
+        """Whether the limit is the owner's word; the default is not."""
+        with self._transaction() as database:
+            return _is_owners(database)
+
     def set_limit(self, limit: Limit) -> None:
         """Replace the limit; a limit below what is spent refuses everything from now on."""
         with self._transaction() as database:
-            _set(database, "limit", json.dumps(dataclasses.asdict(limit)))
+            _keep(database, limit)
 
     def spent(self) -> Spent:
         """What has been spent and reserved."""
@@ -212,15 +220,20 @@ class PrivacyLedger:
                     running = running.plus(charge)
             return running.spent(_limit(database))
 
-    def check(self, charge: Charge) -> None:
+    def check(self, charge: Charge, *, consented: bool = False) -> None:
         """Raise `BudgetExceeded` where one more such release would cross the limit; nothing is written."""
         with self._transaction() as database:
             limit, before = _limit(database), _running(database)
+            if _may_be_raw(database, charge, consented):
+                return
             _refuse(charge, before.spent(limit), before.plus(charge).spent(limit), limit)
 
-    def charge(self, charge: Charge) -> Receipt:
-        """Charge a release for good; call this before anything is sent. Raises `BudgetExceeded` beyond the limit."""
-        return self._add(charge, "spent")
+    def charge(self, charge: Charge, *, consented: bool = False) -> Receipt:
+        """Charge a release for good; call this before anything is sent. Raises `BudgetExceeded` beyond the limit.
+
+        `consented` permits a raw release where the owner has set no limit: the task said that it would be raw.
+        """
+        return self._add(charge, "spent", consented)
 
     def reserve(self, charge: Charge) -> Receipt:
         """Set a charge aside; it counts until `release`, and `charge` of the same makes it final."""
@@ -242,7 +255,7 @@ class PrivacyLedger:
         with self._transaction() as database:
             return list(_entries(database, task, round))
 
-    def _add(self, charge: Charge, state: State) -> Receipt:
+    def _add(self, charge: Charge, state: State, consented: bool = False) -> Receipt:
         with self._transaction() as database:
             limit, before = _limit(database), _running(database)
             charge = _named(database, charge)
@@ -251,7 +264,8 @@ class PrivacyLedger:
                 _settle(database, charge, known, state)
                 return Receipt(before.spent(limit), repeated=True, charge=_charge(known))
             after = before.plus(charge)
-            _refuse(charge, before.spent(limit), after.spent(limit), limit)
+            if not _may_be_raw(database, charge, consented):
+                _refuse(charge, before.spent(limit), after.spent(limit), limit)
             database.execute(
                 "INSERT INTO charges (task, round, purpose, body, state, charged_at) VALUES (?, ?, ?, ?, ?, ?)",
                 (*_key(charge), _body(charge), state, self._clock()),
@@ -292,6 +306,10 @@ def _prepare(database: sqlite3.Connection) -> None:
         database.execute("DROP TABLE IF EXISTS running")  # of version 0.1.0
         _store(database, _recomputed(database))
         _set(database, "orders", _FORMAT)
+
+
+def _may_be_raw(database: sqlite3.Connection, charge: Charge, consented: bool) -> bool:
+    return charge.mechanism == "raw" and consented and not _is_owners(database)
 
 
 def _refuse(charge: Charge, before: Spent, after: Spent, limit: Limit) -> None:
@@ -400,6 +418,16 @@ def _store(database: sqlite3.Connection, running: _Running) -> None:
 
 def _limit(database: sqlite3.Connection) -> Limit:
     return Limit(**json.loads(_setting(database, "limit") or "{}"))
+
+
+def _keep(database: sqlite3.Connection, limit: Limit) -> None:
+    _set(database, "limit", json.dumps(dataclasses.asdict(limit)))
+    _set(database, "limit_by", "owner")
+
+
+def _is_owners(database: sqlite3.Connection) -> bool:
+    # Ledgers of version 0.1.0 do not say who set the limit: any but the default was the owner.
+    return _setting(database, "limit_by") == "owner" or _limit(database) != DEFAULT_LIMIT
 
 
 def _setting(database: sqlite3.Connection, name: str) -> str | None:

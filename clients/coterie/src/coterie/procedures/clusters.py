@@ -91,12 +91,9 @@ def _bound(work: WorkItem) -> float:
 
 def _released(context: RoundContext, change: Arrays, multiplier: float, purpose: str = "") -> Arrays:
     """The change as it may leave: charged to the ledger, and with this noise; 0 means none."""
-    work = context.work
-    if work.privacy == "none":
-        return change
-    if multiplier <= 0.0:
+    if context.work.privacy == "none" or multiplier <= 0.0:
         return context.release(Raw(change), purpose)
-    return context.release(Change(change, _bound(work), multiplier), purpose)
+    return context.release(Change(change, _bound(context.work), multiplier), purpose)
 
 
 def _alone(

@@ -19,6 +19,7 @@ from coterie.privacy.accounting import Charge
 from coterie.privacy.ledger import BudgetExceeded, PrivacyLedger
 from coterie.privacy.releases import Arrays, Release
 from coterie.privacy.stream import FreshStream, Stream
+from coterie.procedures.consent import is_consent
 from coterie.records import WorkItem
 
 if TYPE_CHECKING:  # torch is imported where training happens, not where procedures are chosen
@@ -45,6 +46,7 @@ class RoundContext:
         noise: makes the stream that one release draws its noise from; fresh ones unless this is a simulation.
         stopping: True when the device was told to stop.
         keep_private: replaces what the owner keeps to itself.
+        joined_as: privacy of the task when the device joined it.
     """
 
     work: WorkItem
@@ -62,6 +64,7 @@ class RoundContext:
     noise: Callable[[], Stream] = FreshStream
     stopping: Callable[[], bool] = field(default=lambda: False)
     keep_private: Callable[[Mapping[str, Any]], None] = field(default=lambda settings: None)
+    joined_as: str = ""
 
     @property
     def trainer(self) -> Trainer:
@@ -78,15 +81,15 @@ class RoundContext:
         where they were forgotten, is charged anew. Declines when that would cross the owner's limit.
         """
         place = (self.work.task_id, self.work.round if number is None else number, purpose or self.purpose)
-        charge = release.charge(*place)
+        charge, consented = release.charge(*place), is_consent(self.joined_as, self.work.privacy)
         body = self.outbox.find_release(*place, self.work.basis)
         try:
             if body is None:
-                self.ledger.check(charge)
+                self.ledger.check(charge, consented=consented)
                 body = save_tensors(release.tensors(self.noise()))
                 # Stored before it is charged: a device killed in between charges these bytes when it comes back.
                 self.outbox.put_release(*place, self.work.basis, body)
-            self.ledger.charge(replace(charge, digest=hashlib.sha256(body).hexdigest()))
+            self.ledger.charge(replace(charge, digest=hashlib.sha256(body).hexdigest()), consented=consented)
         except BudgetExceeded as error:
             self.outbox.drop_release(*place)
             raise Declined(_refusal(charge)) from error
@@ -99,9 +102,9 @@ class RoundContext:
         return next((charge for charge in self.charges() if digest and charge.digest == digest), None)
 
     def charges(self, number: int | None = None) -> tuple[Charge, ...]:
-        """Every noised release of this round, those of an earlier attempt included: they were made all the same."""
+        """Every release of this round, those of an earlier attempt included: they were made all the same."""
         entries = self.ledger.history(self.work.task_id, self.work.round if number is None else number)
-        return tuple(entry.charge for entry in entries if entry.charge.mechanism != "raw")
+        return tuple(entry.charge for entry in entries)
 
     def model(self, index: int = 0) -> Arrays:
         """Tensors of the model to start from, of one line."""

@@ -127,7 +127,7 @@ def _outgoing(context: RoundContext, terms: Terms, state: DeviceState, rate: flo
     if kept is not None and kept.steps == state.steps and (kept.scale > 0.0 or scale == 0.0):
         return kept
     drawn = learner.parameters.astype(np.float32)
-    if state.steps > 0 and (work.privacy == "partial" or scale > 0.0):
+    if state.steps > 0:
         drawn = _released(context, terms, state, scale)
     outgoing = Outgoing(drawn, state.steps, scale)
     outgoing.save(context.memory)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from coterie.errors import Declined
 from coterie.model_choice import alignment, choose, likely_models
-from coterie.privacy.releases import Arrays, Change, Descent, Queried
+from coterie.privacy.releases import Arrays, Change, Descent, Queried, Raw
 from coterie.procedures import procedure
 from coterie.procedures.context import RoundContext
 from coterie.procedures.star import change_of, promised_noise
@@ -142,7 +142,7 @@ def _protected(context: RoundContext, terms: Terms, recipe: Recipe, received: Ar
     change = change_of(received, trainer.tensors())
     match work.privacy:
         case "none":
-            return change
+            return context.release(Raw(change))
         case "uniform":
             return context.release(Change(change, recipe.clip_norm, promised_noise(work)))
         case _:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from coterie.errors import Declined
-from coterie.privacy.releases import Arrays, Change
+from coterie.privacy.releases import Arrays, Change, Raw
 from coterie.procedures import procedure
 from coterie.procedures.context import RoundContext
 from coterie.records import WorkItem
@@ -28,8 +28,8 @@ class Star:
         metrics = trainer.evaluate()
         trainer.train(recipe, context.seed)
         change = change_of(received, trainer.tensors())
-        if work.privacy == "uniform":
-            change = context.release(Change(change, recipe.clip_norm, promised_noise(work)))
+        noised = work.privacy == "uniform"
+        change = context.release(Change(change, recipe.clip_norm, promised_noise(work)) if noised else Raw(change))
         return Delivery(change, float(context.samples), metrics=metrics, privacy=context.charges())
 
 
