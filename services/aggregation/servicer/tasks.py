@@ -11,10 +11,13 @@ from services.aggregation.servicer import messages
 from services.aggregation.usecases.models import ModelUseCases
 from services.aggregation.usecases.questions import Questions
 from services.aggregation.usecases.tasks import TaskUseCases
-from services.kit.paging import next_cursor, page_size, within_bytes
+from services.kit.paging import NUMBER, next_cursor, page_size, read_page, within_bytes
 from services.kit.words import word
 
 Context = Any
+ID = r"[A-Za-z0-9_.:-]{1,128}"
+LINE_AND_VERSION = rf"{NUMBER}:{NUMBER}"
+"""Forms of cursors."""
 
 
 class TasksServicer(rpc.TasksServicer):
@@ -30,14 +33,12 @@ class TasksServicer(rpc.TasksServicer):
         return messages.task(await self._tasks.get(request.task_id))
 
     async def ListTasks(self, request: pb.ListTasksRequest, context: Context) -> pb.ListTasksReply:
-        limit = page_size(request.limit)
-        found = await self._tasks.list_tasks(
-            state=word(TaskState, request.state), publisher=request.publisher, limit=limit, cursor=request.cursor
-        )
+        page = read_page(request.limit, request.cursor, ID)
+        found = await self._tasks.list_tasks(page, state=word(TaskState, request.state), publisher=request.publisher)
         whole = [messages.task(view) for view in found]
-        page = within_bytes(whole, pb.Task.ByteSize)
-        cursor = next_cursor(page, limit if len(page) == len(whole) else len(page), lambda task: task.id)
-        return pb.ListTasksReply(tasks=page, next_cursor=cursor)
+        told = within_bytes(whole, pb.Task.ByteSize)
+        cursor = next_cursor(told, page.limit if len(told) == len(whole) else len(told), lambda task: task.id)
+        return pb.ListTasksReply(tasks=told, next_cursor=cursor)
 
     async def StartTask(self, request: pb.StartTaskRequest, context: Context) -> pb.Task:
         return messages.task(await self._tasks.start(request.task_id))
@@ -53,15 +54,15 @@ class TasksServicer(rpc.TasksServicer):
         return messages.enrolment(await self._tasks.withdraw(request.task_id, request.device_id))
 
     async def ListEnrolments(self, request: pb.ListEnrolmentsRequest, context: Context) -> pb.ListEnrolmentsReply:
-        limit = page_size(request.limit)
-        found = await self._tasks.list_enrolments(request.task_id, limit=limit, cursor=request.cursor)
-        cursor = next_cursor(found, limit, lambda enrolment: enrolment.device_id)
+        page = read_page(request.limit, request.cursor, ID)
+        found = await self._tasks.list_enrolments(request.task_id, page)
+        cursor = next_cursor(found, page.limit, lambda enrolment: enrolment.device_id)
         return pb.ListEnrolmentsReply(enrolments=map(messages.enrolment, found), next_cursor=cursor)
 
     async def ListRounds(self, request: pb.ListRoundsRequest, context: Context) -> pb.ListRoundsReply:
-        limit = page_size(request.limit)
-        found = await self._tasks.list_rounds(request.task_id, limit=limit, cursor=request.cursor)
-        cursor = next_cursor(found, limit, lambda view: str(view.round.number))
+        page = read_page(request.limit, request.cursor, NUMBER)
+        found = await self._tasks.list_rounds(request.task_id, page)
+        cursor = next_cursor(found, page.limit, lambda view: str(view.round.number))
         return pb.ListRoundsReply(rounds=map(messages.round_, found), next_cursor=cursor)
 
     async def GetRound(self, request: pb.GetRoundRequest, context: Context) -> pb.RoundDetail:
@@ -71,11 +72,9 @@ class TasksServicer(rpc.TasksServicer):
     async def ListParticipations(
         self, request: pb.ListParticipationsRequest, context: Context
     ) -> pb.ListParticipationsReply:
-        limit = page_size(request.limit)
-        found = await self._tasks.list_participations(
-            request.task_id, request.device_id, limit=limit, cursor=request.cursor
-        )
-        cursor = next_cursor(found, limit, lambda part: str(part.round))
+        page = read_page(request.limit, request.cursor, NUMBER)
+        found = await self._tasks.list_participations(request.task_id, request.device_id, page)
+        cursor = next_cursor(found, page.limit, lambda part: str(part.round))
         return pb.ListParticipationsReply(participations=map(messages.participation, found), next_cursor=cursor)
 
     async def ListEvents(self, request: pb.ListEventsRequest, context: Context) -> pb.ListEventsReply:
@@ -88,9 +87,9 @@ class TasksServicer(rpc.TasksServicer):
         return pb.ListEventsReply(events=map(messages.event, found))
 
     async def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsReply:
-        limit = page_size(request.limit)
-        found = await self._tasks.list_models(request.task_id, limit=limit, cursor=request.cursor)
-        cursor = next_cursor(found, limit, lambda model: f"{model.line}:{model.version}")
+        page = read_page(request.limit, request.cursor, LINE_AND_VERSION)
+        found = await self._tasks.list_models(request.task_id, page)
+        cursor = next_cursor(found, page.limit, lambda model: f"{model.line}:{model.version}")
         return pb.ListModelsReply(models=map(messages.model, found), next_cursor=cursor)
 
     async def RegisterModel(self, request: pb.RegisterModelRequest, context: Context) -> pb.RegisterModelReply:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -13,7 +14,11 @@ from services.aggregation.domain.records import (
     Letter,
     Model,
 )
-from services.kit.rows import Tx, upsert
+from services.kit.paging import Page
+from services.kit.rows import Tx, columns, fetch_all, fetch_one, upsert
+
+_MODELS: sa.Select[Any] = sa.select(*columns(Model, t.models))
+_LETTERS: sa.Select[Any] = sa.select(*columns(Letter, t.letters))
 
 
 async def add_models(tx: Tx, models: Sequence[Model]) -> None:
@@ -29,8 +34,8 @@ def state_line(line: int) -> int:
 async def latest_states(tx: Tx, task_id: str, *, before: int) -> dict[int, Model]:
     """Newest state older than version `before` of every model line that has one."""
     m = t.models.c
-    query = sa.select(t.models).where(m.task_id == task_id, m.line < 0, m.version < before).order_by(m.version)
-    return {-1 - row["line"]: Model(**row) for row in (await tx.execute(query)).mappings()}
+    query = _MODELS.where(m.task_id == task_id, m.line < 0, m.version < before).order_by(m.version)
+    return {-1 - state.line: state for state in await fetch_all(tx, query, Model)}
 
 
 async def take_states(tx: Tx, task_id: str, before: int) -> list[str]:
@@ -56,28 +61,24 @@ async def latest_models_of(tx: Tx, task_ids: Sequence[str], *, before: int | Non
         newest = newest.where(m.version < before)
     top = newest.group_by(m.task_id, m.line).subquery()
     same = sa.and_(m.task_id == top.c.task_id, m.line == top.c.line, m.version == top.c.version)
-    query = sa.select(t.models).join(top, same).order_by(m.task_id, m.line)
     found: dict[str, list[Model]] = {}
-    for row in (await tx.execute(query)).mappings():
-        found.setdefault(row["task_id"], []).append(Model(**row))
+    for model in await fetch_all(tx, _MODELS.join(top, same).order_by(m.task_id, m.line), Model):
+        found.setdefault(model.task_id, []).append(model)
     return found
 
 
-async def list_models(tx: Tx, task_id: str, *, limit: int, cursor: str) -> list[Model]:
+async def list_models(tx: Tx, task_id: str, page: Page) -> list[Model]:
     """Models of a task by line and version; the cursor is `line:version`."""
-    query = sa.select(t.models).where(t.models.c.task_id == task_id, t.models.c.line >= 0)
-    line, _, version = cursor.partition(":")
-    if line.isdigit() and version.isdigit():
-        query = query.where(sa.tuple_(t.models.c.line, t.models.c.version) > sa.tuple_(int(line), int(version)))
-    query = query.order_by(t.models.c.line, t.models.c.version).limit(limit)
-    return [Model(**row) for row in (await tx.execute(query)).mappings()]
+    query = _MODELS.where(t.models.c.task_id == task_id, t.models.c.line >= 0)
+    if page.cursor:
+        line, version = map(int, page.cursor.split(":"))
+        query = query.where(sa.tuple_(t.models.c.line, t.models.c.version) > sa.tuple_(line, version))
+    return await fetch_all(tx, query.order_by(t.models.c.line, t.models.c.version).limit(page.limit), Model)
 
 
 async def find_model(tx: Tx, digest: str) -> Model | None:
     """Some task's model with this digest."""
-    query = sa.select(t.models).where(t.models.c.digest == digest, t.models.c.line >= 0).limit(1)
-    row = (await tx.execute(query)).mappings().first()
-    return None if row is None else Model(**row)
+    return await fetch_one(tx, _MODELS.where(t.models.c.digest == digest, t.models.c.line >= 0).limit(1), Model)
 
 
 async def publishes_digest(tx: Tx, publisher: str, digest: str) -> bool:
@@ -123,23 +124,20 @@ async def add_letter(tx: Tx, letter: Letter) -> Letter:
     """Stores a letter; the same sender's, to the same recipient in the same round and plan, replaces nothing."""
     keys = ["task_id", "round", "recipient", "sender", "kind", "plan_version"]
     await upsert(tx, t.letters, [asdict(letter)], keys, only=[])
-    row = (
-        await tx.execute(sa.select(t.letters).where(*(t.letters.c[k] == getattr(letter, k) for k in keys)))
-    ).mappings()
-    return Letter(**row.one())
+    (stored,) = await fetch_all(tx, _LETTERS.where(*(t.letters.c[k] == getattr(letter, k) for k in keys)), Letter)
+    return stored
 
 
 async def find_letter(tx: Tx, letter_id: str) -> Letter | None:
     """One letter."""
-    row = (await tx.execute(sa.select(t.letters).where(t.letters.c.id == letter_id))).mappings().first()
-    return None if row is None else Letter(**row)
+    return await fetch_one(tx, _LETTERS.where(t.letters.c.id == letter_id), Letter)
 
 
 async def list_letters(tx: Tx, task_id: str, number: int, recipient: str) -> list[Letter]:
     """Letters to a device in a round, oldest first."""
     c = t.letters.c
-    query = sa.select(t.letters).where(c.task_id == task_id, c.round == number, c.recipient == recipient)
-    return [Letter(**row) for row in (await tx.execute(query.order_by(c.sent_at, c.id))).mappings()]
+    query = _LETTERS.where(c.task_id == task_id, c.round == number, c.recipient == recipient)
+    return await fetch_all(tx, query.order_by(c.sent_at, c.id), Letter)
 
 
 async def take_letters(tx: Tx, task_id: str, up_to_round: int) -> list[str]:

@@ -15,8 +15,11 @@ from services.aggregation.domain.records import (
     Participation,
     Round,
 )
-from services.kit.rows import Tx, plain, upsert
+from services.kit.paging import Page
+from services.kit.rows import Tx, columns, fetch_all, fetch_one, plain, upsert
 
+_ROUNDS: sa.Select[Any] = sa.select(*columns(Round, t.rounds))
+_PARTICIPATIONS: sa.Select[Any] = sa.select(*columns(Participation, t.participations))
 UNDER_WAY = (RoundState.OPEN, RoundState.CLOSING, RoundState.SETTLING)
 """States of rounds that are not over."""
 
@@ -42,21 +45,15 @@ async def add_participations(tx: Tx, participations: Sequence[Participation]) ->
 
 async def find_round(tx: Tx, task_id: str, number: int, *, lock: bool = False) -> Round | None:
     """One round, locked against other writers with `lock`."""
-    query = sa.select(t.rounds).where(t.rounds.c.task_id == task_id, t.rounds.c.number == number)
-    row = (await tx.execute(query.with_for_update() if lock else query)).mappings().first()
-    return None if row is None else _round(row)
+    query = _ROUNDS.where(t.rounds.c.task_id == task_id, t.rounds.c.number == number)
+    return await fetch_one(tx, query.with_for_update() if lock else query, _round)
 
 
-async def list_rounds(tx: Tx, task_id: str, *, limit: int, cursor: str) -> list[Round]:
-    """Rounds of a task in order."""
-    after = int(cursor) if cursor.isdigit() else 0
-    query = (
-        sa.select(t.rounds)
-        .where(t.rounds.c.task_id == task_id, t.rounds.c.number > after)
-        .order_by(t.rounds.c.number)
-        .limit(limit)
-    )
-    return [_round(row) for row in (await tx.execute(query)).mappings()]
+async def list_rounds(tx: Tx, task_id: str, page: Page) -> list[Round]:
+    """Rounds of a task in order; the cursor is a round's number."""
+    r = t.rounds.c
+    query = _ROUNDS.where(r.task_id == task_id, r.number > int(page.cursor or 0))
+    return await fetch_all(tx, query.order_by(r.number).limit(page.limit), _round)
 
 
 async def change_round(tx: Tx, task_id: str, number: int, *, expected: RoundState, **values: Any) -> bool:
@@ -90,12 +87,9 @@ async def count_participations(tx: Tx, task_id: str, numbers: Sequence[int]) -> 
 
 async def list_participations(tx: Tx, task_id: str, number: int) -> list[Participation]:
     """Everybody in a round by device id."""
-    query = (
-        sa.select(t.participations)
-        .where(t.participations.c.task_id == task_id, t.participations.c.round == number)
-        .order_by(t.participations.c.device_id)
-    )
-    return [Participation(**row) for row in (await tx.execute(query)).mappings()]
+    p = t.participations.c
+    query = _PARTICIPATIONS.where(p.task_id == task_id, p.round == number)
+    return await fetch_all(tx, query.order_by(p.device_id), Participation)
 
 
 async def last_participations(tx: Tx, task_id: str, before_round: int) -> list[Participation]:
@@ -114,19 +108,11 @@ async def last_lines(tx: Tx, task_id: str) -> dict[str, int]:
     return {row.device_id: row.model_index for row in await tx.execute(found)}
 
 
-async def list_device_participations(
-    tx: Tx, task_id: str, device_id: str, *, limit: int, cursor: str
-) -> list[Participation]:
-    """A device's part in the rounds of a task, in order."""
+async def list_device_participations(tx: Tx, task_id: str, device_id: str, page: Page) -> list[Participation]:
+    """A device's part in the rounds of a task, in order; the cursor is a round's number."""
     p = t.participations.c
-    after = int(cursor) if cursor.isdigit() else 0
-    query = (
-        sa.select(t.participations)
-        .where(p.task_id == task_id, p.device_id == device_id, p.round > after)
-        .order_by(p.round)
-        .limit(limit)
-    )
-    return [Participation(**row) for row in (await tx.execute(query)).mappings()]
+    query = _PARTICIPATIONS.where(p.task_id == task_id, p.device_id == device_id, p.round > int(page.cursor or 0))
+    return await fetch_all(tx, query.order_by(p.round).limit(page.limit), Participation)
 
 
 async def states_of(
@@ -220,5 +206,6 @@ async def refuse(tx: Tx, task_id: str, number: int, device_id: str, why: str) ->
     await tx.execute(p.update().where(*place).values(refused=True, note=f"rejected: {why}"))
 
 
-def _round(row: Any) -> Round:
-    return replace(Round(**row), model_digests=tuple(row["model_digests"]))
+def _round(*values: Any) -> Round:
+    found = Round(*values)
+    return replace(found, model_digests=tuple(found.model_digests))

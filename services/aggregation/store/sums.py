@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -10,7 +11,9 @@ from services.aggregation import tables as t
 from services.aggregation.domain.records import (
     Partial,
 )
-from services.kit.rows import Tx, upsert
+from services.kit.rows import Tx, columns, fetch_all, upsert
+
+_PARTIALS: sa.Select[Any] = sa.select(*columns(Partial, t.partials))
 
 
 async def put_partial(tx: Tx, partial: Partial) -> None:
@@ -23,11 +26,8 @@ async def put_partial(tx: Tx, partial: Partial) -> None:
 
 async def list_partials(tx: Tx, task_id: str, number: int) -> list[Partial]:
     """All shares of a round's sum."""
-    query = sa.select(t.partials).where(t.partials.c.task_id == task_id, t.partials.c.round == number)
-    return [
-        Partial(**{**row, "weight_units": int(row["weight_units"]), "devices": tuple(row["devices"])})
-        for row in (await tx.execute(query)).mappings()
-    ]
+    query = _PARTIALS.where(t.partials.c.task_id == task_id, t.partials.c.round == number)
+    return await fetch_all(tx, query, _partial)
 
 
 async def drop_partials(tx: Tx, task_id: str, number: int) -> None:
@@ -43,3 +43,8 @@ async def see_replica(tx: Tx, replica: str, now: float) -> None:
 async def list_replicas(tx: Tx, since: float) -> set[str]:
     """Replicas seen since a time."""
     return set((await tx.execute(sa.select(t.replicas.c.id).where(t.replicas.c.seen_at >= since))).scalars())
+
+
+def _partial(*values: Any) -> Partial:
+    found = Partial(*values)
+    return replace(found, weight_units=int(found.weight_units), devices=tuple(found.devices))

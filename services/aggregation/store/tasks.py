@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -16,7 +16,12 @@ from services.aggregation.domain.records import (
     Task,
 )
 from services.aggregation.domain.tasks import TaskSpecification
-from services.kit.rows import Tx, upsert
+from services.kit.paging import Page
+from services.kit.rows import Tx, columns, fetch_all, fetch_one, upsert
+
+_TASKS: sa.Select[Any] = sa.select(*columns(Task, t.tasks))
+_ENROLMENTS: sa.Select[Any] = sa.select(*columns(Enrolment, t.enrolments))
+_EVENTS: sa.Select[Any] = sa.select(*columns(Event, t.events))
 
 
 async def add_task(tx: Tx, task: Task) -> None:
@@ -28,39 +33,36 @@ async def add_task(tx: Tx, task: Task) -> None:
 
 async def find_task(tx: Tx, task_id: str, *, lock: bool = False) -> Task | None:
     """One task, locked against other writers with `lock`."""
-    query = sa.select(t.tasks).where(t.tasks.c.id == task_id)
-    row = (await tx.execute(query.with_for_update() if lock else query)).mappings().first()
-    return None if row is None else _task(row)
+    query = _TASKS.where(t.tasks.c.id == task_id)
+    return await fetch_one(tx, query.with_for_update() if lock else query, _task)
 
 
 async def find_task_named(tx: Tx, publisher: str, name: str) -> Task | None:
     """A publisher's task of that name."""
-    query = sa.select(t.tasks).where(t.tasks.c.publisher == publisher, t.tasks.c.name == name)
-    row = (await tx.execute(query)).mappings().first()
-    return None if row is None else _task(row)
+    return await fetch_one(tx, _TASKS.where(t.tasks.c.publisher == publisher, t.tasks.c.name == name), _task)
 
 
-async def list_tasks(tx: Tx, *, state: TaskState, publisher: str, limit: int, cursor: str) -> list[Task]:
-    """Tasks, newest first."""
-    query = sa.select(t.tasks).order_by(t.tasks.c.id.desc()).limit(limit)
+async def list_tasks(tx: Tx, page: Page, *, state: TaskState, publisher: str) -> list[Task]:
+    """Tasks, newest first; the cursor is a task's id."""
+    query = _TASKS.order_by(t.tasks.c.id.desc()).limit(page.limit)
     if state:
         query = query.where(t.tasks.c.state == state)
     if publisher:
         query = query.where(t.tasks.c.publisher == publisher)
-    if cursor:
-        query = query.where(t.tasks.c.id < cursor)
-    return [_task(row) for row in (await tx.execute(query)).mappings()]
+    if page.cursor:
+        query = query.where(t.tasks.c.id < page.cursor)
+    return await fetch_all(tx, query, _task)
 
 
 async def list_unfinished(tx: Tx) -> list[Task]:
     """Tasks that need conducting: running ones, and ended ones whose escrow is not released."""
-    query = sa.select(t.tasks).where(
+    query = _TASKS.where(
         sa.or_(
             t.tasks.c.state == TaskState.RUNNING,
             sa.and_(t.tasks.c.state != TaskState.CREATED, sa.not_(t.tasks.c.released)),
         )
     )
-    return [_task(row) for row in (await tx.execute(query)).mappings()]
+    return await fetch_all(tx, query, _task)
 
 
 async def task_states(tx: Tx, task_ids: Sequence[str]) -> dict[str, TaskState]:
@@ -86,21 +88,20 @@ async def put_enrolment(tx: Tx, enrolment: Enrolment) -> None:
 
 async def find_enrolment(tx: Tx, task_id: str, device_id: str) -> Enrolment | None:
     """A device's enrolment in a task."""
-    query = sa.select(t.enrolments).where(t.enrolments.c.task_id == task_id, t.enrolments.c.device_id == device_id)
-    row = (await tx.execute(query)).mappings().first()
-    return None if row is None else Enrolment(**row)
+    query = _ENROLMENTS.where(t.enrolments.c.task_id == task_id, t.enrolments.c.device_id == device_id)
+    return await fetch_one(tx, query, Enrolment)
 
 
 async def list_enrolments(
-    tx: Tx, task_id: str, *, state: EnrolmentState | None = None, limit: int = 0, cursor: str = ""
+    tx: Tx, task_id: str, page: Page | None = None, *, state: EnrolmentState | None = None
 ) -> list[Enrolment]:
-    """Enrolments of a task by device id; `limit` 0 lists all."""
-    query = sa.select(t.enrolments).where(t.enrolments.c.task_id == task_id, t.enrolments.c.device_id > cursor)
+    """Enrolments of a task by device id, a page of them or all."""
+    query = _ENROLMENTS.where(t.enrolments.c.task_id == task_id).order_by(t.enrolments.c.device_id)
     if state:
         query = query.where(t.enrolments.c.state == state)
-    query = query.order_by(t.enrolments.c.device_id)
-    rows = await tx.execute(query.limit(limit) if limit else query)
-    return [Enrolment(**row) for row in rows.mappings()]
+    if page:
+        query = query.where(t.enrolments.c.device_id > page.cursor).limit(page.limit)
+    return await fetch_all(tx, query, Enrolment)
 
 
 async def count_enrolled(tx: Tx, task_ids: Sequence[str]) -> dict[str, int]:
@@ -133,13 +134,8 @@ async def add_events(tx: Tx, *events: Event) -> None:
 
 async def list_events(tx: Tx, task_id: str, *, after: int, limit: int) -> list[Event]:
     """Events of a task after a number, in order."""
-    query = (
-        sa.select(t.events)
-        .where(t.events.c.task_id == task_id, t.events.c.number > after)
-        .order_by(t.events.c.number)
-        .limit(limit)
-    )
-    return [Event(**row) for row in (await tx.execute(query)).mappings()]
+    query = _EVENTS.where(t.events.c.task_id == task_id, t.events.c.number > after)
+    return await fetch_all(tx, query.order_by(t.events.c.number).limit(limit), Event)
 
 
 async def last_events(tx: Tx, task_ids: Sequence[str]) -> dict[str, int]:
@@ -152,8 +148,7 @@ async def last_events(tx: Tx, task_ids: Sequence[str]) -> dict[str, int]:
     return dict((await tx.execute(query)).all())
 
 
-def _task(row: Any) -> Task:
-    values = {key: row[key] for key in row if key != "name"}
-    specification = dict(values.pop("specification"))
-    specification["model_digests"] = tuple(specification["model_digests"])
-    return Task(specification=TaskSpecification(**specification), **values)
+def _task(*values: Any) -> Task:
+    found = Task(*values)
+    stored: Any = found.specification  # a document as yet
+    return replace(found, specification=TaskSpecification(**stored | {"model_digests": tuple(stored["model_digests"])}))

@@ -29,6 +29,7 @@ from services.kit.caller import SERVICE, acting_as, current_caller, require_devi
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.ids import new_id
+from services.kit.paging import Page
 from services.kit.rows import Tx
 from services.kit.stubs import Upstreams
 
@@ -110,10 +111,10 @@ class TaskUseCases:
                 raise UnknownTask(f"no task {task_id}; list them with GET /v1/tasks")
             return (await self._views(tx, [task]))[0]
 
-    async def list_tasks(self, *, state: TaskState, publisher: str, limit: int, cursor: str) -> list[TaskView]:
+    async def list_tasks(self, page: Page, *, state: TaskState, publisher: str) -> list[TaskView]:
         """Tasks, newest first."""
         async with self._database.reading() as tx:
-            found = await tasks.list_tasks(tx, state=state, publisher=publisher, limit=limit, cursor=cursor)
+            found = await tasks.list_tasks(tx, page, state=state, publisher=publisher)
             return await self._views(tx, found)
 
     async def _views(self, tx: Tx, found: list[Task]) -> list[TaskView]:
@@ -218,18 +219,18 @@ class TaskUseCases:
             await tasks.put_enrolment(tx, withdrawn)
         return withdrawn
 
-    async def list_enrolments(self, task_id: str, *, limit: int, cursor: str) -> list[Enrolment]:
+    async def list_enrolments(self, task_id: str, page: Page) -> list[Enrolment]:
         """Enrolments of a task by device id."""
         require_role("publisher", "admin")
         async with self._database.reading() as tx:
-            return await tasks.list_enrolments(tx, task_id, limit=limit, cursor=cursor)
+            return await tasks.list_enrolments(tx, task_id, page)
 
     # --- what happened -----------------------------------------------------------------------------------------------
 
-    async def list_rounds(self, task_id: str, *, limit: int, cursor: str) -> list[RoundView]:
+    async def list_rounds(self, task_id: str, page: Page) -> list[RoundView]:
         """Rounds of a task in order."""
         async with self._database.reading() as tx:
-            found = await rounds.list_rounds(tx, task_id, limit=limit, cursor=cursor)
+            found = await rounds.list_rounds(tx, task_id, page)
             counts = await rounds.count_participations(tx, task_id, [r.number for r in found])
         return [RoundView(r, *counts.get(r.number, (0, 0))) for r in found]
 
@@ -245,15 +246,13 @@ class TaskUseCases:
         visible = [p for p in everybody if caller.role != "device" or p.device_id == caller.subject]
         return RoundView(round_, len(everybody), delivered), visible
 
-    async def list_participations(
-        self, task_id: str, device_id: str, *, limit: int, cursor: str
-    ) -> list[Participation]:
+    async def list_participations(self, task_id: str, device_id: str, page: Page) -> list[Participation]:
         """A device's part in each round of a task; a device may ask for its own only."""
         if require_role("publisher", "admin", "device").role == "device":
             require_device(device_id)
         await self.get(task_id)
         async with self._database.reading() as tx:
-            return await rounds.list_device_participations(tx, task_id, device_id, limit=limit, cursor=cursor)
+            return await rounds.list_device_participations(tx, task_id, device_id, page)
 
     async def list_events(self, task_id: str, *, after: int, limit: int, wait_seconds: float) -> list[Event]:
         """Events after a number; waits for the first."""
@@ -268,7 +267,7 @@ class TaskUseCases:
                     return found
                 await sleeper.wait(min(left, 1.0))
 
-    async def list_models(self, task_id: str, *, limit: int, cursor: str) -> list[Model]:
+    async def list_models(self, task_id: str, page: Page) -> list[Model]:
         """Model versions of a task."""
         async with self._database.reading() as tx:
-            return await models.list_models(tx, task_id, limit=limit, cursor=cursor)
+            return await models.list_models(tx, task_id, page)

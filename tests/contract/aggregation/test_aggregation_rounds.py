@@ -275,7 +275,7 @@ async def test_a_revoked_device_is_left_out_of_the_next_round(house: House) -> N
         ({"quorum": 1.5}, "quorum"),
         ({"model_digests": ["0" * 64]}, "upload it first"),
         ({"model_digests": []}, "exactly one"),
-        ({"training_json": "[]"}, "training_json"),
+        ({"training_json": "[]"}, "training must be a JSON object"),
         ({"parameters_json": "{"}, "JSON"),
         ({"name": ""}, "name"),
         ({"round_seconds": -1.0}, "round_seconds"),
