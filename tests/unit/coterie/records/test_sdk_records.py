@@ -173,7 +173,7 @@ def test_infinite_privacy_is_a_number_to_calculate_with() -> None:
     document = {"device_id": "dev_1", "delta": 1e-6, "epsilon": "inf", "tasks": []}
     report = PrivacyReport.from_json(document)
     assert report.epsilon > 1e9
-    assert report.to_dict() == document
+    assert report.to_dict().items() >= document.items()  # and what an older platform does not tell
 
 
 def documents(hint: Any) -> st.SearchStrategy[Any]:
