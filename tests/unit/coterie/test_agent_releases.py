@@ -211,3 +211,9 @@ def test_a_task_that_promised_noise_gets_nothing_raw_when_its_work_says_otherwis
     agent = phone(None)  # joined as "uniform"
     with pytest.raises(Declined, match="provable noise"):
         agent._prepared(item_of(stand_in, privacy="none"))
+
+
+def test_no_figure_of_the_training_samples_travels_beside_a_noised_update(stand_in: StandIn, phone: Phone) -> None:
+    """Its exact loss on its training samples names a device's data set; the noise does not cover it."""
+    phone().run()
+    assert [stand_in.reports[number, "dev_1"]["metrics"] for number in (1, 2, 3)] == [{}, {}, {}]
