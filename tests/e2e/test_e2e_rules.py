@@ -53,9 +53,9 @@ def test_a_liar_is_set_aside_with_the_reason_where_its_owner_looks(platform: Rea
     task = crew.publish(rule="krum", parameters={"rule": {"f": 1}}, rounds=1)
     crew.start(task).wait()
     parts = platform.admin.round(task, 1).participations
-    notes = [part.note for part in parts if part.note]
+    notes = [part.aside for part in parts if part.aside]
     assert len(notes) == 2
-    assert all(note.startswith("set aside: its mean squared distance to the nearest others is") for note in notes)
+    assert all(note.startswith("its mean squared distance to the nearest others is") for note in notes)
     assert [part.state for part in parts] == ["delivered"] * 3
 
 

@@ -105,6 +105,7 @@ class Participation:
     work: bytes
     note: str = ""
     refused: bool = False
+    aside: str = ""
     digest: str = ""
     form: Form | None = None
     weight: float = 0.0

@@ -23,6 +23,7 @@ def make_items(
     plan: topology.Plan,
     quote: pricing.Quote,
     devices: Mapping[str, trust.Device],
+    say: Mapping[str, float],
     models: Sequence[Model],
     previous: Sequence[Model],
 ) -> dict[str, pb.WorkItem]:
@@ -36,6 +37,7 @@ def make_items(
         offer = offers.get(device_id, pricing.Offer()) if way.is_quoted(seat) else pricing.Offer()
         items[device_id] = _item(task, round_, seat, offer, models, previous)
         items[device_id].parameters_json = way.parameters(offer)
+        items[device_id].say = say.get(device_id, 1.0)
         items[device_id].peers.extend(_peers(way.ties(seat, seats), devices))
     return items
 
@@ -74,7 +76,6 @@ def _item(
         incentive=spec.incentive,
         max_update_bytes=max(model.size_bytes for model in models) + HEADER_ROOM_BYTES,
         rounds=spec.rounds,
-        say=1.0,
     )
 
 

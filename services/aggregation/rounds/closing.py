@@ -55,8 +55,8 @@ class Closer:
             odd = await asyncio.to_thread(self._suspicious, live, everybody)
         metrics = mean_metrics(everybody, len(live.bases)) | findings
         before = {p.device_id: p.state for p in found}
-        everybody = [replace(p, note=made.note(p.device_id)) if p.device_id in made.aside else p for p in everybody]
-        ruled = [p for p in everybody if p.state != before[p.device_id] or p.device_id in made.aside]
+        everybody = [made.judged(p) for p in everybody]
+        ruled = [p for p in everybody if p.state != before[p.device_id] or made.concerns(p.device_id)]
         await self._store(task, live.round, everybody, ruled, made, metrics, odd)
         live.close()
 

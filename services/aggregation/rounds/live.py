@@ -54,7 +54,11 @@ class LiveRound:
     @property
     def unbearable(self) -> str:
         """Why the task's rule cannot combine what came so far; empty when it can."""
-        return self.choice.rule.why_not(self.way.visible(self.roster))
+        seen = self.way.visible(self.roster)
+        if not self.choice.by_trust:
+            return self.choice.rule.why_not(len(seen))
+        trusted = sum(self.roster.items[device].say > 0 for device in seen)
+        return self.choice.rule.why_not(trusted) if trusted or not seen else "nobody who delivered is trusted"
 
     def _count(self, state: ParticipationState) -> int:
         return sum(self.way.state_of(self.roster, device) is state for device in self.roster.states)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import IO
 
@@ -22,6 +22,7 @@ from services.aggregation.domain import moving
 from services.aggregation.domain.records import Model, Participation
 from services.aggregation.domain.rules.combining import Combination
 from services.aggregation.domain.rules.optimisers import Optimiser
+from services.aggregation.domain.rules.outlying import DISTANCE, distances_from, multiples
 from services.aggregation.domain.rules.weighting import relative
 from services.aggregation.rounds.live import LiveRound
 from services.aggregation.store.library import Library
@@ -41,17 +42,24 @@ class Made:
     Attributes
     ----------
     aside : devices whose update did not count, and why.
+    away : how far each update lies from what the rule made of all, as a multiple of the median of these distances.
     told : one sentence for each model line, for the round's event.
     """
 
     models: list[tuple[int, str, int]] = field(default_factory=list)
     states: list[tuple[int, str, int]] = field(default_factory=list)
     aside: dict[str, str] = field(default_factory=dict)
+    away: dict[str, float] = field(default_factory=dict)
     told: list[str] = field(default_factory=list)
 
-    def note(self, device_id: str) -> str:
-        """What is noted for a device whose update did not count."""
-        return f"set aside: {self.aside[device_id]}"
+    def concerns(self, device_id: str) -> bool:
+        """Whether the rule says something of a device."""
+        return device_id in self.aside or device_id in self.away
+
+    def judged(self, p: Participation) -> Participation:
+        """A participation with what the rule says of it."""
+        away = {DISTANCE: self.away[p.device_id]} if p.device_id in self.away else {}
+        return replace(p, aside=self.aside.get(p.device_id, ""), metrics=p.metrics | away)
 
 
 def make(library: Library, live: LiveRound, everybody: Sequence[Participation], states: Mapping[int, Model]) -> Made:
@@ -88,9 +96,10 @@ def _combined(
         yield None
         return
     stored = [StoredUpdate.of(library, update) for update in updates]
+    rows = StoredUpdates(library.blobs, library.layout(*live.bases[line]), stored)
     run = Combination(
         choice.of_round(live.task.specification.seed, live.round.number),
-        StoredUpdates(library.blobs, library.layout(*live.bases[line]), stored),
+        rows,
         weights=relative([update.weight for update in updates]) if choice.rule.name == "mean" else None,
         trust=[live.roster.items[update.device_id].say for update in updates] if choice.by_trust else None,
     )
@@ -99,6 +108,9 @@ def _combined(
             file.write(chunk.tobytes())
         made.aside |= {updates[item.device].device_id: item.why for item in run.set_aside}
         made.told.append(f"{prefix}{choice.name} used {len(run.used)} of {len(updates)} updates")
+        if choice.rule.name != "mean":
+            away = distances_from(rows, _kept(file))
+            made.away |= dict(zip((update.device_id for update in updates), multiples(away), strict=True))
         yield partial(_kept, file)
 
 

@@ -16,12 +16,15 @@ from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.domain.accumulator import choose_scale
 from services.aggregation.domain.records import Enrolment, Event, Model, Participation, Round, Task
 from services.aggregation.domain.rounds import OUT, choose_participants
+from services.aggregation.domain.rules.choice import choose
+from services.aggregation.domain.rules.weighting import say
 from services.aggregation.domain.tasks import TaskSpecification, needed
 from services.aggregation.rounds.assignment import make_items, participations_of
 from services.aggregation.store import models, rounds, tasks
 from services.aggregation.ways import way_for
 from services.kit.clock import Clock
 from services.kit.database import Database
+from services.kit.matrix import read_matrix
 from services.kit.rows import Tx
 from services.kit.stubs import Upstreams
 
@@ -97,8 +100,20 @@ class Opener:
         plan = await self._plan(task, number, attempt, seats, last_line, largest)
         quoted = {seat.device_id for seat in plan.seats if way.is_quoted(seat)}
         quote = await self._quote(task, number, [seat for seat in seats if seat.device_id in quoted], devices)
-        await self._store(task, number, attempt, seats, devices, plan, quote, current, previous, list(lost or {}))
+        say = await self._say(task, chosen)
+        await self._store(task, number, attempt, seats, devices, plan, quote, say, current, previous, list(lost or {}))
         return True
+
+    async def _say(self, task: Task, chosen: Sequence[str]) -> dict[str, float]:
+        """How much each device's update may weigh in this round, where the task's rule goes by trust."""
+        choice = choose(task.specification.rule, task.specification.parameters_json)
+        if not choice.by_trust:
+            return {}
+        # Devices the publisher knows count whether or not they take part.
+        asked = [*chosen, *sorted(set(choice.known) - set(chosen))]
+        matrix = await read_matrix(self.upstreams.trust, asked)
+        found = say(len(asked), matrix, [place for place, device in enumerate(asked) if device in choice.known])
+        return dict(zip(asked, found.tolist(), strict=True))
 
     async def unreachable(self, device_ids: Sequence[str]) -> set[str]:
         """Which of these devices are revoked, or have not been heard of for a while though they send heartbeats."""
@@ -181,6 +196,7 @@ class Opener:
         devices: dict[str, trust.Device],
         plan: topology.Plan,
         quote: pricing.Quote,
+        say: Mapping[str, float],
         current: list[Model],
         previous: list[Model],
         lost: list[str],
@@ -200,7 +216,7 @@ class Opener:
             deadline_at=now + spec.round_seconds,
             plan_version=plan.version,
         )
-        items = make_items(task, round_, plan, quote, devices, current, previous)
+        items = make_items(task, round_, plan, quote, devices, say, current, previous)
         participations = participations_of(round_, plan, items, devices, samples)
         async with self.database.writing() as tx:
             fresh = await tasks.find_task(tx, task.id, lock=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coterie.records.words import EventKind, ParticipationState, RoundState
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
@@ -11,6 +11,7 @@ from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
 from services.aggregation.domain.records import Event, Participation, Round, Task
 from services.aggregation.domain.rounds import conduct_of
+from services.aggregation.domain.rules.outlying import DISTANCE, FAR, ROUNDS, is_outlying
 from services.aggregation.store import models, rounds, tasks
 from services.aggregation.ways import way_for
 from services.aggregation.ways.base import Way
@@ -47,7 +48,7 @@ class Settler:
             ),
             timeout=120.0,
         )
-        await self._record_conduct(task, round_, everybody)
+        await self._record_conduct(task, round_, await self._conduct(task, round_, everybody))
         done = await self._finish(task, round_, settlement)
         if done:
             await self._sweep(task, round_, everybody)
@@ -56,6 +57,24 @@ class Settler:
     async def _plans(self, task: Task, versions: Collection[int]) -> dict[int, topology.Plan]:
         get = self.upstreams.topology.GetPlan
         return {v: await get(topology.GetPlanRequest(task_id=task.id, version=v)) for v in sorted(versions)}
+
+    async def _conduct(self, task: Task, round_: Round, everybody: list[Participation]) -> list[Participation]:
+        """Everybody whose conduct counts: one set aside by the rule is left out, one that was far outside all others
+        in several rounds counts as rejected."""
+        earlier: list[dict[str, Participation]] = []
+        if any(p.metrics.get(DISTANCE, 0.0) > FAR for p in everybody):
+            async with self.database.reading() as tx:
+                for number in range(round_.number - 1, max(round_.number - ROUNDS, 0), -1):
+                    found = await rounds.list_participations(tx, task.id, number)
+                    earlier.append({p.device_id: p for p in found})
+        judged = []
+        for p in everybody:
+            history = [p.metrics, *(past[p.device_id].metrics for past in earlier if p.device_id in past)]
+            if is_outlying(history):
+                judged.append(replace(p, state=ParticipationState.REJECTED))
+            elif not p.aside:
+                judged.append(p)
+        return judged
 
     async def _record_conduct(self, task: Task, round_: Round, everybody: list[Participation]) -> None:
         pairs = way_for(task.specification).witnesses(everybody, round_.number)

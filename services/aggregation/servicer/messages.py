@@ -96,6 +96,7 @@ def participation(record: Participation) -> pb.Participation:
         delivered_at=record.delivered_at,
         payload_bytes=record.payload_bytes,
         note=record.note,
+        aside=record.aside,
         model_index=record.model_index,
         round=record.round,
     )

@@ -192,11 +192,25 @@ async def decline(tx: Tx, task_id: str, number: int, device_id: str, note: str) 
 
 
 async def rule(tx: Tx, participations: Sequence[Participation]) -> None:
-    """Sets state and note of participants, delivered or not, to these."""
+    """Sets what participants, delivered or not, end the round with to these."""
     p = t.participations
-    for ruled in participations:
-        place = (p.c.task_id == ruled.task_id, p.c.round == ruled.round, p.c.device_id == ruled.device_id)
-        await tx.execute(p.update().where(*place).values(state=ruled.state, note=ruled.note))
+    names = ("state", "note", "aside", "metrics")
+    statement = (
+        p.update()
+        .where(
+            p.c.task_id == sa.bindparam("p_task"),
+            p.c.round == sa.bindparam("p_round"),
+            p.c.device_id == sa.bindparam("p_device"),
+        )
+        .values({name: sa.bindparam(name) for name in names})
+    )
+    rows = [
+        {"p_task": each.task_id, "p_round": each.round, "p_device": each.device_id}
+        | {name: getattr(each, name) for name in names}
+        for each in participations
+    ]
+    if rows:
+        await tx.execute(statement, rows)
 
 
 async def refuse(tx: Tx, task_id: str, number: int, device_id: str, why: str) -> None:

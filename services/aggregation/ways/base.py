@@ -181,9 +181,9 @@ class Way:
         """What a device's state amounts to."""
         return roster.states[device_id]
 
-    def visible(self, roster: Roster) -> int:
-        """How many updates the server sees of what was delivered, which is what the task's rule works on."""
-        return sum(state is ParticipationState.DELIVERED for state in roster.states.values())
+    def visible(self, roster: Roster) -> list[str]:
+        """Whose deliveries the server sees the content of, which is what the task's rule works on."""
+        return [device for device, state in roster.states.items() if state is ParticipationState.DELIVERED]
 
     def lost(self, roster: Roster, *, overdue: bool, unreachable: Collection[str]) -> dict[str, list[str]]:
         """Devices that will not deliver, each with those it leaves behind, for whom the round opens again."""

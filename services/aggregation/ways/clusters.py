@@ -119,10 +119,9 @@ class Clusters(Way):
             if peer.role == words.ROLE_HEAD
         }
 
-    def visible(self, roster: Roster) -> int:
+    def visible(self, roster: Roster) -> list[str]:
         """Sums of heads, and updates of those alone."""
-        alone = [state for device, state in roster.states.items() if device not in roster.via]
-        return sum(state is ParticipationState.DELIVERED for state in alone)
+        return [device for device in super().visible(roster) if device not in roster.via]
 
     def state_of(self, roster: Roster, device_id: str) -> ParticipationState:
         """A member whose head is under way is "assigned" whatever it has reported.

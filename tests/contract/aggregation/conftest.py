@@ -44,6 +44,7 @@ class Fakes:
     settle_calls: int = 0
     released: set[str] = field(default_factory=set)
     exhausted_at: int = 0
+    trust: dict[tuple[str, str], float] = field(default_factory=dict)
 
 
 class Registry(trust_pb2_grpc.RegistryServicer):
@@ -66,6 +67,16 @@ class Registry(trust_pb2_grpc.RegistryServicer):
 class Trust(trust_pb2_grpc.TrustServicer):
     def __init__(self, fakes: Fakes) -> None:
         self.fakes = fakes
+
+    async def GetMatrix(self, request: trust.GetMatrixRequest, context: Any) -> trust.TrustMatrix:
+        place = {device: i for i, device in enumerate(request.device_ids)}
+        ties = sorted((place[a], place[b], value) for (a, b), value in self.fakes.trust.items())
+        return trust.TrustMatrix(
+            rows=[a for a, _, _ in ties],
+            columns=[b for _, b, _ in ties],
+            trust=[v for *_, v in ties],
+            direct=[v for *_, v in ties],
+        )
 
     async def RecordInteractions(self, request: trust.RecordInteractionsRequest, context: Any) -> Any:
         self.fakes.interactions |= {interaction.id: interaction for interaction in request.interactions}

@@ -83,9 +83,9 @@ async def test_a_round_closes_by_its_tasks_rule(
     answer = json.loads(whatif.answer(SOLVERS, "combine", json.dumps(question)))
     assert found == np.float32(answer["result"]).tolist()
     detail = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))
-    notes = {p.device_id: p.note for p in detail.participations if p.note}
+    notes = {p.device_id: p.aside for p in detail.participations if p.aside}
     assert set(notes) == {FIVE[item["device"]] for item in answer["set_aside"]} >= aside
-    assert all(note.startswith("set aside: ") for note in notes.values())
+    assert notes == {FIVE[item["device"]]: item["why"] for item in answer["set_aside"]}
     assert [p.state for p in detail.participations] == [words.PARTICIPATION_STATE_DELIVERED] * 5
     (combined,) = [e.message for e in await client.events(task.id) if e.kind == words.EVENT_KIND_ROUND_COMBINED]
     assert combined == f"{rule} used {5 - len(notes)} of 5 updates"
@@ -187,3 +187,53 @@ async def test_a_step_beyond_all_numbers_ends_the_task_with_the_reason(house: Ho
     ended = await client.finished(task.id)
     assert ended.state == words.TASK_STATE_FAILED
     assert "the step leaves the range of F32 in tensor 'w'; lower the rule's learning rate" in ended.reason
+
+
+async def test_one_set_aside_is_neutral_and_one_far_outside_for_three_rounds_is_not(house: House) -> None:
+    """dev_e lies a thousand away in every round. Rounds 1 and 2 say nothing of it; round 3 does."""
+    client = await house.start()
+    task = await client.create(FIVE, rounds=3, **told("multi-krum", f=1))
+    await client.start_task(task.id)
+    await play(client, task.id, 3)
+    assert (await client.finished(task.id)).state == words.TASK_STATE_FINISHED
+    about = [i for i in house.fakes.interactions.values() if "dev_e" in (i.device_a, i.device_b)]
+    assert {i.note for i in about} == {f"round 3 of {task.id}"}
+    assert not any(i.positive for i in about)
+    others = [i for i in house.fakes.interactions.values() if i not in about]
+    assert len(others) == 3 * 6
+    assert all(i.positive for i in others)
+    detail = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))
+    distances = {p.device_id: p.metrics["update_distance"] for p in detail.participations}
+    assert distances["dev_e"] > 5 > max(distances[device] for device in FIVE[:4])
+
+
+async def test_a_round_by_trust_goes_by_what_the_registry_says_when_it_opens(house: House) -> None:
+    """Nobody trusts dev_d and dev_e; that the registry forgets everything during the round changes nothing."""
+    house.fakes.trust = {("dev_a", "dev_b"): 0.9, ("dev_a", "dev_c"): 0.3, ("dev_b", "dev_c"): 0.3}
+    client = await house.start()
+    task = await client.create(FIVE, rounds=1, **told("trust+mean"))
+    await client.start_task(task.id)
+    item = await client.get_work("dev_a")
+    assert item.say == pytest.approx(1.2 / 4)
+    house.fakes.trust = {}
+    await play(client, task.id)
+    ended = await client.finished(task.id)
+    assert ended.state == words.TASK_STATE_FINISHED, ended.reason
+    says = np.array([1.2, 1.2, 0.6]) / 4
+    expected = says @ np.array([GIVEN[device] for device in FIVE[:3]]) / says.sum()
+    np.testing.assert_allclose(await client.model(ended.model_digests[0]), expected, rtol=1e-6)
+    detail = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))
+    assert {p.device_id: p.aside for p in detail.participations if p.aside} == {
+        "dev_d": "the others give it no trust",
+        "dev_e": "the others give it no trust",
+    }
+
+
+async def test_a_round_in_which_nobody_is_trusted_does_not_close(house: House) -> None:
+    client = await house.start()
+    task = await client.create(FIVE, rounds=1, max_attempts=1, **told("trust+centred-clipping", radius=1.0))
+    await client.start_task(task.id)
+    await play(client, task.id)
+    ended = await client.finished(task.id)
+    assert ended.state == words.TASK_STATE_FAILED
+    assert "nobody who delivered is trusted" in ended.reason

@@ -638,6 +638,7 @@ class Participation(_message.Message):
     DELIVERED_AT_FIELD_NUMBER: _builtins.int
     PAYLOAD_BYTES_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
+    ASIDE_FIELD_NUMBER: _builtins.int
     MODEL_INDEX_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     device_id: _builtins.str
@@ -654,6 +655,8 @@ class Participation(_message.Message):
     """Size of what it sent."""
     note: _builtins.str
     """Why it was rejected, and the like; for people."""
+    aside: _builtins.str
+    """Why the task's rule did not count its update; empty where it did, or there is none."""
     model_index: _builtins.int
     """Model it trained."""
     round: _builtins.int
@@ -673,12 +676,13 @@ class Participation(_message.Message):
         delivered_at: _builtins.float = ...,
         payload_bytes: _builtins.int = ...,
         note: _builtins.str = ...,
+        aside: _builtins.str = ...,
         model_index: _builtins.int = ...,
         round: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delivered_at", b"delivered_at", "device_id", b"device_id", "metrics", b"metrics", "model_index", b"model_index", "note", b"note", "payload_bytes", b"payload_bytes", "role", b"role", "round", b"round", "state", b"state", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aside", b"aside", "delivered_at", b"delivered_at", "device_id", b"device_id", "metrics", b"metrics", "model_index", b"model_index", "note", b"note", "payload_bytes", b"payload_bytes", "role", b"role", "round", b"round", "state", b"state", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

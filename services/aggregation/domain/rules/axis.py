@@ -9,13 +9,13 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeGuard, TypeVar
 
 from services.aggregation.domain.rules.clipping import CentredClipping
 from services.aggregation.domain.rules.geometric import GeometricMedian
 from services.aggregation.domain.rules.krum import Krum
-from services.aggregation.domain.rules.means import Mean, MeanAroundMedian, Median, TrimmedMean
+from services.aggregation.domain.rules.means import Mean, MeanAroundMedian, Median, TrimmedMean, TrimmedShare
 from services.aggregation.domain.rules.mixing import Bucketing, Neighbours
 from services.aggregation.domain.rules.optimisers import Adaptive, Momentum, Optimiser
 from services.aggregation.domain.rules.verdict import Coordinatewise, Linear
@@ -27,7 +27,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter: what it means, its bounds, and its value when not given (None: it must be)."""
+    """One parameter: what it means, its bounds, and its value when not given (None: it must be).
+
+    `instead` names the parameter that may be given in its place.
+    """
 
     meaning: str
     whole: bool
@@ -35,6 +38,7 @@ class Parameter:
     high: float = math.inf
     above: bool = False
     default: float | None = None
+    instead: str = ""
 
     def read(self, place: str, value: object) -> float:
         """The value, if it is one."""
@@ -54,6 +58,10 @@ class Parameter:
 
 
 F = Parameter("devices that may lie", whole=True, low=0)
+_TRIMMING = {
+    "f": Parameter("devices that may lie", whole=True, low=0, instead="share"),
+    "share": Parameter("weight left out at each end", whole=False, low=0, high=0.49, instead="f"),
+}
 _CLIPPING = {
     "radius": Parameter("how far one update may pull at a time", whole=False, low=0, above=True),
     "iterations": Parameter("how often", whole=True, low=1, high=MAX_ITERATIONS, default=1),
@@ -77,7 +85,7 @@ Told = Mapping[str, Any]
 METHODS: dict[str, tuple[Mapping[str, Parameter], Callable[[Told], Linear | Coordinatewise]]] = {
     "mean": ({}, lambda told: Mean()),
     "median": ({}, lambda told: Median()),
-    "trimmed-mean": ({"f": F}, lambda told: TrimmedMean(told["f"]) if told["f"] else Mean()),
+    "trimmed-mean": (_TRIMMING, lambda told: _trimmed(told)),
     "geometric-median": ({}, lambda told: GeometricMedian()),
     "krum": ({"f": F}, lambda told: Krum(told["f"])),
     "multi-krum": ({"f": F}, lambda told: Krum(told["f"], several=True)),
@@ -127,7 +135,7 @@ def rule_for(name: str, parameters: Told, pre: str | None = None) -> Rule:
     wanted, make = known(name, METHODS, "rule")
     before, prepare = known(pre, PRES, "pre") if pre else ({}, None)
     label = f"{name} with {pre}" if pre else name
-    told = read({**before, **wanted}, parameters, label, optional=("centre",) if name == "centred-clipping" else ())
+    told = read(together(wanted, before), parameters, label, optional=("centre",) if name == "centred-clipping" else ())
     if name == "centred-clipping":
         told["centre"] = _centre(parameters.get("centre"))
     return Rule(name, make(told), prepare(told) if prepare else None, int(told.get("f", 0)))
@@ -146,6 +154,19 @@ def known(name: str, table: Mapping[str, T], place: str) -> T:
     raise UnknownRule(f"{place}: no {place} {name[:50]!r}{nearest(name, table)}; choose one of: {', '.join(table)}")
 
 
+def together(*tables: Mapping[str, Parameter]) -> dict[str, Parameter]:
+    """Parameters of several steps. What one step needs can no more be given in another's place."""
+    merged: dict[str, Parameter] = {}
+    for table in tables:
+        merged |= {name: each for name, each in table.items() if name not in merged or not each.instead}
+    return {
+        name: replace(parameter, instead="", default=0.0)
+        if parameter.instead in merged and not merged[parameter.instead].instead
+        else parameter
+        for name, parameter in merged.items()
+    }
+
+
 def read(
     wanted: Mapping[str, Parameter],
     given: Told,
@@ -162,6 +183,10 @@ def read(
             )
     told: dict[str, Any] = {}
     for name, parameter in wanted.items():
+        if parameter.instead in given:
+            if name in given:
+                raise BadRule(f"{place}.{name}: give {parameter.instead} or {name}, not both")
+            continue
         value = given.get(name, parameter.default)
         if value is None:
             raise BadRule(f"{place}.{name}: is missing; {rule} needs it: {parameter.meaning}")
@@ -173,6 +198,12 @@ def nearest(name: str, among: Mapping[str, object]) -> str:
     """ ", did you mean …?" when a known name is near, else nothing."""
     near = difflib.get_close_matches(name, list(among), 1)
     return f", did you mean {near[0]!r}?" if near else ""
+
+
+def _trimmed(told: Told) -> Linear | Coordinatewise:
+    if told.get("share"):
+        return TrimmedShare(told["share"])
+    return TrimmedMean(told["f"]) if told.get("f") else Mean()
 
 
 def _is_number(value: object) -> TypeGuard[float]:

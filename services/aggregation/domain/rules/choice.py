@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from services.aggregation.domain.rules.axis import METHODS, OPTIMISERS, PRES, Parameter, Rule, nearest, read
+from services.aggregation.domain.rules.axis import METHODS, OPTIMISERS, PRES, Parameter, Rule, nearest, read, together
 from services.aggregation.domain.rules.mixing import Bucketing
 from services.aggregation.domain.rules.optimisers import Optimiser
 from services.aggregation.errors import BadRule, UnknownRule
@@ -28,12 +28,16 @@ STEPS: tuple[Mapping[str, object], ...] = ({TRUST: None}, PRES, METHODS, OPTIMIS
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A task's rule: how its updates are weighed and combined, and how the model moves."""
+    """A task's rule: how its updates are weighed and combined, and how the model moves.
+
+    `known` are devices the publisher vouches for, from which trust is reckoned.
+    """
 
     name: str
     rule: Rule
     by_trust: bool = False
     optimiser: Optimiser | None = None
+    known: tuple[str, ...] = ()
 
     @property
     def is_mean(self) -> bool:
@@ -67,14 +71,21 @@ def _choose(name: str, told_json: str) -> Choice:
     tables: list[Mapping[str, Parameter]] = [METHODS[method or "mean"][0]]
     tables += [PRES[pre][0]] if pre else []
     tables += [OPTIMISERS[optimiser][0]] if optimiser else []
-    values = read({key: value for table in tables for key, value in table.items()}, told, name, place=PLACE)
+    known = _known(told.pop("known", [])) if trust else ()
+    values = read(together(*tables), told, name, place=PLACE)
     rule = Rule(
         method or "mean",
         METHODS[method or "mean"][1]({**values, "centre": None}),
         PRES[pre][1](values) if pre else None,
         int(values.get("f", 0)),
     )
-    return Choice(name, rule, bool(trust), _optimiser(optimiser, values))
+    return Choice(name, rule, bool(trust), _optimiser(optimiser, values), known)
+
+
+def _known(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise BadRule(f"{PLACE}.known: must be a list of device ids that you know to be honest, not {value!r}"[:300])
+    return tuple(value)
 
 
 def _optimiser(name: str, values: Mapping[str, Any]) -> Optimiser | None:

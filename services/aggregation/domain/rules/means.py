@@ -67,6 +67,35 @@ class TrimmedMean:
 
 
 @dataclass(frozen=True, slots=True)
+class TrimmedShare:
+    """The mean of each coordinate without the lowest and the highest values that hold `share` of all weight each.
+
+    A value on the edge counts with the part of its weight that lies inside. Without weights, share = f/n is `f`
+    devices. Unlike leaving out heads, many devices of little weight push nobody else out.
+    """
+
+    share: float
+
+    @property
+    def why(self) -> str:
+        return f"among the {self.share:.0%} of weight at the ends of every coordinate"
+
+    def combine(self, values: Matrix, weights: Vector | None) -> tuple[Vector, Flags]:
+        """See `Coordinatewise`."""
+        each = np.ones(len(values)) if weights is None else weights
+        order = np.argsort(values, axis=0, kind="stable")
+        ordered, heavy = np.take_along_axis(values, order, axis=0), each[order]
+        reached = np.cumsum(heavy, axis=0)
+        cut = self.share * reached[-1]
+        kept = np.minimum(reached, reached[-1] - cut) - np.maximum(reached - heavy, cut)
+        # Rounding of the sums must not bring back what was cut.
+        kept = np.where(kept > 1e-12 * reached[-1], kept, 0.0)
+        counted = np.zeros(values.shape, np.bool_)
+        np.put_along_axis(counted, order, kept > 0, axis=0)
+        return _weighted(ordered, kept), np.asarray(counted.any(axis=1), np.bool_)
+
+
+@dataclass(frozen=True, slots=True)
 class MeanAroundMedian:
     """The mean of each coordinate's n − f values nearest to its median; of two equally near ones the lower."""
 

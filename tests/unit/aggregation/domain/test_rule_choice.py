@@ -9,7 +9,7 @@ import pytest
 from services.aggregation.domain.rounds import Standing, Verdict, judge
 from services.aggregation.domain.rules.choice import choose
 from services.aggregation.domain.rules.krum import Krum
-from services.aggregation.domain.rules.means import Mean, TrimmedMean
+from services.aggregation.domain.rules.means import Mean, TrimmedMean, TrimmedShare
 from services.aggregation.domain.rules.mixing import Bucketing, Neighbours
 from services.aggregation.domain.rules.optimisers import Adaptive, Momentum
 from services.aggregation.errors import BadRule, UnknownRule
@@ -28,6 +28,15 @@ def test_every_step_may_be_left_out() -> None:
     assert (robust.rule.method, robust.rule.pre, robust.is_mean) == (Krum(3), Neighbours(3), False)
     assert choose("bucketing", told(size=2)).is_mean is False
     assert choose("trust", "{}").is_mean is False
+
+
+def test_a_step_that_needs_f_leaves_share_to_the_other() -> None:
+    both = choose("nnm+trimmed-mean", told(f=2, share=0.1))
+    assert (both.rule.pre, both.rule.method) == (Neighbours(2), TrimmedShare(0.1))
+    assert choose("nnm+trimmed-mean", told(f=2)).rule.method == TrimmedMean(2)
+    assert choose("trimmed-mean", told(share=0.1)).rule.method == TrimmedShare(0.1)
+    with pytest.raises(BadRule, match=r"parameters\.rule\.f: is missing; nnm\+trimmed-mean needs it"):
+        choose("nnm+trimmed-mean", told(share=0.1))
 
 
 def test_all_steps_together_share_their_parameters() -> None:

@@ -152,3 +152,30 @@ def test_buckets_are_means_of_random_groups_of_the_size_asked_for() -> None:
     np.testing.assert_allclose(run("median", updates, "bucketing", size=3, seed=5), np.median(means, axis=0))
     np.testing.assert_allclose(run("mean", updates, "bucketing", size=3, seed=5), means.mean(axis=0))
     np.testing.assert_allclose(run("krum", updates, "bucketing", size=7, seed=5, f=0), updates.mean(axis=0))
+
+
+@given(clouds(), st.data())
+def test_a_trimmed_share_is_the_trimmed_mean_of_as_many_equal_devices(
+    cloud: tuple[Matrix, int], data: st.DataObject
+) -> None:
+    """Weights of whole units: the share of all units left out at each end, the edge in part."""
+    updates, _ = cloud
+    weights = data.draw(st.lists(st.integers(1, 5), min_size=len(updates), max_size=len(updates)))
+    cut = data.draw(st.integers(0, (sum(weights) - 1) // 2))
+    if cut / sum(weights) > 0.49:
+        return
+    found = run("trimmed-mean", updates, weights=[float(w) for w in weights], share=cut / sum(weights))
+    repeated = np.repeat(updates, weights, axis=0)
+    np.testing.assert_allclose(found, run("trimmed-mean", repeated, f=cut), rtol=1e-9, atol=1e-9)
+
+
+def test_many_devices_of_little_weight_cannot_push_others_out_of_a_trimmed_share() -> None:
+    """Sixty names of trust 0.01 against forty of trust 1: by heads they own the result, by weight they are trimmed."""
+    updates = np.concatenate([np.zeros((40, 1)), np.full((60, 1), 1e6)])
+    trust = [1.0] * 40 + [0.01] * 60
+    rows = ArrayRows.of(updates)
+    by_heads, _ = combine(rule_for("trimmed-mean", {"f": 20}), rows, trust=trust)
+    by_weight, told = combine(rule_for("trimmed-mean", {"share": 0.2}), rows, trust=trust)
+    assert by_heads[0] > 1e3
+    assert by_weight[0] == 0.0
+    assert set(told.used) < set(range(40))

@@ -47,7 +47,7 @@ def items() -> dict[str, pb.WorkItem]:
     ]
     devices = {seat.device_id: trust.Device(id=seat.device_id) for seat in SEATS}
     model = Model("tsk", 0, 0, "a", 100, 0.0)
-    return make_items(task, round_, topology.Plan(seats=SEATS), pricing.Quote(offers=offers), devices, [model], [])
+    return make_items(task, round_, topology.Plan(seats=SEATS), pricing.Quote(offers=offers), devices, {}, [model], [])
 
 
 def test_only_those_who_noise_their_own_update_are_offered_a_price() -> None:

@@ -26,7 +26,7 @@ def ask(solver: str, document: Any) -> tuple[int, dict[str, Any]]:
 
 @pytest.mark.parametrize("rule", METHODS)
 def test_an_answer_has_the_contracts_keys(rule: str) -> None:
-    parameters = dict.fromkeys(METHODS[rule][0], 1)
+    parameters = {key: 1 for key in METHODS[rule][0] if key != "share"}
     for pre, more in ((None, {}), ("nnm", {"f": 1}), ("bucketing", {"size": 1})):
         status, found = ask("combine", {"rule": rule, "updates": THREE, "parameters": parameters | more, "pre": pre})
         assert status == 0, found
@@ -62,6 +62,8 @@ def test_a_step_has_the_contracts_keys_and_goes_on_from_its_own_state(rule: str)
         ({"parameters": {"f": 2}}, "bad_rule", "parameters.f: f = 2 needs more than 4 updates, not 3 devices"),
         ({"pre": "bucketing", "parameters": {"f": 1}}, "bad_rule", "parameters.size: is missing; krum with bucketing"),
         ({"pre": "bucketing", "parameters": {"f": 1, "size": 2}}, "bad_rule", "not 2 buckets of 3 devices"),
+        ({"rule": "trimmed-mean", "parameters": {"f": 1, "share": 0.1}}, "bad_rule", "give share or f, not both"),
+        ({"rule": "trimmed-mean", "parameters": {"share": 0.5}}, "bad_rule", "parameters.share: must be a number"),
         ({"updates": []}, "bad_updates", "updates: there are none"),
         ({"updates": [[], [], []]}, "bad_updates", "updates.0: is empty"),
         ({"updates": [[1], [2, 3], [4]]}, "bad_updates", "updates.1: has 2 numbers, updates.0 has 1"),

@@ -136,6 +136,8 @@ class Participation(Record):
     """Why it was rejected, and the like."""
     model_index: int
     """Model line it trained."""
+    aside: str = ""
+    """Why the task's rule did not count its update; empty where it did."""
     round: int
 
 
