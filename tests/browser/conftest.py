@@ -25,9 +25,9 @@ DESKTOP, PHONE = {"width": 1360, "height": 860}, {"width": 390, "height": 844}
 HINT = "there is no Chromium here: `apt-get install chromium`, or set COTERIE_CHROMIUM to the path of one"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """The browser."""
+    """The browser, of one file: while it lives, its own event loop runs and no other test could start one."""
     path = os.environ.get("COTERIE_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
     if not path:
         pytest.skip(HINT)
@@ -37,7 +37,7 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def scene(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """The platform with its history."""
     with real_platform(tmp_path_factory.mktemp("scene")) as platform:
@@ -49,7 +49,7 @@ def scene(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             made.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def console(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
     """The console of the scene."""
     made = Console(scene.platform.processes.url, tmp_path_factory.mktemp("console"))

@@ -39,7 +39,9 @@ def privacy_words(spec: Mapping[str, Any], rounds: int) -> str:
         sigma = parameters.get("noise_multiplier") or exact_multiplier(
             float(parameters.get("epsilon", 1.0)), float(parameters.get("delta", DELTA))
         )
-        return _told(exact_epsilon(float(sigma) / math.sqrt(rounds), DELTA), "Everybody spends")
+        return _told(
+            exact_epsilon(float(sigma) / math.sqrt(rounds), DELTA), "Everybody spends, against the device left out,"
+        )
     if spec["privacy"] == "trust":
         sigma = float(parameters.get("noise_max", 0.6))
         spent = exact_epsilon(sigma / math.sqrt(rounds), DELTA)

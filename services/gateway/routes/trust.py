@@ -115,7 +115,7 @@ async def _enrolled(platform: Upstreams, task_id: str) -> list[str]:
 def _exported(graph: trust_pb2.TrustGraph, format: str) -> Response:
     network: nx.Graph[str] = nx.Graph(at=graph.at)
     for device in graph.devices:
-        state = text_in("DeviceState", device.state)
+        state = str(text_in("DeviceState", device.state))  # GraphML knows plain text only
         network.add_node(device.id, name=device.name, owner=device.owner_id, kind=device.kind, state=state)
     for tie in graph.ties:
         network.add_edge(tie.device_a, tie.device_b, direct=tie.direct, relations=" ".join(tie.relations))

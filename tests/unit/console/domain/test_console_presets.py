@@ -94,7 +94,7 @@ def test_the_promised_epsilon_is_what_the_ledger_will_compose() -> None:
         "parameters": {"privacy": {"epsilon": 1.0, "delta": 1e-6}},
     }
     sigma = exact_multiplier(1.0, 1e-6)
-    composed = total([gaussian_charge("t", n, "update", "device", sigma) for n in range(4)], 1e-6)
+    composed = total([gaussian_charge("t", n, "update", "device", sigma) for n in range(4)], 1e-6, "device")
     told = dict(consequences(spec))["Privacy after all rounds"]
     assert f"ε = {composed:.3g}" in told
 
