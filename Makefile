@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+RUNS := $(VENV)/.runs
 STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 PROTOS := $(shell find protos -name '*.proto')
 
 .DEFAULT_GOAL := help
@@ -11,19 +13,26 @@ PROTOS := $(shell find protos -name '*.proto')
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'
 
-$(STAMP): pyproject.toml constraints.txt clients/coterie/pyproject.toml clients/cli/pyproject.toml clients/lab/pyproject.toml
-	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Coterie needs Python 3.11 or newer: make PYTHON=python3.11"'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 -c constraints.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-		-e 'clients/coterie[torch,demo]' -e 'clients/cli[drawing]' -e '.[dev]' -e clients/lab
+# What the platform, a device and the demos need; modules are compiled to bytecode once, by one process: five that start together would each do it.
+$(RUNS): pyproject.toml constraints.txt clients/coterie/pyproject.toml clients/cli/pyproject.toml
+	@echo "installing what the platform needs, once: about a minute, most of it torch …"
+	@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Coterie needs Python 3.11 or newer: make PYTHON=python3.11"'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) --no-compile -e 'clients/coterie[torch,demo]' -e clients/cli -e .
+	@$(BIN)/python -c 'import coterie.torch_learner; [__import__(f"services.{name}.app") for name in ("trust", "topology", "pricing", "aggregation", "gateway")]'
+	@touch $(RUNS)
+
+# What tests, checks, the lab and drawings need beside, and the planners' loops compiled.
+$(STAMP): $(RUNS) clients/lab/pyproject.toml
+	@echo "installing what tests, checks and the lab need, once …"
+	$(PIP) -e 'clients/coterie[torch,demo]' -e 'clients/cli[drawing]' -e '.[dev]' -e clients/lab
 	# An oracle of the tests. Its demos need a torchvision that does not load beside a torch without CUDA.
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps byzfl -c constraints.txt
+	$(PIP) --no-deps byzfl
 	$(BIN)/python -m services.topology warm
 	touch $(STAMP)
 
 .PHONY: install
-install: $(STAMP) ## make the virtual environment with pinned dependencies
+install: $(STAMP) ## make the virtual environment with pinned dependencies, those of tests and the lab included
 
 .PHONY: protos
 protos: $(STAMP) ## generate Python from the protobuf files
@@ -39,18 +48,21 @@ check: $(STAMP) ## lint, strict types, generated protobuf code up to date
 
 .PHONY: test
 test: $(STAMP) ## all tests (minutes); real processes, real PostgreSQL
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow'
+	# Real processes on a busy machine: what failed runs once more, alone, and both outcomes are printed.
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow' || { test $$? -eq 1 && \
+		echo 'Again, alone, what failed (who passes now is unsteady and wants mending):' && \
+		$(BIN)/python -m pytest -q -v --last-failed --last-failed-no-failures=none -m 'not slow'; }
 
 .PHONY: test-slow
 test-slow: $(STAMP) ## the tests that take minutes each
 	$(BIN)/python -m pytest -q -m slow
 
 .PHONY: demo
-demo: $(STAMP) ## start the platform, let twelve devices train together, show what happened
+demo: $(RUNS) ## start the platform, let twelve devices train together, show what happened
 	$(BIN)/coterie demo
 
 .PHONY: up
-up: $(STAMP) ## start the whole platform on this machine (Ctrl-C stops it)
+up: $(RUNS) ## start the whole platform on this machine (Ctrl-C stops it)
 	$(BIN)/coterie up
 
 .PHONY: bench
@@ -63,12 +75,21 @@ lab: $(STAMP) ## the papers' experiments, quick versions (minutes each); writes 
 
 .PHONY: compose-up
 compose-up: ## start the platform with Docker Compose on PostgreSQL
-	test -f .env || { sed "s/^POSTGRES_PASSWORD=.*/POSTGRES_PASSWORD=$$(head -c 18 /dev/urandom | base64 | tr -d '+\/')/" .env.example > .env; chmod 600 .env; }
-	docker compose up -d --build
+	deploy/draw-passwords
+	COTERIE_COMMIT=$$(git rev-parse --short=7 HEAD 2>/dev/null) docker compose up -d --build
 
 .PHONY: compose-test
 compose-test: ## build and run docker-compose.yml for real, kill a service, see a task finish
 	deploy/compose-test $(ENGINE)
+
+.PHONY: docs
+docs: $(STAMP) ## build the documentation into site/ (open with: python -m http.server -d site)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --clean
+
+.PHONY: dist
+dist: $(STAMP) ## build wheels and a source archive of the last commit into dist/
+	deploy/dist $(BIN)/python
 
 .PHONY: clean
 clean: ## remove the virtual environment and everything generated

@@ -38,10 +38,9 @@ def _free_port() -> int:
 @contextmanager
 def _platform(folder: Path) -> Iterator[str]:
     """The registry and a gateway; yields the gateway's URL."""
-    trust, gateway = _free_port(), _free_port()
+    gateway = _free_port()
     environment = os.environ | {
         "COTERIE_DATA_DIR": str(folder),
-        "COTERIE_TRUST_ADDRESS": f"127.0.0.1:{trust}",
         "COTERIE_GATEWAY_PORT": str(gateway),
         "COTERIE_LOG_LEVEL": "WARNING",
         "OMP_NUM_THREADS": "1",

@@ -28,6 +28,7 @@ from coterie.sums import masks
 from coterie.sums.cabinet import Cabinet
 from coterie.sums.clerk import Answer, Clerk
 from coterie.sums.contribution import contribution
+from coterie.sums.grid import Extent
 from coterie.sums.rolls import Candidate, candidates_text
 from coterie.sums.terms import NamedClerk, Participants, Place, Terms, survivors_digest
 from coterie.sums.uploads import make_upload
@@ -152,7 +153,7 @@ def close(terms: Terms, masked_sum: masks.Words, answers: dict[int, Answer], sur
         for share, value in believed.items()
     ]
     opened = masks.opened(masked_sum, sums)
-    assert fault_of_sum(opened, survivors, terms) is None
+    assert fault_of_sum(Extent.of(opened), survivors, terms) is None
     return opened
 
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from services.trust.domain import relations, search
 from services.trust.domain.city import build_city
-from services.trust.domain.evidence import EvidenceTable, direct_trust_at, fold
+from services.trust.domain.evidence import EvidenceTable, Pieces, direct_trust_at, fold
 from services.trust.domain.graph import TrustGraph
 from services.trust.domain.parameters import TrustParameters
 from services.trust.domain.population import Population, Stays
@@ -147,8 +147,8 @@ def measure_evidence(count: int = 1_000_000, pairs: int = 100) -> None:
     who, good = np.arange(count) % pairs, rng.random(count) < 0.9
     durations, at = rng.uniform(0, 90, count), rng.uniform(0, now, count)
     empty = EvidenceTable.empty(pairs)
-    few = fold(empty, who[:1_000], good[:1_000], durations[:1_000], at[:1_000], parameters)
-    seconds, many = timed(lambda: fold(empty, who, good, durations, at, parameters))
+    few = fold(empty, Pieces.of(who[:1_000], good[:1_000], durations[:1_000], at[:1_000]), parameters)
+    seconds, many = timed(lambda: fold(empty, Pieces.of(who, good, durations, at), parameters))
     print(f"evidence: {count:,} interactions of {pairs:,} pairs folded in {seconds:.2f} s ({count / seconds:,.0f}/s)")
     short, long = (
         min(timed(partial(score_all, table, now, parameters))[0] for _ in range(50)) / pairs for table in (few, many)

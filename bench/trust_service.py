@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
-import socket
 import subprocess
 import sys
 import tempfile
@@ -35,22 +34,18 @@ FACEBOOK_DEVICES, FACEBOOK_TIES = 4_039, 88_234
 
 
 def main() -> None:
-    """Starts a registry on a free port in a temporary folder, measures, stops it."""
+    """Starts a registry in a temporary folder, measures, stops it."""
     total = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
     with tempfile.TemporaryDirectory(prefix="coterie-bench-") as folder:
         environment = {
             **os.environ,
             "COTERIE_DATA_DIR": folder,
-            "COTERIE_TRUST_ADDRESS": address,
             "COTERIE_DATABASE_URL": "",
             "COTERIE_LOG_LEVEL": "WARNING",
         }
         process = subprocess.Popen([sys.executable, "-m", "services.trust"], env=environment)
         try:
-            asyncio.run(measure(address, total, Path(folder)))
+            asyncio.run(measure(total, Path(folder)))
         finally:
             process.terminate()
             process.wait(timeout=30)
@@ -58,10 +53,11 @@ def main() -> None:
     print(f"registry: {spent.ru_utime + spent.ru_stime:.1f} s of processor, {spent.ru_maxrss / 1024:.0f} MB at most")
 
 
-async def measure(address: str, total: int, folder: Path) -> None:
+async def measure(total: int, folder: Path) -> None:
     """Prints every figure."""
     print(f"cores: {os.cpu_count()}, load: {os.getloadavg()[0]:.1f}")
-    async with open_channel(ServiceSettings(data_dir=folder), address) as channel:
+    settings = ServiceSettings(data_dir=folder)
+    async with open_channel(settings, settings.trust_address) as channel:
         registry, trust = RegistryStub(channel), TrustStub(channel)
         devices = await make_devices(registry, trust, "bench", DEVICES)
         generator = np.random.default_rng(1)

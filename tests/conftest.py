@@ -52,7 +52,7 @@ async def postgres_url(postgres_server: str) -> AsyncIterator[str]:
 def settings(request: pytest.FixtureRequest, tmp_path: Path) -> ServiceSettings:
     """Settings of a service on each kind of database, with all its files in a temporary folder."""
     url = request.getfixturevalue("postgres_url") if request.param == "postgresql" else ""
-    return ServiceSettings(data_dir=tmp_path, database_url=url)
+    return ServiceSettings(data_dir=tmp_path, database_url=url, insecure=True)  # played services answer on ports
 
 
 async def migrated(settings: ServiceSettings, service: str) -> Database:

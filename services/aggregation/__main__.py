@@ -14,7 +14,8 @@ async def serve() -> None:
     from services.kit import process
 
     settings = AggregationSettings()
-    await process.serve("aggregation", settings, App(settings, settings.port_of(settings.aggregation_address)))
+    address = settings.listening_at(settings.aggregation_address)
+    await process.serve("aggregation", settings, lambda: App(settings, address))
 
 
 def main(argv: list[str]) -> int:

@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 from coterie_api.aggregation.v1 import aggregation_pb2, aggregation_pb2_grpc
+from services.aggregation.rounds.chairing import Chair
 from services.aggregation.rounds.closing import Closer
 from services.aggregation.rounds.conductor import Conductor
+from services.aggregation.rounds.desk import Desk
 from services.aggregation.rounds.intake import Intake
+from services.aggregation.rounds.measuring import Measuring
 from services.aggregation.rounds.opening import Opener
 from services.aggregation.rounds.settling import Settler
+from services.aggregation.rounds.totals import Totals
+from services.aggregation.servicer.sums import SumsServicer
 from services.aggregation.servicer.tasks import TasksServicer
 from services.aggregation.servicer.work import WorkServicer
 from services.aggregation.settings import AggregationSettings
 from services.aggregation.store.library import Library
+from services.aggregation.usecases.blobs import Sweeper
+from services.aggregation.usecases.evaluations import EvaluationUseCases
+from services.aggregation.usecases.measurements import MeasurementUseCases
 from services.aggregation.usecases.models import ModelUseCases
-from services.aggregation.usecases.questions import Questions
+from services.aggregation.usecases.sums import SumUseCases
 from services.aggregation.usecases.tasks import TaskUseCases
 from services.aggregation.usecases.work import WorkUseCases
 from services.aggregation.whatif import SOLVERS
 from services.kit.bell import Bell
 from services.kit.blobs import BlobStore
+from services.kit.chimes import Chimes
 from services.kit.clock import SystemClock
 from services.kit.database import Database
+from services.kit.questions import Questions
 from services.kit.server import Server
 from services.kit.stubs import Upstreams
 
@@ -35,12 +45,18 @@ class App:
         self.database = Database(settings.database_for("aggregation"), "aggregation")
         self.upstreams = Upstreams.open(settings)
         library = Library(BlobStore.from_settings(settings))
-        self.bell = bell
+        self.bell, self.chimes = bell, Chimes(self.database, bell)
+        self.desk = Desk(self.database, bell)
+        closer = Closer(self.database, library, clock, settings.replica)
+        chair = Chair(self.database, self.upstreams, library, self.desk, bell, clock, clock.now())
         self.conductor = Conductor(
             database=self.database,
             upstreams=self.upstreams,
             opener=Opener(self.database, self.upstreams, clock),
-            closer=Closer(self.database, library, clock, settings.replica),
+            closer=closer,
+            chair=chair,
+            measuring=Measuring(self.database, bell, clock, clock.now()),
+            totals=Totals(self.database, library, closer, chair.resitting, clock),
             settler=Settler(self.database, self.upstreams, library.blobs, clock),
             bell=bell,
             clock=clock,
@@ -48,18 +64,28 @@ class App:
         )
         intake = Intake(self.database, library, bell, clock, settings.replica)
         tasks = TaskUseCases(self.database, self.upstreams, self.conductor, library, bell, clock)
-        models = ModelUseCases(self.database, library, clock)
-        work = WorkUseCases(self.database, self.conductor, intake, bell, clock)
+        models = ModelUseCases(self.database, library, clock, settings.publisher_quota_bytes)
+        evaluations = EvaluationUseCases(self.database, library, bell, clock)
+        work = WorkUseCases(
+            self.database, self.conductor, intake, bell, self.chimes, clock, settings.device_quota_bytes
+        )
+        measured = MeasurementUseCases(self.database, self.conductor, bell, clock)
         self.server = Server(settings, address)
-        answering = TasksServicer(tasks, models, Questions(SOLVERS))
+        self.questions = Questions(SOLVERS, settings)
+        sweeper = Sweeper(self.database, self.upstreams, library.blobs, clock)
+        answering = TasksServicer(tasks, models, evaluations, measured, sweeper, self.questions)
         self.server.add(aggregation_pb2_grpc.add_TasksServicer_to_server, answering, _SERVICES["Tasks"].full_name)
         self.server.add(
             aggregation_pb2_grpc.add_WorkServicer_to_server, WorkServicer(work), _SERVICES["Work"].full_name
         )
+        sums = SumsServicer(SumUseCases(self.database, self.desk, bell, clock))
+        self.server.add(aggregation_pb2_grpc.add_SumsServicer_to_server, sums, _SERVICES["Sums"].full_name)
 
     async def start(self) -> None:
         """Migrates, answers, and takes up unfinished tasks."""
         await self.database.migrate("services.aggregation")
+        await self.desk.start()
+        await self.chimes.start()
         await self.server.start()
         await self.conductor.start()
 
@@ -67,6 +93,8 @@ class App:
         """Wakes long polls, lets open calls end, and closes everything."""
         self.bell.ring_all()
         await self.server.stop()
+        await self.questions.close()
         await self.conductor.stop()
+        await self.chimes.stop()
         await self.upstreams.close()
         await self.database.close()

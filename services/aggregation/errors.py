@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from services.kit.errors import AlreadyExists, Conflict, InvalidInput, NotFound, PermissionDenied, TooLarge
+from services.kit.errors import (
+    AlreadyExists,
+    Conflict,
+    Exhausted,
+    InvalidInput,
+    NotFound,
+    PermissionDenied,
+    TooLarge,
+    Unavailable,
+    Unprocessable,
+)
 
 
 class BadModel(InvalidInput):
@@ -11,6 +21,14 @@ class BadModel(InvalidInput):
 
 class BadUpdate(InvalidInput):
     """The update does not fit the model: other tensors, shapes or dtypes, or values that are no finite numbers."""
+
+
+class QuotaSpent(Exhausted):
+    """A device or a publisher has stored as much as it may."""
+
+
+class LetterTooLarge(TooLarge):
+    """The letter has more bytes than its round's model explains."""
 
 
 class UpdateTooLarge(TooLarge):
@@ -37,12 +55,20 @@ class BadUpdates(InvalidInput):
     """Updates that cannot be combined: of different lengths, none at all, or with numbers too large."""
 
 
+class BadWorths(InvalidInput):
+    """Worths that do not fit the models they were asked for."""
+
+
 class UnknownTask(NotFound):
     """No task has that id."""
 
 
 class UnknownRound(NotFound):
     """The task has had no such round yet."""
+
+
+class UnknownVersion(NotFound):
+    """The task has no such version of that model."""
 
 
 class UnknownLetter(NotFound):
@@ -69,6 +95,18 @@ class RoundOver(Conflict):
     """That round is over."""
 
 
+class BufferOpening(Unavailable):
+    """An asynchronous task is between two buffers."""
+
+
+class TooStale(Conflict):
+    """The update was made from a version of the model that is too old to count."""
+
+
+class NotJudged(Conflict):
+    """No head's verdict on the device stands in that round, or none to which it may object."""
+
+
 class AlreadyDelivered(Conflict):
     """The device has delivered another update for that round."""
 
@@ -77,9 +115,53 @@ class NotYourTask(PermissionDenied):
     """The task belongs to another publisher."""
 
 
+class NotInvited(PermissionDenied):
+    """The task is for other owners or devices."""
+
+
 class BadSums(InvalidInput):
     """A question about secure sums that makes no sense."""
 
 
-class NoGrid(InvalidInput):
+class NoGrid(Unprocessable):
     """No grid serves a secure sum of so many devices with so much noise."""
+
+
+class BadMaskedUpdate(Unprocessable):
+    """A masked update whose shapes, types, letters or signature are not those the terms ask for."""
+
+
+class MetricsNotTaken(Unprocessable):
+    """Figures came beside a masked update, where one device's are no sum, or beside noise, which covers none."""
+
+
+class TermsChanged(Conflict):
+    """The update was made under other terms than those of the present sitting."""
+
+
+class SumOver(Conflict):
+    """That sitting does not take this any more, or not yet."""
+
+
+class NotAClerk(PermissionDenied):
+    """The device has no part in that sum, or no seat in its committee."""
+
+
+class AgreedOtherwise(Conflict):
+    """The survivors are others than those the clerk speaks of, or it has said something else before."""
+
+
+class BadAgreement(Unprocessable):
+    """The clerk's signature of the survivors, or of its offer, is not its own."""
+
+
+class BadAnswer(Unprocessable):
+    """The clerk's answer is not whole, not signed by it, or not what it signed."""
+
+
+class TooFewClerks(Conflict):
+    """Too few owners to form a committee of clerks."""
+
+
+class UnknownSum(NotFound):
+    """The task has no such sum."""

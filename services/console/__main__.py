@@ -10,6 +10,7 @@ import uvicorn
 from services.console.app import build
 from services.console.settings import ConsoleSettings
 from services.kit import logs, metrics
+from services.kit.lines import limited
 
 
 def server(settings: ConsoleSettings) -> uvicorn.Server:
@@ -19,7 +20,7 @@ def server(settings: ConsoleSettings) -> uvicorn.Server:
         host=settings.bind,
         port=settings.console_port,
         loop="uvloop",
-        http="httptools",
+        http=limited(settings),
         ws="websockets-sansio",
         access_log=False,
         log_config=None,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from services.kit.settings import ServiceSettings
+from services.kit.settings import EdgeSettings
 
 MINUTE = 60.0
 
 
-class ConsoleSettings(ServiceSettings):
+class ConsoleSettings(EdgeSettings):
     """Settings of the web console."""
 
     console_port: int = Field(default=8090, ge=0, le=65535, description="Port of the console's pages.")

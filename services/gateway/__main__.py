@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import signal
 import socket
+import sys
 from types import FrameType
 from typing import cast
 
 import uvicorn
 from fastapi import FastAPI
 
+from coterie.version import VERSION, commit
 from services.gateway.app import build
 from services.gateway.routes.base import Parts
 from services.gateway.settings import GatewaySettings
-from services.gateway.wire.lines import LineLimits, limited, room_for
-from services.kit import logs, metrics
+from services.kit import folders, logs, metrics
+from services.kit.lines import limited
+from services.kit.process import settle_memory
 
 BACKLOG = 2048
 
 
 class GatewayServer(uvicorn.Server):
     """Uvicorn, which at shutdown first wakes the long polls, so that draining takes moments."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        settle_memory()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         parts = cast(Parts, cast(FastAPI, self.config.app).state.parts)
@@ -30,19 +37,12 @@ class GatewayServer(uvicorn.Server):
 
 def server(settings: GatewaySettings) -> GatewayServer:
     """A server of the whole gateway."""
-    limits = LineLimits(
-        header_bytes=settings.max_header_bytes,
-        header_seconds=settings.header_seconds,
-        body_seconds=settings.body_seconds,
-        connections=room_for(settings.max_connections),
-        per_address=settings.max_connections_per_address,
-    )
     config = uvicorn.Config(
         build(settings),
         host=settings.bind,
         port=settings.gateway_port,
         loop="uvloop",
-        http=limited(limits),
+        http=limited(settings),
         ws="none",
         access_log=False,
         log_config=None,
@@ -59,8 +59,17 @@ def main() -> None:
     """Reads the environment and serves."""
     settings = GatewaySettings()
     logs.configure("gateway", level=settings.log_level)
+    try:
+        folders.prepare(settings)
+    except ValueError as error:
+        sys.exit(f"error: {error}")
     metrics.serve(settings.metrics_port, settings.bind)
-    logs.get_logger().info("gateway starts", address=f"http://{settings.bind}:{settings.gateway_port}")
+    logs.get_logger().info(
+        "gateway starts",
+        address=f"http://{settings.bind}:{settings.gateway_port}",
+        version=VERSION,
+        commit=commit(),
+    )
     for number in (signal.SIGTERM, signal.SIGINT):
         # Uvicorn takes these while it serves and, once drained, raises them again for whoever had them before.
         signal.signal(number, _ignore)

@@ -37,9 +37,17 @@ class BadText(InvalidInput):
     """Text holds a character that cannot be stored."""
 
 
+class UnknownPublisher(NotFound):
+    """No publisher or admin has that subject."""
+
+
 class UnknownCell(NotFound):
     """No base station has that id."""
 
 
 class Stopping(Unavailable):
     """This gateway is shutting down; another, or its successor, will answer."""
+
+
+class BadShareSize(InvalidInput):
+    """A share sum has another size than its terms ask for."""

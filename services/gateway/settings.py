@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from services.kit.settings import ServiceSettings
+from services.kit.settings import EdgeSettings
 
 MEBIBYTE = 1 << 20
 
 
-class GatewaySettings(ServiceSettings):
+class GatewaySettings(EdgeSettings):
     """Settings of the REST edge."""
 
     gateway_port: int = Field(default=8080, ge=0, le=65535, description="Port of the REST API; 0 = any free one.")
@@ -17,11 +17,6 @@ class GatewaySettings(ServiceSettings):
     max_what_if_bytes: int = Field(default=16 * MEBIBYTE, gt=0, description="Largest what-if input taken.")
     max_model_bytes: int = Field(default=1024 * MEBIBYTE, gt=0, description="Largest model or update taken.")
     max_letter_bytes: int = Field(default=1024 * MEBIBYTE, gt=0, description="Largest sealed letter taken.")
-    max_header_bytes: int = Field(default=64 << 10, ge=48 << 10, description="Headers of a request, about.")
-    header_seconds: float = Field(default=20.0, gt=0, description="How long a request's headers may take to arrive.")
-    body_seconds: float = Field(default=60.0, gt=0, description="How long the next piece of a body may take.")
-    max_connections: int = Field(default=8192, gt=0, description="Connections at once; idle ones make room.")
-    max_connections_per_address: int = Field(default=4096, ge=0, description="Of one address; 0 = no limit.")
     max_wrong_keys: int = Field(default=300, ge=0, description="Unknown keys per address and minute; 0 = no limit.")
     key_cache_seconds: float = Field(
         default=5.0, ge=0, le=5, description="How long another gateway's revocation of a key may go unnoticed here."

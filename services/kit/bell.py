@@ -20,10 +20,14 @@ class Bell:
                 if not sleeper.done():
                     sleeper.set_result(None)
 
+    def wake(self) -> None:
+        """Wakes everybody to look again: something may have been missed."""
+        self.ring(*list(self._sleepers))
+
     def ring_all(self) -> None:
         """Wakes everybody for good: the process is going to stop."""
         self._closed = True
-        self.ring(*list(self._sleepers))
+        self.wake()
 
     def listen(self, *keys: str) -> Sleeper:
         """Starts to listen now, so that a ring between looking and sleeping is not missed."""

@@ -6,11 +6,14 @@ the one promised, so a half-written blob is never seen and writing the same one 
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import obstore
@@ -22,6 +25,8 @@ from services.kit.settings import ServiceSettings
 
 CHUNK_BYTES = 1 << 20
 _BUFFER_BYTES = 4 << 20
+_LISTED_AT_ONCE = 500
+_DELETED_AT_ONCE = 500
 _DIGEST = re.compile(r"^[0-9a-f]{64}$")
 
 
@@ -50,6 +55,20 @@ def check_digest(digest: str) -> str:
     if not _DIGEST.match(digest):
         raise BadDigest(f"{digest[:80]!r} is not a SHA-256: give 64 lower-case hexadecimal digits")
     return digest
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBlob:
+    """One thing in the store. name: its digest, or the staging name of an upload that may still be running."""
+
+    name: str
+    size_bytes: int
+    stored_at: float
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a blob, and not what an upload has written so far."""
+        return _DIGEST.match(self.name) is not None
 
 
 class BlobStore:
@@ -105,11 +124,17 @@ class BlobStore:
 
     def put_pieces(self, pieces: Iterator[bytes]) -> tuple[str, int]:
         """Stores what an iterator yields, from a worker thread; returns its digest and size."""
+        begun, whole = _up_to(pieces, _BUFFER_BYTES)
+        if whole:  # one request, where a staging name costs three
+            digest = hashlib.sha256(begun).hexdigest()
+            with _translated(digest):
+                obstore.put(self._store, _path(digest), begun)
+            return digest, len(begun)
         staging = f"staging/{secrets.token_hex(16)}"
         hasher, size = hashlib.sha256(), 0
         with _translated(staging):
             with obstore.open_writer(self._store, staging, buffer_size=_BUFFER_BYTES, max_concurrency=1) as writer:
-                for piece in pieces:
+                for piece in chain((begun,), pieces):
                     hasher.update(piece)
                     size += len(piece)
                     writer.write(piece)
@@ -129,6 +154,16 @@ class BlobStore:
             async for piece in result.stream(min_chunk_size=CHUNK_BYTES):
                 yield bytes(piece)
 
+    @property
+    def is_near(self) -> bool:
+        """Whether reading is a matter of microseconds, so that fetching ahead gains nothing."""
+        return self._folder is not None
+
+    async def fetch(self, digest: str, length: int) -> memoryview:
+        """The first `length` bytes of a blob, without a thread: many are under way at a time."""
+        with _translated(digest):
+            return memoryview(await obstore.get_range_async(self._store, _path(digest), start=0, length=length))
+
     def read(self, digest: str, start: int, length: int) -> memoryview:
         """Part of a blob, read from a worker thread."""
         with _translated(digest):
@@ -147,11 +182,83 @@ class BlobStore:
         except UnknownBlob:
             return
 
+    async def delete_all(self, digests: Iterable[str]) -> None:
+        """Forgets many blobs: at a far store a few requests, however many there are."""
+        paths = [_path(digest) for digest in digests]
+        if self._folder is not None:
+            with _translated("files"):
+                await asyncio.to_thread(_unlink, [self._folder / path for path in paths])
+            return
+        for start in range(0, len(paths), _DELETED_AT_ONCE):
+            some = paths[start : start + _DELETED_AT_ONCE]
+            try:
+                with _translated("blobs"):
+                    await obstore.delete_async(self._store, some)
+            except UnknownBlob:  # some stores stop at the first that is not there
+                await asyncio.gather(*(self.delete(path.rpartition("/")[2]) for path in some))
+
+    async def every(self) -> AsyncIterator[list[StoredBlob]]:
+        """Everything stored, page by page, unfinished uploads included."""
+        with _translated("list"):
+            async for page in obstore.list(self._store, chunk_size=_LISTED_AT_ONCE):
+                yield [_listed(meta["path"], meta["size"], meta["last_modified"].timestamp()) for meta in page]
+        if self._folder is not None:
+            # A folder's store hides what it writes until it is whole, also when the writer was killed.
+            for file in await asyncio.to_thread(_hidden, self._folder):
+                yield [file]
+
+    async def remove(self, blob: StoredBlob, *, unless_after: float) -> bool:
+        """Removes what was listed, unless it was stored again since; whether it is gone."""
+        path = _path(blob.name) if blob.is_whole else blob.name
+        try:
+            with _translated(blob.name):
+                if self._folder is not None and not blob.is_whole:
+                    (self._folder / path).unlink()
+                    return True
+                if (await obstore.head_async(self._store, path))["last_modified"].timestamp() > unless_after:
+                    return False
+                await obstore.delete_async(self._store, path)
+        except UnknownBlob:
+            return False
+        return True
+
     async def _discard(self, staging: str) -> None:
         try:
             await obstore.delete_async(self._store, staging)
         except (BaseError, OSError):
             return  # nothing was written under that name, or the store is away: staging names are never read
+
+
+def _up_to(pieces: Iterator[bytes], most: int) -> tuple[bytes, bool]:
+    """The first pieces together, until they are more than `most` bytes, and whether these are all."""
+    begun = bytearray()
+    for piece in pieces:
+        begun += piece
+        if len(begun) > most:
+            return bytes(begun), False
+    return bytes(begun), True
+
+
+def _unlink(files: list[Path]) -> None:
+    for file in files:
+        file.unlink(missing_ok=True)
+
+
+def _listed(path: str, size: int, stored_at: float) -> StoredBlob:
+    """A path as it is listed; anything but `ab/<digest>` keeps its whole path as name."""
+    folder, _, name = path.rpartition("/")
+    return StoredBlob(name if _DIGEST.match(name) and folder == name[:2] else path, size, stored_at)
+
+
+def _hidden(folder: Path) -> list[StoredBlob]:
+    found = []
+    for file in folder.glob("*/*#*"):
+        try:
+            status = file.stat()
+        except FileNotFoundError:  # finished meanwhile
+            continue
+        found.append(StoredBlob(str(file.relative_to(folder)), status.st_size, status.st_mtime))
+    return found
 
 
 def _path(digest: str) -> str:

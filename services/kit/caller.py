@@ -26,6 +26,11 @@ class Caller:
 SERVICE = Caller("service", "platform")
 """The platform itself: a service calling another on nobody's behalf."""
 
+NOBODY_YET = Caller("anonymous", "")
+"""Somebody outside who has no key yet and asks for one."""
+
+ROLES = frozenset({"admin", "publisher", "device", SERVICE.role, NOBODY_YET.role})
+
 _caller: ContextVar[Caller] = ContextVar("caller", default=SERVICE)
 _request_id: ContextVar[str] = ContextVar("request_id", default="")
 

@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import IO, Any
+from weakref import WeakKeyDictionary
 
 import alembic.command
 import sqlalchemy as sa
 from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from services.kit import sqlite
 from services.kit.errors import Unavailable
 
 _SQLITE_PRAGMAS = (
@@ -64,7 +68,8 @@ class Database:
                 connect_args={"server_settings": settings, "timeout": 5, "command_timeout": 60},
             )
         Path(self.url.removeprefix("sqlite+aiosqlite:///")).parent.mkdir(parents=True, exist_ok=True)
-        engine = create_async_engine(self.url, pool_size=8, max_overflow=8)
+        short = {"async_creator_fn": sqlite.connect}
+        engine = create_async_engine(self.url, pool_size=8, max_overflow=8, connect_args=short)
 
         @sa.event.listens_for(engine.sync_engine, "connect")
         def prepare(connection: Any, _: object) -> None:
@@ -87,11 +92,13 @@ class Database:
             if not self.is_sqlite:
                 async with self.engine.begin() as connection:
                     yield connection
+                _run_later(connection)
                 return
             async with self._writer, self.engine.connect() as connection:
                 await connection.execution_options(begin="BEGIN IMMEDIATE")
                 async with connection.begin():
                     yield connection
+            _run_later(connection)
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
@@ -120,7 +127,10 @@ class Database:
         async with self.engine.connect() as connection:
             await connection.execute(sa.text("SELECT pg_advisory_lock(:key)"), {"key": _MIGRATION_LOCK})
             try:
-                await connection.execute(sa.schema.CreateSchema(self.schema, if_not_exists=True))
+                # A service with a database user of its own owns its schema and may make no other, not even this again.
+                there = await connection.execute(sa.text("SELECT to_regnamespace(:name)"), {"name": self.schema})
+                if there.scalar_one() is None:
+                    await connection.execute(sa.schema.CreateSchema(self.schema, if_not_exists=True))
                 await connection.commit()
                 yield
             finally:
@@ -132,18 +142,44 @@ class Database:
         await self.engine.dispose()
 
 
+_LATER: WeakKeyDictionary[AsyncConnection, list[Callable[[], None]]] = WeakKeyDictionary()
+
+
+def after_commit(tx: AsyncConnection, action: Callable[[], None]) -> None:
+    """Does `action` once the transaction `tx` of `writing` has committed; never, if it does not."""
+    _LATER.setdefault(tx, []).append(action)
+
+
+def _run_later(connection: AsyncConnection) -> None:
+    for action in _LATER.pop(connection, ()):
+        action()
+
+
 def _locked_file(path: Path) -> IO[str]:
     file = path.open("w")
     fcntl.flock(file, fcntl.LOCK_EX)
     return file
 
 
-def _upgrade(connection: sa.Connection, package: str, schema: str | None) -> None:
+def migrations_of(package: str) -> Config:
+    """Where a service's migrations are, for alembic."""
     config = Config()
     config.set_main_option("script_location", f"{package}:migrations")
     config.set_main_option("path_separator", "os")
+    return config
+
+
+def _upgrade(connection: sa.Connection, package: str, schema: str | None) -> None:
+    config = migrations_of(package)
     config.attributes["connection"] = connection
     config.attributes["schema"] = schema
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    there = MigrationContext.configure(connection, opts={"version_table_schema": schema}).get_current_heads()
+    if newer := set(there) - known:
+        raise ValueError(
+            f"the database of {package} is of a newer version (revision {', '.join(sorted(newer))}) than this code; "
+            "it was left unchanged: install the newer version, or restore a back-up made before the upgrade"
+        )
     alembic.command.upgrade(config, "head")
 
 

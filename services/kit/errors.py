@@ -2,6 +2,7 @@
 
     CoterieError
     ├── InvalidInput        the request itself is wrong; repeating it cannot help
+    │   └── Unprocessable   its form is right, but what it holds cannot be true or cannot be served
     ├── Unauthenticated     nobody is known to be asking
     ├── PermissionDenied    somebody known may not do this
     ├── NotFound            the thing named does not exist
@@ -39,6 +40,10 @@ class CoterieError(Exception):
 
 class InvalidInput(CoterieError, ValueError):
     """The request itself is wrong."""
+
+
+class Unprocessable(InvalidInput):
+    """The request is well formed, but what it holds cannot be true or cannot be served."""
 
 
 class Unauthenticated(CoterieError):

@@ -1,4 +1,4 @@
-"""`python -m services.kit.healthcheck HOST:PORT`: exit 0 when the gRPC service there says SERVING.
+"""`python -m services.kit.healthcheck ADDRESS`: exit 0 when the gRPC service there says SERVING.
 
 Run every few seconds in each container, so it imports little.
 """
@@ -27,7 +27,7 @@ def is_serving(address: str, tls_dir: str) -> bool:
 
 
 def _channel(address: str, tls_dir: str) -> grpc.Channel:
-    if not tls_dir:
+    if not tls_dir or address.startswith("unix:"):
         return grpc.insecure_channel(address)
     ca, key, certificate = ((Path(tls_dir) / name).read_bytes() for name in ("ca.pem", "key.pem", "cert.pem"))
     return grpc.secure_channel(address, grpc.ssl_channel_credentials(ca, key, certificate))

@@ -9,6 +9,7 @@ from typing import cast
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
+from coterie.harmless import harmless
 from services.kit.caller import current_request_id
 
 
@@ -21,7 +22,7 @@ def configure(service: str, *, level: str = "INFO", text: bool | None = None) ->
             _stamp(service),
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info if not as_text else _leave,
+            structlog.processors.format_exc_info if not as_text else _make_harmless,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
@@ -49,5 +50,6 @@ def _stamp(service: str) -> structlog.typing.Processor:
     return stamp
 
 
-def _leave(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    return event
+def _make_harmless(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """Text on a terminal commands it nothing; JSON escapes by itself."""
+    return {name: harmless(value) if isinstance(value, str) else value for name, value in event.items()}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,22 @@ class Matrix:
         full[self.columns, self.rows] = self.trust
         np.fill_diagonal(full, 1.0)
         return full
+
+    def without(self, pairs: Collection[tuple[int, int]], alone: Collection[int] = ()) -> Matrix:
+        """The same with no trust between these pairs, nor between those alone and anybody."""
+        if not pairs and not alone:
+            return self
+        apart = {min(a, b) * self.size + max(a, b) for a, b in pairs}
+        kept = ~np.isin(self.rows * self.size + self.columns, np.fromiter(apart, dtype=np.int64, count=len(apart)))
+        single = np.array(sorted(alone), dtype=np.int64)
+        kept &= ~np.isin(self.rows, single) & ~np.isin(self.columns, single)
+        return replace(
+            self,
+            rows=self.rows[kept],
+            columns=self.columns[kept],
+            direct=self.direct[kept],
+            trust=self.trust[kept],
+        )
 
 
 async def read_matrix(

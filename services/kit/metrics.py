@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from prometheus_client import Counter, Histogram, start_http_server
+from prometheus_client import Counter, Histogram, Info, start_http_server
+
+from coterie.version import VERSION, commit
 
 RPC_SECONDS = Histogram(
     "coterie_rpc_seconds",
@@ -13,7 +15,37 @@ RPC_SECONDS = Histogram(
 RPC_TOTAL = Counter("coterie_rpc_total", "gRPC calls answered, by outcome.", ["method", "code"])
 
 
+EVENTS_TOTAL = Counter(
+    "coterie_events_total", "What happened to tasks, rounds and devices, by kind (as in a task's event log).", ["kind"]
+)
+ROUND_SECONDS = Histogram(
+    "coterie_round_seconds",
+    "From a round's opening to its closing.",
+    buckets=(0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000, 10000),
+)
+UPDATES_TOTAL = Counter(
+    "coterie_updates_total", "Updates handed in: accepted, repeated, or the reason of the refusal.", ["outcome"]
+)
+UPDATE_WAIT_SECONDS = Histogram(
+    "coterie_update_wait_seconds",
+    "From an update's arrival at aggregation until it is recorded.",
+    buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10),
+)
+STEP_SECONDS = Histogram(
+    "coterie_step_seconds",
+    "Time the conductor needed for one step of a task.",
+    buckets=(0.001, 0.01, 0.1, 0.3, 1, 3, 10, 30, 100),
+)
+CHARGES_TOTAL = Counter("coterie_privacy_charges_total", "Privacy charges recorded.", ["mechanism", "unit"])
+RHO_TOTAL = Counter("coterie_privacy_rho_total", "Zero-concentrated budget charged, over all devices.", ["unit"])
+MONEY_TOTAL = Counter(
+    "coterie_money_microcredits_total", "Micro-credits moved, by kind of entry in the book.", ["kind"]
+)
+BUILD = Info("coterie_build", "Version and commit of this process.")
+
+
 def serve(port: int, address: str) -> None:
     """Serves the metrics page on `port`; 0 serves none."""
+    BUILD.info({"version": VERSION, "commit": commit()})
     if port:
         start_http_server(port, addr=address)

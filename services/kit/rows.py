@@ -69,6 +69,12 @@ async def upsert(
         await tx.execute(statement.on_conflict_do_nothing(index_elements=keys), rows)
 
 
+async def take_turns(tx: Tx, name: str) -> None:
+    """Waits until no other transaction of this database that named `name` is open; SQLite has one writer anyway."""
+    if tx.dialect.name == "postgresql":
+        await tx.execute(sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), {"name": name})
+
+
 async def insert_rows(
     tx: Tx, into: Sequence[sa.ColumnElement[Any]], rows: Sequence[Row], on_conflict: str = ""
 ) -> None:

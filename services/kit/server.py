@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,18 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
 
-from services.kit import wire
-from services.kit.caller import SERVICE, Caller, set_caller, set_request_id
-from services.kit.errors import CoterieError
+from coterie.version import VERSION, commit
+from services.kit import calls, certificates, sockets, wire
+from services.kit.caller import NOBODY_YET, ROLES, Caller, set_caller, set_request_id
+from services.kit.errors import CoterieError, PermissionDenied, Unauthenticated
 from services.kit.logs import get_logger
 from services.kit.metrics import RPC_SECONDS, RPC_TOTAL
 from services.kit.settings import ServiceSettings
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 _FREE_OF_DEADLINE = ("/grpc.health.", "/grpc.reflection.")
+SLOW_SECONDS = 2.0
+_IDS = ("task_id", "round", "device_id")
 _OPTIONS = [
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -32,10 +35,31 @@ _OPTIONS = [
 _log = get_logger()
 
 
-class Gatekeeper(grpc.aio.ServerInterceptor):
-    """Sets the caller and request id, demands a deadline, times the call and maps errors: once, for every RPC."""
+class Health(HealthServicer):
+    """Health, which also says of which version and commit the service is."""
 
-    def __init__(self) -> None:
+    async def Check(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        """Whether it serves."""
+        await context.send_initial_metadata((("coterie-version", VERSION), ("coterie-commit", commit())))
+        return await super().Check(request, context)
+
+
+class NoRole(Unauthenticated):
+    """The call does not say for whom it is."""
+
+
+class NotForThisService(PermissionDenied):
+    """The caller's certificate is a service's that has no business with this method."""
+
+
+class Gatekeeper(grpc.aio.ServerInterceptor):
+    """Sets the caller and request id, demands a deadline, times the call and maps errors: once, for every RPC.
+
+    Who says no role is nobody. With `named`, callers have certificates, and `calls` says what each may call.
+    """
+
+    def __init__(self, *, named: bool) -> None:
+        self._named = named
         self._guarded: dict[str, Any] = {}
 
     async def intercept_service(
@@ -62,23 +86,18 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
 
         async def guarded(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             started = time.perf_counter()
-            metadata = dict(context.invocation_metadata() or ())
-            set_request_id(str(metadata.get("x-request-id", "")))
-            set_caller(
-                Caller(
-                    str(metadata.get("x-coterie-role", SERVICE.role)),
-                    str(metadata.get("x-coterie-subject", SERVICE.subject)),
-                    str(metadata.get("x-coterie-owner", "")),
-                )
-            )
+            metadata = {str(name): str(value) for name, value in context.invocation_metadata() or ()}
+            set_request_id(metadata.get("x-request-id", ""))
             code = grpc.StatusCode.OK
             try:
+                self._admit(method, metadata, context)
                 if context.time_remaining() is None:
                     code = grpc.StatusCode.INVALID_ARGUMENT
                     await context.abort(code, "every call needs a deadline; set a timeout on the client")
                 return await behaviour(request, context)
             except CoterieError as error:
                 code = wire.STATUS_OF_KIND.get(wire.kind_of(error), grpc.StatusCode.INTERNAL)
+                _log.info("refused", method=method, reason=error.reason, message=error.message, **_ids(request))
                 await context.abort(code, error.message, wire.trailer(error))
             except (grpc.aio.AbortError, asyncio.CancelledError):
                 raise
@@ -87,10 +106,30 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
                 _log.exception("rpc failed", method=method)
                 await context.abort(code, "an unexpected fault; the log has it under this request id")
             finally:
-                seconds.observe(time.perf_counter() - started)
+                took = time.perf_counter() - started
+                seconds.observe(took)
+                if took > SLOW_SECONDS and not getattr(request, "wait_seconds", 0):
+                    _log.warning("slow call", method=method, seconds=round(took, 2), **_ids(request))
                 RPC_TOTAL.labels(method, code.name).inc()
 
         return guarded
+
+    def _admit(self, method: str, metadata: Mapping[str, str], context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        """From here on the call speaks for whom it says, if it says so and its certificate may."""
+        role = metadata.get("x-coterie-role", "")
+        if role not in ROLES or (role == NOBODY_YET.role and method not in calls.OPEN_TO_ANYBODY):
+            raise NoRole("the call says no role that may do this: only the platform's own services call each other")
+        if self._named:
+            names = [name.decode(errors="replace") for name in context.auth_context().get("x509_common_name", ())]
+            if not any(method in calls.MAY_CALL.get(name, ()) for name in names):
+                raise NotForThisService(f"the certificate of {' or '.join(names) or 'nobody'} does not allow {method}")
+        set_caller(Caller(role, metadata.get("x-coterie-subject", ""), metadata.get("x-coterie-owner", "")))
+
+
+def _ids(request: Any) -> dict[str, object]:
+    """The ids a request names, for the log."""
+    told = {name: getattr(request, name, None) for name in _IDS}
+    return {name.removesuffix("_id"): value for name, value in told.items() if value}
 
 
 class Server:
@@ -98,24 +137,20 @@ class Server:
 
     def __init__(self, settings: ServiceSettings, address: str) -> None:
         self._settings = settings
-        self._server = grpc.aio.server(interceptors=[Gatekeeper()], options=_OPTIONS, maximum_concurrent_rpcs=None)
-        self._health = HealthServicer()
+        gatekeeper = Gatekeeper(named=tls_folder(settings, address) is not None)
+        self._server = grpc.aio.server(interceptors=[gatekeeper], options=_OPTIONS, maximum_concurrent_rpcs=None)
+        self._health = Health()
         self._names: list[str] = []
         self.port = self._bind(address)
         self.stopping = asyncio.Event()
 
     def _bind(self, address: str) -> int:
-        folder = self._settings.tls_dir
+        folder = tls_folder(self._settings, address)
+        if sockets.is_socket(address):
+            sockets.claim(address)
         if folder is None:
-            _demand_loopback(address, self._settings.insecure)
             return self._server.add_insecure_port(address)
-        key, certificate, authority = (folder / name for name in ("key.pem", "cert.pem", "ca.pem"))
-        credentials = grpc.ssl_server_credentials(
-            [(key.read_bytes(), certificate.read_bytes())],
-            root_certificates=authority.read_bytes(),
-            require_client_auth=True,
-        )
-        return self._server.add_secure_port(address, credentials)
+        return self._server.add_secure_port(address, certificates.server_credentials(folder))
 
     def add(self, adder: Callable[[Any, Any], None], servicer: object, name: str) -> None:
         """Adds a servicer under its full service name."""
@@ -151,19 +186,14 @@ async def run_until_signal(stoppers: Sequence[Callable[[], Awaitable[None]]]) ->
         await stopper()
 
 
-def _demand_loopback(address: str, insecure: bool) -> None:
-    host = address.rpartition(":")[0].strip("[]")
-    if host not in ("127.0.0.1", "localhost", "::1") and not insecure:
+def tls_folder(settings: ServiceSettings, address: str) -> Path | None:
+    """Certificates for calls at `address`; None for Unix sockets. Raises for a port without any."""
+    if sockets.is_socket(address):
+        return None
+    if settings.tls_dir is None and not settings.insecure:
         raise ValueError(
-            f"gRPC on {address} leaves loopback: set COTERIE_TLS_DIR to a folder with ca.pem, cert.pem and key.pem "
-            "(`coterie certs` makes one), or COTERIE_INSECURE=1 on a network nobody else can reach"
+            f"gRPC at {address} would be open to everybody who reaches that port, on loopback to every user of this "
+            "machine: leave the address out to use Unix sockets, set COTERIE_TLS_DIR to a folder with ca.pem, cert.pem "
+            "and key.pem (`coterie certs` makes one), or COTERIE_INSECURE=1 where nobody else can be"
         )
-
-
-def read_tls(folder: Path) -> grpc.ChannelCredentials:
-    """Client credentials from the same three files a server uses."""
-    return grpc.ssl_channel_credentials(
-        root_certificates=(folder / "ca.pem").read_bytes(),
-        private_key=(folder / "key.pem").read_bytes(),
-        certificate_chain=(folder / "cert.pem").read_bytes(),
-    )
+    return settings.tls_dir

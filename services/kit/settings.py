@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from services.kit import sockets
+
+
+def _address(service: str) -> Any:
+    said = f"Where {service} answers: host:port, or unix:/path; its socket in the data folder by default."
+    return Field(default_factory=lambda known: sockets.address(known["data_dir"], service), description=said)
 
 
 class ServiceSettings(BaseSettings):
@@ -19,17 +27,22 @@ class ServiceSettings(BaseSettings):
     )
     blob_url: str = Field(default="", description="s3://bucket/prefix and the like; empty = the folder data_dir/blobs.")
     bind: str = Field(default="127.0.0.1", description="Address to listen on.")
-    trust_address: str = Field(default="127.0.0.1:50051", description="Where the trust registry answers.")
-    topology_address: str = Field(default="127.0.0.1:50052", description="Where the topology planner answers.")
-    pricing_address: str = Field(default="127.0.0.1:50053", description="Where the pricing engine answers.")
-    aggregation_address: str = Field(default="127.0.0.1:50054", description="Where the aggregation server answers.")
+    trust_address: str = _address("trust")
+    topology_address: str = _address("topology")
+    pricing_address: str = _address("pricing")
+    aggregation_address: str = _address("aggregation")
     tls_dir: Path | None = Field(
-        default=None, description="Folder with ca.pem, cert.pem and key.pem; needed whenever gRPC leaves loopback."
+        default=None,
+        description="Folder with ca.pem, cert.pem and key.pem; needed unless gRPC is on Unix sockets.",
     )
+    workers: int = Field(
+        default=2, ge=1, le=64, description="Processes for plans and prices, and as many for what-if questions."
+    )
+    questions_per_caller: int = Field(default=8, ge=1, description="What-if questions one caller may ask at a time.")
     metrics_port: int = Field(default=0, description="Port of the Prometheus page; 0 = none.")
     log_level: str = "INFO"
     drain_seconds: float = Field(default=10.0, description="How long open calls may take to end after SIGTERM.")
-    insecure: bool = Field(default=False, description="Allow gRPC beyond loopback without TLS (a private network).")
+    insecure: bool = Field(default=False, description="Allow gRPC on ports without TLS: whoever reaches them is admin.")
 
     def database_for(self, service: str) -> str:
         """SQLAlchemy URL of a service's own database."""
@@ -40,6 +53,21 @@ class ServiceSettings(BaseSettings):
             raise ValueError(f"COTERIE_DATABASE_URL must start with postgresql://, not {scheme}://")
         return f"postgresql+asyncpg://{rest}"
 
-    def port_of(self, address: str) -> str:
-        """`bind` with the port of `address`: where this process listens to be found there."""
-        return f"{self.bind}:{address.rpartition(':')[2]}"
+    def listening_at(self, address: str) -> str:
+        """Where this process listens to be found at `address`: that socket, or `bind` with that port."""
+        return address if sockets.is_socket(address) else f"{self.bind}:{address.rpartition(':')[2]}"
+
+
+class EdgeSettings(ServiceSettings):
+    """What processes that anybody may reach know beside: how much a caller may hold before it is known."""
+
+    max_header_bytes: int = Field(default=64 << 10, ge=48 << 10, description="Headers of a request, about.")
+    header_seconds: float = Field(default=20.0, gt=0, description="How long a request's headers may take to arrive.")
+    body_seconds: float = Field(default=60.0, gt=0, description="How long the next piece of a body may take.")
+    max_connections: int = Field(default=8192, gt=0, description="Connections at once; idle ones make room.")
+    max_connections_per_address: int = Field(default=4096, ge=0, description="Of one address; 0 = no limit.")
+    trusted_proxies: str = Field(
+        default="",
+        description="Addresses and networks of proxies in front, with commas: their X-Forwarded-For is believed, and "
+        "they are not held to one caller's share of connections.",
+    )

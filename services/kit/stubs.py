@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from coterie_api.aggregation.v1.aggregation_pb2_grpc import TasksStub, WorkStub
+from coterie_api.aggregation.v1.aggregation_pb2_grpc import SumsStub, TasksStub, WorkStub
 from coterie_api.pricing.v1.pricing_pb2_grpc import LedgerStub, PricingStub
 from coterie_api.topology.v1.topology_pb2_grpc import TopologyStub
 from coterie_api.trust.v1.trust_pb2_grpc import RegistryStub, TrustStub
@@ -18,7 +18,7 @@ from services.kit.settings import ServiceSettings
 from services.kit.upstream import open_channel
 
 if TYPE_CHECKING:  # these exist in the type stubs alone
-    from coterie_api.aggregation.v1.aggregation_pb2_grpc import TasksAsyncStub, WorkAsyncStub
+    from coterie_api.aggregation.v1.aggregation_pb2_grpc import SumsAsyncStub, TasksAsyncStub, WorkAsyncStub
     from coterie_api.pricing.v1.pricing_pb2_grpc import LedgerAsyncStub, PricingAsyncStub
     from coterie_api.topology.v1.topology_pb2_grpc import TopologyAsyncStub
     from coterie_api.trust.v1.trust_pb2_grpc import RegistryAsyncStub, TrustAsyncStub
@@ -38,6 +38,7 @@ class Upstreams:
     ledger: LedgerAsyncStub
     tasks: TasksAsyncStub
     work: WorkAsyncStub
+    sums: SumsAsyncStub
 
     @classmethod
     def open(cls, settings: ServiceSettings) -> Upstreams:
@@ -57,12 +58,18 @@ class Upstreams:
             ledger=LedgerStub(channels["pricing"]),
             tasks=TasksStub(channels["aggregation"]),
             work=WorkStub(channels["aggregation"]),
+            sums=SumsStub(channels["aggregation"]),
         )
 
     async def health(self) -> dict[str, str]:
         """For each service "serving", or "away"."""
         states = await asyncio.gather(*(_health(channel) for channel in self.channels.values()))
-        return dict(zip(self.channels, states, strict=True))
+        return {name: state for name, (state, _) in zip(self.channels, states, strict=True)}
+
+    async def versions(self) -> dict[str, dict[str, str]]:
+        """For each service its version and commit; both empty of one that is away."""
+        states = await asyncio.gather(*(_health(channel) for channel in self.channels.values()))
+        return {name: told for name, (_, told) in zip(self.channels, states, strict=True)}
 
     async def close(self) -> None:
         """Closes every channel."""
@@ -70,10 +77,15 @@ class Upstreams:
             await channel.close()
 
 
-async def _health(channel: grpc.aio.Channel) -> str:
+async def _health(channel: grpc.aio.Channel) -> tuple[str, dict[str, str]]:
+    """Whether a service serves, and what it says of itself."""
+    told = {"version": "", "commit": ""}
     try:
         stub: Any = health_pb2_grpc.HealthStub(channel)  # the stub's type knows no methods
-        reply = await stub.Check(health_pb2.HealthCheckRequest(), timeout=HEALTH_SECONDS)
+        call = stub.Check(health_pb2.HealthCheckRequest(), timeout=HEALTH_SECONDS)
+        reply = await call
+        metadata = dict(await call.initial_metadata())
+        told = {name: str(metadata.get(f"coterie-{name}", "")) for name in told}
     except CoterieError:
-        return "away"
-    return "serving" if reply.status == health_pb2.HealthCheckResponse.SERVING else "away"
+        return "away", told
+    return ("serving" if reply.status == health_pb2.HealthCheckResponse.SERVING else "away"), told

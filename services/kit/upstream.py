@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import grpc.aio
 
-from services.kit import wire
+from services.kit import certificates, sockets, wire
 from services.kit.caller import current_caller, current_request_id
-from services.kit.server import MAX_MESSAGE_BYTES, read_tls
+from services.kit.server import MAX_MESSAGE_BYTES, tls_folder
 from services.kit.settings import ServiceSettings
 
 DEFAULT_DEADLINE_SECONDS = 20.0
@@ -74,17 +76,24 @@ def _carried(method: Any) -> Callable[..., _DecodedCall]:
     return call
 
 
+def _open(address: str, folder: Path, options: list[tuple[str, Any]]) -> grpc.aio.Channel:
+    return grpc.aio.secure_channel(address, certificates.channel_credentials(folder), options=options)
+
+
 def open_channel(settings: ServiceSettings, address: str) -> grpc.aio.Channel:
     """A channel to `address`; calls wait briefly for a service that is just restarting."""
-    options = [
+    options: list[tuple[str, Any]] = [
         ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 1000),
         ("grpc.enable_retries", 0),
     ]
-    if settings.tls_dir is None:
+    if sockets.is_socket(address):
+        sockets.make_private(address)
+    folder = tls_folder(settings, address)
+    if folder is None:
         channel = grpc.aio.insecure_channel(address, options=options)
     else:
-        channel = grpc.aio.secure_channel(address, read_tls(settings.tls_dir), options=options)
+        channel = cast("grpc.aio.Channel", certificates.Renewing(folder, partial(_open, address, folder, options)))
     return cast("grpc.aio.Channel", _Courier(channel))

@@ -14,6 +14,7 @@ DETAILS_KEY = "coterie-details-bin"
 
 STATUS_OF_KIND: dict[type[errors.CoterieError], grpc.StatusCode] = {
     errors.InvalidInput: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.Unprocessable: grpc.StatusCode.DATA_LOSS,
     errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
     errors.PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
     errors.NotFound: grpc.StatusCode.NOT_FOUND,
@@ -35,8 +36,8 @@ class UpstreamFault(errors.CoterieError):
 
 
 def kind_of(error: errors.CoterieError) -> type[errors.CoterieError]:
-    """Which of the kit's kinds an error is."""
-    return next(kind for kind in type(error).__mro__ if kind in STATUS_OF_KIND)
+    """Which of the kit's kinds an error is; the root of them all for one that is none."""
+    return next((kind for kind in type(error).__mro__ if kind in STATUS_OF_KIND), errors.CoterieError)
 
 
 def trailer(error: errors.CoterieError) -> tuple[tuple[str, str | bytes], ...]:

@@ -13,11 +13,11 @@ from typing import Any, Generic, TypeVar
 import sqlalchemy as sa
 from google.protobuf.descriptor import EnumDescriptor
 from google.protobuf.message import Message
-from google.protobuf.unknown_fields import UnknownFieldSet
 
 from coterie.records import words
 from coterie.records.base import Word
 from coterie_api.words.v1 import words_pb2
+from services.kit.documents import former_text
 
 W = TypeVar("W", bound=Word)
 
@@ -30,6 +30,11 @@ def word(kind: type[W], number: int) -> W:
 def number(word: Word) -> Any:
     """The number of a word in the enum named like its class; its type is that enum's, whichever it is."""
     return number_in(type(word).__name__, word)
+
+
+def known_number(word: Word) -> Any:
+    """The number of a word; of one nobody knows, the unspecified one."""
+    return number(word) if word in list(type(word)) else 0
 
 
 def number_in(enum: str, text: str) -> int:
@@ -54,10 +59,9 @@ def adopt(message: Message, field: str, formerly: int) -> None:
     """Fills an enum field of a stored message from the word that 0.1.0 kept in its field number `formerly`."""
     enum = message.DESCRIPTOR.fields_by_name[field].enum_type
     assert enum is not None
-    left: Any = UnknownFieldSet(message)  # its type does not say that it can be walked through
-    for unknown in left:
-        if unknown.field_number == formerly:
-            setattr(message, field, number_in(enum.name, unknown.data.decode()))
+    text = former_text(message, formerly)
+    if text:
+        setattr(message, field, number_in(enum.name, text))
 
 
 @cache

@@ -14,7 +14,8 @@ async def serve() -> None:
     from services.pricing.settings import PricingSettings
 
     settings = PricingSettings()
-    await process.serve("pricing", settings, App(settings, settings.port_of(settings.pricing_address)))
+    address = settings.listening_at(settings.pricing_address)
+    await process.serve("pricing", settings, lambda: App(settings, address))
 
 
 def main(argv: list[str]) -> int:

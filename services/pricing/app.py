@@ -6,8 +6,10 @@ from coterie_api.pricing.v1 import pricing_pb2, pricing_pb2_grpc
 from coterie_api.trust.v1.trust_pb2_grpc import TrustStub
 from services.kit.clock import Clock, SystemClock
 from services.kit.database import Database
+from services.kit.questions import Questions
 from services.kit.server import Server
 from services.kit.upstream import open_channel
+from services.kit.workers import PLANNING_NICENESS, Workers
 from services.pricing.servicer.ledger import LedgerServicer
 from services.pricing.servicer.pricing import PricingServicer
 from services.pricing.settings import PricingSettings
@@ -28,7 +30,9 @@ class App:
         clock = clock or SystemClock()
         self._database = Database(settings.database_for("pricing"), "pricing")
         self._trust = open_channel(settings, settings.trust_address)
-        quoting = Quoting(self._database, clock, RegistryTies(TrustStub(self._trust)), SOLVERS)
+        self._workers = Workers(settings.workers, niceness=PLANNING_NICENESS)
+        self._questions = Questions(SOLVERS, settings)
+        quoting = Quoting(self._database, clock, RegistryTies(TrustStub(self._trust)), self._workers)
         ledger = LedgerServicer(
             Accounts(self._database, clock),
             Settling(self._database, clock, settings.fee_parts_per_million),
@@ -36,7 +40,9 @@ class App:
         )
         self._server = Server(settings, address)
         self._server.add(
-            pricing_pb2_grpc.add_PricingServicer_to_server, PricingServicer(quoting), _SERVICES["Pricing"].full_name
+            pricing_pb2_grpc.add_PricingServicer_to_server,
+            PricingServicer(quoting, self._questions),
+            _SERVICES["Pricing"].full_name,
         )
         self._server.add(pricing_pb2_grpc.add_LedgerServicer_to_server, ledger, _SERVICES["Ledger"].full_name)
 
@@ -53,5 +59,7 @@ class App:
     async def stop(self) -> None:
         """Lets open calls end and closes everything."""
         await self._server.stop()
+        await self._questions.close()
+        await self._workers.close()
         await self._trust.close()
         await self._database.close()

@@ -15,7 +15,8 @@ async def serve() -> None:
     from services.topology.app import App
 
     settings = ServiceSettings()
-    await process.serve("topology", settings, App(settings, settings.port_of(settings.topology_address)))
+    address = settings.listening_at(settings.topology_address)
+    await process.serve("topology", settings, lambda: App(settings, address))
 
 
 def main(argv: list[str]) -> int:

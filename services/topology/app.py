@@ -7,9 +7,11 @@ from coterie_api.trust.v1 import trust_pb2_grpc
 from services.kit.blobs import BlobStore
 from services.kit.clock import SystemClock
 from services.kit.database import Database
+from services.kit.questions import Questions
 from services.kit.server import Server
 from services.kit.settings import ServiceSettings
 from services.kit.upstream import open_channel
+from services.kit.workers import PLANNING_NICENESS, Workers
 from services.topology.planners.base import Planner, Sources
 from services.topology.planners.cells import CellsPlanner
 from services.topology.planners.clusters import ClustersPlanner
@@ -17,6 +19,7 @@ from services.topology.planners.mesh import MeshPlanner
 from services.topology.planners.star import StarPlanner
 from services.topology.servicer.topology import TopologyServicer
 from services.topology.usecases.cells import RegisteredCells
+from services.topology.usecases.committees import Committees
 from services.topology.usecases.links import Links
 from services.topology.usecases.plans import Plans
 from services.topology.usecases.policies import Policies
@@ -42,14 +45,18 @@ class App:
             "mesh": MeshPlanner(),
             "star": StarPlanner(),
         }
+        self.workers = Workers(settings.workers, niceness=PLANNING_NICENESS)
+        self.questions = Questions(SOLVERS, settings)
         self.server = Server(settings, address)
         self.server.add(
             topology_pb2_grpc.add_TopologyServicer_to_server,
             TopologyServicer(
-                Plans(sources, planners, SOLVERS),
+                Plans(sources, planners, self.workers),
                 Links(self.database, sources.clock),
                 RegisteredCells(self.database),
                 self.policies,
+                Committees(sources),
+                self.questions,
             ),
             topology_pb2.DESCRIPTOR.services_by_name["Topology"].full_name,
         )
@@ -63,6 +70,8 @@ class App:
     async def stop(self) -> None:
         """Lets open calls end and closes everything."""
         await self.server.stop()
+        await self.questions.close()
+        await self.workers.close()
         await self.policies.stop()
         await self.channel.close()
         await self.database.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from coterie.records.words import PolicyState
+from coterie.records.words import PolicyLearner, PolicyState
 from services.kit.words import WordColumn
 
 metadata = sa.MetaData()
@@ -47,7 +47,7 @@ policies = sa.Table(
     "policies",
     metadata,
     sa.Column("id", sa.String(40), primary_key=True),
-    sa.Column("learner", sa.String(16), nullable=False),
+    sa.Column("learner", WordColumn(PolicyLearner, 16), nullable=False),
     sa.Column("layout", sa.String(64), nullable=False),
     sa.Column("state", WordColumn(PolicyState, 16), nullable=False),
     sa.Column("progress", sa.Double, nullable=False),

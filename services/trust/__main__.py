@@ -14,7 +14,8 @@ async def serve() -> None:
     from services.trust.settings import TrustSettings
 
     settings = TrustSettings()
-    await process.serve("trust", settings, App(settings, settings.port_of(settings.trust_address)))
+    address = settings.listening_at(settings.trust_address)
+    await process.serve("trust", settings, lambda: App(settings, address))
 
 
 def main(argv: list[str]) -> int:

@@ -10,6 +10,7 @@ from services.kit.clock import Clock, SystemClock
 from services.kit.database import Database
 from services.kit.errors import Unavailable
 from services.kit.logs import get_logger
+from services.kit.questions import Questions
 from services.kit.server import Server
 from services.trust.domain.relations import DEFAULT_RULES, SUGGESTED
 from services.trust.servicer.registry import RegistryServicer
@@ -22,6 +23,7 @@ from services.trust.usecases.directory import Directory
 from services.trust.usecases.graphs import Graphs
 from services.trust.usecases.heartbeats import Heartbeats
 from services.trust.usecases.imports import Imports
+from services.trust.usecases.inheritance import Inheritance
 from services.trust.usecases.keys import Keys
 from services.trust.usecases.memory import SocialMemory
 from services.trust.usecases.owners import Owners
@@ -29,6 +31,7 @@ from services.trust.usecases.recording import Recording
 from services.trust.usecases.relations import SocialRelations
 from services.trust.usecases.scores import Scores
 from services.trust.usecases.sight import Sight
+from services.trust.whatif import SOLVERS
 
 _SERVICES = trust_pb2.DESCRIPTOR.services_by_name
 _log = get_logger()
@@ -43,13 +46,15 @@ class App:
         self._database = Database(settings.database_for("trust"), "trust")
         self.heartbeats = Heartbeats(self._database, settings.heartbeat_flush_seconds)
         self._keys = Keys(self._database, clock)
-        self._memory = SocialMemory(clock, settings.trust_parameters, SUGGESTED if settings.relation_priors else None)
+        priors = SUGGESTED if settings.relation_priors else None
+        self._memory = SocialMemory(clock, settings.trust_parameters, settings.evidence_rule, priors)
+        self._questions = Questions(SOLVERS, settings)
         self._server = Server(settings, address)
         self._server.add(
             trust_pb2_grpc.add_RegistryServicer_to_server,
             RegistryServicer(
                 Owners(self._database, clock),
-                Devices(self._database, clock, self.heartbeats),
+                Devices(self._database, clock, self.heartbeats, Inheritance(self._memory)),
                 self._keys,
                 Auditing(self._database),
             ),
@@ -57,7 +62,7 @@ class App:
         )
         self._server.add(
             trust_pb2_grpc.add_TrustServicer_to_server,
-            _social(self._database, clock, self._memory),
+            _social(self._database, clock, self._memory, self._questions),
             _SERVICES["Trust"].full_name,
         )
         self._beating: asyncio.Task[None] | None = None
@@ -79,6 +84,7 @@ class App:
     async def stop(self) -> None:
         """Lets open calls end, writes the heartbeats held and closes the database."""
         await self._server.stop()
+        await self._questions.close()
         if self._beating is not None:
             self._beating.cancel()
             with suppress(asyncio.CancelledError):
@@ -90,7 +96,7 @@ class App:
         await self._database.close()
 
 
-def _social(database: Database, clock: Clock, memory: SocialMemory) -> TrustServicer:
+def _social(database: Database, clock: Clock, memory: SocialMemory, questions: Questions) -> TrustServicer:
     directory = Directory()
     sight = Sight(database, clock, directory)
     recording = Recording(database, clock, directory, memory)
@@ -101,4 +107,5 @@ def _social(database: Database, clock: Clock, memory: SocialMemory) -> TrustServ
         Graphs(database, directory, memory, sight),
         SocialRelations(database, clock, directory, sight, DEFAULT_RULES),
         Imports(database, clock, recording),
+        questions,
     )

@@ -30,6 +30,10 @@ class UnknownKey(NotFound):
     """No API key has that id."""
 
 
+class PastEnd(InvalidInput):
+    """A key cannot end before it begins."""
+
+
 class NameTaken(AlreadyExists):
     """Another thing of the same kind has that name."""
 

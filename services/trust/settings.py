@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import Field
 
 from services.kit.settings import ServiceSettings
-from services.trust.domain.parameters import DAY_SECONDS, TrustParameters
+from services.trust.domain.parameters import DAY_SECONDS, EvidenceRule, TrustParameters
 
 
 class TrustSettings(ServiceSettings):
@@ -32,6 +32,25 @@ class TrustSettings(ServiceSettings):
     )
     trust_direct_weight: float = Field(default=0.8, ge=0, le=1, description="Share of direct trust in combined trust.")
 
+    trust_prior_weight: float = Field(
+        default=5.0, gt=0, description="Meetings that knowing nothing weighs: few observations mean little trust."
+    )
+    trust_witness_cap: float = Field(
+        default=0.5, ge=0, lt=1, description="Direct trust that rounds done well together alone can lift a pair to."
+    )
+    trust_pair_day: float = Field(
+        default=8.0, gt=0, description="Interactions of each sign that count for a pair in one day."
+    )
+    trust_reporter_day: float = Field(
+        default=100.0, gt=0, description="Bad interactions of one reporter that count in one day."
+    )
+    trust_meeting_window_seconds: float = Field(
+        default=600.0, ge=0, description="How far apart the two ends' times of one meeting may lie."
+    )
+    trust_confirm_days: float = Field(
+        default=7.0, ge=0, description="Days after a meeting in which its second report is waited for."
+    )
+
     relation_priors: bool = Field(
         default=False, description="Let relations count as a few interactions before there are any (not in the paper)."
     )
@@ -45,6 +64,18 @@ class TrustSettings(ServiceSettings):
             penalty=self.trust_penalty,
             full_duration_seconds=self.trust_full_seconds,
             direct_weight=self.trust_direct_weight,
+        )
+
+    @property
+    def evidence_rule(self) -> EvidenceRule:
+        """What counts as evidence, and how much."""
+        return EvidenceRule(
+            prior_weight=self.trust_prior_weight,
+            witness_cap=self.trust_witness_cap,
+            pair_day=self.trust_pair_day,
+            reporter_day=self.trust_reporter_day,
+            meeting_window_seconds=self.trust_meeting_window_seconds,
+            confirm_seconds=self.trust_confirm_days * DAY_SECONDS,
         )
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 
 metadata = sa.MetaData()
@@ -70,6 +72,7 @@ keys = sa.Table(
     sa.Column("owner_id", sa.Text, nullable=False),
     sa.Column("created_at", Real, nullable=False),
     sa.Column("revoked_at", Real),
+    sa.Column("expires_at", Real),
     sa.Index("ix_keys_role_name", "role", "name"),
 )
 
@@ -84,8 +87,19 @@ audit = sa.Table(
     sa.Column("object", sa.Text, nullable=False),
     sa.Column("request_id", sa.Text, nullable=False),
     sa.Column("note", sa.Text, nullable=False),
+    sa.Column("hash", sa.Text, nullable=False, server_default=""),
     sa.Index("ix_audit_subject", "subject", "number"),
     sa.Index("ix_audit_act", "act", "number"),
+)
+
+# One row: the end of the audit log's chain (domain/audit_chain.py).
+audit_head = sa.Table(
+    "audit_head",
+    metadata,
+    sa.Column("id", sa.Integer, sa.CheckConstraint("id = 1"), primary_key=True, autoincrement=False),
+    sa.Column("entries", sa.BigInteger, nullable=False),
+    sa.Column("number", Number, nullable=False),
+    sa.Column("hash", sa.Text, nullable=False),
 )
 
 # A pair of devices that ever interacted, low number first, and its history in a few numbers (domain/evidence.py).
@@ -100,6 +114,10 @@ pairs = sa.Table(
     sa.Column("positive_count", sa.BigInteger, nullable=False),
     sa.Column("positive_sum", Real, nullable=False),
     sa.Column("negative_sum", Real, nullable=False),
+    sa.Column("positive_weight", Real, nullable=False, server_default="0"),
+    sa.Column("negative_weight", Real, nullable=False, server_default="0"),
+    sa.Column("witnessed_sum", Real, nullable=False, server_default="0"),
+    sa.Column("witnessed_weight", Real, nullable=False, server_default="0"),
     sa.Column("reference_at", Real, nullable=False),
     sa.Column("version", sa.BigInteger, nullable=False, index=True),
     sa.UniqueConstraint("low", "high"),
@@ -119,8 +137,33 @@ interactions = sa.Table(
     sa.Column("at", Real, nullable=False),
     sa.Column("kind", sa.Text, nullable=False),
     sa.Column("note", sa.Text, nullable=False),
+    # Why it may count (domain/records.Basis), how much of it does, in [0, 1], and for how long: of a meeting that both
+    # ends reported, the shorter of their durations counts, once.
+    sa.Column("basis", sa.Text, nullable=False, server_default="admin"),
+    sa.Column("share", Real, nullable=False, server_default="1"),
+    sa.Column("counted_seconds", Real, nullable=False, server_default="0"),
     sa.UniqueConstraint("reporter", "id"),
     sa.Index("ix_interactions_pair_at", "pair", "at"),
+)
+# What counts in a day, what waits for its other half, and what one reporter said against others in a day: each found
+# without reading what does not count, of which anybody can send any amount.
+_i = interactions.c
+sa.Index(
+    "ix_interactions_counted", _i.pair, _i.at, sqlite_where=sa.text("share > 0"), postgresql_where=sa.text("share > 0")
+)
+sa.Index(
+    "ix_interactions_waiting",
+    _i.pair,
+    _i.at,
+    sqlite_where=sa.text("basis = 'waiting'"),
+    postgresql_where=sa.text("basis = 'waiting'"),
+)
+sa.Index(
+    "ix_interactions_against",
+    _i.reporter,
+    _i.at,
+    sqlite_where=sa.text("share > 0 AND basis = 'one'"),
+    postgresql_where=sa.text("share > 0 AND basis = 'one'"),
 )
 
 # One row: counts the transactions that changed pairs, so that caches know what they have missed.
@@ -131,6 +174,34 @@ social_version = sa.Table(
     # What the sums of `pairs` were made with; other settings mean they are made anew at start.
     sa.Column("decay_rate", Real),
     sa.Column("full_duration_seconds", Real),
+)
+
+
+def _evidence() -> list[sa.Column[Any]]:
+    """A pair's history in a few numbers, as in `pairs`."""
+    whole = [sa.Column(name, sa.BigInteger, nullable=False) for name in ("count", "positive_count")]
+    names = ("positive_sum", "negative_sum", "positive_weight", "negative_weight", "witnessed_sum", "witnessed_weight")
+    sums = [sa.Column(name, Real, nullable=False) for name in (*names, "reference_at")]
+    return [*whole, *sums]
+
+
+# What devices of two owners did with each other, all pairs together: low number first, and both in one key.
+owner_records = sa.Table(
+    "owner_records",
+    metadata,
+    sa.Column("key", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("low", Number, sa.ForeignKey("owners.number"), nullable=False, index=True),
+    sa.Column("high", Number, sa.ForeignKey("owners.number"), nullable=False, index=True),
+    *_evidence(),
+)
+
+# What the pair of a new device began with of its owners' record; part of its sums from `given_at` on.
+inheritances = sa.Table(
+    "inheritances",
+    metadata,
+    sa.Column("pair", Number, sa.ForeignKey("pairs.number"), primary_key=True, autoincrement=False),
+    sa.Column("given_at", Real, nullable=False),
+    *_evidence(),
 )
 
 relations = sa.Table(
@@ -154,8 +225,11 @@ friendships = sa.Table(
     metadata,
     sa.Column("low", Number, sa.ForeignKey("owners.number"), primary_key=True),
     sa.Column("high", Number, sa.ForeignKey("owners.number"), primary_key=True),
+    # The weaker of what the two owners declared, 0 while only one has.
     sa.Column("strength", Real, nullable=False),
     sa.Column("since", Real, nullable=False),
+    sa.Column("low_strength", Real, nullable=False, server_default="0"),
+    sa.Column("high_strength", Real, nullable=False, server_default="0"),
     sa.Index("ix_friendships_high", "high"),
 )
 

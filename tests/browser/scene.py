@@ -17,7 +17,7 @@ import httpx
 
 from coterie.agent import Agent
 from coterie.client import Platform
-from coterie.home import DeviceHome
+from coterie.home import DeviceHome, introduce
 from coterie.privacy.ledger import Limit
 from coterie.registration import register_device
 from coterie_cli.processes import die_with_parent, free_ports
@@ -99,6 +99,7 @@ class Scene:
                 home = DeviceHome(platform.folder / "homes" / f"{owner}-{number}")
                 register_device(home, platform.processes.url, token, name=name)
                 self.homes[name] = home
+        introduce(*self.homes.values())
         self._meet()
         self.publisher_key, self.publisher_id = self._publisher("library")
         self.rival_key, _ = self._publisher("rival")
@@ -115,11 +116,11 @@ class Scene:
                 "device_b": self.id(b),
                 "positive": not (LIAR in (a, b) and number % 2),
                 "duration_seconds": 600.0,
-                "at": now - 3600.0 * (number + 1),
+                "at": now - 14_400.0 * (number + 1),
                 "kind": "meeting",
             }
             for a, b in pairs
-            for number in range(6)
+            for number in range(18)
         )
 
     def _publisher(self, name: str) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from coterie.home import DeviceHome
 from coterie.registration import register_device
+from coterie.sums.circle import fingerprint_words
 from tests.browser.conftest import PHONE, Visitor
 from tests.browser.scene import Scene
 
@@ -27,6 +28,9 @@ def test_an_owner_sees_what_the_device_gave_away_and_earned_and_nothing_of_other
     assert f"{balance // 1_000_000:,}" in told
     for other in {"ada-phone", "grace-phone", "Grace"} - {name}:
         assert other not in told
+    assert fingerprint_words(scene.homes[name].keys().public().signing) in told
+    code = owner.page.get_by_alt_text("The device's invitation into a circle, as a QR code")
+    assert code.evaluate("image => image.naturalWidth") > 0
     wide = owner.page.evaluate("document.documentElement.scrollWidth")
     assert wide <= PHONE["width"]
 

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from coterie.version import VERSION
 from tests.browser.conftest import PHONE, Visitor
 from tests.browser.scene import LIAR, Console, Scene
 
@@ -106,6 +107,7 @@ def test_why_two_devices_trust_each_other_is_told_in_words(admin: Visitor, scene
     page.wait_for_selector("text=Trusts most")
     page.click("[aria-label*='with grace-phone']")
     page.wait_for_selector("text=Went well")
+    page.wait_for_selector("text=ada-phone and grace-phone trust each other")
     told = admin.content()
     assert re.search(r"ada-phone and grace-phone trust each other [\d.]+", told)
     assert "Went well" in told
@@ -166,6 +168,10 @@ def test_the_book_is_checked_on_request(admin: Visitor) -> None:
     page.wait_for_selector("text=The book is sound")
 
 
+def test_the_audit_log_is_verified_when_its_page_is_opened(admin: Visitor) -> None:
+    admin.open("/audit").wait_for_selector("text=each of which seals the one before")
+
+
 def test_a_publisher_sees_its_own_and_nothing_of_others(visitors: Any, scene: Scene) -> None:
     rival: Visitor = visitors(scene.rival_key)
     for path in ("/", "/tasks", "/payments", "/trust"):
@@ -173,8 +179,7 @@ def test_a_publisher_sees_its_own_and_nothing_of_others(visitors: Any, scene: Sc
         assert "digits" not in rival.content(), path
         assert "ada-phone" not in rival.content(), path
     for path in (f"/tasks/{scene.digits}", "/audit", "/privacy", "/health", f"/trust?task={scene.digits}"):
-        rival.open(path)
-        assert "not yours to see" in rival.content(), path
+        rival.open(path).wait_for_selector("text=not yours to see")
     rival.open(f"/payments?account=device:{scene.id('ada-phone')}")
     assert "not yours to see" in rival.content()
     answer = rival.page.request.get(f"{rival.url}/files/statements/device:{scene.id('ada-phone')}")
@@ -244,6 +249,7 @@ def test_the_page_says_so_while_the_platform_is_away_and_recovers(visitors: Any,
     visitor: Visitor = visitors(scene.platform.processes.admin_key())
     page = visitor.open("/health")
     page.wait_for_selector("text=Every service answers")
+    assert visitor.content().count(f"version {VERSION}") == 5
     scene.platform.kill("gateway")
     try:
         page.wait_for_selector("text=does not answer just now", timeout=30_000)

@@ -24,7 +24,7 @@ def test_every_definition_is_commented(path: Path) -> None:
     assert not bare, f"{path.name} has definitions without a comment: {bare}"
 
 
-def test_the_four_areas_and_their_words_are_versioned_packages() -> None:
-    assert {path.stem for path in PROTOS} == {"trust", "topology", "pricing", "aggregation", "words"}
+def test_the_four_areas_their_words_and_parameters_are_versioned_packages() -> None:
+    assert {path.stem for path in PROTOS} == {"trust", "topology", "pricing", "aggregation", "words", "parameters"}
     for path in PROTOS:
         assert f"package coterie_api.{path.stem}.v1;" in path.read_text()

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from safetensors.numpy import load_file
 
-from coterie.agent import Agent, RunSummary
+from coterie.agent import Agent
 from coterie.client import Platform
 from coterie.procedures.context import RoundContext
+from coterie.results import RunSummary
 from coterie.work import Delivery
 from tests.e2e.real_platform import PATIENT, RealPlatform, model
 

@@ -1,16 +1,14 @@
-"""A virtual environment that holds the device SDK as it would be published, and what it declares: nothing else."""
+"""A virtual environment that holds our wheels as they would be published, and what they declare: nothing else."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-NOT_SOURCE = shutil.ignore_patterns("build", "dist", "*.egg-info", "__pycache__")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +48,16 @@ def pip(*arguments: str) -> None:
     run([sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments])
 
 
-def build_wheel(folder: Path) -> Path:
-    """The SDK's wheel, from a copy of its source so that nothing built before gets in."""
-    source = shutil.copytree(ROOT / "clients" / "coterie", folder / "source", ignore=NOT_SOURCE)
-    pip("wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(source))
-    (wheel,) = folder.glob("coterie-*.whl")
+def build(folder: Path) -> Path:
+    """What `make dist` makes of this checkout, changes that are not committed included."""
+    changed = run(["git", "stash", "create"]).strip()
+    run([str(ROOT / "deploy" / "dist"), sys.executable, str(folder), changed or "HEAD"])
+    return folder
+
+
+def wheel_of(folder: Path, package: str) -> Path:
+    """A package's wheel among what was built."""
+    (wheel,) = folder.glob(f"{package}-*.whl")
     return wheel
 
 

@@ -28,7 +28,10 @@ def main() -> None:
     inputs = torch.randn(60, 4, generator=draw)
     data = (inputs, inputs[:, :3].argmax(dim=1))
     limit = Limit(100.0, 1e-5, allow_raw=True)
-    agent = Agent(Path(sys.argv[1]), make_model(), data, limit=limit, heartbeat_seconds=2.0)
+    public = torch.randn(60, 4, generator=draw)
+    known = (public, public[:, :3].argmax(dim=1))
+    home, model = Path(sys.argv[1]), make_model()
+    agent = Agent(home, model, data, test_data=known, public_test_data=True, limit=limit, heartbeat_seconds=2.0)
     agent.join(sys.argv[2])
     print(agent.run())
 

@@ -17,6 +17,7 @@ from safetensors.numpy import save
 
 from coterie.cache import BlobCache
 from coterie.client import Platform
+from coterie.client.trust import Meeting
 from coterie.home import DeviceHome
 from coterie.registration import register_device
 from coterie.transport import Backoff
@@ -70,6 +71,25 @@ class RealPlatform:
             register_device(home, self.processes.url, token, name=name)
             self._homes[name] = home.folder
         return homes
+
+    def meet(self, *pairs: tuple[DeviceHome, DeviceHome], good: int = 20, bad: int = 0) -> None:
+        """Lets devices have met every four hours until now, the bad meetings first; each end reports its own side."""
+        now, sides = time.time(), dict[Path, list[Meeting]]()
+        homes = {home.folder: home for pair in pairs for home in pair}
+        for a, b in pairs:
+            for me, other in ((a, b), (b, a)):
+                identity = other.identity()
+                assert identity is not None
+                sides.setdefault(me.folder, []).extend(
+                    Meeting(identity.id, now - 14_400.0 * (k + 1), 600.0, positive=k < good)
+                    for k in range(good + bad)
+                    if k < good or me is a
+                )
+        for folder, meetings in sides.items():
+            identity = homes[folder].identity()
+            assert identity is not None
+            with self.as_device(homes[folder]) as device:
+                device.report_meetings(identity.id, meetings)
 
     def as_device(self, home: DeviceHome) -> Platform:
         """The platform as a device sees it."""

@@ -11,7 +11,7 @@ import json
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,7 @@ class StandIn:
     devices: int = 1
     work: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
+    promised: dict[str, Any] = field(default_factory=dict)
     faults: dict[str, list[Response]] = field(default_factory=dict)
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     updates: dict[tuple[int, str], list[bytes]] = field(default_factory=dict)
@@ -46,6 +47,7 @@ class StandIn:
     declined: list[tuple[int, str]] = field(default_factory=list)
     registered: dict[str, str] = field(default_factory=dict)
     enrolled: dict[str, int] = field(default_factory=dict)
+    known: dict[str, dict[str, Any]] = field(default_factory=dict)
     beats: int = 0
     round: int = 1
     port: int = field(default_factory=lambda: free_ports(1)[0])
@@ -94,6 +96,7 @@ class StandIn:
         update = "/v1/tasks/{task}/rounds/{round:int}/updates/{device}"
         routes = [
             self._route("POST", "/v1/devices", self._register),
+            self._route("GET", "/v1/devices/{device}", self._known),
             self._route("GET", "/v1/tasks", self._tasks),
             self._route("GET", "/v1/tasks/{task}", self._task),
             self._route("PUT", "/v1/tasks/{task}/enrolments/{device}", self._enrol),
@@ -117,6 +120,9 @@ class StandIn:
 
         return Route(path, endpoint, methods=[method])
 
+    async def _known(self, request: Request) -> Response:
+        return JSONResponse(self.known[request.path_params["device"]])
+
     async def _register(self, request: Request) -> Response:
         body = await request.json()
         device = self.registered.setdefault(body["signing_key"], f"dev_{len(self.registered) + 1}")
@@ -125,6 +131,7 @@ class StandIn:
 
     def _document(self) -> dict[str, Any]:
         specification = made(TaskSpecification, name="tiny", seed=7, privacy=self.work.get("privacy", "none"))
+        specification = replace(specification, rounds=self.rounds, parameters=self.promised)
         return made(Task, id=TASK_ID, specification=specification, state=self._state()).to_dict()
 
     def _state(self) -> str:
@@ -195,7 +202,7 @@ class StandIn:
             for name in model:
                 mean = sum(tensors[name].astype(np.float64) * weight for tensors, weight in given) / total
                 model[name] = (model[name] + mean).astype(model[name].dtype)
-            content = save(model)
+            content = save({name: np.asarray(value) for name, value in model.items()})
             self.newest = hashlib.sha256(content).hexdigest()
             self.blobs[self.newest] = content
         self.round += 1

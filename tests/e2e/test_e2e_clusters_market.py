@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from fractions import Fraction
 
 import pytest
@@ -20,18 +19,7 @@ PER_QUALITY, PER_DEVICE = Fraction("0.52"), Fraction("1.2")
 
 def acquaint(society: Society, a: str, b: str) -> None:
     """Twenty good meetings and five bad ones: enough trust for one cluster, too little for a raw update."""
-    society.platform.admin.record_interactions(
-        {
-            "id": f"{society.label}-{a}-{b}-mixed-{number}",
-            "device_a": society.id(a),
-            "device_b": society.id(b),
-            "positive": number >= 5,
-            "duration_seconds": 600.0,
-            "at": time.time() - 30.0 * (number + 1),
-            "kind": "meeting",
-        }
-        for number in range(25)
-    )
+    society.platform.meet((society.homes[a], society.homes[b]), good=20, bad=5)
 
 
 def test_low_trust_members_are_paid_their_payoff_and_their_price(shared_platform: RealPlatform) -> None:

@@ -202,8 +202,8 @@ def test_garbage_for_a_claimed_budget_is_refused_unpaid_and_held_against_the_dev
     with pytest.raises(BadUpdate, match="beyond"):
         sellers["fraud"].deliver(1, 50.0, budget=1.0)
     sellers["fraud"].rest.decline(task, 1, "my update was refused")
-    for name in ("honest-1", "honest-2", "honest-3"):
-        assert sellers[name].deliver(1, 0.01) == "accepted"
+    for k, name in enumerate(("honest-1", "honest-2", "honest-3"), start=1):
+        assert sellers[name].deliver(1, 0.01 * k) == "accepted"
     assert platform.admin.wait_for_end(task).state == "finished", platform.logs()
     parts = {p.device_id: p for p in platform.admin.round(task, 1).participations}
     assert parts[sellers["fraud"].id].state == "rejected"
@@ -223,9 +223,9 @@ def test_a_spent_escrow_ends_the_task_and_never_pays_more_than_it_held(
     for number in (1, 2, 3):
         if platform.admin.task(task).state != "running":
             break
-        for seller in sellers:
+        for k, seller in enumerate(sellers, start=1):
             assert seller.work().round == number
-            assert seller.deliver(number, 0.001, budget=1000.0) == "accepted"
+            assert seller.deliver(number, 0.001 * k, budget=1000.0) == "accepted"
         platform.wait_until(lambda n=number: platform.admin.round(task, n).round.state == "done")  # type: ignore[misc]
     ended = platform.admin.wait_for_end(task)
     assert ended.state == "finished", ended.reason

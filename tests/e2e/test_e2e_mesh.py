@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from coterie.home import DeviceHome
+from coterie.home import DeviceHome, introduce
 from coterie.procedures.mesh_state import DeviceState, Outgoing
 from coterie.training import model_bytes
 from coterie_cli.main import app
@@ -53,6 +53,7 @@ def test_a_mesh_learns_through_letters_nobody_else_can_read_and_goes_on_when_a_d
     shared_platform: RealPlatform, crew: dict[str, subprocess.Popen[bytes]]
 ) -> None:
     admin, homes = shared_platform.admin, shared_platform.register(*NAMES)
+    introduce(*homes.values())
     task = admin.create_task(
         name="mesh",
         preset="mesh",

@@ -66,6 +66,8 @@ def agents(platform: RealPlatform, folder: Path) -> list[Agent]:
             profile={"location": {"x_metres": 5000.0 if index == 4 else 40.0 * index, "y_metres": 10.0}},
             model=torch.nn.Linear(2, 2),
             data=data(index % 2, index),
+            test_data=data(index % 2, 100 + index),
+            public_test_data=True,
             limit=Limit(1e3, 1e-5),
             cache=platform.cache,
             poll_seconds=1.0,

@@ -57,6 +57,13 @@ def test_a_liar_is_set_aside_with_the_reason_where_its_owner_looks(platform: Rea
     assert len(notes) == 2
     assert all(note.startswith("its mean squared distance to the nearest others is") for note in notes)
     assert [part.state for part in parts] == ["delivered"] * 3
+    told = [event.message for event in platform.admin.events(task) if event.kind == "round.combined"]
+    assert told == ["krum used 1 of 3 updates"]
+    names = {device.id: device.name for device in platform.admin.devices()}
+    for part in parts:
+        with platform.as_device(crew.homes[names[part.device_id]]) as device:
+            (own,) = device.participations(task, part.device_id)
+        assert (own.aside, own.metrics["update_distance"]) == (part.aside, part.metrics["update_distance"])
 
 
 class _Pauses(Pause):

@@ -16,12 +16,19 @@ from coterie.questions import Question
 from coterie.samples import digits_model
 from coterie.training import model_bytes
 from coterie_cli.asking import ask, result_of
-from tests.e2e.empty_environment import ROOT, Environment, build_wheel, install
-from tests.e2e.real_platform import PATIENT, RealPlatform
+from tests.e2e.empty_environment import ROOT, Environment, build, install, wheel_of
+from tests.e2e.real_platform import PATIENT, RealPlatform, real_platform
 
 DEVICES = 3
 ESCROW = 20_000_000
 ABSENT = ("torch", "sklearn", "typer", "rich", "services", "coterie_cli", "coterie_api", "grpc", "pip")
+NEED_TORCH = (
+    "coterie.adapters",
+    "coterie.batches",
+    "coterie.privacy.clipping_layers",
+    "coterie.torch_learner",
+    "coterie.training",
+)
 IMPORT_EVERYTHING = """
 import importlib, importlib.util, json, pkgutil, sys
 import coterie
@@ -48,7 +55,7 @@ print(f"{device.home.ledger().spent().epsilon:.1f}")
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheel(tmp_path_factory.mktemp("wheel"))
+    return wheel_of(build(tmp_path_factory.mktemp("dist")), "coterie")
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +81,7 @@ def test_every_module_but_those_that_train_imports_from_the_declared_dependencie
     found = json.loads(bare.run("-c", IMPORT_EVERYTHING, *ABSENT, cwd=tmp_path))
     assert Path(found["where"]).is_relative_to(bare.folder)
     assert found["absent"] == list(ABSENT)
-    assert found["failed"] == [["coterie.privacy.clipping_layers", "torch"], ["coterie.training", "torch"]]
+    assert found["failed"] == [[name, "torch"] for name in NEED_TORCH]
 
 
 def test_a_device_without_torch_answers_a_survey(
@@ -94,19 +101,25 @@ def test_a_device_without_torch_answers_a_survey(
 
 
 def test_the_example_device_learns_where_only_the_sdk_torch_and_scikit_learn_are(
-    with_torch: Environment, shared_platform: RealPlatform, tmp_path: Path
+    with_torch: Environment, tmp_path: Path
 ) -> None:
-    admin = shared_platform.admin
+    """On a platform of its own: the example asks for its task by name."""
+    with real_platform(tmp_path / "platform") as platform:
+        learn(with_torch, platform, tmp_path)
+
+
+def learn(with_torch: Environment, platform: RealPlatform, folder: Path) -> None:
+    admin = platform.admin
     token = admin.issue_token(admin.create_owner(f"owner {secrets.token_hex(4)}").id, uses=DEVICES).token
     task = admin.create_task(
         name="digits", preset="fedavg", model_digests=[admin.upload_model(model_bytes(digits_model()))], rounds=5,
         min_devices=DEVICES, auto_start=True, quorum=1.0, training={"epochs": 2, "learning_rate": 0.1},
     ).id  # fmt: skip
-    variables = with_torch.variables(COTERIE_URL=shared_platform.processes.url, TOKEN=token)
+    variables = with_torch.variables(COTERIE_URL=platform.processes.url, TOKEN=token)
     script = str(ROOT / "examples" / "device.py")
     phones = [
         subprocess.Popen(
-            with_torch.command(script, str(number)), cwd=tmp_path, env=variables, text=True,
+            with_torch.command(script, str(number)), cwd=folder, env=variables, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )
         for number in range(1, DEVICES + 1)

@@ -65,7 +65,7 @@ def test_a_question_is_answered_published_and_paid(shared_platform: RealPlatform
     platform.admin.deposit(account, DEPOSIT, key="opening")
     task = coterie(
         platform, made.api_key, "task", "create", "way to work", "--preset", "survey", "--question", QUESTION,
-        "--low", "0", "--high", "60", "--escrow", str(ESCROW), "--min-devices", "3",
+        "--low", "0", "--high", "60", "--escrow", str(ESCROW // 1_000_000), "--min-devices", "3",
         "--parameters", '{"pricing": {"constant": 5.0, "own_care": 0.5, "social_care": 0.25}}',
     )["id"]  # fmt: skip
     shift = Shift(platform, list(agents.values()), task)

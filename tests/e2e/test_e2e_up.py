@@ -7,19 +7,25 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
 
+from coterie.version import VERSION, commit
+from coterie_cli.processes import SERVICES, busy_port, free_ports
 from tests.e2e.real_platform import ROOT
 
 
 def test_one_command_starts_the_platform_with_its_console_and_stops_both(tmp_path: Path) -> None:
+    metrics = _ports_in_a_row()
     up = ["up", "--any-ports", "--json", "--data", str(tmp_path / "data")]
     with subprocess.Popen(
         [sys.executable, "-m", "coterie_cli.main", *up],
         cwd=ROOT,
-        env={**os.environ, "COTERIE_LOG_LEVEL": "WARNING"},
+        env={**os.environ, "COTERIE_METRICS_PORT": str(metrics)},
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
@@ -32,6 +38,12 @@ def test_one_command_starts_the_platform_with_its_console_and_stops_both(tmp_pat
             page = browser.post(f"{console}/signin", data={"api_key": key}, headers={"Origin": console})
             assert page.status_code == 200
             assert "Needs a person" in page.text
+            for number, name in enumerate(SERVICES):
+                counted = browser.get(f"http://127.0.0.1:{metrics + number}/metrics").text
+                assert f'coterie_build_info{{commit="{commit()}",version="{VERSION}"}}' in counted, name
+            lines = [json.loads(line) for line in (tmp_path / "data" / "logs" / "trust.log").read_text().splitlines()]
+            assert any(line["event"] == "serving" and line["version"] == VERSION for line in lines)
+            assert _doctor(tmp_path / "data", document["url"], key) == {"ok"}
             process.send_signal(signal.SIGTERM)
             process.wait(60)
             for url in (console, document["url"]):
@@ -40,6 +52,90 @@ def test_one_command_starts_the_platform_with_its_console_and_stops_both(tmp_pat
                 except httpx.ConnectError:
                     continue
                 raise AssertionError(f"{url} still answers")
+
+
+def test_two_platforms_run_side_by_side_and_a_service_that_dies_is_started_again(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        ports = free_ports(2)
+        ups, documents = [], []
+        for port in ports:  # one after the other: the second finds the first one's console port taken
+            ups.append(stack.enter_context(_up(tmp_path / str(port), port)))
+            documents.append(json.loads(_first_document(ups[-1])))
+        assert [document["url"] for document in documents] == [f"http://127.0.0.1:{port}" for port in ports]
+        assert documents[0]["console"] != documents[1]["console"]
+        keys = [Path(document["admin_key_file"]).read_text().strip() for document in documents]
+        asked = (documents[0]["url"], keys[0])
+        assert _answers(*asked)
+        dead = _child(ups[0].pid, "services.pricing")
+        os.kill(dead, signal.SIGKILL)
+        wait_until(lambda: _child(ups[0].pid, "services.pricing") not in (0, dead), seconds=60)
+        wait_until(lambda: _answers(*asked), seconds=90)
+        assert _answers(documents[1]["url"], keys[1])
+
+
+@contextmanager
+def _up(data: Path, port: int) -> Iterator[subprocess.Popen[str]]:
+    """A platform that is stopped in any case."""
+    command = [sys.executable, "-m", "coterie_cli.main", "up", "--json", "--data", str(data), "--port", str(port)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _answers(url: str, key: str) -> bool:
+    """Whether every service of a platform answers."""
+    try:
+        ready = httpx.get(f"{url}/health/ready", trust_env=False, timeout=30.0)
+        accounts = httpx.get(
+            f"{url}/v1/accounts", trust_env=False, timeout=30.0, headers={"Authorization": f"Bearer {key}"}
+        )
+    except httpx.TransportError:
+        return False
+    return (ready.status_code, accounts.status_code) == (200, 200)
+
+
+def _child(parent: int, module: str) -> int:
+    """Process of a service that another started; 0 when there is none."""
+    for each in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (each / "cmdline").read_bytes().split(b"\0")
+            status = (each / "status").read_text()
+        except OSError:
+            continue
+        if module.encode() in command and f"PPid:\t{parent}\n" in status and "State:\tZ" not in status:
+            return int(each.name)
+    return 0
+
+
+def wait_until(condition: Callable[[], bool], *, seconds: float) -> None:
+    """Returns when the condition holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition never held"
+        time.sleep(0.2)
+
+
+def _ports_in_a_row() -> int:
+    """The first of six ports that nobody holds."""
+    for first in range(21000, 32000, 10):
+        if busy_port({str(port): port for port in range(first, first + 6)}) is None:
+            return first
+    raise AssertionError("no six free ports in a row")
+
+
+def _doctor(data: Path, url: str, key: str) -> set[str]:
+    """The states that `coterie doctor` finds on the running platform."""
+    command = [sys.executable, "-m", "coterie_cli.main", "doctor", "--data", str(data), "--url", url, "--json"]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "COTERIE_API_KEY": key}, capture_output=True, text=True, check=True
+    )
+    return {each["state"] for each in json.loads(done.stdout)}
 
 
 def _first_document(process: subprocess.Popen[str]) -> str:

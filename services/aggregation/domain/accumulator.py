@@ -59,23 +59,26 @@ def choose_scale(updates: int, heaviest: float) -> int:
 class Accumulator:
     """Σ weight·update of one model line in one round, exact in fixed point.
 
-    `updates` bounds how many updates may be folded in: it keeps every sum within 64 bits.
+    `updates` bounds how many updates may be folded in: it keeps every sum within 64 bits. `elements` is how many
+    numbers it has, `more` of them behind the model's.
     """
 
-    def __init__(self, layout: Layout, scale: int, updates: int) -> None:
-        self.layout = layout
+    def __init__(self, layout: Layout, scale: int, updates: int, more: int = 0) -> None:
+        self.layout, self.elements = layout, layout.elements + more
         self.scale = scale
         self.weight_units = 0
         self._limit = 2.0 ** _term_bits(updates)
-        self._cells = _Cells(layout.elements)
+        self._cells = _Cells(self.elements)
 
     @property
     def weight(self) -> float:
         """Total weight folded in."""
-        return self.weight_units / _UNIT
+        return weight_of(self.weight_units)
 
-    def fold(self, layout: Layout, read: Read, weight: float, *, is_sum: bool = False) -> None:
-        """Adds an update: `weight` × its tensors, or with `is_sum` the tensors as they are (a weighted sum).
+    def fold(self, layout: Layout, read: Read, weight: float, *, is_sum: bool = False, discount: float = 1.0) -> float:
+        """Adds an update: `weight` × its tensors, or with `is_sum` the tensors as they are (a weighted sum); its norm.
+
+        A `discount` below 1 makes its tensors smaller and its weight not: the mean moves less towards it.
 
         An update that does not fit, or holds NaN, infinity or values beyond the bound, raises BadUpdate and leaves
         the accumulator as it was, to the bit.
@@ -83,12 +86,14 @@ class Accumulator:
         reason = self.layout.fits(layout)
         if reason:
             raise BadUpdate(f"{reason}; send an update made from the round's own model")
-        factor = 1.0 if is_sum else weight
+        factor = discount if is_sum else weight * discount
         taken: list[tuple[Tensor, Tensor, list[int]]] = []
+        squares = 0.0
         ours = {tensor.name: tensor for tensor in self.layout.tensors}
         for theirs in layout.tensors:
             whole = _windows(theirs.elements)
-            passed = self._add(ours[theirs.name], theirs, read, factor, whole, sign=1)
+            passed, squared = self._add(ours[theirs.name], theirs, read, factor, whole, sign=1)
+            squares += squared
             taken.append((ours[theirs.name], theirs, passed))
             if passed != whole:
                 for mine, other, counts in taken:
@@ -97,36 +102,39 @@ class Accumulator:
                     f"tensor {theirs.name!r} holds NaN, infinity or a value too large to average; "
                     "lower the learning rate or clip the update"
                 )
-        self.weight_units += _units(weight)
+        self.weight_units += units(weight)
+        return math.sqrt(squares) / (factor * 2.0**self.scale) if factor else 0.0
 
-    def unfold(self, layout: Layout, read: Read, weight: float, *, is_sum: bool = False) -> None:
+    def unfold(self, layout: Layout, read: Read, weight: float, *, is_sum: bool = False, discount: float = 1.0) -> None:
         """Takes an update out again that `fold` took in."""
         ours = {tensor.name: tensor for tensor in self.layout.tensors}
         for theirs in layout.tensors:
-            factor = 1.0 if is_sum else weight
+            factor = discount if is_sum else weight * discount
             self._add(ours[theirs.name], theirs, read, factor, _windows(theirs.elements), sign=-1)
-        self.weight_units -= _units(weight)
+        self.weight_units -= units(weight)
 
     def _add(
         self, mine: Tensor, theirs: Tensor, read: Read, factor: float, counts: list[int], *, sign: int
-    ) -> list[int]:
-        """Adds (or with sign −1 subtracts) the first `counts[w]` elements of each window; how many passed in each.
+    ) -> tuple[list[int], float]:
+        """Adds (or with sign −1 subtracts) the first `counts[w]` elements of each window.
+
+        How many passed in each, and the sum of all terms' squares.
 
         A window ends before its first bad chunk, so an undo with what this returned repeats exactly the same chunks.
         Windows do not touch each other: large tensors are shared out over two threads.
         """
 
-        def add(window: int) -> int:
+        def add(window: int) -> tuple[int, float]:
             return self._add_window(mine, theirs, read, factor * 2.0**self.scale, window, counts[window], sign)
 
-        if len(counts) <= 2:
-            return [add(window) for window in range(len(counts))]
-        return list(_threads().map(add, range(len(counts))))
+        run = map if len(counts) <= 2 else _threads().map
+        added = list(run(add, range(len(counts))))
+        return [passed for passed, _ in added], math.fsum(squared for _, squared in added)
 
     def _add_window(
         self, mine: Tensor, theirs: Tensor, read: Read, scaling: float, window: int, count: int, sign: int
-    ) -> int:
-        dtype, start = DTYPES[theirs.dtype], window * WINDOW
+    ) -> tuple[int, float]:
+        dtype, start, squares = DTYPES[theirs.dtype], window * WINDOW, 0.0
         scaled = np.empty(min(CHUNK, count))
         integers = scaled.view(np.int64)
         values = np.frombuffer(read(theirs.start + start * dtype.itemsize, count * dtype.itemsize), dtype)
@@ -135,15 +143,17 @@ class Accumulator:
                 piece, sums = values[low : low + CHUNK], cells[low : low + CHUNK]
                 terms, whole = scaled[: len(piece)], integers[: len(piece)]
                 np.multiply(piece, scaling, out=terms, dtype=np.float64)
-                if not _are_within(terms, self._limit):
-                    return low
+                squared = float(np.einsum("i,i->", terms, terms))
+                if not _are_within(terms, squared, self._limit):
+                    return low, squares
+                squares += squared
                 terms += _MAGIC
                 whole -= _MAGIC_BITS
                 if sign > 0:
                     sums += whole
                 else:
                     sums -= whole
-        return count
+        return count, squares
 
     def merge(self, pieces: Iterator[npt.NDArray[np.int64]], weight_units: int) -> None:
         """Adds another accumulator's partial sum of the same layout and scale."""
@@ -152,16 +162,14 @@ class Accumulator:
             with self._cells.window(position, position + len(piece)) as cells:
                 cells += piece
             position += len(piece)
-        if position != self.layout.elements:
-            raise ValueError(
-                f"a partial sum of {position} elements cannot be merged into one of {self.layout.elements}"
-            )
+        if position != self.elements:
+            raise ValueError(f"a partial sum of {position} elements cannot be merged into one of {self.elements}")
         self.weight_units += weight_units
 
     def pieces(self) -> Iterator[npt.NDArray[np.int64]]:
         """The partial sum, a window at a time, for another accumulator's `merge`."""
-        for start in range(0, self.layout.elements, WINDOW):
-            with self._cells.window(start, min(start + WINDOW, self.layout.elements)) as cells:
+        for start in range(0, self.elements, WINDOW):
+            with self._cells.window(start, min(start + WINDOW, self.elements)) as cells:
                 yield cells.copy()
 
     def means(self) -> Iterator[npt.NDArray[np.float64]]:
@@ -193,11 +201,11 @@ def _windows(elements: int) -> list[int]:
     return [min(WINDOW, elements - start) for start in range(0, elements, WINDOW)]
 
 
-def _are_within(terms: npt.NDArray[np.float64], limit: float) -> bool:
-    """Whether every term is a finite number of magnitude at most `limit`."""
+def _are_within(terms: npt.NDArray[np.float64], squared: float, limit: float) -> bool:
+    """Whether every term is a finite number of magnitude at most `limit`; `squared` is the sum of their squares."""
     # No term exceeds the root of the sum of squares, so one fast pass settles almost every chunk; NaN and infinity
     # make the sum NaN or infinite and are left to the comparisons, which NaN fails.
-    if float(np.einsum("i,i->", terms, terms)) <= limit * limit:
+    if squared <= limit * limit:
         return True
     return bool(terms.max() <= limit and terms.min() >= -limit)
 
@@ -253,5 +261,11 @@ class _Cells:
             self._file.close()
 
 
-def _units(weight: float) -> int:
+def weight_of(units: int) -> float:
+    """The weight of so many units."""
+    return units / _UNIT
+
+
+def units(weight: float) -> int:
+    """A weight in whole units of 2^-40."""
     return round(weight * _UNIT)

@@ -8,14 +8,16 @@ federated learning", ACM TIST 2022: guided orders (every device comes first equa
 once the coalition is worth as much as everybody). Unlike that paper, every order is also gone through backwards
 (antithetic: late and early places even out), and the devices after a truncation share what is left of the worth, so
 that the values always sum to what everybody together is worth.
+
+Worths are asked for in batches and may be told by somebody far away: an `Inquiry` says what it wants to know next, the
+same whenever it is asked with the same answers.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from itertools import combinations
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +25,15 @@ import numpy.typing as npt
 Vector = npt.NDArray[np.float64]
 Coalition = frozenset[int]
 Worth = Callable[[Coalition], float]
+Mask = int
+"""A coalition as bits: device i is in it when bit i is set."""
+PAIRS_AT_A_TIME = 16
+"""Orders gone through side by side, each with its reverse; a batch of questions has at most one for each."""
+
+
+def members(mask: Mask) -> list[int]:
+    """The devices of a coalition."""
+    return [device for device in range(mask.bit_length()) if mask >> device & 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +58,18 @@ class Contributions:
 
 def exact(devices: int, worth: Worth) -> Vector:
     """Shapley values by all 2ⁿ coalitions: φᵢ = Σ_S |S|!·(n − 1 − |S|)!/n! · (v(S ∪ i) − v(S))."""
-    known = _Remembered(worth)
+    return _exact(devices, {mask: worth(frozenset(members(mask))) for mask in range(1 << devices)})
+
+
+def _exact(devices: int, known: dict[Mask, float]) -> Vector:
     values = np.zeros(devices)
-    for size in range(devices):
-        share = math.factorial(size) * math.factorial(devices - 1 - size) / math.factorial(devices)
-        for members in combinations(range(devices), size):
-            coalition = frozenset(members)
-            for device in set(range(devices)) - coalition:
-                values[device] += share * (known(coalition | {device}) - known(coalition))
+    whole = math.factorial(devices)
+    for mask in range(1 << devices):
+        size = mask.bit_count()
+        for device in range(devices):
+            if not mask >> device & 1:
+                share = math.factorial(size) * math.factorial(devices - 1 - size) / whole
+                values[device] += share * (known[mask | 1 << device] - known[mask])
     return values
 
 
@@ -74,69 +89,148 @@ def sampled(
     truncation: float = 0.005,
     max_evaluations: int = 20_000,
 ) -> Contributions:
-    """Shapley values by guided, truncated, antithetic sampling.
-
-    `tolerance` (of standard errors) and `truncation` are shares of what everybody is worth more than nobody. Sampling
-    ends with the first whole turn of 2n orders after which every error is below the tolerance, or when
-    `max_evaluations` are used up. Few devices are not sampled: where all coalitions can be asked for, they are.
-    """
-    if devices < 1:
-        raise ValueError(f"there are {devices} devices; contributions need at least one")
-    known = _Remembered(worth)
-    if 2**devices <= max_evaluations:
-        return Contributions(exact(devices, known), np.zeros(devices), known.asked, 0, True)
-    nobody, everybody = known(frozenset()), known(frozenset(range(devices)))
-    scale = abs(everybody - nobody)
-    pairs: list[Vector] = []
-    errors, converged = np.full(devices, math.inf), False
-    for order in _guided(devices, rng):
-        if pairs and (known.asked >= max_evaluations or len(pairs) >= max_evaluations):
-            break
-        there, back = (_marginals(o, known, nobody, everybody, truncation * scale) for o in (order, order[::-1]))
-        pairs.append((there + back) / 2)
-        if len(pairs) >= 2 and len(pairs) % devices == 0:
-            errors = np.std(pairs, axis=0, ddof=1) / math.sqrt(len(pairs))
-            converged = bool(errors.max() <= tolerance * scale)
-            if converged:
-                break
-    if len(pairs) >= 2:
-        errors = np.std(pairs, axis=0, ddof=1) / math.sqrt(len(pairs))
-    return Contributions(np.mean(pairs, axis=0), errors, known.asked, 2 * len(pairs), converged)
+    """Shapley values by guided, truncated, antithetic sampling; see `Inquiry`."""
+    inquiry = Inquiry(devices, rng, tolerance, truncation, max_evaluations)
+    while questions := inquiry.questions():
+        for mask in questions:
+            inquiry.answer(mask, worth(frozenset(members(mask))))
+    return inquiry.result()
 
 
-def shares(values: Vector, pot: int) -> list[int]:
-    """A pot of whole units divided by contribution, to the last unit; who contributes nothing or harms gets nothing.
+@dataclass(slots=True)
+class _Order:
+    """An order on its way: who was met, and what each added to those before it."""
 
-    Largest remainders first, then the order of devices.
-    """
-    wanted = np.maximum(values, 0.0)
-    if pot <= 0 or not wanted.any():
-        return [0] * len(values)
-    exactly = [float(value) / math.fsum(wanted.tolist()) * pot for value in wanted]
-    paid = [math.floor(share) for share in exactly]
-    order = sorted(range(len(paid)), key=lambda i: (paid[i] - exactly[i], i))
-    for device in [i for i in order if wanted[i] > 0][: pot - sum(paid)]:
-        paid[device] += 1
-    return paid
-
-
-class _Remembered:
-    """A worth that is asked for each coalition once."""
-
-    def __init__(self, worth: Worth) -> None:
-        self._worth, self._known = worth, dict[Coalition, float]()
-
-    def __call__(self, coalition: Coalition) -> float:
-        if coalition not in self._known:
-            found = float(self._worth(coalition))
-            if not math.isfinite(found):
-                raise ValueError(f"the worth of {len(coalition)} devices is {found}; it must be a finite number")
-            self._known[coalition] = found
-        return self._known[coalition]
+    devices: list[int]
+    marginals: Vector
+    mask: Mask = 0
+    place: int = 0
+    reached: float = math.nan
 
     @property
-    def asked(self) -> int:
-        return len(self._known)
+    def is_done(self) -> bool:
+        return self.place >= len(self.devices)
+
+    def walk(self, known: dict[Mask, float], met: set[Mask], everybody: float, truncation: float) -> Mask | None:
+        """Goes on as far as worths are known; the coalition whose worth it needs next, None at its end.
+
+        Coalitions on the way are added to `met`.
+        """
+        if math.isnan(self.reached):
+            self.reached = known[0]
+        while not self.is_done:
+            # Never before the first device: without it an order would say nothing.
+            if self.place and abs(everybody - self.reached) <= truncation:
+                left = self.devices[self.place :]
+                self.marginals[left] = (everybody - self.reached) / len(left)
+                self.place = len(self.devices)
+                return None
+            device = self.devices[self.place]
+            mask = self.mask | 1 << device
+            if mask not in known:
+                return mask
+            self.marginals[device], self.reached = known[mask] - self.reached, known[mask]
+            self.mask, self.place = mask, self.place + 1
+            met.add(mask)
+        return None
+
+
+@dataclass(slots=True)
+class Inquiry:
+    """Asks for worths until every device's value is known well enough.
+
+    `tolerance` (of standard errors) and `truncation` are shares of what everybody is worth more than nobody. It ends
+    with the first whole turn of 2n orders after which every error is below the tolerance, or when `max_evaluations` are
+    used up. Few devices are not sampled: where all coalitions can be asked for, they are.
+    """
+
+    devices: int
+    rng: np.random.Generator
+    tolerance: float = 0.01
+    truncation: float = 0.005
+    max_evaluations: int = 20_000
+    known: dict[Mask, float] = field(default_factory=dict)
+    _met: set[Mask] = field(default_factory=set)
+    _pairs: list[Vector] = field(default_factory=list)
+    _orders: list[_Order] = field(default_factory=list)
+    _ahead: Iterator[list[int]] | None = None
+    _converged: bool = False
+
+    def __post_init__(self) -> None:
+        if self.devices < 1:
+            raise ValueError(f"there are {self.devices} devices; contributions need at least one")
+        self._ahead = _guided(self.devices, self.rng)
+
+    @property
+    def everybody(self) -> Mask:
+        return (1 << self.devices) - 1
+
+    @property
+    def asks_all(self) -> bool:
+        """Whether every coalition is asked for."""
+        return bool(1 << self.devices <= self.max_evaluations)
+
+    def answer(self, mask: Mask, worth: float) -> None:
+        """Takes note of a coalition's worth."""
+        if not math.isfinite(worth):
+            raise ValueError(f"the worth of {mask.bit_count()} devices is {worth}; it must be a finite number")
+        self.known[mask] = float(worth)
+
+    def questions(self) -> list[Mask]:
+        """Coalitions whose worth it needs to go on; none when it has ended."""
+        if self.asks_all:
+            return [mask for mask in range(1 << self.devices) if mask not in self.known]
+        if ends := [mask for mask in (0, self.everybody) if mask not in self.known]:
+            return ends
+        while True:
+            if not self._orders:
+                if self._has_ended():
+                    return []
+                self._begin()
+            wanted = [order.walk(self.known, self._met, self._worth_of_all, self._cut) for order in self._orders]
+            if asked := dict.fromkeys(mask for mask in wanted if mask is not None):
+                return list(asked)
+            forth_and_back = zip(self._orders[::2], self._orders[1::2], strict=True)
+            self._pairs += [(there.marginals + back.marginals) / 2 for there, back in forth_and_back]
+            self._orders = []
+
+    def result(self) -> Contributions:
+        """The values, once it has no more questions."""
+        if self.asks_all:
+            return Contributions(_exact(self.devices, self.known), np.zeros(self.devices), len(self.known), 0, True)
+        errors = self._errors() if len(self._pairs) >= 2 else np.full(self.devices, math.inf)
+        values = np.mean(self._pairs, axis=0)
+        return Contributions(values, errors, len(self.known), 2 * len(self._pairs), self._converged)
+
+    @property
+    def _worth_of_all(self) -> float:
+        return self.known[self.everybody]
+
+    @property
+    def _scale(self) -> float:
+        return abs(self._worth_of_all - self.known[0])
+
+    @property
+    def _cut(self) -> float:
+        return self.truncation * self._scale
+
+    def _errors(self) -> Vector:
+        return np.asarray(np.std(self._pairs, axis=0, ddof=1) / math.sqrt(len(self._pairs)))
+
+    def _has_ended(self) -> bool:
+        count = len(self._pairs)
+        if count >= 2 and count % self.devices == 0:
+            self._converged = bool(self._errors().max() <= self.tolerance * self._scale)
+        # By what was needed so far, not by what is known: a taken-up inquiry may know answers to later questions.
+        return count > 0 and (self._converged or max(len(self._met), count) >= self.max_evaluations)
+
+    def _begin(self) -> None:
+        """The next orders, each with its reverse; never beyond a turn in which every device comes first once."""
+        assert self._ahead is not None
+        within = self.devices - len(self._pairs) % self.devices
+        for _ in range(min(PAIRS_AT_A_TIME, within)):
+            order = next(self._ahead)
+            self._orders += [_Order(each, np.zeros(self.devices)) for each in (order, order[::-1])]
 
 
 def _guided(devices: int, rng: np.random.Generator) -> Iterator[list[int]]:
@@ -145,17 +239,3 @@ def _guided(devices: int, rng: np.random.Generator) -> Iterator[list[int]]:
         for first in rng.permutation(devices).tolist():
             others = [device for device in rng.permutation(devices).tolist() if device != first]
             yield [first, *others]
-
-
-def _marginals(order: list[int], worth: Worth, nobody: float, everybody: float, truncation: float) -> Vector:
-    """What each device of an order adds to those before it; they sum to everybody's worth."""
-    marginals, reached, coalition = np.zeros(len(order)), nobody, frozenset[int]()
-    for place, device in enumerate(order):
-        # Never before the first device: without it an order would say nothing.
-        if place and abs(everybody - reached) <= truncation:
-            marginals[order[place:]] = (everybody - reached) / (len(order) - place)
-            break
-        coalition |= {device}
-        value = worth(coalition)
-        marginals[device], reached = value - reached, value
-    return marginals

@@ -7,6 +7,7 @@ form and every number in it are bounded before they are used, and what a refusal
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -55,6 +56,8 @@ class Layout:
 
     def fits(self, other: Layout) -> str:
         """Why `other` has not the same tensors, shapes and dtypes as this; empty when it has."""
+        if other.tensors == self.tensors:
+            return ""
         ours = {tensor.name: tensor for tensor in self.tensors}
         theirs = {tensor.name: tensor for tensor in other.tensors}
         for name in sorted(ours.keys() - theirs.keys()):
@@ -81,12 +84,12 @@ def header_length(prefix: bytes, total_bytes: int) -> int:
     return length
 
 
-def parse(header: bytes, total_bytes: int) -> Layout:
-    """The layout that a JSON header describes, for a file of `total_bytes` bytes in all."""
+def parse(header: bytes, total_bytes: int, dtypes: Mapping[str, np.dtype[Any]] = DTYPES) -> Layout:
+    """The layout that a JSON header describes, for a file of `total_bytes` bytes in all and tensors of these types."""
     entries = _entries(header)
     base = PREFIX_BYTES + len(header)
     places = sorted(
-        (_place(name, entry, base) for name, entry in entries.items()), key=lambda place: (place[3], place[0])
+        (_place(name, entry, base, dtypes) for name, entry in entries.items()), key=lambda place: (place[3], place[0])
     )
     tensors, position, offset = [], base, 0
     for name, dtype, shape, start, stop in places:
@@ -122,12 +125,14 @@ def _entries(header: bytes) -> dict[str, object]:
     return entries
 
 
-def _place(name: str, entry: object, base: int) -> tuple[str, str, tuple[int, ...], int, int]:
+def _place(
+    name: str, entry: object, base: int, dtypes: Mapping[str, np.dtype[Any]]
+) -> tuple[str, str, tuple[int, ...], int, int]:
     if not isinstance(entry, dict) or entry.keys() != FACTS:
         raise BadModel(f"tensor {name!r} must be described by dtype, shape and data_offsets, and nothing else")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if not isinstance(dtype, str) or dtype not in DTYPES:
-        given, known = dtype[:20] if isinstance(dtype, str) else "that is no text", ", ".join(DTYPES)
+    if not isinstance(dtype, str) or dtype not in dtypes:
+        given, known = dtype[:20] if isinstance(dtype, str) else "that is no text", ", ".join(dtypes)
         raise BadModel(
             f"tensor {name!r} has dtype {given}; only {known} can be averaged: leave counters out of the model"
         )
@@ -135,7 +140,7 @@ def _place(name: str, entry: object, base: int) -> tuple[str, str, tuple[int, ..
         raise BadModel(f"tensor {name!r} has {len(shape)} dimensions; at most {MAX_DIMENSIONS} are taken")
     if not _are_counts(shape) or not _are_counts(offsets) or len(offsets) != 2:
         raise BadModel(f"tensor {name!r} has no sound shape and offsets")
-    size = math.prod(shape) * DTYPES[dtype].itemsize
+    size = math.prod(shape) * dtypes[dtype].itemsize
     if offsets[1] - offsets[0] != size:
         raise BadModel(
             f"tensor {name!r} of shape {shape} needs {size} bytes, the header gives it {offsets[1] - offsets[0]}"

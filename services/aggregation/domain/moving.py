@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
+from coterie.models import is_statistic
 from services.aggregation.domain.accumulator import Read
 from services.aggregation.domain.layout import DTYPES, PREFIX_BYTES, Layout, Tensor
 from services.aggregation.domain.rules.optimisers import Optimiser, State, first_state
@@ -51,10 +52,28 @@ def add_change(layout: Layout, header: bytes, read_model: Read, change: Iterable
 
 
 def advance(
-    layout: Layout, header: bytes, read_model: Read, optimiser: Optimiser, state: StateReader
+    layout: Layout,
+    header: bytes,
+    read_model: Read,
+    optimiser: Optimiser,
+    state: StateReader,
+    change: Callable[[], Iterable[Vector]],
 ) -> Iterator[bytes]:
-    """The file of the model after an optimiser's step; `state` is the one after that step."""
-    return _rewrite(layout, header, read_model, lambda model, start, stop: optimiser.advance(model, state(start, stop)))
+    """The file of the model after an optimiser's step; `state` is the one after that step.
+
+    Running statistics are values that were measured: they take the mean change as it is, whatever the optimiser. The
+    change is gone through again only where the model has some.
+    """
+    measured = [(t.offset, t.offset + t.elements) for t in layout.tensors if is_statistic(t.name)]
+    flow = Flow(change()) if measured else None
+
+    def move(model: Vector, start: int, stop: int) -> Vector:
+        moves = None if flow is None else flow.take(stop - start)
+        if moves is not None and any(first <= start < last for first, last in measured):
+            return model + moves
+        return optimiser.advance(model, state(start, stop))
+
+    return _rewrite(layout, header, read_model, move)
 
 
 def _rewrite(

@@ -1,42 +1,20 @@
-"""What the platform can tell of an update's content: its norm, whether it is nothing, and whether it stands out."""
+"""What the platform can tell of updates by their norms: which are too long, next to nothing, or stand out."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from coterie.local_steps import CHANCE_OF_INJUSTICE
-from services.aggregation.domain.accumulator import WINDOW, Read
-from services.aggregation.domain.layout import DTYPES, Layout
 
 FEWEST = 5
 DEVIATIONS = 5.0
 _LEAST_SPREAD = 0.05
 _TO_DEVIATION = 1.4826
 _ROUNDING = 1e-3
-
-
-def norm_of(layout: Layout, read: Read) -> float:
-    """L2 norm of a stored update, a window at a time; NaN or infinite when it holds such values."""
-    squares = 0.0
-    for tensor in layout.tensors:
-        dtype = DTYPES[tensor.dtype]
-        for start in range(0, tensor.elements, WINDOW):
-            count = min(WINDOW, tensor.elements - start)
-            piece = np.frombuffer(read(tensor.start + start * dtype.itemsize, count * dtype.itemsize), dtype)
-            values = piece.astype(np.float64)
-            squares += float(values @ values)
-    return math.sqrt(squares)
-
-
-def is_zero(read: Read, start: int, stop: int) -> bool:
-    """Whether all bytes from `start` to `stop` are zero."""
-    return not any(
-        np.frombuffer(read(place, min(WINDOW, stop - place)), np.uint8).any() for place in range(start, stop, WINDOW)
-    )
 
 
 def noised_norm(bound: float, multiplier: float, elements: int) -> float:
@@ -46,6 +24,12 @@ def noised_norm(bound: float, multiplier: float, elements: int) -> float:
     """
     tail = math.sqrt(elements) + math.sqrt(2.0 * math.log(1.0 / CHANCE_OF_INJUSTICE))
     return bound * (1.0 + multiplier * tail) * (1.0 + _ROUNDING)
+
+
+def usual_norm(norms: Iterable[float]) -> float:
+    """The median of all that are not zero; 0 when all are. Of two, neither is beyond twice their median."""
+    told = [norm for norm in norms if norm > 0.0]
+    return float(np.median(told)) if told else 0.0
 
 
 class Odd(NamedTuple):

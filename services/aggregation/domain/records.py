@@ -15,6 +15,7 @@ from coterie.records.words import (
     RoundState,
     TaskState,
 )
+from services.aggregation.domain.sittings import MaskedUpdate
 from services.aggregation.domain.tasks import TaskSpecification
 
 
@@ -33,6 +34,7 @@ class Task:
     ended_at: float
     released: bool
     revision: int
+    best_version: int = -1
 
     @property
     def ended(self) -> bool:
@@ -41,7 +43,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Enrolment:
-    """A device's part in a task."""
+    """A device's part in a task; `clerks` are those it takes in secure sums, none named means anybody."""
 
     task_id: str
     device_id: str
@@ -49,11 +51,14 @@ class Enrolment:
     samples: int
     non_iid: float
     enrolled_at: float
+    clerks: list[str] = field(default_factory=list)
+    no_clerk: bool = False
+    measures: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A round of a task."""
+    """A round of a task; `norm_bounds` are the longest updates taken, by model line, where earlier rounds say it."""
 
     task_id: str
     number: int
@@ -68,11 +73,21 @@ class Round:
     metrics: dict[str, float] = field(default_factory=dict)
     model_digests: tuple[str, ...] = ()
     closer: str = ""
+    norm_bounds: dict[str, float] = field(default_factory=dict)
+
+
+def staleness_of(round: int, base: int) -> int:
+    """Versions between the model an update was made from and the one it moves; `base` 0 = none."""
+    return round - base if base else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What a device handed in for a round."""
+    """What a device handed in for a round; `base` is the round whose model it was made from, 0 = the same.
+
+    Of masked words: `terms` and `signature` bind them, and `masked` is what was found in them when they were taken.
+    `norm` is the platform's own figure, of a sum that of its mean.
+    """
 
     task_id: str
     round: int
@@ -86,6 +101,16 @@ class Delivery:
     budget: float
     privacy: tuple[Claim, ...] = ()
     members: tuple[dict[str, object], ...] = ()
+    base: int = 0
+    public_metrics: bool = False
+    terms: str = ""
+    signature: str = ""
+    masked: MaskedUpdate | None = None
+    norm: float = 0.0
+
+    @property
+    def staleness(self) -> int:
+        return staleness_of(self.round, self.base)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +118,10 @@ class Participation:
     """One device in a round.
 
     `refused` says that an update of an assigned device was refused: it may send another, and ends as rejected without.
+    `base` is the round whose model its update was made from, 0 before it delivers; `kept` says that the update's bytes
+    are stored still.
+    `judged_by` is the head whose word alone the state is, although the device's report came in time; `objection` is
+    what the device says to that.
     """
 
     task_id: str
@@ -117,11 +146,24 @@ class Participation:
     privacy: list[Claim] = field(default_factory=list)
     members: list[dict[str, object]] = field(default_factory=list)
     replica: str = ""
+    base: int = 0
+    kept: bool = False
+    norm: float = 0.0
+    judged_by: str = ""
+    objection: str = ""
+
+    @property
+    def staleness(self) -> int:
+        return staleness_of(self.round, self.base)
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A version of one of a task's model lines; version 0 is the initial one."""
+    """A version of one of a task's model lines; version 0 is the initial one.
+
+    `metrics` are means of so many devices' figures of this very version, over so many samples; `evaluated` is what the
+    publisher's evaluator measured. Both are empty where nothing was measured.
+    """
 
     task_id: str
     line: int
@@ -129,6 +171,10 @@ class Model:
     digest: str
     size_bytes: int
     created_at: float
+    metrics: dict[str, float] = field(default_factory=dict)
+    devices: int = 0
+    samples: float = 0.0
+    evaluated: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +220,49 @@ class Partial:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplayedRound:
+    """A round's models made again from its stored updates; `note` says why they were not."""
+
+    round: int
+    updates: int
+    staleness: int
+    model_digests: tuple[str, ...]
+    replayed_digests: tuple[str, ...] = ()
+    note: str = ""
+
+    @property
+    def same(self) -> bool:
+        return bool(self.model_digests) and self.model_digests == self.replayed_digests
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What a device contributed to so many rounds, in units of the publisher's worth."""
+
+    device_id: str
+    rounds: int
+    value: float
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Models whose worth is asked for, stored under a digest; without one there is nothing to ask.
+
+    `known` worths of the round are known so far; `ended`: the task is over and nothing is left to ask.
+    """
+
+    task_id: str
+    round: int = 0
+    model_digest: str = ""
+    size_bytes: int = 0
+    models: int = 0
+    known: int = 0
+    players: int = 0
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class TaskView:
     """A task with what is counted for it."""
 
@@ -190,3 +279,4 @@ class RoundView:
     round: Round
     participants: int
     delivered: int
+    disputed: int = 0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -24,6 +25,16 @@ JUDGED = (
 """States that say something of a participant's conduct, from best to worst."""
 
 
+_MISSING = {
+    ParticipationState.ASSIGNED: "sent nothing in time",
+    ParticipationState.DROPPED: "dropped out",
+    ParticipationState.DECLINED: "declined",
+    ParticipationState.REJECTED: "refused",
+    ParticipationState.ORPHANED: "left behind by their head",
+}
+"""What is said of participants whose updates are missing."""
+
+
 class Verdict(Enum):
     """What an open round needs."""
 
@@ -38,6 +49,7 @@ class Standing:
     """Where an open round stands.
 
     `pending` participants may still deliver; `unbearable` says why the task's rule cannot combine what came so far.
+    `is_full`: an asynchronous round has the updates it steps with, whoever may still deliver.
     """
 
     delivered: int
@@ -47,20 +59,31 @@ class Standing:
     attempt: int
     max_attempts: int
     unbearable: str = ""
+    is_full: bool = False
 
 
 def judge(standing: Standing, now: float) -> Verdict:
-    """Closes, quorum met, when nobody is left to wait for or the deadline passed; else opens it again, or fails.
+    """Closes when full, or when its quorum is met and nobody is left to wait for or the deadline passed; else opens it
+    again, or fails.
 
     A round whose quorum can no longer be met is not kept open until its deadline. What the task's rule cannot bear
     counts as too few: a robust rule never becomes a mean because devices stayed away.
     """
+    if standing.is_full:
+        return Verdict.CLOSE
     out_of_reach = standing.delivered + standing.pending < standing.quorum
     if standing.pending and now < standing.deadline_at and not out_of_reach:
         return Verdict.WAIT
     if standing.delivered >= standing.quorum and not standing.unbearable:
         return Verdict.CLOSE
     return Verdict.REOPEN if standing.attempt < standing.max_attempts else Verdict.FAIL
+
+
+def missing_of(states: Iterable[ParticipationState]) -> str:
+    """Why updates of a round are missing, in words: how many devices did what; empty where nobody is missing."""
+    counts = Counter(states)
+    told = [f"{counts[state]} {words}" for state, words in _MISSING.items() if counts[state]]
+    return f" ({', '.join(told)})" if told else ""
 
 
 def choose_participants(devices: Sequence[str], most: int, seed: int, round_number: int) -> list[str]:

@@ -11,8 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
 
-from coterie.privacy.discrete import Integers
-from coterie.sums.grid import clear_out_of_range, out_of_range
+from coterie.sums.grid import Extent
 from coterie.sums.letters import FaultKind
 from coterie.sums.masks import agreement_quorum, held_shares
 from coterie.sums.terms import Terms
@@ -179,11 +178,11 @@ def lost_clerks(clerks: int, threshold: int) -> int:
 # --- the sum ----------------------------------------------------------------------------------------------------------
 
 
-def fault_of_sum(sum: Integers, survivors: int, terms: Terms) -> str | None:
-    """Why an opened sum cannot be one of honest devices; None if it can."""
+def fault_of_sum(extent: Extent, survivors: int, terms: Terms) -> str | None:
+    """Why a sum that reaches so far cannot be one of honest devices; None if it can."""
     if terms.noise == 0.0:
-        return clear_out_of_range(sum, survivors, terms.count)
-    return out_of_range(sum, survivors, terms.grid())
+        return extent.clear_fault(survivors, terms.count)
+    return extent.fault(survivors, terms.grid())
 
 
 # --- conduct ----------------------------------------------------------------------------------------------------------

@@ -11,10 +11,14 @@ from typing import Any
 from coterie.sums.grid import NoGrid, choose_grid, clear_scale, grid_at
 from coterie.sums.masks import agreement_quorum, check_committee
 from coterie.sums.terms import NamedClerk, Participants, Place, Terms
+from services.aggregation.domain.rules.choice import Choice
+from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.errors import BadTask
 
 LEAST = 3
 LEAST_COHORT = 5
+LEAST_ROBUST = 5
+"""Sums a robust rule needs to work on."""
 _ROUNDING = 1e-9
 
 
@@ -82,6 +86,31 @@ class SumRules:
             )
         return honest
 
+    def check_task(self, spec: TaskSpecification, choice: Choice) -> None:
+        """`BadTask`, saying what to change, where a task of this size or rule cannot have its sums secure."""
+        least = least_survivors(spec.quorum, max(spec.min_devices, LEAST))
+        self.honest(least)
+        if spec.min_devices < self.clerks:
+            raise BadTask(
+                f"sums.clerks {self.clerks} needs as many owners: raise min_devices to {self.clerks} or more, or take "
+                "3 clerks, threshold 2"
+            )
+        if self.cohort_devices and spec.min_devices < self.cohort_devices:
+            raise BadTask("sums.cohort_devices is above min_devices; lower it, or leave it out for one sum")
+        if choice.is_mean:
+            return
+        if choice.by_trust:
+            raise BadTask(f"rule {choice.name}: trust weighs single updates, which secure sums hide; leave trust out")
+        sums = spec.min_devices // self.cohort_devices if self.cohort_devices else 1
+        if sums < LEAST_ROBUST:
+            raise BadTask(
+                f"rule {choice.name} works on the means of sums, at least {LEAST_ROBUST} of them, and there may be "
+                f"{sums}; give sums.cohort_devices and min_devices of {LEAST_ROBUST} times as many, or leave it out"
+            )
+        why = choice.rule.why_not(sums)
+        if why:
+            raise BadTask(f"parameters.rule.f: {why}, and {sums} sums is what the rule gets; lower f or the cohorts")
+
     def patience_seconds(self, round_seconds: float) -> float:
         """Patience for counting."""
         return max(60.0, round_seconds / 2) if self.clerk_seconds is None else self.clerk_seconds
@@ -131,6 +160,22 @@ class Model:
 
     digest: str
     elements: int
+
+
+def grid_fault(
+    count: int, elements: int, clip_norm: float, noise_multiplier: float, honest: int, scale: int | None
+) -> str:
+    """Why no grid serves a sum with these numbers, and what to change; empty if one does."""
+    if noise_multiplier == 0.0:
+        return ""
+    try:
+        if scale is None:
+            choose_grid(count, elements, clip_norm, noise_multiplier, honest)
+            return ""
+    except NoGrid as error:
+        return str(error)
+    fault = grid_at(64, scale, elements, clip_norm, noise_multiplier, honest).faults(count)
+    return f"{fault}: offer variances that are closer together, or more noise" if fault else ""
 
 
 def make_terms(

@@ -7,7 +7,12 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from coterie.instructions import check_training
+from coterie.records.words import PrivacyUnit
+from services.aggregation.domain import joining
+from services.aggregation.domain.buffering import Buffering, read_pace
 from services.aggregation.domain.rules.choice import choose
+from services.aggregation.domain.stopping import Stop
 from services.aggregation.errors import BadTask
 
 MAX_ROUNDS = 100_000
@@ -15,6 +20,8 @@ MAX_TRAINING_BYTES = 16 << 10
 MAX_PARAMETERS_BYTES = 64 << 10
 MAX_DESCRIPTION_CHARACTERS = 10_000
 MAX_MODELS = 64
+KEPT_ROUNDS = 100
+"""Rounds of an asynchronous task whose updates stay stored, unless it says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +44,52 @@ class TaskSpecification:
     parameters_json: str = "{}"
     escrow_microcredits: int = 0
     seed: int = 0
-    privacy_unit: str = "device"
+    privacy_unit: PrivacyUnit = PrivacyUnit.DEVICE
     auto_start: bool = False
     description: str = ""
     rule: str = "mean"
+    join_by: str = "open"
+    invited: tuple[str, ...] = ()
+    pace: str = "synchronous"
+    keep_rounds: int = 0
+    fraction: float = 0.0
+    stop: Stop | None = None
 
     @property
     def training(self) -> dict[str, Any]:
         return dict(json.loads(self.training_json))
 
     @property
+    def buffering(self) -> Buffering | None:
+        """How updates become steps in an asynchronous task; None in a synchronous one."""
+        return read_pace(self.pace, self.parameters_json, self.min_devices)
+
+    @property
+    def draws(self) -> bool:
+        """Whether a round's devices are drawn by lot."""
+        return self.max_devices > 0 or 0.0 < self.fraction < 1.0
+
+    def most_devices(self, there: int) -> int:
+        """How many of the devices that are there take part in a round; 0 = all."""
+        if not 0.0 < self.fraction < 1.0:
+            return self.max_devices
+        share = max(self.min_devices, math.ceil(there * self.fraction - 1e-9))
+        return min(share, self.max_devices) if self.max_devices else share
+
+    @property
+    def kept_rounds(self) -> int:
+        """How many rounds back updates stay stored."""
+        return max(self.keep_rounds or (KEPT_ROUNDS if self.pace == "asynchronous" else 0), 0)
+
+    @property
     def parameters(self) -> dict[str, Any]:
         return dict(json.loads(self.parameters_json))
+
+    @property
+    def has_secure_sums(self) -> bool:
+        """Whether updates go into secure sums; the others have no sittings, clerks or masked words to look for."""
+        section = self.parameters.get("sums", {})
+        return isinstance(section, dict) and section.get("mode") == "secure"
 
 
 def check(spec: TaskSpecification) -> None:
@@ -61,14 +102,25 @@ def check(spec: TaskSpecification) -> None:
     if len(spec.model_digests) > MAX_MODELS:
         raise BadTask(f"a task has at most {MAX_MODELS} models, not {len(spec.model_digests)}")
     _check_object("training", spec.training_json, MAX_TRAINING_BYTES)
+    try:
+        check_training(spec.training)
+    except ValueError as error:
+        raise BadTask(str(error)) from error
     _check_object("parameters", spec.parameters_json, MAX_PARAMETERS_BYTES)
+    if "offer" in spec.parameters:
+        raise BadTask("parameters.offer: is what the platform tells each device; leave it out")
     _check_rule(spec)
-    if spec.privacy_unit not in ("example", "device"):
+    joining.check(spec.join_by, spec.invited)
+    if spec.privacy_unit not in list(PrivacyUnit):
         raise BadTask(f'privacy_unit must be "example" or "device", not {spec.privacy_unit!r}')
 
 
 def _check_rule(spec: TaskSpecification) -> None:
-    why = choose(spec.rule, spec.parameters_json).rule.why_not(spec.min_devices)
+    buffering = spec.buffering
+    least = spec.min_devices if buffering is None else buffering.size
+    why = choose(spec.rule, spec.parameters_json).rule.why_not(least)
+    if why and buffering is not None:
+        raise BadTask(f"parameters.rule.f: {why}; raise parameters.pace.buffer or lower f")
     if why:
         raise BadTask(f"parameters.rule.f: {why}; raise min_devices or lower f")
 
@@ -82,10 +134,14 @@ def _check_numbers(spec: TaskSpecification) -> None:
         raise BadTask(f"min_devices must be at least 1, not {spec.min_devices}")
     if spec.max_devices and spec.max_devices < spec.min_devices:
         raise BadTask(f"max_devices {spec.max_devices} is below min_devices {spec.min_devices}")
+    if not 0 <= spec.fraction <= 1:
+        raise BadTask(f"fraction must be above 0 and at most 1, or 0 for all devices, not {spec.fraction}")
     if not 0 < spec.quorum <= 1:
         raise BadTask(f"quorum must be above 0 and at most 1, not {spec.quorum}")
     if not (0.1 <= spec.round_seconds <= 30 * 86_400):
         raise BadTask(f"round_seconds must be from 0.1 to 2592000 (30 days), not {spec.round_seconds}")
+    if not -1 <= spec.keep_rounds <= MAX_ROUNDS:
+        raise BadTask(f"keep_rounds must be from -1 (none) to {MAX_ROUNDS}, not {spec.keep_rounds}")
     if spec.escrow_microcredits < 0:
         raise BadTask(f"escrow_microcredits must be at least 0, not {spec.escrow_microcredits}")
     if not 0 <= spec.seed < 2**63:

@@ -31,12 +31,13 @@ def make_items(
     way = way_for(task.specification)
     offers = {offer.device_id: offer for offer in quote.offers}
     seats = {seat.device_id: seat for seat in plan.seats if seat.device_id in devices}
-    items = {}
+    items, training = {}, way.training_json(round_)
     for device_id, seat in seats.items():
         # One that is quoted nothing now may have had an offer before the round was planned anew.
         offer = offers.get(device_id, pricing.Offer()) if way.is_quoted(seat) else pricing.Offer()
         items[device_id] = _item(task, round_, seat, offer, models, previous)
-        items[device_id].parameters_json = way.parameters(offer)
+        items[device_id].training_json = training
+        items[device_id].parameters.CopyFrom(way.parameters(offer))
         items[device_id].say = say.get(device_id, 1.0)
         items[device_id].peers.extend(_peers(way.ties(seat, seats), devices))
     return items
@@ -69,8 +70,7 @@ def _item(
         external_risk=offer.external_risk,
         base_microcredits=offer.base_microcredits,
         slope_microcredits=offer.slope_microcredits,
-        training_json=spec.training_json,
-        privacy_unit=spec.privacy_unit,
+        privacy_unit=number(spec.privacy_unit),
         topology=spec.topology,
         privacy=spec.privacy,
         incentive=spec.incentive,

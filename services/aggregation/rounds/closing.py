@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from coterie.records.words import EventKind, Form, ParticipationState, RoundState
+from coterie.records.words import EventKind, Form, ParticipationState, RoundState, SumState
+from services.aggregation.domain import measuring as figures
 from services.aggregation.domain.records import Delivery, Event, Model, Partial, Participation, Round, Task
+from services.aggregation.rounds import measuring
 from services.aggregation.rounds.live import LiveRound
-from services.aggregation.rounds.making import VISIBLE, Made, make
-from services.aggregation.store import models, rounds, sums, tasks
+from services.aggregation.rounds.making import Made, make
+from services.aggregation.store import models, rounds, sittings, sums, tasks
 from services.aggregation.store.library import Library, read_partial, write_partial
+from services.aggregation.ways.base import VISIBLE
 from services.kit.clock import Clock
-from services.kit.database import Database
+from services.kit.database import Database, after_commit
+from services.kit.metrics import ROUND_SECONDS
+from services.kit.rows import batches
 
 REPLICA_SILENT_SECONDS = 6.0
 PARTIAL_WAIT_SECONDS = 10.0
+FETCHED_AT_ONCE = 16
+"""Updates of a far store that are read at a time."""
 SILENT = "nothing came in time"
+AT_WORK = "at work when the buffer was full"
 _EVENT_OF = {
     ParticipationState.DROPPED: EventKind.DEVICE_DROPPED,
     ParticipationState.REJECTED: EventKind.DEVICE_REJECTED,
@@ -40,41 +48,46 @@ class Closer:
         task, number = live.task, live.round.number
         async with self.database.reading() as tx:
             found = await rounds.list_participations(tx, task.id, number)
+            states = await models.latest_states(tx, task.id, before=number)
         for participation in found:
             if participation.state is ParticipationState.DELIVERED:
                 live.roster.hear(participation.device_id, participation.members)
-        everybody = live.way.verdicts(live.roster, found)
+        everybody = live.way.verdicts(live.roster, _without(found, live.way.refused(found, live.round.norm_bounds)))
         delivered = {p.device_id: p for p in everybody if p.state is ParticipationState.DELIVERED}
-        async with self.database.reading() as tx:
-            states = await models.latest_states(tx, task.id, before=number)
+        weights = live.way.weigh_together(live.roster, list(delivered.values())) if live.buffering is not None else {}
         async with live.lock:
-            if live.choice.is_mean and any(p.form in VISIBLE for p in delivered.values()):
-                await self._complete(live, delivered)
-            made = await asyncio.to_thread(make, self.library, live, everybody, states)
-            findings = await asyncio.to_thread(live.way.findings, everybody, live.sums())
-            odd = await asyncio.to_thread(self._suspicious, live, everybody)
+            forms = {p.form for p in delivered.values()} | {d.form for d in live.folded.values()}
+            if live.choice.is_mean and not forms.isdisjoint(VISIBLE):
+                await self.complete(live, delivered)
+                await asyncio.to_thread(self._reweigh, live, weights)
+            everybody = [replace(p, weight=weights.get(p.device_id, p.weight)) for p in everybody]
+            made, findings, odd = await asyncio.to_thread(self._conclude, live, everybody, states)
         metrics = mean_metrics(everybody, len(live.bases)) | findings
-        before = {p.device_id: p.state for p in found}
+        before = {p.device_id: (p.state, p.weight) for p in found}
+        metrics |= live.way.clip_told(live.round)
         everybody = [made.judged(p) for p in everybody]
-        ruled = [p for p in everybody if p.state != before[p.device_id] or made.concerns(p.device_id)]
-        await self._store(task, live.round, everybody, ruled, made, metrics, odd)
-        live.close()
+        ruled = [p for p in everybody if (p.state, p.weight) != before[p.device_id] or made.concerns(p.device_id)]
+        await self.store(task, live.round, everybody, ruled, made, metrics, odd)
+        async with live.lock:  # an update that came too late may just be taken out again
+            live.close()
 
     async def publish_partial(self, live: LiveRound) -> None:
         """Hands this replica's share of a closing round to the replica that closes it."""
         async with live.lock:
             shares = []
             for line, total in live.sums().items():
-                devices = tuple(d.device_id for d in live.folded.values() if d.model_index == line)
+                devices = tuple(d.device_id for d in live.folded.values() if live.line_of(d) == line)
                 digest, _ = await asyncio.to_thread(self.library.blobs.put_pieces, write_partial(total))
                 shares.append(
                     Partial(live.task.id, live.round.number, line, self.replica, digest, total.weight_units, devices)
                 )
+        # One that holds nothing, since it was started again for one, says so: nobody need wait for it.
+        nothing = Partial(live.task.id, live.round.number, 0, self.replica, "", 0, ())
         async with self.database.writing() as tx:
-            for share in shares:
+            for share in shares or [nothing]:
                 await sums.put_partial(tx, share)
 
-    async def _complete(self, live: LiveRound, delivered: dict[str, Participation]) -> None:
+    async def complete(self, live: LiveRound, delivered: dict[str, Participation]) -> None:
         """Brings this replica's sums to exactly the delivered updates: others' shares merged, the rest folded."""
         for extra in [d for d in live.folded.values() if d.device_id not in delivered]:
             await asyncio.to_thread(live.unfold, self.library, extra)
@@ -84,9 +97,21 @@ class Closer:
             total = live.sum_of(self.library, share.line)
             await asyncio.to_thread(total.merge, pieces, share.weight_units)
             for device in share.devices:
-                missing.pop(device)
-        for participation in missing.values():
-            await asyncio.to_thread(live.fold, self.library, _delivery(participation))
+                # Noted as folded: a closing that is tried again must not merge it twice.
+                live.folded[device] = delivery_of(missing.pop(device))
+        waiting = [delivery_of(participation) for participation in missing.values()]
+        for some in batches(waiting, FETCHED_AT_ONCE):
+            fetched = await asyncio.gather(*(self.library.ahead(delivery) for delivery in some))
+            for delivery, whole in zip(some, fetched, strict=True):
+                await asyncio.to_thread(live.fold, self.library, delivery, whole)
+
+    def _reweigh(self, live: LiveRound, weights: Mapping[str, float]) -> None:
+        """Gives updates of a full buffer the weight they have beside each other; exact, and the same when repeated."""
+        for device, weight in weights.items():
+            folded = live.folded.get(device)
+            if folded is not None and folded.weight != weight:
+                live.unfold(self.library, folded)
+                live.fold(self.library, replace(folded, weight=weight))
 
     async def _shares(self, live: LiveRound, missing: dict[str, Participation]) -> list[Partial]:
         """Shares of living replicas that hold only delivered updates missing here; waits for them a while."""
@@ -98,17 +123,22 @@ class Closer:
             async with self.database.reading() as tx:
                 alive = await sums.list_replicas(tx, now - REPLICA_SILENT_SECONDS) - {self.replica}
                 partials = await sums.list_partials(tx, live.task.id, live.round.number)
-            usable = [p for p in partials if p.replica != self.replica and missing.keys() >= set(p.devices)]
+            others = [p for p in partials if p.replica != self.replica and p.devices]
+            usable = [p for p in others if missing.keys() >= set(p.devices)]
             awaited = {p.replica for p in missing.values()} & alive - {p.replica for p in partials}
             if not awaited or now > deadline:
                 return usable
             await asyncio.sleep(0.05)
 
-    def _suspicious(self, live: LiveRound, everybody: list[Participation]) -> dict[str, str]:
-        """Updates that stand out, and why. Runs in a worker thread."""
-        return live.way.suspicious(everybody, self.library.layout(*live.bases[0]).elements)
+    def _conclude(
+        self, live: LiveRound, everybody: list[Participation], states: Mapping[int, Model]
+    ) -> tuple[Made, dict[str, float], dict[str, str]]:
+        """New models, what the way found, and which updates stand out and why. Runs in a worker thread."""
+        made = make(self.library, live, everybody, states)
+        odd = live.way.suspicious(everybody, self.library.layout(*live.bases[0]).elements)
+        return made, live.way.findings(everybody, live.sums()), odd
 
-    async def _store(
+    async def store(
         self,
         task: Task,
         round_: Round,
@@ -118,6 +148,7 @@ class Closer:
         metrics: dict[str, float],
         odd: dict[str, str],
     ) -> None:
+        """Writes what a round made, and moves it to settling, in one transaction."""
         now = self.clock.now()
         fresh = {line: Model(task.id, line, round_.number, digest, size, now) for line, digest, size in made.models}
         states = [
@@ -127,6 +158,9 @@ class Closer:
         silent = [p for p in everybody if p.state is ParticipationState.ASSIGNED]
         rejected = [replace(p, state=ParticipationState.REJECTED) for p in silent if p.refused]
         dropped = [p.device_id for p in silent if not p.refused]
+        busy: list[str] = []
+        if task.specification.buffering is not None:
+            busy, dropped = dropped, []
         async with self.database.writing() as tx:
             current = {m.line: m for m in await models.latest_models(tx, task.id, before=round_.number)} | fresh
             moved = await rounds.change_round(
@@ -141,9 +175,14 @@ class Closer:
             if not moved:
                 return
             await models.add_models(tx, [*fresh.values(), *states])
+            await measuring.record(tx, task, round_, everybody, now)
             await rounds.rule(tx, [*ruled, *rejected])
             await rounds.mark(tx, task.id, round_.number, dropped, state=ParticipationState.DROPPED, note=SILENT)
-            await sums.drop_partials(tx, task.id, round_.number)
+            await rounds.mark(tx, task.id, round_.number, busy, state=ParticipationState.IDLE, note=AT_WORK)
+            if not self.database.is_sqlite:
+                await sums.drop_partials(tx, task.id, round_.number)
+            if task.specification.has_secure_sums:
+                await sittings.end_sittings(tx, task.id, round_.number, SumState.SETTLING, only=[SumState.CLOSING])
             await tasks.change_task(tx, task.id)
             count = sum(p.state is ParticipationState.DELIVERED for p in everybody)
             told = [
@@ -155,22 +194,31 @@ class Closer:
             ]
             happened = (Event(task.id, now, kind, message, round_.number, device) for kind, message, device in told)
             await tasks.add_events(tx, *happened)
+            after_commit(tx, lambda: ROUND_SECONDS.observe(max(0.0, now - round_.opened_at)))
 
 
 def mean_metrics(everybody: list[Participation], lines: int = 1) -> dict[str, float]:
-    """Means of the delivered metrics, weighted by samples; with several model lines each line's own too: "loss[0]"."""
-    total: dict[str, float] = defaultdict(float)
-    weight: dict[str, float] = defaultdict(float)
-    for participation in everybody:
-        if participation.state is ParticipationState.DELIVERED:
-            for name, value in participation.metrics.items():
-                for told in (name, f"{name}[{participation.model_index}]") if lines > 1 else (name,):
-                    total[told] += value * participation.samples
-                    weight[told] += participation.samples
-    return {name: total[name] / weight[name] for name in sorted(total) if weight[name] > 0}
+    """Means of the delivered metrics by samples measured; with several model lines each line's too: "loss[0]"."""
+    told = [p for p in everybody if p.state is ParticipationState.DELIVERED and p.metrics]
+    split = {p.device_id: figures.split(p.metrics, float(p.samples)) for p in told}
+    weights = figures.counted({device: samples for device, (samples, _) in split.items()})
+    parts = [(weights[p.device_id], split[p.device_id][1]) for p in told]
+    if lines > 1:
+        by_line = zip(told, parts, strict=True)
+        parts += [(w, {f"{name}[{p.model_index}]": value for name, value in m.items()}) for p, (w, m) in by_line]
+    return figures.means(parts)
 
 
-def _delivery(p: Participation) -> Delivery:
+def _without(everybody: list[Participation], refused: Mapping[str, str]) -> list[Participation]:
+    rejected = ParticipationState.REJECTED
+    return [
+        replace(p, state=rejected, note=f"rejected: {refused[p.device_id]}") if p.device_id in refused else p
+        for p in everybody
+    ]
+
+
+def delivery_of(p: Participation) -> Delivery:
+    """What a participant has delivered."""
     return Delivery(
         p.task_id,
         p.round,
@@ -182,4 +230,5 @@ def _delivery(p: Participation) -> Delivery:
         p.metrics,
         p.model_index,
         p.budget,
+        base=p.base,
     )

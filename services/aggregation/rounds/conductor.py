@@ -16,25 +16,32 @@ import asyncio
 from contextvars import Context
 from dataclasses import dataclass, field
 
-from coterie.records.words import ParticipationState, RoundState, TaskState
+from coterie.records.words import ParticipationState, RoundState, SumState, TaskState
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from services.aggregation.domain.records import Round, Task
-from services.aggregation.domain.rounds import Standing, Verdict, judge
+from services.aggregation.domain.rounds import Standing, Verdict, judge, missing_of
+from services.aggregation.rounds.chairing import FINAL, Chair
 from services.aggregation.rounds.closing import REPLICA_SILENT_SECONDS, Closer
 from services.aggregation.rounds.ending import end_task
 from services.aggregation.rounds.live import LiveRound
+from services.aggregation.rounds.measuring import Measuring
 from services.aggregation.rounds.opening import Opener
 from services.aggregation.rounds.settling import Settler
-from services.aggregation.store import models, rounds, sums, tasks
+from services.aggregation.rounds.totals import Totals
+from services.aggregation.store import measurements, models, rounds, sittings, sums, tasks
 from services.kit.bell import Bell
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.errors import CoterieError, Unavailable
 from services.kit.logs import get_logger
+from services.kit.metrics import STEP_SECONDS
 from services.kit.stubs import Upstreams
+from services.kit.wire import UpstreamFault
 
 FAULTS_BEFORE_FAILURE = 5
 FIRST_BACKOFF_SECONDS = 0.1
+WAIT_FOR_WORTHS_SECONDS = 5.0
+"""How often a round that waits for its evaluator looks at the clock; an evaluator that ends rings."""
 LIFE_CHECK_SECONDS = 5.0
 """How often the registry is asked whether those through whom others deliver still live."""
 _log = get_logger()
@@ -49,6 +56,9 @@ class Conductor:
     opener: Opener
     closer: Closer
     settler: Settler
+    chair: Chair
+    totals: Totals
+    measuring: Measuring
     bell: Bell
     clock: Clock
     replica: str
@@ -109,25 +119,36 @@ class Conductor:
             live.roster.states[participation.device_id] = participation.state
             if participation.state is ParticipationState.DELIVERED:
                 live.roster.hear(participation.device_id, participation.members)
+        live.notice()
 
     # --- one task ----------------------------------------------------------------------------------------------------
 
     async def _conduct(self, task_id: str) -> None:
         faults, backoff, doom = 0, FIRST_BACKOFF_SECONDS, ""
+        refused: tuple[str, int] | None = None
         while True:
             with self.bell.listen(f"task:{task_id}") as sleeper:
                 try:
                     if doom:
                         await self._end(task_id, TaskState.FAILED, doom)
                         doom = ""
-                    pause = await self._step(task_id)
+                    with STEP_SECONDS.time():
+                        pause = await self._step(task_id)
                     faults, backoff = 0, FIRST_BACKOFF_SECONDS
                 except Unavailable as error:
                     _log.warning("step waits", task=task_id, reason=error.reason, message=error.message)
                     pause, backoff = backoff, min(backoff * 2, 3.0)
+                except UpstreamFault as error:
+                    # What the other service did not expect is no word about the task: it is asked again.
+                    _log.error("step failed elsewhere", task=task_id, reason=error.reason, message=error.message)
+                    pause, backoff = backoff, min(backoff * 2, 3.0)
                 except CoterieError as error:
                     _log.error("step refused", task=task_id, reason=error.reason, message=error.message)
-                    pause, doom = 0.0, f"{error.reason}: {error.message}"
+                    # Another replica may have moved the round meanwhile: only a refusal of the same state counts.
+                    before, refused = refused, (error.reason, await self._revision(task_id))
+                    pause = FIRST_BACKOFF_SECONDS
+                    if before == refused:
+                        pause, doom = 0.0, f"{error.reason}: {error.message}"
                 except Exception:
                     faults += 1
                     _log.exception("step failed", task=task_id, faults=faults)
@@ -138,6 +159,11 @@ class Conductor:
                     return
                 if pause:
                     await sleeper.wait(pause)
+
+    async def _revision(self, task_id: str) -> int:
+        async with self.database.reading() as tx:
+            task = await tasks.find_task(tx, task_id)
+        return -1 if task is None else task.revision
 
     async def _step(self, task_id: str) -> float | None:
         """Makes one step; seconds to wait before the next, or None when the task needs no more conducting."""
@@ -161,26 +187,45 @@ class Conductor:
         return await self._settle(task, round_)
 
     async def _next_round(self, task: Task, last: Round | None) -> float:
-        if task.round >= task.specification.rounds:
-            await self._end(task.id, TaskState.FINISHED, f"all {task.round} rounds are done")
-            return 0.0
+        enough = await self._enough(task)
+        if enough:
+            pause = 0.0 if last is None else await self.measuring.at_the_end(task, last)
+            if not pause:
+                await self._end(task.id, TaskState.FINISHED, enough)
+            return pause
         if await self.opener.open(task, task.round + 1):
             return 0.0
         waiting_since = last.done_at if last is not None else task.started_at
         patience = task.specification.round_seconds * max(task.specification.max_attempts, 1)
         if self.clock.now() - waiting_since > patience:
             need = task.specification.min_devices
+            async with self.database.reading() as tx:
+                enrolled = (await tasks.count_enrolled(tx, [task.id])).get(task.id, 0)
             await self._end(
                 task.id,
                 TaskState.FAILED,
-                f"fewer than {need} devices are enrolled and active; none came in {patience:.0f} s",
+                f"fewer than {need} devices are enrolled and active ({enrolled} are enrolled, {task.round} rounds are "
+                f"done); none came in {patience:.0f} s",
             )
             return 0.0
         return 0.5
 
+    async def _enough(self, task: Task) -> str:
+        """Why the task needs no further round; empty when it does."""
+        if task.round >= task.specification.rounds:
+            return f"all {task.round} rounds are done"
+        stop = task.specification.stop
+        if stop is None:
+            return ""
+        async with self.database.reading() as tx:
+            reason = stop.reason(await measurements.series(tx, task.id, stop.metric))
+        return f"{reason}; {task.round} of {task.specification.rounds} rounds are done" if reason else ""
+
     async def _tend(self, task: Task, round_: Round) -> float:
         """Watches an open round until it must close, open again or fail."""
         live = await self._live(task, round_)
+        if live.is_secure:
+            return await self._preside(live, round_)
         now = self.clock.now()
         lost, look_again = await self._lost(live, now)
         if lost and await self.opener.open(task, round_.number, round_.attempt + 1, lost):
@@ -194,6 +239,7 @@ class Conductor:
             round_.attempt,
             task.specification.max_attempts,
             live.unbearable,
+            live.is_full,
         )
         verdict = judge(standing, now)
         if verdict is Verdict.WAIT:
@@ -202,8 +248,7 @@ class Conductor:
             await self._begin_closing(task, round_)
             return 0.0
         have = f"{standing.delivered} of {standing.quorum} updates needed came"
-        declined = sum(state is ParticipationState.DECLINED for state in live.roster.states.values())
-        have += f", {declined} devices declined" if declined else ""
+        have += missing_of(live.roster.states.values())
         have += f"; {standing.unbearable}" if standing.unbearable else ""
         if verdict is Verdict.REOPEN and await self.opener.open(task, round_.number, round_.attempt + 1):
             self._forget(task.id)
@@ -213,6 +258,30 @@ class Conductor:
             TaskState.FAILED,
             f"round {round_.number} missed its quorum: {have} after {round_.attempt} attempts",
         )
+        return 0.0
+
+    async def _preside(self, live: LiveRound, round_: Round) -> float:
+        """Moves the secure sums of an open round on; closes it when all are told, or too few are."""
+        task, now = live.task, self.clock.now()
+        pause = await self.chair.step(live)
+        if pause == 0.0:
+            return 0.0  # something moved, and the round may have work of another attempt
+        if any(sitting.state not in FINAL for sitting in live.sittings.values()):
+            return pause
+        alone = [live.roster.states[device] for device in live.roster.states if live.is_clear(device)]
+        told = [sitting for sitting in live.sittings.values() if sitting.state is SumState.CLOSING]
+        count = sum(len(sitting.surviving) for sitting in told) + alone.count(ParticipationState.DELIVERED)
+        pending = alone.count(ParticipationState.ASSIGNED)
+        if pending and now < round_.deadline_at and count + pending >= round_.quorum:
+            return max(0.01, round_.deadline_at - now)
+        unbearable = "" if live.choice.is_mean or not told else live.choice.rule.why_not(len(told))
+        if count and count >= round_.quorum and not unbearable:
+            await self._begin_closing(task, round_)
+            return 0.0
+        reasons = "; ".join(sitting.reason for sitting in live.sittings.values() if sitting.reason)
+        have = f"{count} of {round_.quorum} devices needed are in its sums"
+        why = "; ".join(each for each in (have, reasons, unbearable) if each)
+        await self._end(task.id, TaskState.FAILED, f"round {round_.number} failed: {why}")
         return 0.0
 
     async def _lost(self, live: LiveRound, now: float) -> tuple[dict[str, list[str]], float]:
@@ -242,7 +311,10 @@ class Conductor:
         if round_.closer != self.replica and await self._is_alive(round_.closer):
             await self.closer.publish_partial(live)
             return self.poll_seconds
-        await self.closer.close(live)
+        if live.is_secure:
+            await self.totals.close(live)
+        else:
+            await self.closer.close(live)
         return 0.0
 
     async def _is_alive(self, replica: str) -> bool:
@@ -250,6 +322,8 @@ class Conductor:
             return replica in await sums.list_replicas(tx, self.clock.now() - REPLICA_SILENT_SECONDS)
 
     async def _settle(self, task: Task, round_: Round) -> float:
+        if not await self.settler.is_ready(task, round_):
+            return WAIT_FOR_WORTHS_SECONDS
         exhausted = await self.settler.settle(task, round_)
         self._forget(task.id)
         self.bell.ring(f"events:{task.id}", f"letters:{task.id}")
@@ -259,6 +333,9 @@ class Conductor:
 
     async def _release(self, task: Task) -> float:
         await self.upstreams.ledger.ReleaseEscrow(pricing.ReleaseEscrowRequest(task_id=task.id))
+        pause = await self.settler.tell_last_verdicts(task)
+        if pause > 0.0:
+            return pause
         async with self.database.writing() as tx:
             await tasks.change_task(tx, task.id, released=True)
         return 0.0
@@ -279,13 +356,18 @@ class Conductor:
         async with self.database.reading() as tx:
             everybody = await rounds.list_participations(tx, task.id, round_.number)
             current = await models.latest_models(tx, task.id, before=round_.number)
-        live = LiveRound(task, round_, everybody, [(m.digest, m.size_bytes) for m in current])
+            present = await sittings.latest_sittings(tx, task.id, round_.number)
+        live = LiveRound(task, round_, everybody, [(m.digest, m.size_bytes) for m in current], present)
         self.live[task.id] = live
-        self.bell.ring(f"events:{task.id}", *(f"device:{p.device_id}" for p in everybody))
+        await self.measuring.beside(task, round_, live.roster.states)
+        # Also those that wait for letters by a plan that this one replaces.
+        self.bell.ring(f"events:{task.id}", f"letters:{task.id}", *(f"device:{p.device_id}" for p in everybody))
         return live
 
     def _forget(self, task_id: str) -> None:
+        self.measuring.forget(task_id)
         live = self.live.pop(task_id, None)
         if live is not None:
-            live.close()
+            if not live.lock.locked():  # else an update that came too late is taken out; the sums go with it
+                live.close()
             self.bell.ring(f"events:{task_id}", f"letters:{task_id}")

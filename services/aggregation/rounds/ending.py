@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from coterie.records.words import EventKind, TaskState
+from coterie.records.words import EventKind, SumState, TaskState
 from services.aggregation.domain.records import Event
-from services.aggregation.store import rounds, tasks
+from services.aggregation.store import rounds, sittings, tasks
 from services.kit.rows import Tx
 
 _EVENT_OF = {
@@ -23,4 +23,5 @@ async def end_task(tx: Tx, task_id: str, state: TaskState, reason: str, now: flo
     released = task.state is TaskState.CREATED
     await tasks.change_task(tx, task_id, state=state, reason=reason, ended_at=now, released=released)
     await rounds.abandon_round(tx, task_id, task.round, now)
+    await sittings.end_sittings(tx, task_id, task.round, SumState.FAILED, only=sittings.UNDER_WAY)
     await tasks.add_events(tx, Event(task_id, now, _EVENT_OF[state], reason, task.round))

@@ -7,22 +7,26 @@ transaction was being written go into the next one. A thousand devices that deli
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
 
-from coterie.records.words import EventKind, Form, ParticipationState, Reception, RoundState
+from coterie.records.words import EventKind, Form, ParticipationState, Reception, RoundState, SumState
+from coterie.sums.terms import Place
 from services.aggregation.domain.records import Delivery, Event
-from services.aggregation.errors import AlreadyDelivered, BadUpdate, NotInRound
+from services.aggregation.errors import AlreadyDelivered, BadMaskedUpdate, BadUpdate, NotInRound, RoundOver
 from services.aggregation.rounds.live import LiveRound
-from services.aggregation.store import models, rounds, tasks
+from services.aggregation.store import models, rounds, sittings, tasks
 from services.aggregation.store.library import Library
 from services.kit.bell import Bell
 from services.kit.clock import Clock
 from services.kit.database import Database
+from services.kit.errors import CoterieError
+from services.kit.metrics import UPDATE_WAIT_SECONDS, UPDATES_TOTAL
+from services.kit.rows import Tx
 
 SMALL_BYTES = 64 << 10
 """Updates up to this size are folded at once: a thread would cost more than the sum."""
-_Waiting = tuple[Delivery, "asyncio.Future[Reception]"]
+_Waiting = tuple[LiveRound, Delivery, "asyncio.Future[Reception]"]
 
 
 class Intake:
@@ -35,18 +39,33 @@ class Intake:
 
     async def take(self, live: LiveRound, delivery: Delivery) -> Reception:
         """Folds and records; what became of it. A bad update raises and changes nothing."""
+        try:
+            with UPDATE_WAIT_SECONDS.time():
+                outcome = await self._take(live, delivery)
+        except CoterieError as error:
+            UPDATES_TOTAL.labels(error.reason).inc()
+            raise
+        UPDATES_TOTAL.labels(outcome).inc()
+        return outcome
+
+    async def _take(self, live: LiveRound, delivery: Delivery) -> Reception:
+        whole = await self._library.ahead(
+            delivery
+        )  # before the lock, which would make all wait for each other's reading
         async with live.lock:
             state = live.roster.states.get(delivery.device_id)
+            is_sated = live.is_full or live.has_its_share(delivery.device_id)
+            if is_sated and state is ParticipationState.ASSIGNED:
+                return Reception.LATE  # for the next buffer, where it is folded
             folded = (
                 state is ParticipationState.ASSIGNED
                 and delivery.device_id not in live.folded
                 and delivery.form is not Form.REPORT
             )
             if folded:
-                measured = await self._fold(live, delivery)
-                delivery = replace(delivery, metrics=delivery.metrics | measured)
+                delivery = await self._fold(live, delivery, whole)
         try:
-            outcome = await self._record(delivery)
+            outcome = await self._record(live, delivery)
         except BaseException:
             if folded:
                 await self._take_back(live, delivery)
@@ -57,7 +76,8 @@ class Intake:
         if outcome is Reception.ACCEPTED or (outcome is Reception.REPEATED and pending):
             states[delivery.device_id] = ParticipationState.DELIVERED
             live.roster.hear(delivery.device_id, delivery.members)
-            if live.roster.via or not live.is_waiting:
+            live.notice()
+            if live.roster.via or live.is_full or not live.is_waiting:
                 self._bell.ring(f"task:{delivery.task_id}")
         elif folded:
             await self._take_back(live, delivery)
@@ -72,12 +92,19 @@ class Intake:
         if not needed:
             await self._library.blobs.delete(digest)
 
-    async def _fold(self, live: LiveRound, delivery: Delivery) -> dict[str, float]:
+    async def _fold(self, live: LiveRound, delivery: Delivery, whole: memoryview | None) -> Delivery:
+        """Folds a delivery in; the same with what was found in it."""
+
+        def fold() -> Delivery:
+            if delivery.form is Form.MASKED:
+                return replace(delivery, masked=live.take_masked(self._library, delivery, whole))
+            return live.take(self._library, delivery, whole)
+
+        # The first update of a round also reads the model's layout, and a far store is never read on the loop.
+        here = self._library.blobs.is_near and delivery.size_bytes <= SMALL_BYTES
         try:
-            if delivery.size_bytes <= SMALL_BYTES:
-                return live.take(self._library, delivery)
-            return await asyncio.to_thread(live.take, self._library, delivery)
-        except BadUpdate as error:
+            return fold() if here else await asyncio.to_thread(fold)
+        except (BadUpdate, BadMaskedUpdate) as error:
             await self._note_rejection(delivery, error.message)
             raise
 
@@ -94,9 +121,9 @@ class Intake:
             await tasks.add_events(tx, event)
         self._bell.ring(f"events:{delivery.task_id}")
 
-    async def _record(self, delivery: Delivery) -> Reception:
+    async def _record(self, live: LiveRound, delivery: Delivery) -> Reception:
         future: asyncio.Future[Reception] = asyncio.get_running_loop().create_future()
-        self._waiting.append((delivery, future))
+        self._waiting.append((live, delivery, future))
         if self._writer is None or self._writer.done():
             self._writer = asyncio.create_task(self._write())
         return await future
@@ -105,13 +132,13 @@ class Intake:
         while self._waiting:
             batch, self._waiting = self._waiting, []
             try:
-                outcomes = await self._commit([delivery for delivery, _ in batch])
+                outcomes = await self._commit([(live, delivery) for live, delivery, _ in batch])
             except Exception as error:
-                for _, future in batch:
+                for *_, future in batch:
                     if not future.done():
                         future.set_exception(error)
                 continue
-            for (_, future), outcome in zip(batch, outcomes, strict=True):
+            for (*_, future), outcome in zip(batch, outcomes, strict=True):
                 if future.done():
                     continue
                 if isinstance(outcome, Exception):
@@ -119,30 +146,92 @@ class Intake:
                 else:
                     future.set_result(outcome)
 
-    async def _commit(self, deliveries: list[Delivery]) -> list[Reception | Exception]:
+    async def _commit(self, batch: list[tuple[LiveRound, Delivery]]) -> list[Reception | Exception]:
         """One transaction for all; an outcome for each, in order."""
         groups: dict[tuple[str, int], list[int]] = defaultdict(list)
-        for index, delivery in enumerate(deliveries):
+        for index, (_, delivery) in enumerate(batch):
             groups[delivery.task_id, delivery.round].append(index)
         outcomes: dict[int, Reception | Exception] = {}
         async with self._database.writing() as tx:
-            for (task_id, number), indices in groups.items():
-                round_ = await rounds.find_round(tx, task_id, number, lock=True)
-                devices = [deliveries[i].device_id for i in indices]
-                states = await rounds.states_of(tx, task_id, number, devices)
-                taken: dict[str, Delivery] = {}
-                for i in indices:
-                    is_open = round_ is not None and round_.state is RoundState.OPEN
-                    outcomes[i] = _judge(deliveries[i], states, is_open, taken)
-                if taken:
-                    await rounds.deliver(tx, list(taken.values()), replica=self._replica, now=self._clock.now())
-        return [outcomes[i] for i in range(len(deliveries))]
+            for indices in groups.values():
+                live = batch[indices[0]][0]
+                found = await self._commit_round(tx, live, [batch[i][1] for i in indices])
+                outcomes |= dict(zip(indices, found, strict=True))
+        return [outcomes[i] for i in range(len(batch))]
+
+    async def _commit_round(self, tx: Tx, live: LiveRound, deliveries: list[Delivery]) -> list[Reception | Exception]:
+        """Those of one round, whose row is locked from here on."""
+        task_id, number = live.task.id, live.round.number
+        round_ = await rounds.find_round(tx, task_id, number, lock=True)
+        states = await rounds.states_of(tx, task_id, number, [d.device_id for d in deliveries])
+        if round_ is not None and live.roster.via and round_.attempt != live.round.attempt:
+            # Planned anew while these were looked at: who is in whose sum is another matter now.
+            over = RoundOver(f"round {number} was planned anew meanwhile; ask for work again")
+            there = {d for d, (state, _) in states.items() if state is ParticipationState.DELIVERED}
+            return [Reception.REPEATED if d.device_id in there else over for d in deliveries]
+        counted = await _counted(tx, deliveries)
+        room = len(deliveries) if round_ is not None and round_.state is RoundState.OPEN else 0
+        shares: Counter[str] | None = None
+        if room and live.buffering is not None:
+            shares = await rounds.delivered_by_owner(tx, task_id, number)
+            # A buffer is full with K updates, unless too few of them are trusted for the task's rule.
+            room = max(live.round.quorum - shares.total(), int(live.choice.by_trust and bool(live.unbearable)))
+        taken: dict[str, Delivery] = {}
+        outcomes: list[Reception | Exception] = []
+        sums = await _open_sums(tx, task_id, number, deliveries)
+        for delivery in deliveries:
+            known = counted.get((delivery.base, delivery.device_id), "")
+            owner = live.roster.owners.get(delivery.device_id, "")
+            has_room = len(taken) < room and (shares is None or shares[owner] < live.most_of_an_owner)
+            outcomes.append(_judge(delivery, states, has_room and _belongs(delivery, sums), taken, known))
+            if shares is not None and outcomes[-1] is Reception.ACCEPTED:
+                shares[owner] += 1
+        if taken:
+            await rounds.deliver(tx, list(taken.values()), replica=self._replica, now=self._clock.now())
+            await sittings.add_masked(tx, [each.masked for each in taken.values() if each.masked is not None])
+            await rounds.carry(tx, list(taken.values()))
+        return outcomes
+
+
+async def _counted(tx: Tx, deliveries: list[Delivery]) -> dict[tuple[int, str], str]:
+    """Digests of stale deliveries' work that counted before, by round and device; locks what it looks at."""
+    found: dict[tuple[int, str], str] = {}
+    for base in {d.base for d in deliveries if d.staleness}:
+        devices = [d.device_id for d in deliveries if d.staleness and d.base == base]
+        states = await rounds.states_of(tx, deliveries[0].task_id, base, devices)
+        found |= {(base, device): digest for device, (_, digest) in states.items()}
+    return found
+
+
+async def _open_sums(tx: Tx, task_id: str, number: int, deliveries: list[Delivery]) -> set[Place]:
+    """Sums that take masked words now, locked so that none begins to count meanwhile."""
+    if not any(delivery.masked is not None for delivery in deliveries):
+        return set()
+    present = await sittings.latest_sittings(tx, task_id, number, lock=True)
+    return {sitting.place for sitting in present.values() if sitting.state is SumState.OPEN}
+
+
+def _belongs(delivery: Delivery, sums: set[Place]) -> bool:
+    """Whether the sum a delivery was masked for takes it; clear deliveries belong to no sum."""
+    masked = delivery.masked
+    if masked is None:
+        return delivery.form is not Form.MASKED
+    return Place(masked.task_id, masked.cohort, masked.round, masked.sitting) in sums
 
 
 def _judge(
-    delivery: Delivery, states: dict[str, tuple[ParticipationState, str]], is_open: bool, taken: dict[str, Delivery]
+    delivery: Delivery,
+    states: dict[str, tuple[ParticipationState, str]],
+    is_open: bool,
+    taken: dict[str, Delivery],
+    counted: str,
 ) -> Reception | Exception:
-    """What becomes of one delivery; accepted ones are added to `taken`."""
+    """What becomes of one delivery; accepted ones are added to `taken`.
+
+    `counted` is the digest of an update that was taken for the same work in an earlier round.
+    """
+    if counted:
+        return Reception.REPEATED if counted == delivery.digest else _another(delivery)
     if delivery.device_id not in states:
         return NotInRound(
             f"device {delivery.device_id} has no part in round {delivery.round} of this task; ask for work first"
@@ -153,10 +242,14 @@ def _judge(
         known = earlier.digest if earlier is not None else digest
         if known == delivery.digest:
             return Reception.REPEATED
-        return AlreadyDelivered(
-            f"another update of {delivery.device_id} is stored for round {delivery.round}: one a round is taken"
-        )
+        return _another(delivery)
     if not is_open or state is not ParticipationState.ASSIGNED:
         return Reception.LATE
     taken[delivery.device_id] = delivery
     return Reception.ACCEPTED
+
+
+def _another(delivery: Delivery) -> AlreadyDelivered:
+    return AlreadyDelivered(
+        f"another update of {delivery.device_id} is stored for round {delivery.round}: one a round is taken"
+    )

@@ -17,7 +17,7 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from coterie.records.words import Form, ParticipationState
+from coterie.records.words import ParticipationState
 from services.aggregation.domain import moving
 from services.aggregation.domain.records import Model, Participation
 from services.aggregation.domain.rules.combining import Combination
@@ -26,13 +26,13 @@ from services.aggregation.domain.rules.outlying import DISTANCE, distances_from,
 from services.aggregation.domain.rules.weighting import relative
 from services.aggregation.rounds.live import LiveRound
 from services.aggregation.store.library import Library
+from services.aggregation.store.opened import OpenedSum, OpenedSums
 from services.aggregation.store.updates import StoredUpdate, StoredUpdates
+from services.aggregation.ways.base import VISIBLE
 
 Vector = npt.NDArray[np.float64]
 Change = Callable[[], Iterable[Vector]]
 """A round's change of the model from its beginning, as often as it is asked for."""
-VISIBLE = (Form.MEAN, Form.SUM)
-"""Forms of delivery whose content the server sees."""
 
 
 @dataclass(slots=True)
@@ -79,6 +79,21 @@ def make(library: Library, live: LiveRound, everybody: Sequence[Participation], 
     return made
 
 
+def make_from_sums(library: Library, live: LiveRound, opened: Sequence[OpenedSum], states: Mapping[int, Model]) -> Made:
+    """The model that opened sums make; call from a worker thread."""
+    choice, made, rows = live.choice, Made(), OpenedSums(library.blobs, opened)
+    if choice.is_mean:
+        _move(library, live, 0, choice.optimiser, states.get(0), rows.means, made)
+        return made
+    with tempfile.TemporaryFile() as file:
+        run = Combination(choice.of_round(live.task.specification.seed, live.round.number), rows)
+        for chunk in run.chunks():
+            file.write(chunk.tobytes())
+        made.told.append(f"{choice.name} used {len(run.used)} of {rows.count} sums")
+        _move(library, live, 0, choice.optimiser, states.get(0), partial(_kept, file), made)
+    return made
+
+
 def _is_seen(p: Participation) -> bool:
     return p.state is ParticipationState.DELIVERED and p.form in VISIBLE
 
@@ -95,7 +110,7 @@ def _combined(
         made.told.append(f"{prefix}{choice.name} left the model as it was: {why}")
         yield None
         return
-    stored = [StoredUpdate.of(library, update) for update in updates]
+    stored = [StoredUpdate.of(library, update, live.discount(update.staleness)) for update in updates]
     rows = StoredUpdates(library.blobs, library.layout(*live.bases[line]), stored)
     run = Combination(
         choice.of_round(live.task.specification.seed, live.round.number),
@@ -138,7 +153,7 @@ def _move(
         old = moving.first_reader(optimiser) if before is None else _state(library, before.digest, before.size_bytes)
         state = library.blobs.put_pieces(moving.remember(optimiser, layout.elements, old, change))
         made.states.append((line, *state))
-        pieces = moving.advance(layout, header, read, optimiser, _state(library, *state))
+        pieces = moving.advance(layout, header, read, optimiser, _state(library, *state), change)
     made.models.append((line, *library.blobs.put_pieces(pieces)))
 
 

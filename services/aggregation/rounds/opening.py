@@ -5,7 +5,8 @@ Every call on the way is repeatable (plan and quote are kept by task and round),
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coterie.records.words import EnrolmentState, EventKind, ParticipationState, RoundState, TaskState
@@ -14,20 +15,34 @@ from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
 from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.domain.accumulator import choose_scale
+from services.aggregation.domain.bounds import Bounds
 from services.aggregation.domain.records import Enrolment, Event, Model, Participation, Round, Task
 from services.aggregation.domain.rounds import OUT, choose_participants
 from services.aggregation.domain.rules.choice import choose
 from services.aggregation.domain.rules.weighting import say
+from services.aggregation.domain.secure_terms import SumRules
+from services.aggregation.domain.sittings import OUT_OF_RANGE
 from services.aggregation.domain.tasks import TaskSpecification, needed
 from services.aggregation.rounds.assignment import make_items, participations_of
-from services.aggregation.store import models, rounds, tasks
+from services.aggregation.rounds.calling import first_sittings
+from services.aggregation.store import models, rounds, sittings, tasks
 from services.aggregation.ways import way_for
+from services.aggregation.ways.base import CLIP
 from services.kit.clock import Clock
 from services.kit.database import Database
+from services.kit.documents import parameters_of
 from services.kit.matrix import read_matrix
 from services.kit.rows import Tx
 from services.kit.stubs import Upstreams
+from services.kit.words import number as unit_number
 
+SEVERAL = 2
+"""Owners that must dispute a head's verdicts before it is chosen no more: many devices of one owner are one voice."""
+SPOILT_ROUNDS = 3
+"""Rounds running with a sum out of range after which a device is left out of the task."""
+SPOILS = (
+    f"its sum was out of range in {SPOILT_ROUNDS} rounds running, with others each time; it is left out of the task"
+)
 SILENT_SECONDS = 60.0
 """Four heartbeats missed: one through whom others deliver is then waited for no more."""
 
@@ -47,7 +62,7 @@ def without_silent(
     if last is None:
         return devices
     states = {p.device_id: p.state for p in earlier}
-    chosen_by_lot = spec.max_devices > 0
+    chosen_by_lot = spec.draws
     missed = {
         e.device_id
         for e in enrolled
@@ -56,6 +71,39 @@ def without_silent(
     }
     heard = {d: v for d, v in devices.items() if d not in missed or v.last_seen_at >= last.opened_at}
     return heard if len(heard) >= spec.min_devices else devices
+
+
+def disputed_heads(disputes: Mapping[str, Collection[str]], devices: Mapping[str, trust.Device]) -> set[str]:
+    """Heads whose verdicts devices of several other owners disputed: they lead nobody any more in the task."""
+    return {
+        head
+        for head, owners in disputes.items()
+        if head in devices and len(set(owners) - {devices[head].owner_id}) >= SEVERAL
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Company:
+    """Who is planned for, what is known of them, and the models they start from.
+
+    `verdicts` are what heads said of members in the last round.
+    """
+
+    seats: list[Enrolment]
+    devices: dict[str, trust.Device]
+    current: list[Model]
+    previous: list[Model]
+    bounds: Bounds
+    norm_bounds: dict[str, float]
+    verdicts: dict[str, str]
+
+    @property
+    def samples(self) -> dict[str, int]:
+        return {seat.device_id: seat.samples for seat in self.seats}
+
+    def counted(self) -> dict[str, float]:
+        """How many of everybody's samples count."""
+        return self.bounds.counted(self.samples, {d: self.devices[d].owner_id for d in self.samples})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +122,7 @@ class Opener:
         `lost` names devices that will not deliver, each with those it leaves behind: then the round is opened again for
         these alone, and the others go on with the work they have.
         """
+        way = way_for(task.specification)
         async with self.database.reading() as tx:
             enrolled = await tasks.list_enrolments(tx, task.id, state=EnrolmentState.ACTIVE)
             current = await models.latest_models(tx, task.id, before=number)
@@ -81,28 +130,53 @@ class Opener:
             earlier = await rounds.last_participations(tx, task.id, number)
             last = await rounds.find_round(tx, task.id, number - 1) if number > 1 else None
             last_line = await rounds.last_lines(tx, task.id) if len(current) > 1 else {}
+            strangers = await tasks.list_strangers(tx, task.id)
+            disputes = await rounds.disputes(tx, task.id) if way.judges else {}
+        if attempt == 1 and number > SPOILT_ROUNDS and SumRules.of(task.specification.parameters).cohort_devices:
+            spoilers = await self._leave_out_spoilers(task, number, enrolled)
+            enrolled = [enrolment for enrolment in enrolled if enrolment.device_id not in spoilers]
         devices = await self._active_devices(enrolled)
         devices = without_silent(devices, enrolled, earlier, last, task.specification)
-        chosen = choose_participants(list(devices), task.specification.max_devices, task.specification.seed, number)
+        spec = task.specification
+        chosen = choose_participants(list(devices), spec.most_devices(len(devices)), spec.seed, number)
         if len(chosen) < task.specification.min_devices:
             return False
-        way = way_for(task.specification)
+        alone = disputed_heads(disputes, devices)
         if attempt > 1:
             async with self.database.reading() as tx:
                 everybody = await rounds.list_participations(tx, task.id, number)
-            left = {device for devices in (lost or {}).values() for device in devices}
-            chosen = way.planned_again(way.muster(everybody, attempt), chosen, left)
+            # Whom else it does not know would cost an attempt each; by the next round the plan knows of this one.
+            declined = {p.device_id for p in everybody if p.state is ParticipationState.DECLINED}
+            alone |= declined & strangers.keys()
+            chosen = way.planned_again(way.muster(everybody, attempt), chosen, _left_behind(lost))
             if not chosen:
                 return False
         by_id = {e.device_id: e for e in enrolled}
+        norms = ({} if last is None else last.norm_bounds) | way.usual(earlier)
+        if way.adaptive_clip is not None:
+            norms |= {CLIP: way.clip_of(last)}
+        said = {p.device_id: p.note for p in earlier if p.judged_by}
         seats = [by_id[device_id] for device_id in chosen]
-        largest = max(model.size_bytes for model in current)
-        plan = await self._plan(task, number, attempt, seats, last_line, largest)
+        here = Company(seats, devices, current, previous, way.bounds, norms, said)
+        plan = way.prepared(await self._plan(task, number, attempt, here, last_line, strangers, alone))
         quoted = {seat.device_id for seat in plan.seats if way.is_quoted(seat)}
-        quote = await self._quote(task, number, [seat for seat in seats if seat.device_id in quoted], devices)
+        quote = await self._quote(task, number, [seat for seat in here.seats if seat.device_id in quoted], devices)
         say = await self._say(task, chosen)
-        await self._store(task, number, attempt, seats, devices, plan, quote, say, current, previous, list(lost or {}))
+        await self._store(task, number, attempt, here, plan, quote, say, lost or {})
         return True
+
+    async def _leave_out_spoilers(self, task: Task, number: int, enrolled: Sequence[Enrolment]) -> set[str]:
+        """Withdraws devices whose sum was out of range in so many rounds running, though cohorts are drawn anew."""
+        last = range(number - SPOILT_ROUNDS, number)
+        now = self.clock.now()
+        async with self.database.writing() as tx:
+            spoilt = set.intersection(*await sittings.out_of_range(tx, task.id, last, OUT_OF_RANGE))
+            for enrolment in enrolled:
+                if enrolment.device_id in spoilt:
+                    await tasks.put_enrolment(tx, replace(enrolment, state=EnrolmentState.WITHDRAWN))
+                    event = Event(task.id, now, EventKind.DEVICE_REJECTED, SPOILS, number, enrolment.device_id)
+                    await tasks.add_events(tx, event)
+        return spoilt
 
     async def _say(self, task: Task, chosen: Sequence[str]) -> dict[str, float]:
         """How much each device's update may weigh in this round, where the task's rule goes by trust."""
@@ -136,32 +210,35 @@ class Opener:
         task: Task,
         number: int,
         attempt: int,
-        seats: list[Enrolment],
+        here: Company,
         last_line: dict[str, int],
-        model_bytes: int,
+        strangers: dict[str, list[str]],
+        alone: set[str],
     ) -> topology.Plan:
-        spec = task.specification
+        spec, counted = task.specification, here.counted()
         return await self.upstreams.topology.MakePlan(
             topology.MakePlanRequest(
                 task_id=task.id,
-                key=f"{number}.{attempt}",
+                key=_plan_key(number, attempt, here, alone),
                 topology=spec.topology,
                 privacy=spec.privacy,
-                parameters_json=spec.parameters_json,
+                parameters=parameters_of(spec.parameters_json),
                 participants=[
                     topology.Participant(
                         device_id=seat.device_id,
-                        samples=seat.samples,
+                        samples=max(1, round(counted[seat.device_id])),
                         non_iid=seat.non_iid,
                         model_index=last_line.get(seat.device_id, -1),
+                        strangers=strangers.get(seat.device_id, ()),
+                        alone=seat.device_id in alone,
                     )
-                    for seat in seats
+                    for seat in here.seats
                 ],
                 round=number,
                 keep_if_stable=True,
                 models=len(spec.model_digests),
-                privacy_unit=spec.privacy_unit,
-                model_bytes=model_bytes,
+                privacy_unit=unit_number(spec.privacy_unit),
+                model_bytes=max(model.size_bytes for model in here.current),
             ),
             timeout=300.0,
         )
@@ -175,7 +252,7 @@ class Opener:
                 task_id=task.id,
                 round=number,
                 incentive=spec.incentive,
-                parameters_json=spec.parameters_json,
+                parameters=parameters_of(spec.parameters_json),
                 participants=[
                     pricing.Participant(
                         device_id=seat.device_id, samples=seat.samples, owner_id=devices[seat.device_id].owner_id
@@ -192,32 +269,34 @@ class Opener:
         task: Task,
         number: int,
         attempt: int,
-        seats: list[Enrolment],
-        devices: dict[str, trust.Device],
+        here: Company,
         plan: topology.Plan,
         quote: pricing.Quote,
         say: Mapping[str, float],
-        current: list[Model],
-        previous: list[Model],
-        lost: list[str],
+        lost: Mapping[str, Sequence[str]],
     ) -> None:
         spec, now = task.specification, self.clock.now()
-        samples = {seat.device_id: seat.samples for seat in seats}
         served = sum(seat.role != words.ROLE_IDLE for seat in plan.seats)
+        # A plan may serve fewer than there must be in the task: all that can be needed is whom it serves.
+        quorum = needed(served, spec.quorum, min(spec.min_devices, served))
         round_ = Round(
             task_id=task.id,
             number=number,
             attempt=attempt,
             state=RoundState.OPEN,
-            # A plan may serve fewer than there must be in the task: all that can be needed is whom it serves.
-            quorum=needed(served, spec.quorum, min(spec.min_devices, served)),
-            scale=choose_scale(len(plan.seats), way_for(spec).heaviest(plan, samples)),
+            quorum=quorum if spec.buffering is None else spec.buffering.size,
+            scale=choose_scale(len(plan.seats), way_for(spec).heaviest(plan, here.counted())),
             opened_at=now,
             deadline_at=now + spec.round_seconds,
             plan_version=plan.version,
+            norm_bounds=here.norm_bounds,
         )
-        items = make_items(task, round_, plan, quote, devices, say, current, previous)
-        participations = participations_of(round_, plan, items, devices, samples)
+        items = make_items(task, round_, plan, quote, here.devices, say, here.current, here.previous)
+        for device_id, said in here.verdicts.items():
+            if device_id in items:
+                items[device_id].verdict = said
+        sums = first_sittings(task, round_, plan, here.devices, here.counted())
+        participations = participations_of(round_, plan, items, here.devices, here.samples)
         async with self.database.writing() as tx:
             fresh = await tasks.find_task(tx, task.id, lock=True)
             if fresh is None or fresh.state is not TaskState.RUNNING:
@@ -225,9 +304,11 @@ class Opener:
             existing = await rounds.find_round(tx, task.id, number, lock=True)
             if existing is None:
                 await rounds.add_round(tx, round_, participations)
+                await sittings.add_sittings(tx, sums)
                 await tasks.change_task(tx, task.id, round=number)
             elif existing.state is RoundState.OPEN and existing.attempt < attempt:
-                await self._reopen(tx, task, existing, round_, participations, lost)
+                if not await self._reopen(tx, task, existing, round_, participations, lost):
+                    return
             else:
                 return
             served = sum(p.state is ParticipationState.ASSIGNED for p in participations)
@@ -244,14 +325,19 @@ class Opener:
         existing: Round,
         fresh: Round,
         participations: list[Participation],
-        lost: list[str],
-    ) -> None:
+        lost: Mapping[str, Sequence[str]],
+    ) -> bool:
         """Gives new work to those planned for who start anew; what was delivered stays (same scale, same model).
 
-        When somebody was lost, those it did not leave behind go on with the work they have.
+        When somebody was lost, those it did not leave behind go on with the work they have. False, and nothing is
+        changed, when what was planned for is no more: one taken for lost, or one planned for, has delivered meanwhile.
         """
-        standing = {p.device_id: p.state for p in await rounds.list_participations(tx, task.id, existing.number)}
-        way = way_for(task.specification)
+        everybody = await rounds.list_participations(tx, task.id, existing.number)
+        standing = {p.device_id: p.state for p in everybody}
+        way, planned = way_for(task.specification), [p.device_id for p in participations]
+        still = way.planned_again(way.muster(everybody, existing.attempt), planned, _left_behind(lost))
+        if len(still) < len(planned) or any(standing.get(d) is ParticipationState.DELIVERED for d in lost):
+            return False
         again = [p for p in participations if way.starts_anew(standing.get(p.device_id))]
         waited_for = {device for device, state in standing.items() if state is ParticipationState.ASSIGNED}
         dropped = ParticipationState.DROPPED
@@ -278,3 +364,16 @@ class Opener:
             plan_version=fresh.plan_version,
         )
         await tasks.change_task(tx, task.id)
+        return True
+
+
+def _left_behind(lost: Mapping[str, Sequence[str]] | None) -> set[str]:
+    return {device for devices in (lost or {}).values() for device in devices}
+
+
+def _plan_key(number: int, attempt: int, here: Company, alone: Collection[str]) -> str:
+    """Names what is planned, so that asking again is no other plan; who is planned for again may differ each time."""
+    if attempt == 1:
+        return f"{number}.1"
+    who = "\n".join([*sorted(here.samples), "", *sorted(alone)])
+    return f"{number}.{attempt}.{hashlib.sha256(who.encode()).hexdigest()[:16]}"

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from coterie.records.words import EventKind, ParticipationState, RoundState
+from coterie.records.words import ClerkState, EventKind, ParticipationState, RoundState, SumState
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
 from services.aggregation.domain.records import Event, Participation, Round, Task
 from services.aggregation.domain.rounds import conduct_of
 from services.aggregation.domain.rules.outlying import DISTANCE, FAR, ROUNDS, is_outlying
-from services.aggregation.store import models, rounds, tasks
+from services.aggregation.store import contributions, models, rounds, sittings, tasks
 from services.aggregation.ways import way_for
 from services.aggregation.ways.base import Way
 from services.kit.blobs import BlobStore
+from services.kit.claims import claim_message
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.stubs import Upstreams
 from services.kit.words import number
 
+OBJECTION_SECONDS = 15.0
+"""For so long after a task has ended members may object to verdicts of its last round."""
+DISPUTED_SECONDS = 6.0
+"""A verdict that is disputed counts as so short an interaction: a tenth of a whole one, unless the registry says
+otherwise."""
 WHOLE_INTERACTION_SECONDS = 86_400.0
 """A round done together counts as a whole interaction, however short: longer than any full-duration threshold."""
+
+
+CONDUCT_OF_CLERK = {
+    ClerkState.SILENT: ParticipationState.DROPPED,
+    ClerkState.OUTVOTED: ParticipationState.REJECTED,
+}
+"""What a clerk's conduct is recorded as."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,25 +47,75 @@ class Settler:
     blobs: BlobStore
     clock: Clock
 
+    async def is_ready(self, task: Task, round_: Round) -> bool:
+        """Whether a round can be settled: one that is paid by contribution waits for its evaluator, so long."""
+        if not way_for(task.specification).is_valued:
+            return True
+        async with self.database.reading() as tx:
+            values = await contributions.values_of(tx, task.id, round_.number)
+            made = await models.latest_models(tx, task.id, before=round_.number + 1)
+            everybody = await rounds.list_participations(tx, task.id, round_.number)
+        delivered = [p.device_id for p in everybody if p.state is ParticipationState.DELIVERED]
+        if values or not delivered:
+            return True
+        patience = float(task.specification.parameters.get("pricing", {}).get("evaluation_seconds", 600.0))
+        if self.clock.now() < made[0].created_at + patience:
+            return False
+        # Stored before anybody is paid, so that an answer that comes later changes nothing.
+        said = f"no evaluator valued the round in {patience:g} s: nobody is paid for it, its pot stays in the escrow"
+        async with self.database.writing() as tx:
+            await tasks.find_task(tx, task.id, lock=True)
+            if not await contributions.values_of(tx, task.id, round_.number):
+                await contributions.value_round(tx, task.id, round_.number, dict.fromkeys(delivered, (0.0, 0.0)))
+                happened = Event(task.id, self.clock.now(), EventKind.ROUND_VALUED, said, round_.number)
+                await tasks.add_events(tx, happened)
+        return True
+
     async def settle(self, task: Task, round_: Round) -> bool:
         """Pays and records a settling round and moves it to done; True when the escrow is spent."""
+        way = way_for(task.specification)
         async with self.database.reading() as tx:
             everybody = await rounds.list_participations(tx, task.id, round_.number)
-        way = way_for(task.specification)
+            values = await contributions.values_of(tx, task.id, round_.number) if way.is_valued else {}
         settlement = await self.upstreams.ledger.SettleRound(
             pricing.SettleRoundRequest(
                 task_id=task.id,
                 round=round_.number,
-                work=[work_of(way, p) for p in everybody if p.state is not ParticipationState.IDLE],
+                work=[work_of(way, p, values) for p in everybody if p.state is not ParticipationState.IDLE],
                 payoffs=way.payoffs(everybody, await self._plans(task, way.plans_paid(everybody))),
             ),
             timeout=120.0,
         )
-        await self._record_conduct(task, round_, await self._conduct(task, round_, everybody))
+        await self._record_conduct(task, round_, everybody, disputable=False)
+        if way.judges and round_.number > 1:
+            await self._tell_verdicts(task, round_.number - 1)
         done = await self._finish(task, round_, settlement)
         if done:
-            await self._sweep(task, round_, everybody)
+            await self._sweep(task, round_)
         return settlement.exhausted
+
+    async def tell_last_verdicts(self, task: Task) -> float:
+        """Records the verdicts of an ended task's last round; seconds to wait until members had time to object."""
+        if not way_for(task.specification).judges:
+            return 0.0
+        for last in (task.round, task.round - 1):
+            async with self.database.reading() as tx:
+                round_ = await rounds.find_round(tx, task.id, last)
+                everybody = await rounds.list_participations(tx, task.id, last)
+            if round_ is not None and round_.state is RoundState.DONE:
+                left = task.ended_at + OBJECTION_SECONDS - self.clock.now()
+                if left > 0.0 and any(p.judged_by and not p.objection for p in everybody):
+                    return left
+                await self._record_conduct(task, round_, everybody, disputable=True)
+                break
+        return 0.0
+
+    async def _tell_verdicts(self, task: Task, last: int) -> None:
+        async with self.database.reading() as tx:
+            round_ = await rounds.find_round(tx, task.id, last)
+            everybody = await rounds.list_participations(tx, task.id, last)
+        if round_ is not None and any(p.judged_by for p in everybody):
+            await self._record_conduct(task, round_, everybody, disputable=True)
 
     async def _plans(self, task: Task, versions: Collection[int]) -> dict[int, topology.Plan]:
         get = self.upstreams.topology.GetPlan
@@ -76,26 +139,57 @@ class Settler:
                 judged.append(p)
         return judged
 
-    async def _record_conduct(self, task: Task, round_: Round, everybody: list[Participation]) -> None:
-        pairs = way_for(task.specification).witnesses(everybody, round_.number)
+    async def _record_conduct(
+        self, task: Task, round_: Round, everybody: list[Participation], *, disputable: bool
+    ) -> None:
+        """Records how everybody behaved: at once, or where a head's word stands alone a round later (`disputable`)."""
+        conduct, way = await self._conduct(task, round_, everybody), way_for(task.specification)
+        proved = way.proved(everybody)
+        judged = {p.device_id for p in conduct if p.judged_by}
+        chosen = [pair for pair in way.witnesses(conduct, round_.number) if judged.isdisjoint(pair) != disputable]
         interactions = [
             trust.Interaction(
                 id=f"{task.id}.{round_.number}.{a[-12:]}.{b[-12:]}",
                 device_a=a,
                 device_b=b,
                 positive=worst is ParticipationState.DELIVERED,
-                duration_seconds=WHOLE_INTERACTION_SECONDS,
+                duration_seconds=seconds,
                 at=round_.opened_at,
                 reporter="platform",
                 kind=worst,
-                note=f"round {round_.number} of {task.id}",
+                note=f"round {round_.number} of {task.id}{', disputed' if seconds < WHOLE_INTERACTION_SECONDS else ''}",
             )
-            for a, b, worst in conduct_of(pairs, {p.device_id: p.state for p in everybody})
+            for a, b, worst, seconds in _told(chosen, conduct)
+            if worst is not ParticipationState.DELIVERED or {a, b} <= proved
         ]
+        if task.specification.has_secure_sums and not disputable:
+            interactions += await self._conduct_of_clerks(task, round_)
         for start in range(0, len(interactions), 5_000):
             await self.upstreams.trust.RecordInteractions(
                 trust.RecordInteractionsRequest(interactions=interactions[start : start + 5_000]), timeout=60.0
             )
+
+    async def _conduct_of_clerks(self, task: Task, round_: Round) -> list[trust.Interaction]:
+        """Clerks that kept silent or lied, as the others of their committee met them."""
+        async with self.database.reading() as tx:
+            seats = await sittings.list_round_seats(tx, task.id, round_.number)
+        return [
+            trust.Interaction(
+                id=f"{task.id}.{round_.number}.clerk{seat.cohort}-{seat.sitting}.{seat.device_id[-12:]}.{other.device_id[-12:]}",
+                device_a=min(seat.device_id, other.device_id),
+                device_b=max(seat.device_id, other.device_id),
+                positive=False,
+                duration_seconds=WHOLE_INTERACTION_SECONDS,
+                at=round_.opened_at,
+                reporter="platform",
+                kind=CONDUCT_OF_CLERK[seat.state],
+                note=f"clerk in round {round_.number} of {task.id}",
+            )
+            for seat in seats
+            if seat.state in CONDUCT_OF_CLERK
+            for other in seats
+            if other.place == seat.place and other.device_id != seat.device_id and other.state is ClerkState.SERVING
+        ]
 
     async def _finish(self, task: Task, round_: Round, settlement: pricing.Settlement) -> bool:
         now = self.clock.now()
@@ -103,6 +197,8 @@ class Settler:
             moved = await rounds.change_round(
                 tx, task.id, round_.number, expected=RoundState.SETTLING, state=RoundState.DONE, done_at=now
             )
+            if task.specification.has_secure_sums:
+                await sittings.end_sittings(tx, task.id, round_.number, SumState.DONE, only=[SumState.SETTLING])
             if moved:
                 await tasks.change_task(tx, task.id)
                 if settlement.paid_microcredits:
@@ -112,18 +208,36 @@ class Settler:
                     await tasks.add_events(tx, Event(task.id, now, EventKind.ROUND_SETTLED, paid, round_.number))
         return moved
 
-    async def _sweep(self, task: Task, round_: Round, everybody: list[Participation]) -> None:
-        """Forgets the updates and letters of a round that is over."""
+    async def _sweep(self, task: Task, round_: Round) -> None:
+        """Forgets the letters of a round that is over, and the updates that need be kept no longer."""
         async with self.database.writing() as tx:
-            digests = {p.digest for p in everybody if p.digest}
+            over = round_.number - task.specification.kept_rounds
+            digests = await rounds.release(tx, task.id, over)
             digests |= set(await models.take_letters(tx, task.id, round_.number - 1))
-            digests |= set(await models.take_states(tx, task.id, round_.number))
+            digests |= set(await models.take_states(tx, task.id, over))
+            if task.specification.has_secure_sums:
+                digests |= await sittings.blobs_of_round(tx, task.id, round_.number)
             unused = digests - await models.digests_in_use(tx, digests) if digests else set()
-        for digest in unused:
-            await self.blobs.delete(digest)
+        await self.blobs.delete_all(unused)
 
 
-def work_of(way: Way, p: Participation) -> pricing.Work:
+def _told(
+    pairs: Sequence[tuple[str, str]], everybody: Sequence[Participation]
+) -> Iterator[tuple[str, str, ParticipationState, float]]:
+    """What is told of pairs, and for how long an interaction it counts.
+
+    Of a member that objects nothing is known but that it and its head disagree, which costs both a little.
+    """
+    objecting = {p.device_id: p for p in everybody if p.objection}
+    states = {p.device_id: p.state for p in everybody if p.device_id not in objecting}
+    yield from ((a, b, worst, WHOLE_INTERACTION_SECONDS) for a, b, worst in conduct_of(pairs, states))
+    for a, b in pairs:
+        for member, head in ((a, b), (b, a)):
+            if member in objecting and objecting[member].judged_by == head:
+                yield a, b, objecting[member].state, DISPUTED_SECONDS
+
+
+def work_of(way: Way, p: Participation, values: Mapping[str, float]) -> pricing.Work:
     """What pricing is told."""
     spent = p.privacy if p.state is ParticipationState.DELIVERED else []
     return pricing.Work(
@@ -131,6 +245,6 @@ def work_of(way: Way, p: Participation) -> pricing.Work:
         owner_id=p.owner_id,
         outcome=number(p.state),
         budget=way.sold(p),
-        quality=p.weight,
-        privacy=[pricing.PrivacyCharge(**charge) for charge in spent],
+        quality=way.quality(p, values),
+        privacy=[claim_message(charge) for charge in spent],
     )

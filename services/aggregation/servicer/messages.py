@@ -5,48 +5,70 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from coterie.privacy.claims import read_claim
 from coterie.records.base import Word
-from coterie.records.words import Form, LetterKind, ParticipationState
+from coterie.records.words import Form, LetterKind, ParticipationState, PrivacyUnit
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words
+from services.aggregation.domain.measuring import Measurement
 from services.aggregation.domain.records import (
+    Contribution,
     Delivery,
     Enrolment,
+    Evaluation,
     Event,
     Letter,
     Model,
     Participation,
+    ReplayedRound,
     RoundView,
     TaskView,
 )
+from services.aggregation.domain.stopping import Stop
 from services.aggregation.domain.tasks import TaskSpecification
+from services.kit.claims import read_claim
+from services.kit.documents import parameters_of, text_of
 from services.kit.words import number, word
 
-_DEFAULTS = {field.name: field.default for field in fields(TaskSpecification)}
+_OTHERWISE = ("parameters_json", "privacy_unit", "stop")
+"""Fields that are of another kind in the message."""
+_DEFAULTS = {field.name: field.default for field in fields(TaskSpecification) if field.name not in _OTHERWISE}
 
 
 def specification_from(message: pb.TaskSpecification) -> TaskSpecification:
     """Zero and empty fields take the specification's defaults; `max_attempts` −1 means one attempt only."""
     values: dict[str, Any] = {name: getattr(message, name) for name in _DEFAULTS}
-    values["model_digests"] = tuple(message.model_digests)
+    values |= {"model_digests": tuple(message.model_digests), "invited": tuple(message.invited)}
     for name in (
         "quorum",
         "round_seconds",
         "max_attempts",
         "min_devices",
-        "privacy_unit",
         "training_json",
-        "parameters_json",
         "rule",
+        "join_by",
+        "pace",
     ):
         values[name] = values[name] or _DEFAULTS[name]
     values["max_attempts"] = max(values["max_attempts"], 1)
-    return TaskSpecification(**values)
+    unit = word(PrivacyUnit, message.privacy_unit or words.PRIVACY_UNIT_DEVICE)
+    return TaskSpecification(
+        **values, parameters_json=text_of(message.parameters), privacy_unit=unit, stop=_stop_from(message)
+    )
+
+
+def _stop_from(message: pb.TaskSpecification) -> Stop | None:
+    if not message.HasField("stop"):
+        return None
+    told = message.stop
+    return Stop(told.metric, told.at if told.HasField("at") else None, told.patience, told.better)
 
 
 def specification_to(spec: TaskSpecification) -> pb.TaskSpecification:
-    return pb.TaskSpecification(**{name: getattr(spec, name) for name in _DEFAULTS})
+    told = {name: getattr(spec, name) for name in _DEFAULTS}
+    stop = None if spec.stop is None else pb.Stop(**_values(spec.stop) | {"better": spec.stop.direction})
+    return pb.TaskSpecification(
+        **told, parameters=parameters_of(spec.parameters_json), privacy_unit=number(spec.privacy_unit), stop=stop
+    )
 
 
 def task(view: TaskView) -> pb.Task:
@@ -64,6 +86,7 @@ def task(view: TaskView) -> pb.Task:
         ended_at=record.ended_at,
         model_digests=view.model_digests,
         last_event=view.last_event,
+        best_version=record.best_version if record.best_version >= 0 else None,
     )
 
 
@@ -76,6 +99,7 @@ def round_(view: RoundView) -> pb.Round:
         state=number(record.state),
         participants=view.participants,
         delivered=view.delivered,
+        disputed=view.disputed,
         quorum=record.quorum,
         opened_at=record.opened_at,
         deadline_at=record.deadline_at,
@@ -97,13 +121,30 @@ def participation(record: Participation) -> pb.Participation:
         payload_bytes=record.payload_bytes,
         note=record.note,
         aside=record.aside,
+        judged_by=record.judged_by,
+        objection=record.objection,
         model_index=record.model_index,
         round=record.round,
+        base=record.base,
     )
 
 
+def replayed_round(record: ReplayedRound) -> pb.ReplayedRound:
+    return pb.ReplayedRound(**_values(record), same=record.same)
+
+
+def evaluation(record: Evaluation) -> pb.Evaluation:
+    return pb.Evaluation(**_values(record))
+
+
+def contribution(record: Contribution) -> pb.Contribution:
+    return pb.Contribution(**_values(record))
+
+
 def enrolment(record: Enrolment) -> pb.Enrolment:
-    return pb.Enrolment(**_values(record))
+    """Without whom it takes as clerks: that is between the device and the choice of clerks."""
+    private = ("clerks", "no_clerk")
+    return pb.Enrolment(**{name: value for name, value in _values(record).items() if name not in private})
 
 
 def event(record: Event) -> pb.Event:
@@ -112,6 +153,11 @@ def event(record: Event) -> pb.Event:
 
 def model(record: Model) -> pb.Model:
     return pb.Model(**_values(record))
+
+
+def measurement(record: Measurement) -> pb.Measurement:
+    told = ("device_id", "samples", "metrics", "measured_at")
+    return pb.Measurement(**{name: getattr(record, name) for name in told})
 
 
 def letter(record: Letter) -> pb.Letter:
@@ -145,6 +191,10 @@ def delivery_from(message: pb.SubmitUpdateRequest) -> Delivery:
             }
             for m in message.members
         ),
+        base=message.round,
+        public_metrics=message.public_metrics,
+        terms=message.sum.terms,
+        signature=message.sum.signature,
     )
 
 

@@ -8,10 +8,13 @@ from coterie.records.words import TaskState
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.aggregation.v1 import aggregation_pb2_grpc as rpc
 from services.aggregation.servicer import messages
+from services.aggregation.usecases.blobs import Sweeper
+from services.aggregation.usecases.evaluations import EvaluationUseCases
+from services.aggregation.usecases.measurements import MeasurementUseCases
 from services.aggregation.usecases.models import ModelUseCases
-from services.aggregation.usecases.questions import Questions
 from services.aggregation.usecases.tasks import TaskUseCases
 from services.kit.paging import NUMBER, next_cursor, page_size, read_page, within_bytes
+from services.kit.questions import Questions
 from services.kit.words import word
 
 Context = Any
@@ -23,8 +26,17 @@ LINE_AND_VERSION = rf"{NUMBER}:{NUMBER}"
 class TasksServicer(rpc.TasksServicer):
     """For publishers and admins."""
 
-    def __init__(self, tasks: TaskUseCases, models: ModelUseCases, questions: Questions) -> None:
-        self._tasks, self._models, self._questions = tasks, models, questions
+    def __init__(
+        self,
+        tasks: TaskUseCases,
+        models: ModelUseCases,
+        evaluations: EvaluationUseCases,
+        measurements: MeasurementUseCases,
+        sweeper: Sweeper,
+        questions: Questions,
+    ) -> None:
+        self._tasks, self._models, self._evaluations, self._questions = tasks, models, evaluations, questions
+        self._measurements, self._sweeper = measurements, sweeper
 
     async def CreateTask(self, request: pb.CreateTaskRequest, context: Context) -> pb.Task:
         return messages.task(await self._tasks.create(messages.specification_from(request.specification)))
@@ -34,7 +46,9 @@ class TasksServicer(rpc.TasksServicer):
 
     async def ListTasks(self, request: pb.ListTasksRequest, context: Context) -> pb.ListTasksReply:
         page = read_page(request.limit, request.cursor, ID)
-        found = await self._tasks.list_tasks(page, state=word(TaskState, request.state), publisher=request.publisher)
+        found = await self._tasks.list_tasks(
+            page, state=word(TaskState, request.state), publisher=request.publisher, name=request.name
+        )
         whole = [messages.task(view) for view in found]
         told = within_bytes(whole, pb.Task.ByteSize)
         cursor = next_cursor(told, page.limit if len(told) == len(whole) else len(told), lambda task: task.id)
@@ -47,7 +61,8 @@ class TasksServicer(rpc.TasksServicer):
         return messages.task(await self._tasks.cancel(request.task_id, request.why))
 
     async def Enrol(self, request: pb.EnrolRequest, context: Context) -> pb.Enrolment:
-        enrolment = await self._tasks.enrol(request.task_id, request.device_id, request.samples, request.non_iid)
+        told = (request.samples, request.non_iid, request.clerks, request.no_clerk)
+        enrolment = await self._tasks.enrol(request.task_id, request.device_id, *told, measures=request.measures)
         return messages.enrolment(enrolment)
 
     async def Withdraw(self, request: pb.WithdrawRequest, context: Context) -> pb.Enrolment:
@@ -92,10 +107,33 @@ class TasksServicer(rpc.TasksServicer):
         cursor = next_cursor(found, page.limit, lambda model: f"{model.line}:{model.version}")
         return pb.ListModelsReply(models=map(messages.model, found), next_cursor=cursor)
 
+    async def ReplayTask(self, request: pb.ReplayTaskRequest, context: Context) -> pb.ReplayTaskReply:
+        page = read_page(request.limit, request.cursor, NUMBER)
+        found = await self._tasks.replay(request.task_id, page)
+        cursor = next_cursor(found, page.limit, lambda replayed: str(replayed.round))
+        return pb.ReplayTaskReply(rounds=map(messages.replayed_round, found), next_cursor=cursor)
+
     async def RegisterModel(self, request: pb.RegisterModelRequest, context: Context) -> pb.RegisterModelReply:
         size, layout = await self._models.register(request.digest)
         return pb.RegisterModelReply(
             digest=request.digest, size_bytes=size, tensors=len(layout.tensors), parameters=layout.elements
+        )
+
+    async def AdmitModel(self, request: pb.AdmitModelRequest, context: Context) -> pb.AdmitModelReply:
+        return pb.AdmitModelReply(max_bytes=await self._models.admit(request.size_bytes))
+
+    async def ForgetModel(self, request: pb.ForgetModelRequest, context: Context) -> pb.ForgetModelReply:
+        await self._models.forget(request.digest)
+        return pb.ForgetModelReply()
+
+    async def SweepBlobs(self, request: pb.SweepBlobsRequest, context: Context) -> pb.SweepBlobsReply:
+        found = await self._sweeper.sweep(request.older_than_seconds, dry_run=request.dry_run)
+        return pb.SweepBlobsReply(
+            seen=found.seen,
+            orphans=found.orphans,
+            orphan_bytes=found.orphan_bytes,
+            removed=found.removed,
+            digests=found.names,
         )
 
     async def AuthoriseDownload(
@@ -104,6 +142,33 @@ class TasksServicer(rpc.TasksServicer):
         authorise = self._models.authorise_letter if request.letter_id else self._models.authorise_download
         digest, size = await authorise(request.letter_id or request.digest)
         return pb.AuthoriseDownloadReply(digest=digest, size_bytes=size)
+
+    async def AskEvaluation(self, request: pb.AskEvaluationRequest, context: Context) -> pb.Evaluation:
+        return messages.evaluation(await self._evaluations.ask(request.task_id, request.wait_seconds))
+
+    async def AnswerEvaluation(self, request: pb.AnswerEvaluationRequest, context: Context) -> pb.AnswerEvaluationReply:
+        answered = (request.task_id, request.round, request.model_digest, request.worths)
+        is_valued, known = await self._evaluations.answer(*answered)
+        return pb.AnswerEvaluationReply(is_valued=is_valued, known=known)
+
+    async def ListContributions(
+        self, request: pb.ListContributionsRequest, context: Context
+    ) -> pb.ListContributionsReply:
+        page = read_page(request.limit, request.cursor, ID)
+        found = await self._evaluations.list_contributions(request.task_id, request.round, page)
+        cursor = next_cursor(found, page.limit, lambda each: each.device_id)
+        return pb.ListContributionsReply(contributions=map(messages.contribution, found), next_cursor=cursor)
+
+    async def TellMeasurement(self, request: pb.TellMeasurementRequest, context: Context) -> pb.TellMeasurementReply:
+        place = (request.task_id, request.line, request.version)
+        await self._measurements.tell(*place, dict(request.metrics), is_public=request.public_metrics)
+        return pb.TellMeasurementReply()
+
+    async def ListMeasurements(self, request: pb.ListMeasurementsRequest, context: Context) -> pb.ListMeasurementsReply:
+        page = read_page(request.limit, request.cursor, ID)
+        found = await self._measurements.list_measurements(request.task_id, request.line, request.version, page)
+        cursor = next_cursor(found, page.limit, lambda each: each.device_id)
+        return pb.ListMeasurementsReply(measurements=map(messages.measurement, found), next_cursor=cursor)
 
     async def WhatIf(self, request: pb.WhatIfRequest, context: Context) -> pb.WhatIfReply:
         return pb.WhatIfReply(output_json=await self._questions.what_if(request.solver, request.input_json))

@@ -39,14 +39,23 @@ class WorkServicer(rpc.WorkServicer):
         return pb.SubmitUpdateReply(outcome=number(outcome), round=present)
 
     async def DeclineWork(self, request: pb.DeclineWorkRequest, context: Context) -> pb.DeclineWorkReply:
-        await self._work.decline(request.task_id, request.round, request.device_id, request.why)
+        place = (request.task_id, request.round, request.device_id)
+        await self._work.decline(*place, request.why, request.strangers, request.terms)
         return pb.DeclineWorkReply()
+
+    async def ObjectToVerdict(self, request: pb.ObjectToVerdictRequest, context: Context) -> pb.ObjectToVerdictReply:
+        await self._work.object(request.task_id, request.round, request.device_id, request.why)
+        return pb.ObjectToVerdictReply()
 
     async def SendLetter(self, request: pb.SendLetterRequest, context: Context) -> pb.Letter:
         return messages.letter(await self._work.send_letter(messages.letter_from(request.letter)))
 
+    async def AdmitLetter(self, request: pb.SendLetterRequest, context: Context) -> pb.AdmitUpdateReply:
+        most = await self._work.admit_letter(messages.letter_from(request.letter))
+        return pb.AdmitUpdateReply(max_bytes=most)
+
     async def ListLetters(self, request: pb.ListLettersRequest, context: Context) -> pb.ListLettersReply:
         letters, state, gone = await self._work.list_letters(
-            request.task_id, request.round, request.device_id, request.known, request.wait_seconds
+            request.task_id, request.round, request.device_id, request.known, request.wait_seconds, request.plan_version
         )
         return pb.ListLettersReply(letters=map(messages.letter, letters), round_state=number(state), gone=gone)

@@ -9,10 +9,11 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from coterie.records.words import Form
 from services.aggregation.domain.accumulator import WINDOW, Accumulator
-from services.aggregation.domain.layout import PREFIX_BYTES, Layout, header_length, parse
+from services.aggregation.domain.layout import DTYPES, PREFIX_BYTES, Layout, header_length, parse
 from services.aggregation.domain.records import Delivery
-from services.aggregation.errors import BadUpdate
+from services.aggregation.errors import BadModel, BadUpdate
 from services.kit.blobs import BlobStore
 from services.kit.errors import InvalidInput
 
@@ -33,9 +34,37 @@ class Library:
         length = header_length(prefix, size_bytes)
         return parse(bytes(self.blobs.read(digest, PREFIX_BYTES, length)), size_bytes)
 
+    async def ahead(self, delivery: Delivery) -> memoryview | None:
+        """A small update of a far store, fetched before it is folded; None where folding reads it."""
+        if self.blobs.is_near or delivery.form is Form.REPORT or not 0 < delivery.size_bytes <= UpdateReader.SMALL:
+            return None
+        return await self.blobs.fetch(delivery.digest, delivery.size_bytes)
+
+    def check_finite(self, digest: str, layout: Layout) -> None:
+        """Raises BadModel where a tensor holds NaN or infinity, which would spoil round one; call from a worker."""
+        for tensor in layout.tensors:
+            dtype = DTYPES[tensor.dtype]
+            step = WINDOW * dtype.itemsize
+            for start in range(tensor.start, tensor.stop, step):
+                values = np.frombuffer(self.blobs.read(digest, start, min(step, tensor.stop - start)), dtype)
+                if not np.isfinite(values).all():
+                    raise BadModel(
+                        f"tensor {tensor.name!r} holds NaN or infinity; a task cannot start from it: train or "
+                        "initialise the model anew, or leave the tensor out"
+                    )
+
     def header(self, digest: str, layout: Layout) -> bytes:
         """Everything before a stored file's first tensor."""
         return bytes(self.blobs.read(digest, 0, layout.header_bytes))
+
+
+COMMON_BYTES = 16 << 10
+"""Headers up to this are remembered: all updates of a round have the same one, unless somebody lies."""
+
+
+@lru_cache(maxsize=256)
+def _parsed(header: bytes, total_bytes: int) -> Layout:
+    return parse(header, total_bytes)
 
 
 class UpdateReader:
@@ -43,15 +72,19 @@ class UpdateReader:
 
     SMALL = 4 << 20
 
-    def __init__(self, blobs: BlobStore, delivery: Delivery) -> None:
+    def __init__(self, blobs: BlobStore, delivery: Delivery, whole: memoryview | None = None) -> None:
+        """`whole` is the update, where it was fetched ahead."""
         self._blobs, self._digest, self._size = blobs, delivery.digest, delivery.size_bytes
-        self._whole = blobs.read(self._digest, 0, self._size) if self._size <= self.SMALL else None
+        self._whole = whole
+        if whole is None and self._size <= self.SMALL:
+            self._whole = blobs.read(self._digest, 0, self._size)
 
     def layout(self) -> Layout:
         """Where the update's tensors lie; raises BadUpdate when it is no sound safetensors file."""
         try:
             length = header_length(bytes(self(0, min(PREFIX_BYTES, self._size))), self._size)
-            return parse(bytes(self(PREFIX_BYTES, length)), self._size)
+            header = bytes(self(PREFIX_BYTES, length))
+            return (_parsed if length <= COMMON_BYTES else parse)(header, self._size)
         except InvalidInput as error:
             raise BadUpdate(f"the update is not a sound safetensors file: {error.message}") from error
 
@@ -61,9 +94,13 @@ class UpdateReader:
         return self._blobs.read(self._digest, start, length)
 
 
+PARTIAL_PREFIX_BYTES = 8
+"""What comes before the numbers of a stored sum: their number."""
+
+
 def write_partial(total: Accumulator) -> Iterator[bytes]:
     """A sum as bytes for another replica: little-endian int64, a window at a time, after their number."""
-    yield struct.pack("<q", total.layout.elements)
+    yield struct.pack("<q", total.elements)
     for piece in total.pieces():
         yield piece.astype("<i8").tobytes()
 

@@ -14,6 +14,7 @@ from services.aggregation.domain.records import (
     Letter,
     Model,
 )
+from services.aggregation.store import sittings
 from services.kit.paging import Page
 from services.kit.rows import Tx, columns, fetch_all, fetch_one, upsert
 
@@ -41,9 +42,7 @@ async def latest_states(tx: Tx, task_id: str, *, before: int) -> dict[int, Model
 async def take_states(tx: Tx, task_id: str, before: int) -> list[str]:
     """Forgets states older than version `before`, which no round needs any more; returns their digests."""
     where = (t.models.c.task_id == task_id, t.models.c.line < 0, t.models.c.version < before)
-    digests = list((await tx.execute(sa.select(t.models.c.digest).where(*where))).scalars())
-    await tx.execute(t.models.delete().where(*where))
-    return digests
+    return list((await tx.execute(t.models.delete().where(*where).returning(t.models.c.digest))).scalars())
 
 
 async def latest_models(tx: Tx, task_id: str, *, before: int | None = None) -> list[Model]:
@@ -76,20 +75,17 @@ async def list_models(tx: Tx, task_id: str, page: Page) -> list[Model]:
     return await fetch_all(tx, query.order_by(t.models.c.line, t.models.c.version).limit(page.limit), Model)
 
 
-async def find_model(tx: Tx, digest: str) -> Model | None:
-    """Some task's model with this digest."""
-    return await fetch_one(tx, _MODELS.where(t.models.c.digest == digest, t.models.c.line >= 0).limit(1), Model)
-
-
-async def publishes_digest(tx: Tx, publisher: str, digest: str) -> bool:
-    """Whether a publisher has a task with a model of this digest, or uploaded it."""
+async def find_size(tx: Tx, digest: str, *, of: str = "") -> int | None:
+    """Size of a model with this digest; with `of`, only if that publisher uploaded it or a task of its has it."""
     by_task = (
-        sa.select(sa.literal(1))
+        sa.select(t.models.c.size_bytes)
         .select_from(t.models.join(t.tasks, t.tasks.c.id == t.models.c.task_id))
-        .where(t.models.c.digest == digest, t.tasks.c.publisher == publisher)
+        .where(t.models.c.digest == digest, t.models.c.line >= 0)
     )
-    by_upload = sa.select(sa.literal(1)).where(t.uploads.c.digest == digest, t.uploads.c.uploader == publisher)
-    return (await tx.execute(by_task.union_all(by_upload).limit(1))).first() is not None
+    by_upload = sa.select(t.uploads.c.size_bytes).where(t.uploads.c.digest == digest)
+    if of:
+        by_task, by_upload = by_task.where(t.tasks.c.publisher == of), by_upload.where(t.uploads.c.uploader == of)
+    return (await tx.execute(by_task.union_all(by_upload).limit(1))).scalars().first()
 
 
 async def add_upload(tx: Tx, digest: str, uploader: str, size_bytes: int, now: float) -> None:
@@ -98,26 +94,43 @@ async def add_upload(tx: Tx, digest: str, uploader: str, size_bytes: int, now: f
     await upsert(tx, t.uploads, [row], ["digest", "uploader"], only=[])
 
 
-async def find_upload(tx: Tx, digest: str) -> int | None:
-    """Size of an uploaded model."""
-    return (await tx.execute(sa.select(t.uploads.c.size_bytes).where(t.uploads.c.digest == digest))).scalars().first()
+async def uploaded_bytes(tx: Tx, uploader: str) -> int:
+    """Bytes of all models somebody uploaded."""
+    query = sa.select(sa.func.coalesce(sa.func.sum(t.uploads.c.size_bytes), 0)).where(t.uploads.c.uploader == uploader)
+    return int((await tx.execute(query)).scalar_one())
+
+
+async def remove_upload(tx: Tx, digest: str, uploader: str) -> bool:
+    """Forgets that somebody uploaded a model; whether it was known."""
+    where = (t.uploads.c.digest == digest, t.uploads.c.uploader == uploader)
+    return bool((await tx.execute(t.uploads.delete().where(*where))).rowcount)
+
+
+async def letter_bytes(tx: Tx, places: Sequence[tuple[str, int]], sender: str) -> int:
+    """Bytes of a device's letters in these rounds."""
+    c = t.letters.c
+    query = sa.select(sa.func.coalesce(sa.func.sum(c.size_bytes), 0)).where(
+        sa.tuple_(c.task_id, c.round).in_(places), c.sender == sender
+    )
+    return int((await tx.execute(query)).scalar_one())
 
 
 async def digests_in_use(tx: Tx, digests: Iterable[str]) -> set[str]:
-    """Which of these blobs an open round, a model, an upload or a letter still needs."""
+    """Which of these blobs an open round, a replay, a secure sum, a model, an upload or a letter still needs."""
     wanted = list(digests)
     p, r = t.participations, t.rounds
     open_updates = (
         sa.select(p.c.digest)
         .join(r, sa.and_(r.c.task_id == p.c.task_id, r.c.number == p.c.round))
-        .where(p.c.digest.in_(wanted), r.c.state.in_((RoundState.OPEN, RoundState.CLOSING)))
+        .where(p.c.digest.in_(wanted), sa.or_(p.c.kept, r.c.state.in_((RoundState.OPEN, RoundState.CLOSING))))
     )
     query = open_updates.union(
         sa.select(t.models.c.digest).where(t.models.c.digest.in_(wanted)),
         sa.select(t.uploads.c.digest).where(t.uploads.c.digest.in_(wanted)),
         sa.select(t.letters.c.digest).where(t.letters.c.digest.in_(wanted)),
+        sa.select(t.partials.c.digest).where(t.partials.c.digest.in_(wanted)),
     )
-    return set((await tx.execute(query)).scalars())
+    return set((await tx.execute(query)).scalars()) | await sittings.digests_needed(tx, wanted)
 
 
 async def add_letter(tx: Tx, letter: Letter) -> Letter:
@@ -143,6 +156,4 @@ async def list_letters(tx: Tx, task_id: str, number: int, recipient: str) -> lis
 async def take_letters(tx: Tx, task_id: str, up_to_round: int) -> list[str]:
     """Forgets letters of rounds that are over; returns their digests."""
     where = (t.letters.c.task_id == task_id, t.letters.c.round <= up_to_round)
-    digests = list((await tx.execute(sa.select(t.letters.c.digest).where(*where))).scalars())
-    await tx.execute(t.letters.delete().where(*where))
-    return digests
+    return list((await tx.execute(t.letters.delete().where(*where).returning(t.letters.c.digest))).scalars())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -16,7 +17,7 @@ from services.aggregation.domain.records import (
     Round,
 )
 from services.kit.paging import Page
-from services.kit.rows import Tx, columns, fetch_all, fetch_one, plain, upsert
+from services.kit.rows import Tx, batches, columns, fetch_all, fetch_one, plain, upsert
 
 _ROUNDS: sa.Select[Any] = sa.select(*columns(Round, t.rounds))
 _PARTICIPATIONS: sa.Select[Any] = sa.select(*columns(Participation, t.participations))
@@ -67,22 +68,33 @@ async def change_round(tx: Tx, task_id: str, number: int, *, expected: RoundStat
 
 
 async def abandon_round(tx: Tx, task_id: str, number: int, now: float) -> None:
-    """Fails a round that is not done."""
-    r = t.rounds.c
+    """Fails a round that is not done; what was delivered in it is needed no more."""
+    r, p = t.rounds.c, t.participations
     place = (r.task_id == task_id, r.number == number, r.state.in_(UNDER_WAY))
-    await tx.execute(t.rounds.update().where(*place).values(state=RoundState.FAILED, done_at=now))
+    failed = await tx.execute(t.rounds.update().where(*place).values(state=RoundState.FAILED, done_at=now))
+    if failed.rowcount:
+        await tx.execute(p.update().where(p.c.task_id == task_id, p.c.round == number).values(kept=False))
 
 
-async def count_participations(tx: Tx, task_id: str, numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """(participants, delivered) of each of these rounds."""
+async def count_participations(tx: Tx, task_id: str, numbers: Sequence[int]) -> dict[int, tuple[int, int, int]]:
+    """(participants, delivered, disputed) of each of these rounds."""
     p = t.participations.c
     delivered = sa.func.sum(sa.case((p.state == ParticipationState.DELIVERED, 1), else_=0))
+    disputed = sa.func.sum(sa.case((p.objection != "", 1), else_=0))
     query = (
-        sa.select(p.round, sa.func.count(), delivered)
+        sa.select(p.round, sa.func.count(), delivered, disputed)
         .where(p.task_id == task_id, p.round.in_(numbers))
         .group_by(p.round)
     )
-    return {number: (count, done) for number, count, done in await tx.execute(query)}
+    return {number: (count, done, objected) for number, count, done, objected in await tx.execute(query)}
+
+
+async def delivered_by_owner(tx: Tx, task_id: str, number: int) -> Counter[str]:
+    """How many updates of each owner's devices are in a round."""
+    p = t.participations.c
+    where = (p.task_id == task_id, p.round == number, p.state == ParticipationState.DELIVERED)
+    query = sa.select(p.owner_id, sa.func.count()).where(*where).group_by(p.owner_id)
+    return Counter({row[0]: row[1] for row in await tx.execute(query)})
 
 
 async def list_participations(tx: Tx, task_id: str, number: int) -> list[Participation]:
@@ -153,6 +165,9 @@ async def deliver(tx: Tx, deliveries: Sequence[Delivery], *, replica: str, now: 
             "privacy": list(d.privacy),
             "members": list(d.members),
             "replica": replica,
+            "base": d.base or d.round,
+            "kept": True,
+            "norm": d.norm,
         }
         for d in deliveries
     ]
@@ -160,10 +175,45 @@ async def deliver(tx: Tx, deliveries: Sequence[Delivery], *, replica: str, now: 
     await tx.execute(statement.values({name: sa.bindparam(name) for name in names}), rows)
 
 
+async def carry(tx: Tx, deliveries: Sequence[Delivery]) -> None:
+    """Notes with the work that stale deliveries were made for where they count; the caller has locked the rows."""
+    p = t.participations
+    statement = p.update().where(
+        p.c.task_id == sa.bindparam("p_task"),
+        p.c.round == sa.bindparam("p_round"),
+        p.c.device_id == sa.bindparam("p_device"),
+    )
+    rows = [
+        {
+            "p_task": d.task_id,
+            "p_round": d.base,
+            "p_device": d.device_id,
+            "digest": d.digest,
+            "note": f"counted in round {d.round}",
+        }
+        for d in deliveries
+        if d.staleness
+    ]
+    if rows:
+        await tx.execute(statement.values({name: sa.bindparam(name) for name in ("digest", "note")}), rows)
+
+
+async def release(tx: Tx, task_id: str, number: int) -> set[str]:
+    """Gives up the updates of a round; their digests."""
+    p = t.participations
+    where = (p.c.task_id == task_id, p.c.round == number, p.c.digest != "")
+    digests = set((await tx.execute(sa.select(p.c.digest).where(*where))).scalars())
+    if digests:
+        await tx.execute(p.update().where(*where).values(kept=False))
+    return digests
+
+
 async def mark(
     tx: Tx, task_id: str, number: int, devices: Sequence[str], *, state: ParticipationState, note: str
 ) -> None:
     """Sets state and note of participants who have not delivered."""
+    if not devices:
+        return
     p = t.participations
     await tx.execute(
         p.update()
@@ -194,7 +244,7 @@ async def decline(tx: Tx, task_id: str, number: int, device_id: str, note: str) 
 async def rule(tx: Tx, participations: Sequence[Participation]) -> None:
     """Sets what participants, delivered or not, end the round with to these."""
     p = t.participations
-    names = ("state", "note", "aside", "metrics")
+    names = ("state", "note", "aside", "metrics", "judged_by", "weight")
     statement = (
         p.update()
         .where(
@@ -211,6 +261,46 @@ async def rule(tx: Tx, participations: Sequence[Participation]) -> None:
     ]
     if rows:
         await tx.execute(statement, rows)
+
+
+async def extend_deadline(tx: Tx, task_id: str, number: int, deadline_at: float) -> None:
+    """Lets a round go on until then at least."""
+    r = t.rounds.c
+    where = (r.task_id == task_id, r.number == number, r.deadline_at < deadline_at)
+    await tx.execute(t.rounds.update().where(*where).values(deadline_at=deadline_at))
+
+
+async def assign_again(tx: Tx, task_id: str, number: int, devices: Sequence[str]) -> None:
+    """Gives participants their work again, whatever they did with it, but for those that were rejected."""
+    p = t.participations.c
+    for some in batches(devices):
+        where = (p.task_id == task_id, p.round == number, p.device_id.in_(some), p.state != ParticipationState.REJECTED)
+        values = {"state": ParticipationState.ASSIGNED, "note": "", "refused": False}
+        await tx.execute(t.participations.update().where(*where).values(**values))
+
+
+async def find_participation(tx: Tx, task_id: str, number: int, device_id: str) -> Participation | None:
+    """One device's part in a round, locked against other writers."""
+    p = t.participations.c
+    query = _PARTICIPATIONS.where(p.task_id == task_id, p.round == number, p.device_id == device_id)
+    return await fetch_one(tx, query.with_for_update(), Participation)
+
+
+async def object_to(tx: Tx, task_id: str, number: int, device_id: str, why: str) -> None:
+    """Notes what a member says to its head's verdict."""
+    p = t.participations
+    place = (p.c.task_id == task_id, p.c.round == number, p.c.device_id == device_id)
+    await tx.execute(p.update().where(*place).values(objection=why))
+
+
+async def disputes(tx: Tx, task_id: str) -> dict[str, set[str]]:
+    """Owners whose devices objected to each head's verdicts in any round of a task."""
+    p = t.participations.c
+    query = sa.select(p.judged_by, p.owner_id).where(p.task_id == task_id, p.objection != "")
+    found: dict[str, set[str]] = {}
+    for row in await tx.execute(query):
+        found.setdefault(row.judged_by, set()).add(row.owner_id)
+    return found
 
 
 async def refuse(tx: Tx, task_id: str, number: int, device_id: str, why: str) -> None:

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import lru_cache
 from typing import Any
 
+import orjson
 import sqlalchemy as sa
 
-from coterie.records.words import EnrolmentState, TaskState
+from coterie.records.words import EnrolmentState, PrivacyUnit, TaskState
 from services.aggregation import tables as t
+from services.aggregation.domain import joining
 from services.aggregation.domain.records import (
     Enrolment,
     Event,
     Task,
 )
+from services.aggregation.domain.stopping import Stop
 from services.aggregation.domain.tasks import TaskSpecification
+from services.kit.database import after_commit
+from services.kit.documents import parameters_of, text_of
+from services.kit.logs import get_logger
+from services.kit.metrics import EVENTS_TOTAL
 from services.kit.paging import Page
 from services.kit.rows import Tx, columns, fetch_all, fetch_one, upsert
 
+_log = get_logger()
 _TASKS: sa.Select[Any] = sa.select(*columns(Task, t.tasks))
 _ENROLMENTS: sa.Select[Any] = sa.select(*columns(Enrolment, t.enrolments))
 _EVENTS: sa.Select[Any] = sa.select(*columns(Event, t.events))
@@ -26,9 +35,11 @@ _EVENTS: sa.Select[Any] = sa.select(*columns(Event, t.events))
 
 async def add_task(tx: Tx, task: Task) -> None:
     """Stores a new task."""
-    row = asdict(task)
-    row["name"] = task.specification.name
+    spec = task.specification
+    row = asdict(task) | {"name": spec.name, "join_by": spec.join_by}
     await tx.execute(t.tasks.insert(), [row])
+    if spec.invited:
+        await tx.execute(t.invitations.insert(), [{"task_id": task.id, "invited": each} for each in spec.invited])
 
 
 async def find_task(tx: Tx, task_id: str, *, lock: bool = False) -> Task | None:
@@ -42,16 +53,32 @@ async def find_task_named(tx: Tx, publisher: str, name: str) -> Task | None:
     return await fetch_one(tx, _TASKS.where(t.tasks.c.publisher == publisher, t.tasks.c.name == name), _task)
 
 
-async def list_tasks(tx: Tx, page: Page, *, state: TaskState, publisher: str) -> list[Task]:
-    """Tasks, newest first; the cursor is a task's id."""
+async def list_tasks(
+    tx: Tx, page: Page, *, state: TaskState, publisher: str, name: str = "", joinable: tuple[str, str] | None = None
+) -> list[Task]:
+    """Tasks, newest first; the cursor is a task's id.
+
+    With `joinable`, a device's id and its owner's, only tasks it may join or is enrolled in.
+    """
     query = _TASKS.order_by(t.tasks.c.id.desc()).limit(page.limit)
     if state:
         query = query.where(t.tasks.c.state == state)
     if publisher:
         query = query.where(t.tasks.c.publisher == publisher)
+    if name:
+        query = query.where(t.tasks.c.name == name)
+    if joinable is not None:
+        query = query.where(_open_to(*joinable))
     if page.cursor:
         query = query.where(t.tasks.c.id < page.cursor)
     return await fetch_all(tx, query, _task)
+
+
+def _open_to(device_id: str, owner_id: str) -> sa.ColumnElement[bool]:
+    i, e = t.invitations.c, t.enrolments.c
+    invited = sa.exists().where(i.task_id == t.tasks.c.id, i.invited.in_((device_id, owner_id)))
+    enrolled = sa.exists().where(e.task_id == t.tasks.c.id, e.device_id == device_id)
+    return sa.or_(t.tasks.c.join_by == joining.OPEN, invited, enrolled)
 
 
 async def list_unfinished(tx: Tx) -> list[Task]:
@@ -82,8 +109,27 @@ async def revisions(tx: Tx) -> dict[str, int]:
 
 
 async def put_enrolment(tx: Tx, enrolment: Enrolment) -> None:
-    """Stores an enrolment, replacing the device's earlier one."""
+    """Stores an enrolment, replacing the device's earlier one; whom it called strangers is forgotten with it."""
     await upsert(tx, t.enrolments, [asdict(enrolment)], ["task_id", "device_id"])
+    s = t.strangers
+    await tx.execute(s.delete().where(s.c.task_id == enrolment.task_id, s.c.device_id == enrolment.device_id))
+
+
+async def add_strangers(tx: Tx, task_id: str, device_id: str, strangers: Sequence[str]) -> None:
+    """Keeps which devices of a task another one will not share with."""
+    rows = [{"task_id": task_id, "device_id": device_id, "stranger_id": stranger} for stranger in strangers]
+    if rows:
+        await upsert(tx, t.strangers, rows, ["task_id", "device_id", "stranger_id"])
+
+
+async def list_strangers(tx: Tx, task_id: str) -> dict[str, list[str]]:
+    """Whom each device of a task will not share with."""
+    s = t.strangers
+    query = sa.select(s.c.device_id, s.c.stranger_id).where(s.c.task_id == task_id).order_by(*s.c)
+    found: dict[str, list[str]] = {}
+    for device_id, stranger_id in await tx.execute(query):
+        found.setdefault(device_id, []).append(stranger_id)
+    return found
 
 
 async def find_enrolment(tx: Tx, task_id: str, device_id: str) -> Enrolment | None:
@@ -126,10 +172,18 @@ async def is_enrolled_for_digest(tx: Tx, device_id: str, digest: str) -> bool:
 
 
 async def add_events(tx: Tx, *events: Event) -> None:
-    """Appends to the event log."""
+    """Appends to the event log; once committed, a line of the service's own log says so, and it is counted."""
     rows = [{k: v for k, v in asdict(event).items() if k != "number"} for event in events]
     if rows:
         await tx.execute(t.events.insert(), rows)
+        after_commit(tx, lambda: _tell(events))
+
+
+def _tell(events: Sequence[Event]) -> None:
+    for event in events:
+        EVENTS_TOTAL.labels(event.kind).inc()
+        place = {"task": event.task_id, "round": event.round, "device": event.device_id}
+        _log.info(event.kind, **{name: value for name, value in place.items() if value}, message=event.message)
 
 
 async def list_events(tx: Tx, task_id: str, *, after: int, limit: int) -> list[Event]:
@@ -151,4 +205,15 @@ async def last_events(tx: Tx, task_ids: Sequence[str]) -> dict[str, int]:
 def _task(*values: Any) -> Task:
     found = Task(*values)
     stored: Any = found.specification  # a document as yet
-    return replace(found, specification=TaskSpecification(**stored | {"model_digests": tuple(stored["model_digests"])}))
+    return replace(found, specification=_specification(orjson.dumps(stored)))
+
+
+@lru_cache(maxsize=1024)
+def _specification(document: bytes) -> TaskSpecification:
+    """A specification as it is stored; a task's is read many times a round."""
+    stored = orjson.loads(document)
+    lists = {name: tuple(stored.get(name, ())) for name in ("model_digests", "invited")}
+    told = text_of(parameters_of(stored["parameters_json"]))  # as this version writes them, whichever stored them
+    stop = Stop(**stored["stop"]) if stored.get("stop") else None
+    read = {"parameters_json": told, "privacy_unit": PrivacyUnit(stored["privacy_unit"]), "stop": stop}
+    return TaskSpecification(**stored | lists | read)

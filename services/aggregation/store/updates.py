@@ -23,7 +23,7 @@ WINDOW_CELLS = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class StoredUpdate:
-    """Where an update lies; `divisor` turns the sum a cluster's head hands in into its mean."""
+    """Where an update lies; `divisor` makes a mean of the sum a cluster's head hands in, and discounts a stale one."""
 
     digest: str
     divisor: float
@@ -34,11 +34,11 @@ class StoredUpdate:
         return bytes.fromhex(self.digest) + struct.pack("<d", self.divisor)
 
     @classmethod
-    def of(cls, library: Library, participation: Participation) -> StoredUpdate:
+    def of(cls, library: Library, participation: Participation, discount: float = 1.0) -> StoredUpdate:
         """A delivered update, whose file was found sound when it was taken."""
         layout = library.layout(participation.digest, participation.payload_bytes)
         divisor = participation.weight if participation.form is Form.SUM else 1.0
-        return cls(participation.digest, divisor, {tensor.name: tensor for tensor in layout.tensors})
+        return cls(participation.digest, divisor / discount, {tensor.name: tensor for tensor in layout.tensors})
 
 
 class StoredUpdates:

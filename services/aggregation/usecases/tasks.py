@@ -3,34 +3,50 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 from coterie.records.words import EnrolmentState, EventKind, ParticipationState, TaskState
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
+from coterie_api.trust.v1 import trust_pb2 as trust
 from services.aggregation import ways
-from services.aggregation.domain.records import Enrolment, Event, Model, Participation, RoundView, Task, TaskView
+from services.aggregation.domain.joining import OWNERS
+from services.aggregation.domain.records import (
+    Enrolment,
+    Event,
+    Model,
+    Participation,
+    ReplayedRound,
+    RoundView,
+    Task,
+    TaskView,
+)
+from services.aggregation.domain.rules.choice import choose
 from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.errors import (
     BadTask,
     NotEnrolled,
     NotYourTask,
     TaskExists,
+    TooFewClerks,
     UnknownRound,
-    UnknownTask,
     WrongTaskState,
 )
 from services.aggregation.rounds.conductor import Conductor
 from services.aggregation.rounds.ending import end_task
+from services.aggregation.rounds.replaying import Replayer
 from services.aggregation.store import models, rounds, tasks
 from services.aggregation.store.library import Library
+from services.aggregation.usecases import sight
 from services.kit.bell import Bell
 from services.kit.caller import SERVICE, acting_as, current_caller, require_device, require_role
 from services.kit.clock import Clock
 from services.kit.database import Database
+from services.kit.documents import parameters_of, text_of
 from services.kit.ids import new_id
 from services.kit.paging import Page
-from services.kit.rows import Tx
+from services.kit.rows import Tx, batches
 from services.kit.stubs import Upstreams
 
 MAX_WAIT_SECONDS = 30.0
@@ -49,6 +65,7 @@ class TaskUseCases:
         bell: Bell,
         clock: Clock,
     ) -> None:
+        self._replayer = Replayer(database, library)
         self._database, self._upstreams, self._conductor = database, upstreams, conductor
         self._library, self._bell, self._clock = library, bell, clock
 
@@ -56,8 +73,14 @@ class TaskUseCases:
         """Stores a new task; the same specification again returns the task that exists."""
         caller = require_role("publisher", "admin")
         spec = ways.complete(specification)
+        await self._check_known(spec)
         spec = await self._with_defaults(spec)
-        sizes = [await self._check_model(digest) for digest in spec.model_digests]
+        sizes = [await self._check_model(digest, spec) for digest in spec.model_digests]
+        elements = [
+            (await asyncio.to_thread(self._library.layout, *m)).elements
+            for m in zip(spec.model_digests, sizes, strict=True)
+        ]
+        ways.check_grid(spec, max(elements, default=1))
         now = self._clock.now()
         task = Task(new_id("tsk"), caller.subject, spec, TaskState.CREATED, "", 0, now, 0.0, 0.0, False, 0)
         async with self._database.writing() as tx:
@@ -73,48 +96,62 @@ class TaskUseCases:
             raise TaskExists(f"you have another task named {spec.name!r}; choose another name")
         return await self.get(task.id if existing is None else existing.id)
 
+    async def _check_known(self, spec: TaskSpecification) -> None:
+        """Refuses a rule that reckons trust from devices nobody has registered."""
+        known = choose(spec.rule, spec.parameters_json).known
+        if not known:
+            return
+        found = await self._upstreams.registry.GetDevices(trust.GetDevicesRequest(device_ids=known))
+        missing = sorted(set(known) - {device.id for device in found.devices})
+        if missing:
+            raise BadTask(
+                f"parameters.rule.known: no device {', '.join(missing)[:200]} is registered; "
+                "give ids of registered devices (coterie devices)"
+            )
+
     async def _with_defaults(self, spec: TaskSpecification) -> TaskSpecification:
         """The specification with every default of topology and pricing in its parameters; each refuses what is its."""
         planned = await self._upstreams.topology.CheckParameters(
             topology.CheckParametersRequest(
-                topology=spec.topology, privacy=spec.privacy, parameters_json=spec.parameters_json
+                topology=spec.topology, privacy=spec.privacy, parameters=parameters_of(spec.parameters_json)
             )
         )
-        parameters = planned.parameters_json or spec.parameters_json
         priced = await self._upstreams.pricing.CheckParameters(
             pricing.CheckParametersRequest(
                 incentive=spec.incentive,
-                parameters_json=parameters,
+                parameters=planned.parameters,
                 escrow_microcredits=spec.escrow_microcredits,
                 rounds=spec.rounds,
             )
         )
-        return replace(spec, parameters_json=priced.parameters_json or parameters)
+        return replace(spec, parameters_json=text_of(priced.parameters))
 
-    async def _check_model(self, digest: str) -> int:
-        """Size of a registered model, whose layout must be sound."""
+    async def _check_model(self, digest: str, spec: TaskSpecification) -> int:
+        """Size of a registered model, whose layout must be sound and fit what the task promises."""
+        caller = current_caller()
         async with self._database.reading() as tx:
-            size = await models.find_upload(tx, digest)
-            if size is None:
-                known = await models.find_model(tx, digest)
-                size = None if known is None else known.size_bytes
+            # To begin with a model is to be able to read it: a publisher names its own, never another's by its digest.
+            size = await models.find_size(tx, digest, of=caller.subject if caller.role == "publisher" else "")
         if size is None:
-            raise BadTask(f"no model {digest[:16]}… is registered; upload it first (POST /v1/models)")
-        await asyncio.to_thread(self._library.layout, digest, size)
+            raise BadTask(f"you have registered no model {digest[:16]}…; upload it first (POST /v1/models)")
+        layout = await asyncio.to_thread(self._library.layout, digest, size)
+        ways.way_for(spec).check_model(layout)
         return size
 
     async def get(self, task_id: str) -> TaskView:
         """One task."""
         async with self._database.reading() as tx:
-            task = await tasks.find_task(tx, task_id)
-            if task is None:
-                raise UnknownTask(f"no task {task_id}; list them with GET /v1/tasks")
-            return (await self._views(tx, [task]))[0]
+            return (await self._views(tx, [await sight.see_task(tx, task_id)]))[0]
 
-    async def list_tasks(self, page: Page, *, state: TaskState, publisher: str) -> list[TaskView]:
-        """Tasks, newest first."""
+    async def list_tasks(self, page: Page, *, state: TaskState, publisher: str, name: str = "") -> list[TaskView]:
+        """Tasks the caller may see, newest first."""
+        scope = sight.scope()
+        if scope.publisher and publisher not in ("", scope.publisher):
+            raise NotYourTask(f"{publisher} is another publisher; leave publisher out to list your own tasks")
         async with self._database.reading() as tx:
-            found = await tasks.list_tasks(tx, page, state=state, publisher=publisher)
+            found = await tasks.list_tasks(
+                tx, page, state=state, publisher=publisher or scope.publisher, name=name, joinable=scope.joinable
+            )
             return await self._views(tx, found)
 
     async def _views(self, tx: Tx, found: list[Task]) -> list[TaskView]:
@@ -125,7 +162,7 @@ class TaskUseCases:
         events = await tasks.last_events(tx, ids)
         return [
             TaskView(
-                task,
+                sight.told(task),
                 enrolled.get(task.id, 0),
                 tuple(model.digest for model in newest.get(task.id, ())),
                 events.get(task.id, 0),
@@ -135,8 +172,8 @@ class TaskUseCases:
 
     async def start(self, task_id: str) -> TaskView:
         """Starts a task; starting a running one changes nothing."""
+        require_role("publisher", "admin")
         view = await self.get(task_id)
-        self._require_publisher(view.task)
         if view.task.state is TaskState.RUNNING:
             return view
         if view.task.state is not TaskState.CREATED:
@@ -145,8 +182,33 @@ class TaskUseCases:
             raise WrongTaskState(
                 f"{view.enrolled} devices are enrolled, {view.task.specification.min_devices} are needed to start"
             )
+        await self._check_owners(view.task)
         await self._begin(view.task)
         return await self.get(task_id)
+
+    async def _check_owners(self, task: Task) -> None:
+        """Refuses to start secure sums that could have no committee."""
+        missing = await self._missing_owners(task)
+        if missing > 0:
+            clerks = ways.way_for(task.specification).committee(task.specification.min_devices).clerks
+            raise TooFewClerks(
+                f"secure sums need {clerks} clerks of different owners, the enrolled devices that may be clerks have "
+                f"{clerks - missing} owners; enrol devices of more owners, or create the task with fewer clerks"
+            )
+
+    async def _missing_owners(self, task: Task) -> int:
+        """Owners that a committee still lacks; 0 or less where there are enough, or none is needed."""
+        rules = ways.way_for(task.specification).committee(task.specification.min_devices)
+        if not rules.secure:
+            return 0
+        async with self._database.reading() as tx:
+            enrolled = await tasks.list_enrolments(tx, task.id, state=EnrolmentState.ACTIVE)
+        owners: set[str] = set()
+        for some in batches([each for each in enrolled if not each.no_clerk], 10_000):
+            request = trust.GetDevicesRequest(device_ids=[each.device_id for each in some])
+            with acting_as(SERVICE):  # the last device to enrol may be the one that starts the task
+                owners |= {device.owner_id for device in (await self._upstreams.registry.GetDevices(request)).devices}
+        return rules.clerks - len(owners)
 
     async def _begin(self, task: Task) -> None:
         """Puts the escrow aside and sets the task running; both may be repeated."""
@@ -168,8 +230,8 @@ class TaskUseCases:
 
     async def cancel(self, task_id: str, why: str) -> TaskView:
         """Cancels a task; cancelling an ended one changes nothing."""
+        require_role("publisher", "admin")
         view = await self.get(task_id)
-        self._require_publisher(view.task)
         if not view.task.ended:
             async with self._database.writing() as tx:
                 reason = why or "cancelled by its publisher"
@@ -178,35 +240,53 @@ class TaskUseCases:
             self._bell.ring(f"events:{task_id}")
         return await self.get(task_id)
 
-    def _require_publisher(self, task: Task) -> None:
-        caller = require_role("publisher", "admin")
-        if caller.role == "publisher" and caller.subject != task.publisher:
-            raise NotYourTask(f"task {task.id} belongs to another publisher")
-
     # --- enrolments --------------------------------------------------------------------------------------------------
 
-    async def enrol(self, task_id: str, device_id: str, samples: int, non_iid: float) -> Enrolment:
-        """Enrols a device; enrolling again updates its samples."""
-        require_device(device_id)
+    async def enrol(
+        self,
+        task_id: str,
+        device_id: str,
+        samples: int,
+        non_iid: float,
+        clerks: Sequence[str] = (),
+        no_clerk: bool = False,
+        *,
+        measures: bool = False,
+    ) -> Enrolment:
+        """Enrols a device that may join; enrolling again updates what it says of itself."""
+        caller = require_device(device_id)
         if not 1 <= samples <= MAX_SAMPLES:
             raise BadTask(f"samples must be from 1 to {MAX_SAMPLES}, not {samples}")
         if not 0.0 <= non_iid <= 1e6:
             raise BadTask(f"non_iid must be a finite number of at least 0, not {non_iid}")
         now = self._clock.now()
+        owner_id = caller.owner_id if caller.role == "device" else await self._owner_of(device_id, task_id)
         async with self._database.writing() as tx:
             # Locked, so that of two devices enrolling at once the second counts the first.
-            task = await tasks.find_task(tx, task_id, lock=True)
-            if task is None:
-                raise UnknownTask(f"no task {task_id}; list them with GET /v1/tasks")
+            task = await sight.see_task(tx, task_id, lock=True)
+            sight.demand_invitation(task, device_id, owner_id)
             if task.ended:
                 raise WrongTaskState(f"task {task_id} is {task.state}; it takes no more devices")
-            enrolment = Enrolment(task_id, device_id, EnrolmentState.ACTIVE, samples, non_iid, now)
+            taken = sorted(set(clerks))
+            enrolment = Enrolment(
+                task_id, device_id, EnrolmentState.ACTIVE, samples, non_iid, now, taken, no_clerk, measures
+            )
             await tasks.put_enrolment(tx, enrolment)
             enrolled = (await tasks.count_enrolled(tx, [task_id])).get(task_id, 0)
         spec = task.specification
-        if task.state is TaskState.CREATED and spec.auto_start and enrolled >= spec.min_devices:
+        is_due = task.state is TaskState.CREATED and spec.auto_start and enrolled >= spec.min_devices
+        if is_due and await self._missing_owners(task) <= 0:  # else it waits for devices of more owners
             await self._begin(task)
         return enrolment
+
+    async def _owner_of(self, device_id: str, task_id: str) -> str:
+        """Owner of a device that somebody else enrols, if the task asks for it."""
+        async with self._database.reading() as tx:
+            if (await sight.see_task(tx, task_id)).specification.join_by != OWNERS:
+                return ""
+        with acting_as(SERVICE):
+            reply = await self._upstreams.registry.GetDevices(trust.GetDevicesRequest(device_ids=[device_id]))
+        return next((device.owner_id for device in reply.devices), "")
 
     async def withdraw(self, task_id: str, device_id: str) -> Enrolment:
         """Withdraws a device: it takes part in no further round."""
@@ -223,6 +303,7 @@ class TaskUseCases:
         """Enrolments of a task by device id."""
         require_role("publisher", "admin")
         async with self._database.reading() as tx:
+            await sight.see_inside(tx, task_id)
             return await tasks.list_enrolments(tx, task_id, page)
 
     # --- what happened -----------------------------------------------------------------------------------------------
@@ -230,33 +311,37 @@ class TaskUseCases:
     async def list_rounds(self, task_id: str, page: Page) -> list[RoundView]:
         """Rounds of a task in order."""
         async with self._database.reading() as tx:
+            await sight.see_inside(tx, task_id)
             found = await rounds.list_rounds(tx, task_id, page)
             counts = await rounds.count_participations(tx, task_id, [r.number for r in found])
-        return [RoundView(r, *counts.get(r.number, (0, 0))) for r in found]
+        return [RoundView(r, *counts.get(r.number, (0, 0, 0))) for r in found]
 
     async def get_round(self, task_id: str, number: int) -> tuple[RoundView, list[Participation]]:
         """A round and everybody in it; a device sees only its own part."""
         caller = current_caller()
         async with self._database.reading() as tx:
+            await sight.see_inside(tx, task_id)
             round_ = await rounds.find_round(tx, task_id, number)
             if round_ is None:
                 raise UnknownRound(f"task {task_id} has had no round {number}")
             everybody = await rounds.list_participations(tx, task_id, number)
         delivered = sum(p.state is ParticipationState.DELIVERED for p in everybody)
         visible = [p for p in everybody if caller.role != "device" or p.device_id == caller.subject]
-        return RoundView(round_, len(everybody), delivered), visible
+        disputed = sum(bool(p.objection) for p in everybody)
+        return RoundView(round_, len(everybody), delivered, disputed), visible
 
     async def list_participations(self, task_id: str, device_id: str, page: Page) -> list[Participation]:
         """A device's part in each round of a task; a device may ask for its own only."""
         if require_role("publisher", "admin", "device").role == "device":
             require_device(device_id)
-        await self.get(task_id)
         async with self._database.reading() as tx:
+            await sight.see_inside(tx, task_id)
             return await rounds.list_device_participations(tx, task_id, device_id, page)
 
     async def list_events(self, task_id: str, *, after: int, limit: int, wait_seconds: float) -> list[Event]:
         """Events after a number; waits for the first."""
-        await self.get(task_id)
+        async with self._database.reading() as tx:
+            await sight.see_inside(tx, task_id)
         deadline = self._clock.now() + min(max(wait_seconds, 0.0), MAX_WAIT_SECONDS)
         while True:
             with self._bell.listen(f"events:{task_id}", f"task:{task_id}") as sleeper:
@@ -267,7 +352,17 @@ class TaskUseCases:
                     return found
                 await sleeper.wait(min(left, 1.0))
 
+    async def replay(self, task_id: str, page: Page) -> list[ReplayedRound]:
+        """Rounds of a task made again from their stored updates, for its publisher to compare."""
+        require_role("publisher", "admin")
+        view = await self.get(task_id)
+        async with self._database.reading() as tx:
+            await sight.see_inside(tx, task_id)
+            found = await rounds.list_rounds(tx, task_id, page)
+        return [await self._replayer.replay(view.task, round_) for round_ in found]
+
     async def list_models(self, task_id: str, page: Page) -> list[Model]:
         """Model versions of a task."""
         async with self._database.reading() as tx:
+            await sight.see_inside(tx, task_id)
             return await models.list_models(tx, task_id, page)

@@ -3,23 +3,47 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from coterie.records.words import EventKind, Form, LetterKind, ParticipationState, Reception, RoundState, TaskState
+from coterie.records.words import (
+    EventKind,
+    Form,
+    LetterKind,
+    ParticipationState,
+    Reception,
+    RoundState,
+    SumState,
+    TaskState,
+)
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.aggregation.domain.records import Delivery, Event, Letter
-from services.aggregation.errors import BadUpdate, NotInRound, RoundOver, UnknownTask, UpdateTooLarge
+from services.aggregation.errors import (
+    BadMaskedUpdate,
+    BadUpdate,
+    LetterTooLarge,
+    MetricsNotTaken,
+    NotInRound,
+    NotJudged,
+    QuotaSpent,
+    RoundOver,
+    SumOver,
+    TermsChanged,
+    UnknownTask,
+    UpdateTooLarge,
+)
 from services.aggregation.rounds.conductor import Conductor
 from services.aggregation.rounds.intake import Intake
 from services.aggregation.rounds.live import LiveRound
 from services.aggregation.store import models, rounds, tasks
+from services.aggregation.usecases.stragglers import Stragglers
 from services.kit.bell import Bell
 from services.kit.blobs import check_digest
 from services.kit.caller import require_device
+from services.kit.chimes import Chimes
 from services.kit.clock import Clock
 from services.kit.database import Database
-from services.kit.errors import InvalidInput
+from services.kit.errors import CoterieError, InvalidInput, Unavailable
 from services.kit.ids import new_id
 
 MAX_WAIT_SECONDS = 30.0
@@ -33,9 +57,19 @@ class BadLetter(InvalidInput):
 class WorkUseCases:
     """What devices may ask for."""
 
-    def __init__(self, database: Database, conductor: Conductor, intake: Intake, bell: Bell, clock: Clock) -> None:
+    def __init__(
+        self,
+        database: Database,
+        conductor: Conductor,
+        intake: Intake,
+        bell: Bell,
+        chimes: Chimes,
+        clock: Clock,
+        quota_bytes: int,
+    ) -> None:
         self._database, self._conductor, self._intake = database, conductor, intake
-        self._bell, self._clock = bell, clock
+        self._stragglers = Stragglers(database, conductor, bell, clock)
+        self._bell, self._chimes, self._clock, self._quota = bell, chimes, clock, quota_bytes
 
     async def get_work(
         self, device_id: str, wait_seconds: float, task_ids: Sequence[str]
@@ -55,12 +89,12 @@ class WorkUseCases:
                 await sleeper.wait(left)
 
     def _items(self, device_id: str, task_ids: Sequence[str]) -> list[pb.WorkItem]:
-        return [
-            live.roster.items[device_id]
+        waiting = [
+            live.work_of(device_id)
             for task_id, live in self._conductor.live.items()
-            if live.roster.states.get(device_id) is ParticipationState.ASSIGNED
-            and (not task_ids or task_id in task_ids)
+            if (not task_ids or task_id in task_ids) and not live.is_full
         ]
+        return [item for item in waiting if item is not None] or self._conductor.measuring.items(device_id, task_ids)
 
     async def _ended(self, task_ids: Sequence[str]) -> dict[str, TaskState]:
         doubtful = [task_id for task_id in task_ids if task_id not in self._conductor.running]
@@ -78,16 +112,36 @@ class WorkUseCases:
         check_digest(digest)
         live = self._conductor.live.get(task_id)
         if live is None or live.round.number != number:
-            return await self._admit_late(task_id, number, device_id, digest)
+            carried = await self._stragglers.rebase(_asked(task_id, number, device_id, digest))
+            if carried is None:
+                return await self._admit_late(task_id, number, device_id, digest)
+            live = carried[0]
         if device_id not in live.roster.states:
             raise NotInRound(f"device {device_id} has no part in round {number}; ask for work first")
-        if size_bytes > live.max_update_bytes:
-            raise _too_large(size_bytes, live)
+        most = live.max_update_bytes(device_id)
+        if size_bytes > most:
+            raise _too_large(size_bytes, most)
         if live.roster.states[device_id] is ParticipationState.DELIVERED:
             async with self._database.reading() as tx:
                 states = await rounds.states_of(tx, task_id, number, [device_id])
-            return live.max_update_bytes, device_id in states and states[device_id][1] == digest
-        return live.max_update_bytes, False
+            return most, device_id in states and states[device_id][1] == digest
+        await self._check_quota(device_id, size_bytes or most)
+        return most, False
+
+    async def _check_quota(self, device_id: str, more_bytes: int) -> None:
+        """Refuses what a device wants to store beside what it has in open rounds, if that is too much together."""
+        taking_part = [live for live in self._conductor.live.values() if device_id in live.roster.states]
+        delivered = [x for x in taking_part if x.roster.states[device_id] is ParticipationState.DELIVERED]
+        places = [(live.round.task_id, live.round.number) for live in taking_part]
+        async with self._database.reading() as tx:
+            sent = await models.letter_bytes(tx, places, device_id)
+        stored = sent + sum(live.max_update_bytes(device_id) for live in delivered)
+        if stored + more_bytes > self._quota:
+            raise QuotaSpent(
+                f"device {device_id} has {stored} bytes in open rounds, {more_bytes} more would pass its "
+                f"{self._quota}; wait until a round is over, or ask for a higher COTERIE_DEVICE_QUOTA_BYTES",
+                details={"limit_bytes": str(self._quota)},
+            )
 
     async def _admit_late(self, task_id: str, number: int, device_id: str, digest: str) -> tuple[int, bool]:
         async with self._database.reading() as tx:
@@ -104,10 +158,12 @@ class WorkUseCases:
     async def submit(self, delivery: Delivery) -> tuple[Reception, int]:
         """Takes an update in; what became of it, and the round the task is in. Bytes nobody needs are forgotten."""
         require_device(delivery.device_id)
-        _check(delivery)
         try:
+            _check(delivery)
             outcome, number = await self._submit(delivery)
-        except InvalidInput:
+        except Unavailable:
+            raise  # it will be sent again
+        except CoterieError:
             await self._intake.discard(delivery.digest)
             raise
         if outcome is Reception.LATE:
@@ -115,31 +171,53 @@ class WorkUseCases:
         return outcome, number
 
     async def _submit(self, delivery: Delivery) -> tuple[Reception, int]:
-        live = self._conductor.live.get(delivery.task_id)
-        if live is None or live.round.number != delivery.round:
-            return await self._submit_late(delivery)
+        """Takes it in where it counts: in its own round, or in an asynchronous task in the buffer that is open."""
+        live, began = self._conductor.live.get(delivery.task_id), self._clock.now()
+        carried = (live, delivery) if live is not None and live.round.number == delivery.round else None
+        if carried is None:
+            carried = await self._stragglers.rebase(delivery)
+        while carried is not None:
+            live, rebased = carried
+            outcome = await self._take(live, rebased)
+            if outcome is not Reception.LATE or live.buffering is None:
+                return outcome, live.round.number
+            carried = await self._stragglers.rebase(delivery, after=live.round.number, since=began)
+        return await self._submit_late(delivery)
+
+    async def _take(self, live: LiveRound, delivery: Delivery) -> Reception:
         if delivery.device_id not in live.roster.states:
             raise NotInRound(f"device {delivery.device_id} has no part in round {delivery.round}; ask for work first")
         if delivery.form is not Form.REPORT:
             self._check_fit(live, delivery)
-        live.way.check_delivery(live.roster, delivery)
+        if not live.is_clear(delivery.device_id) or delivery.form is Form.MASKED:
+            check_masked(live, delivery)
+        else:
+            figures = live.way.check_count(live.roster, delivery)
+            live.way.check_figures(figures, is_public=delivery.public_metrics)
+            live.way.check_delivery(live.roster, delivery)
+            delivery = replace(delivery, weight=live.way.weigh(live.roster, delivery))
         await self._check_letter(live, delivery)
-        return await self._intake.take(live, delivery), live.round.number
+        return await self._intake.take(live, delivery)
 
     def _check_fit(self, live: LiveRound, delivery: Delivery) -> None:
-        if delivery.size_bytes > live.max_update_bytes:
-            raise _too_large(delivery.size_bytes, live)
+        most = live.max_update_bytes(delivery.device_id)
+        if delivery.size_bytes > most:
+            raise _too_large(delivery.size_bytes, most)
         if not 0 <= delivery.model_index < len(live.bases):
             raise BadUpdate(f"model_index must be from 0 to {len(live.bases) - 1}, not {delivery.model_index}")
 
     async def _check_letter(self, live: LiveRound, delivery: Delivery) -> None:
-        recipient = live.way.letter_first(live.roster, delivery)
-        if not recipient:
+        recipient, senders = live.way.letters_first(live.roster, delivery)
+        if not senders:
             return
         plan = live.roster.items[delivery.device_id].plan_version
         async with self._database.reading() as tx:
             letters = await models.list_letters(tx, delivery.task_id, delivery.round, recipient)
-        if not any(x.sender == delivery.device_id and x.plan_version == plan for x in letters):
+        missing = sorted(set(senders) - {x.sender for x in letters if x.plan_version == plan})
+        if missing and recipient == delivery.device_id:
+            message = f"no letter of {', '.join(missing)[:200]} came: count only members whose letter you opened"
+            raise live.way.misfit(live.roster, message)
+        if missing:
             raise RoundOver(
                 f"no letter of {delivery.device_id} to {recipient} under plan {plan} is here; ask for work again"
             )
@@ -154,32 +232,98 @@ class WorkUseCases:
             raise UnknownTask(f"no task {delivery.task_id}")
         if round_ is None or delivery.device_id not in states:
             raise NotInRound(f"device {delivery.device_id} has no part in round {delivery.round}; ask for work first")
-        if states[delivery.device_id] == (ParticipationState.DELIVERED, delivery.digest):
+        state, digest = states[delivery.device_id]
+        if state in (ParticipationState.DELIVERED, ParticipationState.IDLE) and digest == delivery.digest:
             return Reception.REPEATED, task.round
         if round_.state is RoundState.OPEN:
             raise RoundOver("the round is just being opened or closed; ask for work again")
         return Reception.LATE, task.round
 
-    async def decline(self, task_id: str, number: int, device_id: str, why: str) -> None:
-        """The device will not deliver this round; it is not held against it, unless its update was refused before."""
+    async def decline(
+        self, task_id: str, number: int, device_id: str, why: str, strangers: Sequence[str] = (), terms: str = ""
+    ) -> None:
+        """The device will not deliver this round; it is not held against it, unless its update was refused before.
+
+        `strangers` are peers or clerks it would have to tell something that its owner keeps from those it does not
+        know. `terms` are those of the secure sum it declines: where a new sitting has others, it has not declined.
+        """
         require_device(device_id)
         live = self._conductor.live.get(task_id)
+        if await self._stragglers.was_asked(task_id, number, device_id):
+            return  # it has work of a newer version already, which it may take or decline
         if live is None or live.round.number != number or device_id not in live.roster.states:
             raise NotInRound(f"device {device_id} has no open work in round {number} of {task_id}")
+        sitting = live.sitting_of(device_id)
+        present = sitting.read_terms if sitting is not None and sitting.terms else None
+        if terms and (present is None or present.digest.hex() != terms):
+            return
         note = (why or "declined")[:500]
+        met = {peer.device_id for peer in live.roster.items[device_id].peers}
+        met |= {clerk.device for clerk in present.clerks} if present is not None else set()
         async with self._database.writing() as tx:
+            await tasks.add_strangers(tx, task_id, device_id, sorted(met.intersection(strangers)))
             state = await rounds.decline(tx, task_id, number, device_id, note)
             if state is ParticipationState.DECLINED:
                 now = self._clock.now()
                 await tasks.add_events(tx, Event(task_id, now, EventKind.WORK_DECLINED, note, number, device_id))
+            await self._chimes.carry(tx, f"task:{task_id}", f"letters:{task_id}")
         if live.roster.states[device_id] is ParticipationState.ASSIGNED:
             live.roster.states[device_id] = state
         self._bell.ring(f"task:{task_id}", f"events:{task_id}", f"letters:{task_id}")
 
+    async def object(self, task_id: str, number: int, device_id: str, why: str) -> None:
+        """The device says that its head's verdict is wrong; counts until the next round is settled."""
+        require_device(device_id)
+        said, now = (why or "objected")[:500], self._clock.now()
+        async with self._database.writing() as tx:
+            part = await rounds.find_participation(tx, task_id, number, device_id)
+            task = await tasks.find_task(tx, task_id)
+            following = await rounds.find_round(tx, task_id, number + 1)
+            if task is None or part is None:
+                raise NotInRound(f"device {device_id} had no part in round {number} of {task_id}")
+            if not part.judged_by:
+                raise NotJudged(
+                    f"no head's word stands against {device_id} in round {number}; there is nothing to dispute"
+                )
+            if part.objection:
+                return
+            if task.released or (following is not None and following.state in (RoundState.SETTLING, RoundState.DONE)):
+                raise NotJudged(f"the verdicts of round {number} are final; object before the next round has ended")
+            await rounds.object_to(tx, task_id, number, device_id, said)
+            told = f"says of {part.judged_by}'s verdict ({part.note}): {said}"
+            await tasks.add_events(tx, Event(task_id, now, EventKind.VERDICT_DISPUTED, told, number, device_id))
+        self._bell.ring(f"task:{task_id}", f"events:{task_id}")
+
     # --- letters -----------------------------------------------------------------------------------------------------
 
+    async def admit_letter(self, letter: Letter) -> int:
+        """Largest body taken for this letter; raises when the letter would be refused."""
+        live = self._check_sending(letter)
+        await self._check_quota(letter.sender, letter.size_bytes or live.max_letter_bytes())
+        return live.max_letter_bytes()
+
     async def send_letter(self, letter: Letter) -> Letter:
-        """Stores a letter between two devices that work together in an open round."""
+        """Stores a letter between two devices that work together in an open round. Bytes nobody needs are forgotten."""
+        rung = f"letters:{letter.task_id}:{letter.recipient}"
+        try:
+            self._check_sending(letter)
+            async with self._database.writing() as tx:
+                stored = await models.add_letter(tx, replace(letter, id=new_id("let"), sent_at=self._clock.now()))
+                await self._chimes.carry(tx, rung)
+            if stored.digest != letter.digest:
+                raise BadLetter(
+                    f"another letter to {letter.recipient} is stored for this round; letters are not replaced"
+                )
+        except Unavailable:
+            raise  # it will be sent again
+        except CoterieError:
+            await self._intake.discard(letter.digest)
+            raise
+        self._bell.ring(rung)
+        return stored
+
+    def _check_sending(self, letter: Letter) -> LiveRound:
+        """The round a letter belongs to; raises when its sender may not send it."""
         require_device(letter.sender)
         check_digest(letter.digest)
         live = self._conductor.live.get(letter.task_id)
@@ -192,17 +336,26 @@ class WorkUseCases:
             raise RoundOver(f"plan {letter.plan_version} is replaced by plan {item.plan_version}; ask for work again")
         if item is None or letter.recipient not in {peer.device_id for peer in item.peers}:
             raise BadLetter(f"the plan has no link from {letter.sender} to {letter.recipient} in this round")
-        async with self._database.writing() as tx:
-            stored = await models.add_letter(tx, replace(letter, id=new_id("let"), sent_at=self._clock.now()))
-        if stored.digest != letter.digest:
-            raise BadLetter(f"another letter to {letter.recipient} is stored for this round; letters are not replaced")
-        self._bell.ring(f"letters:{letter.task_id}:{letter.recipient}")
-        return stored
+        if letter.size_bytes > live.max_letter_bytes():
+            raise LetterTooLarge(
+                f"the letter has {letter.size_bytes} bytes, at most {live.max_letter_bytes()} are taken in this round",
+                details={"limit_bytes": str(live.max_letter_bytes())},
+            )
+        return live
 
     async def list_letters(
-        self, task_id: str, number: int, device_id: str, known: Sequence[str], wait_seconds: float
+        self,
+        task_id: str,
+        number: int,
+        device_id: str,
+        known: Sequence[str],
+        wait_seconds: float,
+        plan_version: int = 0,
     ) -> tuple[list[Letter], RoundState, list[str]]:
-        """Letters to a device not known yet, the round's state, and peers that will send nothing more."""
+        """Letters to a device not known yet, the round's state, and peers that will send nothing more.
+
+        One that waits by a plan that was replaced would wait for nothing, and is told so.
+        """
         require_device(device_id)
         deadline = self._clock.now() + min(max(wait_seconds, 0.0), MAX_WAIT_SECONDS)
         seen = set(known)
@@ -212,10 +365,19 @@ class WorkUseCases:
                     found = [x for x in await models.list_letters(tx, task_id, number, device_id) if x.id not in seen]
                     round_ = await rounds.find_round(tx, task_id, number)
                 state = RoundState.UNKNOWN if round_ is None else round_.state
+                self._refuse_replaced(task_id, number, device_id, plan_version)
                 left = deadline - self._clock.now()
                 if found or state is not RoundState.OPEN or left <= 0:
                     return found, state, self._gone(task_id, number)
                 await sleeper.wait(left)
+
+    def _refuse_replaced(self, task_id: str, number: int, device_id: str, plan_version: int) -> None:
+        live = self._conductor.live.get(task_id)
+        if live is None or live.round.number != number or not plan_version:
+            return
+        item = live.roster.items.get(device_id)
+        if item is not None and item.plan_version > plan_version:
+            raise RoundOver(f"plan {plan_version} is replaced by plan {item.plan_version}; ask for work again")
 
     def _gone(self, task_id: str, number: int) -> list[str]:
         live = self._conductor.live.get(task_id)
@@ -225,6 +387,22 @@ class WorkUseCases:
         return [device for device, state in live.roster.states.items() if state in out]
 
 
+def _asked(task_id: str, number: int, device_id: str, digest: str) -> Delivery:
+    """An update that has not come yet, to ask where it would count."""
+    return Delivery(task_id, number, device_id, digest, 0, Form.MEAN, 1.0, {}, 0, 0.0, base=number)
+
+
+def check_metrics(metrics: Mapping[str, float]) -> None:
+    """Refuses figures that are too many, unnamed, or no numbers."""
+    if len(metrics) > MAX_METRICS:
+        raise BadUpdate(f"at most {MAX_METRICS} metrics are taken, {len(metrics)} came")
+    for name, value in metrics.items():
+        if not math.isfinite(value) or not 1 <= len(name) <= 64:
+            raise BadUpdate(
+                f"metric {name[:64]!r} must have a name of 1 to 64 characters and a finite value, not {value}"
+            )
+
+
 def _check(delivery: Delivery) -> None:
     if delivery.form not in list(Form):
         raise BadUpdate(f"form must be one of {', '.join(Form)}, not {str(delivery.form)!r}")
@@ -232,18 +410,29 @@ def _check(delivery: Delivery) -> None:
         check_digest(delivery.digest)
         if not (math.isfinite(delivery.weight) and delivery.weight > 0):
             raise BadUpdate(f"weight must be a finite number above 0, not {delivery.weight}")
-    if len(delivery.metrics) > MAX_METRICS:
-        raise BadUpdate(f"at most {MAX_METRICS} metrics are taken, {len(delivery.metrics)} came")
-    for name, value in delivery.metrics.items():
-        if not math.isfinite(value) or not 1 <= len(name) <= 64:
-            raise BadUpdate(
-                f"metric {name[:64]!r} must have a name of 1 to 64 characters and a finite value, not {value}"
-            )
+    check_metrics(delivery.metrics)
     if not math.isfinite(delivery.budget) or delivery.budget < 0:
         raise BadUpdate(f"budget must be a finite number of at least 0, not {delivery.budget}")
 
 
-def _too_large(size_bytes: int, live: LiveRound) -> UpdateTooLarge:
-    return UpdateTooLarge(
-        f"the update has {size_bytes} bytes, at most {live.max_update_bytes} are taken: send the model's tensors only"
-    )
+def _too_large(size_bytes: int, most: int) -> UpdateTooLarge:
+    return UpdateTooLarge(f"the update has {size_bytes} bytes, at most {most} are taken: send the model's tensors only")
+
+
+def check_masked(live: LiveRound, delivery: Delivery) -> None:
+    """Refuses what is not masked words under the terms of the device's present sum."""
+    is_clear = live.is_clear(delivery.device_id)
+    if (delivery.form is Form.MASKED) == is_clear:
+        wanted = "updates in the clear" if is_clear else "masked words of a secure sum"
+        raise BadMaskedUpdate(f"this task takes {wanted}, not a {delivery.form}")
+    if delivery.metrics:
+        raise MetricsNotTaken("figures are not taken beside a masked update: one device's are no sum; leave them out")
+    sitting = live.sitting_of(delivery.device_id)
+    if sitting is None or not sitting.terms or sitting.read_terms.digest.hex() != delivery.terms:
+        raise TermsChanged("the update was made under other terms than the present sitting's; ask for work again")
+    if live.roster.states[delivery.device_id] is ParticipationState.ASSIGNED and sitting.state is not SumState.OPEN:
+        raise SumOver(f"this sitting is {sitting.state} and takes no more updates; ask for work again")
+    most = live.masked_weight(delivery.device_id)
+    if delivery.weight > most:
+        raise BadMaskedUpdate(f"weight {delivery.weight} is above the {most:g} that the work item gave the device")
+    live.way.check_claim(live.roster.items[delivery.device_id], delivery.budget)

@@ -21,11 +21,17 @@ from functools import cache
 from types import MappingProxyType
 from typing import TypeVar
 
-from services.aggregation.domain import tasks
+from coterie.privacy.adaptive import AdaptiveClip, joint_norm
+from coterie.records.words import Form
+from coterie.sums.joining import Joined
+from services.aggregation.domain import stopping, tasks
+from services.aggregation.domain.bounds import Bounds
 from services.aggregation.domain.rules.choice import choose
+from services.aggregation.domain.secure_terms import LEAST, SumRules, grid_fault, least_survivors
 from services.aggregation.domain.tasks import TaskSpecification
-from services.aggregation.errors import BadTask
+from services.aggregation.errors import BadTask, NoGrid
 from services.aggregation.ways.base import Way
+from services.aggregation.ways.targets import with_chosen_noise
 
 W = TypeVar("W", bound=type[Way])
 Axes = tuple[str, str, str]
@@ -91,9 +97,61 @@ def complete(specification: TaskSpecification) -> TaskSpecification:
     )
     chosen = way_for(spec)
     tasks.check(spec)
+    Bounds.of(spec.parameters)
     chosen.check()
+    if spec.buffering is not None:
+        chosen.check_pace()
     chosen.check_rule(choose(spec.rule, spec.parameters_json))
-    return spec
+    _check_sums(spec, chosen)
+    stopping.check(spec.stop, measured=chosen.form is not Form.REPORT)
+    _check_clip(spec)
+    return with_chosen_noise(spec)
+
+
+def _check_clip(spec: TaskSpecification) -> None:
+    """Raises BadTask where the task asks for a clip norm that adapts and cannot have it."""
+    section = spec.parameters.get("privacy") or {}
+    if section.get("clip_quantile") is None:
+        if section.get("clip_rate") is not None:
+            raise BadTask("privacy.clip_rate says how fast the clip norm moves to privacy.clip_quantile; give both")
+        return
+    if (spec.topology, spec.privacy) != ("star", "uniform"):
+        raise BadTask("privacy.clip_quantile is for privacy uniform in a star; leave it out, or choose preset fedavg")
+    if spec.buffering is not None:
+        raise BadTask("privacy.clip_quantile needs rounds that all devices begin together; leave the pace out")
+    try:
+        AdaptiveClip.of(spec.parameters)
+    except ValueError as error:
+        raise BadTask(str(error)) from error
+
+
+def _check_sums(spec: TaskSpecification, chosen: Way) -> None:
+    """Raises BadTask where the task asks for secure sums it cannot have."""
+    rules = SumRules.of(spec.parameters)
+    if not rules.secure:
+        return
+    if spec.buffering is not None:
+        raise BadTask(
+            "sums.mode secure: a secure sum is of the devices of one round, which asynchronous tasks have not; leave "
+            "the pace out"
+        )
+    chosen.check_sums(rules)
+    chosen.committee(spec.min_devices).check_task(spec, choose(spec.rule, spec.parameters_json))
+
+
+def check_grid(spec: TaskSpecification, elements: int) -> None:
+    """Raises NoGrid where the numbers of the task's secure sums would fit no word, however few or many devices come."""
+    rules, chosen = SumRules.of(spec.parameters), way_for(spec)
+    if not rules.secure:
+        return
+    sizes = {spec.min_devices, spec.max_devices or spec.min_devices}
+    for count in {min(rules.cohort_devices or size, size) for size in sizes}:
+        honest = rules.honest(least_survivors(spec.quorum, max(count, LEAST)))
+        noise = Joined.of(spec.privacy, spec.parameters).promise(count, honest).noise_multiplier
+        norm = joint_norm(chosen.clip_norm) if chosen.counts else chosen.clip_norm
+        fault = grid_fault(count, elements + chosen.counts, norm, noise, honest, chosen.sum_scale)
+        if fault:
+            raise NoGrid(f"no_grid: {fault}")
 
 
 def _kind(axes: Axes) -> type[Way]:

@@ -9,21 +9,38 @@ input or output: what it needs to know it is given.
 from __future__ import annotations
 
 import json
+import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from functools import cached_property
+from typing import ClassVar, NamedTuple
 
+from coterie.models import is_statistic
+from coterie.privacy.adaptive import WITHIN, AdaptiveClip, farthest_share, joint_norm
 from coterie.records.words import Form, ParticipationState, Role
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.parameters.v1.parameters_pb2 import NumberList, OfferParameters, TaskParameters
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
 from services.aggregation.domain.accumulator import Accumulator, Read
+from services.aggregation.domain.bounds import Bounds
 from services.aggregation.domain.layout import Layout
-from services.aggregation.domain.records import Delivery, Participation
+from services.aggregation.domain.plausibility import noised_norm, usual_norm
+from services.aggregation.domain.records import Delivery, Participation, Round
 from services.aggregation.domain.rounds import JUDGED, witness_pairs
-from services.aggregation.domain.rules.choice import Choice
+from services.aggregation.domain.rules.choice import Choice, choose
 from services.aggregation.domain.tasks import TaskSpecification
-from services.aggregation.errors import BadTask, BadUpdate
+from services.aggregation.errors import BadTask, BadUpdate, MetricsNotTaken, RoundOver
+from services.aggregation.ways.summing import Summing
+from services.kit.documents import parameters_of
+
+VISIBLE = (Form.MEAN, Form.SUM)
+"""Forms of delivery whose content the platform sees."""
+SOME_NORM = 1.0
+"""What is kept of a norm that is nobody's business: that it was not zero."""
+CLIP = "clip_norm"
+"""Where a round keeps the norm its devices clip to, among its `norm_bounds`."""
 
 
 class Tie(NamedTuple):
@@ -40,8 +57,8 @@ class Tie(NamedTuple):
 class Roster:
     """Everybody in a round: what each was told to do, where each stands, and what was heard of it.
 
-    `via` names for a device whose work reaches the platform through another that other one; `heard` is what the other
-    reported of it: (outcome, note).
+    `samples` are those a device enrolled with, `counted` what counts of them. `via` names for a device whose work
+    reaches the platform through another that other one; `heard` is what the other reported of it: (outcome, note).
     """
 
     items: dict[str, pb.WorkItem]
@@ -50,6 +67,8 @@ class Roster:
     attempt: int = 1
     via: dict[str, str] = field(default_factory=dict)
     heard: dict[str, tuple[ParticipationState, str]] = field(default_factory=dict)
+    counted: dict[str, float] = field(default_factory=dict)
+    owners: dict[str, str] = field(default_factory=dict)
 
     def hear(self, device_id: str, reports: Iterable[Mapping[str, object]]) -> None:
         """Takes note of what a device reports of those it delivers for; of others its word counts for nothing."""
@@ -61,34 +80,50 @@ class Roster:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """A delivered update, to be looked at before it is folded.
+    """A delivered update as it was folded, to be looked at: one refused is unfolded.
 
     Attributes
     ----------
-    delivery, item, samples : what came, what the device was told, and the samples it enrolled with.
-    layout, read : where the update's tensors lie, and its bytes.
-    elements : numbers in the model.
-    is_copy : whether another device delivered these very bytes.
+    delivery, roster : what came, and everybody in the round.
+    layout, read, elements : where the update's tensors lie, its bytes, and how many numbers the model has.
+    norm : L2 norm of the update, or of the mean a sum amounts to.
+    bound : the longest update taken by what was usual in earlier rounds; infinite when there were none.
     """
 
     delivery: Delivery
-    item: pb.WorkItem
-    samples: int
+    roster: Roster
     layout: Layout
     read: Read
     elements: int
-    is_copy: bool
+    norm: float
+    bound: float = math.inf
+
+    @property
+    def item(self) -> pb.WorkItem:
+        """What the device was told."""
+        return self.roster.items[self.delivery.device_id]
+
+    @property
+    def samples(self) -> int:
+        """The samples it enrolled with."""
+        return self.roster.samples[self.delivery.device_id]
 
 
-class Way:
+class Way(Summing):
     """One way of learning, for one task."""
 
     form: ClassVar[Form] = Form.MEAN
     """The form of delivery it takes."""
     sells: ClassVar[bool] = False
     """Whether devices are told their offer, to decide by it."""
+    judges: ClassVar[bool] = False
+    """Whether some devices judge others, who may object."""
     patience: ClassVar[float] = 1.0
     """Share of a round's time after which one through whom others deliver is given up."""
+    is_valued: ClassVar[bool] = False
+    """Whether a round is settled only when its publisher's evaluator has valued it."""
+    in_step: ClassVar[str] = ""
+    """Why its devices must work on the same round together; empty = each may work at its own pace."""
     given_up: ClassVar[str] = "others waited in vain"
     """What is noted for one that was given up."""
 
@@ -103,8 +138,43 @@ class Way:
         if lines != 1:
             raise BadTask(f"this task needs exactly one initial model, {lines} came: upload one and name its digest")
 
+    def check_model(self, layout: Layout) -> None:
+        """Raises BadTask when the task cannot start from a model of this layout."""
+        measured = next((tensor.name for tensor in layout.tensors if is_statistic(tensor.name)), "")
+        if measured and self.clips:
+            raise BadTask(
+                f"the model holds running statistics ({measured}), which noise would spoil and which tell of the data "
+                'without it; leave them out with model_bytes(module, exchange="trainable"), or use group normalisation'
+            )
+
     def check_rule(self, choice: Choice) -> None:
         """Raises BadTask when the server does not see what the task's rule works on."""
+
+    @property
+    def bounds(self) -> Bounds:
+        """How far the task believes its devices."""
+        return Bounds.of(self.specification.parameters)
+
+    def check_pace(self) -> None:
+        """Raises BadTask when the task cannot be asynchronous as it asks to be."""
+        if self.in_step:
+            raise BadTask(f"pace asynchronous: {self.in_step}; leave the pace out, or choose the preset fedavg")
+        if self.specification.draws:
+            raise BadTask(
+                "pace asynchronous: every enrolled device works when it is ready, none is drawn by lot; leave "
+                "max_devices and fraction out (parameters.pace.buffer says how many updates make a step)"
+            )
+
+    def sum_norm(self, round_: Round) -> float:
+        """The L2 norm that one device's vector has at most in a secure sum of a round, its count included."""
+        if self.adaptive_clip is None:
+            return self.clip_norm
+        return joint_norm(round_.norm_bounds.get(CLIP, self.clip_norm))
+
+    @property
+    def counts(self) -> int:
+        """Elements of a secure sum beside those of the model."""
+        return int(self.adaptive_clip is not None)
 
     # --- opening a round ---------------------------------------------------------------------------------------------
 
@@ -124,20 +194,30 @@ class Way:
         """With whom the device of a seat exchanges letters."""
         return []
 
-    def parameters(self, offer: pricing.Offer) -> str:
+    def parameters(self, offer: pricing.Offer) -> TaskParameters:
         """What a device is told of the task's parameters; where it sells, with its own offer under "offer"."""
+        told = parameters_of(self.specification.parameters_json)
         if not self.sells:
-            return self.specification.parameters_json
-        own: dict[str, Any] = {"expected": offer.expected, "most_microcredits": offer.most_microcredits}
+            return told
+        told.offer.CopyFrom(OfferParameters(expected=offer.expected, most_microcredits=offer.most_microcredits))
         if offer.HasField("terms"):
-            told = offer.terms
-            own |= {name: getattr(told, name) for name in ("others_variance", "variance_low", "variance_high")}
-            own |= {"trust": list(told.trust), "hidden": list(told.hidden)}
-        return json.dumps({**self.specification.parameters, "offer": own})
+            terms = OfferParameters(
+                others_variance=offer.terms.others_variance,
+                variance_low=offer.terms.variance_low,
+                variance_high=offer.terms.variance_high,
+                trust=NumberList(items=offer.terms.trust),
+                hidden=NumberList(items=offer.terms.hidden),
+            )
+            told.offer.MergeFrom(terms)
+        return told
 
-    def heaviest(self, plan: topology.Plan, samples: Mapping[str, int]) -> float:
+    def heaviest(self, plan: topology.Plan, counted: Mapping[str, float]) -> float:
         """The largest weight an update of this plan can carry; the round's sums leave room for it."""
-        return max(float(max(samples.values(), default=1)), *(seat.weight for seat in plan.seats), 1.0)
+        return max(float(max(counted.values(), default=1)), *(seat.weight for seat in plan.seats), 1.0)
+
+    def heaviest_masked(self, plan: topology.Plan, counted: Mapping[str, float], *, noised: bool) -> float:
+        """The largest weight of a masked update."""
+        return 1.0 if noised else self.heaviest(plan, counted)
 
     # --- deliveries --------------------------------------------------------------------------------------------------
 
@@ -149,13 +229,118 @@ class Way:
         if delivery.weight > samples and delivery.form is Form.MEAN:
             raise BadUpdate(f"weight {delivery.weight} is above the {samples} samples the device enrolled with")
 
-    def letter_first(self, roster: Roster, delivery: Delivery) -> str:
-        """Whose letter box must hold this device's letter before its delivery counts; empty = nobody's."""
-        return ""
+    def check_figures(self, metrics: Mapping[str, float], *, is_public: bool) -> None:
+        """Refuses figures that may have been computed on private data, where noise is promised: it covers none."""
+        privacy = self.specification.privacy
+        if privacy != "none" and metrics and not is_public:
+            raise MetricsNotTaken(
+                f"the task's privacy is {privacy}, and exact figures of a device's data would go beside its noise: "
+                "leave the metrics out, or measure them on samples the owner calls public (public_test_data=True) "
+                "and report public_metrics; a device of version 0.1.0 must be upgraded"
+            )
+
+    def misfit(self, roster: Roster, message: str) -> BadUpdate | RoundOver:
+        """The refusal of a delivery that is not what its device was told: in a round that was planned anew it may have
+        been right before, so its device is not blamed and asks for its present work."""
+        return BadUpdate(message) if roster.attempt == 1 else RoundOver(f"{message}; ask for work again")
+
+    def check_count(self, roster: Roster, delivery: Delivery) -> dict[str, float]:
+        """A delivery's other figures; refuses a count beyond what a bit and the promised noise make.
+
+        Nobody moves the clip norm by shouting. The count is noised and charged with the update, so it needs no word
+        that it is public.
+        """
+        others = {name: value for name, value in delivery.metrics.items() if name != WITHIN}
+        if len(others) == len(delivery.metrics):
+            return others
+        within, noise = delivery.metrics[WITHIN], roster.items[delivery.device_id].noise_multiplier
+        if self.adaptive_clip is None:
+            raise MetricsNotTaken(f"{WITHIN} is taken where the clip norm adapts (privacy.clip_quantile); leave it out")
+        if abs(within - 0.5) > farthest_share(noise):
+            raise BadUpdate(f"{WITHIN} is {within:.4g}, which is more than a bit and the promised noise make")
+        return others
+
+    def weigh(self, roster: Roster, delivery: Delivery) -> float:
+        """What a delivery counts in the round: the samples it speaks for, as far as they count."""
+        return min(delivery.weight, roster.counted[delivery.device_id])
+
+    def weigh_together(self, roster: Roster, delivered: Sequence[Participation]) -> dict[str, float]:
+        """What deliveries count that make a step by themselves, so that none has too large a share of these."""
+        devices = [p.device_id for p in delivered]
+        samples, owners = {d: roster.samples[d] for d in devices}, {d: roster.owners[d] for d in devices}
+        counted = self.bounds.counted(samples, owners)
+        return {p.device_id: min(p.weight, counted[p.device_id]) for p in delivered}
+
+    def letters_first(self, roster: Roster, delivery: Delivery) -> tuple[str, Collection[str]]:
+        """Whose letter box must hold letters before a delivery counts, and from whom."""
+        return "", ()
 
     def inspect(self, update: Update) -> dict[str, float]:
         """Refuses an update by its content; what the platform measured of it, kept beside the device's metrics."""
+        if self.earns and update.norm == 0.0:
+            raise BadUpdate("the update is zero everywhere; train before you deliver")
+        most = self.largest_norm(update)
+        if update.norm > most:
+            raise BadUpdate(
+                f"the update's norm of {update.norm:.4g} is beyond the {most:.4g} that {self.allowing(update)}"
+            )
+        if not self.clips and update.norm > update.bound:
+            raise BadUpdate(
+                f"the update's norm of {update.norm:.4g} is beyond {update.bound:.4g}, {self.bounds.norm_times:g} "
+                "times what was usual in the last round; lower the learning rate or clip the update"
+            )
         return {}
+
+    def largest_norm(self, update: Update) -> float:
+        """The norm an honest update stays within: that of clipping and the noise the plan asks for."""
+        if not self.clips:
+            return math.inf
+        clip_norm = self.clip_norm
+        if self.adaptive_clip is not None:
+            clip_norm = joint_norm(float(json.loads(update.item.training_json)["clip_norm"]))
+        return noised_norm(clip_norm, update.item.noise_multiplier, update.elements)
+
+    def allowing(self, update: Update) -> str:
+        """What allows no larger norm, for people."""
+        return f"clipping to {self.clip_norm:g} and the promised noise allow"
+
+    @property
+    def clips(self) -> bool:
+        """Whether devices clip what they deliver; if not, the platform goes by what is usual."""
+        return self.specification.privacy != "none"
+
+    @property
+    def clip_norm(self) -> float:
+        """The norm devices clip to."""
+        return float(self.specification.training.get("clip_norm", 1.0))
+
+    @cached_property
+    def adaptive_clip(self) -> AdaptiveClip | None:
+        """How the clip norm follows the updates; None where it stays."""
+        return AdaptiveClip.of(self.specification.parameters) if self.specification.privacy == "uniform" else None
+
+    def clip_of(self, last: Round | None) -> float:
+        """The norm devices clip to in the round after `last`."""
+        if self.adaptive_clip is None or last is None:
+            return self.clip_norm
+        before, within = last.norm_bounds.get(CLIP, self.clip_norm), last.metrics.get(WITHIN)
+        return before if within is None else self.adaptive_clip.next(before, within, self.clip_norm)
+
+    def clip_told(self, round_: Round) -> dict[str, float]:
+        """The clip norm among a round's figures, where it adapts."""
+        return {} if self.adaptive_clip is None else {CLIP: round_.norm_bounds.get(CLIP, self.clip_norm)}
+
+    def training_json(self, round_: Round) -> str:
+        """What devices are told about training in a round."""
+        spec = self.specification
+        if self.adaptive_clip is None or CLIP not in round_.norm_bounds:
+            return spec.training_json
+        return json.dumps({**spec.training, "clip_norm": round_.norm_bounds[CLIP]})
+
+    @property
+    def earns(self) -> bool:
+        """Whether a delivery earns something, so that doing nothing, or what another did, must not count."""
+        return self.specification.incentive != "none"
 
     def begin_sum(self, layout: Layout, scale: int, participants: int) -> Accumulator:
         """What the updates of a model line are combined in."""
@@ -171,7 +356,9 @@ class Way:
         """Everybody in a round, from the books."""
         items = {p.device_id: pb.WorkItem.FromString(p.work) for p in everybody}
         states = {p.device_id: p.state for p in everybody}
-        roster = Roster(items, states, {p.device_id: p.samples for p in everybody}, attempt, self.via(items))
+        samples, owners = {p.device_id: p.samples for p in everybody}, {p.device_id: p.owner_id for p in everybody}
+        counted = self.bounds.counted(samples, owners)
+        roster = Roster(items, states, samples, attempt, self.via(items), counted=counted, owners=owners)
         for p in everybody:
             if p.state is ParticipationState.DELIVERED:
                 roster.hear(p.device_id, p.members)
@@ -195,6 +382,37 @@ class Way:
 
     # --- closing -----------------------------------------------------------------------------------------------------
 
+    def refused(self, everybody: Sequence[Participation], bounds: Mapping[str, float]) -> dict[str, str]:
+        """Why delivered updates do not count after all, now that all are there: no matter who came first.
+
+        One is too long for what is usual in this round, where no earlier one told (`bounds`), unless a robust rule is
+        there to judge it; or, where something is earned, it has the very bytes of another's. Nobody sees another's
+        update, so the same bytes came by agreement: all who sent them go without.
+        """
+        by_norm = not self.clips and choose(self.specification.rule, self.specification.parameters_json).is_bendable
+        seen = [p for p in everybody if p.state is ParticipationState.DELIVERED and p.form in VISIBLE]
+        found: dict[str, str] = {}
+        for line in {p.model_index for p in seen} if by_norm else ():
+            there = [p for p in seen if p.model_index == line]
+            times = self.bounds.norm_times
+            most = bounds.get(str(line)) or times * usual_norm(p.norm for p in there)
+            found |= {
+                p.device_id: f"its norm of {p.norm:.4g} is beyond {most:.4g}, {times:g} times what is usual"
+                for p in there
+                if p.norm > most
+            }
+        holders = Counter(p.digest for p in seen) if self.earns else Counter()
+        copied = "its update is, to the last byte, that of another device; train on your own data"
+        return found | {p.device_id: copied for p in seen if holders[p.digest] > 1}
+
+    def usual(self, everybody: Sequence[Participation]) -> dict[str, float]:
+        """The longest updates the next round takes, by model line, from those accepted in this one."""
+        norms: dict[str, list[float]] = {}
+        for p in everybody if not self.clips else ():
+            if p.state is ParticipationState.DELIVERED and p.norm > 0.0:
+                norms.setdefault(str(p.model_index), []).append(p.norm)
+        return {line: self.bounds.norm_times * usual_norm(told) for line, told in norms.items()}
+
     def verdicts(self, roster: Roster, everybody: Sequence[Participation]) -> list[Participation]:
         """Everybody as the round ends for them."""
         return list(everybody)
@@ -214,9 +432,27 @@ class Way:
         judged = [p.device_id for p in everybody if p.state in JUDGED]
         return witness_pairs(judged, self.specification.seed, number)
 
+    def proved(self, everybody: Sequence[Participation]) -> set[str]:
+        """Devices whose work the platform itself saw pass the way's checks, and not merely arrive.
+
+        Zeros show no work, the very bytes of another's no work of one's own, and of masked words nothing is seen. A
+        member's report counts as far as its head's sum has it: then both ends say so.
+        """
+        delivered = [p for p in everybody if p.state is ParticipationState.DELIVERED]
+        holders = Counter(p.digest for p in delivered if p.form in VISIBLE)
+        return {
+            p.device_id
+            for p in delivered
+            if p.form is Form.REPORT or (p.form in VISIBLE and p.norm > 0.0 and holders[p.digest] == 1)
+        }
+
     def sold(self, participation: Participation) -> float:
         """The budget or variance a device is paid for."""
         return participation.budget
+
+    def quality(self, participation: Participation, values: Mapping[str, float]) -> float:
+        """What a device's share of a pot goes by; `values` are contributions, where the way is valued."""
+        return participation.weight
 
     def plans_paid(self, everybody: Sequence[Participation]) -> set[int]:
         """Versions of the plans that must be known to say what is paid."""

@@ -9,22 +9,32 @@ planned anew among themselves, while everybody else goes on with the work it has
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from coterie.privacy.gaussian import exact_multiplier, paper_multiplier
+from coterie.procedures.clusters_checks import weight_alone
 from coterie.records.words import Form, ParticipationState, Role
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.words.v1 import words_pb2 as words
-from services.aggregation.domain.plausibility import is_zero
+from services.aggregation.domain.plausibility import noised_norm
 from services.aggregation.domain.records import Delivery, Participation
 from services.aggregation.domain.rounds import OUT, witness_pairs
-from services.aggregation.errors import BadUpdate, RoundOver
+from services.aggregation.domain.rules.choice import choose
+from services.aggregation.domain.secure_terms import SumRules
+from services.aggregation.errors import BadTask, BadUpdate
 from services.aggregation.ways import way
 from services.aggregation.ways.base import Roster, Tie, Update, Way
 
+CLERKS, THRESHOLD, LEAST = 4, 2, 3
+"""Clerks of a cluster that is a secure sum, how many open it together, and the fewest devices it has."""
+BUDGET_SCALE, BUDGET_SHIFT, TRUST_TOLERANCE = 100.0, 1.0, 1e-9
+"""θ1 and θ2 of [SCFL] (11) unless the task says others, and by how much trust may miss the threshold."""
 HOPEFUL = (ParticipationState.ASSIGNED, ParticipationState.DELIVERED)
 """States of members whose work may come to count."""
 
@@ -39,8 +49,22 @@ HOPEFUL = (ParticipationState.ASSIGNED, ParticipationState.DELIVERED)
 class Clusters(Way):
     """Sums of heads, updates of devices alone, reports of members."""
 
+    judges = True
     patience = 0.8
+    in_step = "in clusters a head combines its members' updates of the same round"
     given_up = "its cluster waited in vain"
+
+    sums_apart = True
+
+    def check_sums(self, rules: SumRules) -> None:
+        if (rules.clerks, rules.threshold) != (CLERKS, THRESHOLD) or rules.cohort_devices:
+            raise BadTask(
+                "sums.mode secure: each cluster is a sum of its own, with up to 4 of its members as clerks, "
+                "any 2 of whom could open it; leave clerks, threshold and cohort_devices out"
+            )
+        choice = choose(self.specification.rule, self.specification.parameters_json)
+        if not choice.is_mean:
+            raise BadTask(f"rule {choice.name}: secure sums of clusters are added up; leave the rule out")
 
     # --- opening a round ---------------------------------------------------------------------------------------------
 
@@ -64,6 +88,8 @@ class Clusters(Way):
         return True
 
     def ties(self, seat: topology.Seat, seats: Mapping[str, topology.Seat]) -> list[Tie]:
+        if self.sum_rules.secure:
+            return []
         if seat.role == words.ROLE_MEMBER:
             return [Tie(seat.head_device_id, Role.HEAD, 0.0, trusted=True)]
         return [
@@ -72,10 +98,87 @@ class Clusters(Way):
             if other.head_device_id == seat.device_id and other.device_id != seat.device_id
         ]
 
-    def heaviest(self, plan: topology.Plan, samples: Mapping[str, int]) -> float:
+    def heaviest(self, plan: topology.Plan, counted: Mapping[str, float]) -> float:
         """Clusters may merge when a head is lost in the middle of a round, so all of them together are allowed for."""
         together = any(seat.role == words.ROLE_HEAD for seat in plan.seats)
-        return max(super().heaviest(plan, samples), sum(seat.weight for seat in plan.seats) if together else 0.0)
+        return max(super().heaviest(plan, counted), sum(seat.weight for seat in plan.seats) if together else 0.0)
+
+    # --- secure sums -------------------------------------------------------------------------------------------------
+
+    def prepared(self, plan: topology.Plan) -> topology.Plan:
+        """Where clusters are secure sums, those too small to be one are devices alone."""
+        if not self.sum_rules.secure:
+            return plan
+        sizes = Counter(seat.head_device_id for seat in plan.seats if seat.head_device_id)
+        changed = topology.Plan()
+        changed.CopyFrom(plan)
+        for seat in changed.seats:
+            if seat.head_device_id and sizes[seat.head_device_id] < LEAST:
+                self._leave_alone(seat)
+        return changed
+
+    def _leave_alone(self, seat: topology.Seat) -> None:
+        seat.role, seat.head_device_id, seat.group = words.ROLE_SOLO, "", -1
+        if self.specification.privacy == "trust":
+            seat.noise_multiplier = self.noise_max
+            seat.weight = weight_alone(seat.weight, self.specification.parameters)
+
+    @property
+    def noise_max(self) -> float:
+        """The noise of a device alone."""
+        return float(self.specification.parameters["privacy"]["noise_max"])
+
+    def sums_of(self, plan: topology.Plan, devices: Collection[str], number: int) -> dict[int, list[str]]:
+        """Every cluster is a sum; they are numbered from 1, since 0 is the sum of those alone."""
+        clusters: dict[str, list[str]] = {}
+        for seat in plan.seats:
+            if seat.head_device_id and seat.device_id in devices:
+                clusters.setdefault(seat.head_device_id, []).append(seat.device_id)
+        return dict(enumerate((clusters[head] for head in sorted(clusters)), 1))
+
+    def committee(self, participants: int) -> SumRules:
+        return replace(self.sum_rules, clerks=min(CLERKS, max(participants, LEAST)))
+
+    def sum_noise(self, plan: topology.Plan) -> float:
+        """By privacy "uniform" the task's; by trust it follows from trust in the clerks, see `noise_by_trust`."""
+        return 0.0 if self.specification.privacy == "trust" else super().sum_noise(plan)
+
+    def noise_by_trust(self, planned: float, least_trust: float) -> float:
+        """What the member that trusts the clerks least needs: none from the threshold on. [SCFL] (9), (11)."""
+        if self.specification.privacy != "trust":
+            return planned
+        told = self.specification.parameters["privacy"]
+        if least_trust >= told["trust_threshold"] - TRUST_TOLERANCE:
+            return 0.0
+        if least_trust <= 0.0:
+            return self.noise_max
+        budget = self.specification.parameters.get("topology", {})
+        scale, shift = float(budget.get("budget_scale", BUDGET_SCALE)), float(budget.get("budget_shift", BUDGET_SHIFT))
+        epsilon, delta = scale * least_trust / (least_trust + shift), float(told["delta"])
+        exact = told["calibration"] == "exact"
+        sigma = exact_multiplier(epsilon, delta) if exact else paper_multiplier(1.0, delta) / epsilon
+        return min(self.noise_max, sigma)
+
+    def masked_weight(self, roster: Roster, device_id: str, *, noised: bool) -> float:
+        """Its planned quality."""
+        return roster.items[device_id].self_weight
+
+    def heaviest_masked(self, plan: topology.Plan, counted: Mapping[str, float], *, noised: bool) -> float:
+        return max([1.0, *(seat.weight for seat in plan.seats)])
+
+    def alone_instead(self, roster: Roster, devices: Collection[str], attempt: int) -> dict[str, pb.WorkItem]:
+        """Each by itself with the noise of one alone; without noise nothing, so that no failed sum buys raw updates."""
+        if self.specification.privacy == "none":
+            return {}
+        items = {}
+        for device in devices:
+            items[device] = pb.WorkItem()
+            items[device].CopyFrom(roster.items[device])
+            items[device].role, items[device].attempt = words.ROLE_SOLO, attempt
+            if self.specification.privacy == "trust":
+                items[device].noise_multiplier = self.noise_max
+                items[device].self_weight = weight_alone(items[device].self_weight, self.specification.parameters)
+        return items
 
     # --- deliveries --------------------------------------------------------------------------------------------------
 
@@ -84,28 +187,73 @@ class Clusters(Way):
         is_member = delivery.device_id in roster.via
         if is_member != (delivery.form is Form.REPORT):
             wanted = "a report, its update goes to its head" if is_member else "a sum or a mean"
-            refusal = RoundOver if roster.attempt > 1 else BadUpdate  # it may have been right before
-            raise refusal(f"the plan wants {wanted} from {delivery.device_id}, not a {delivery.form}")
-        item = roster.items[delivery.device_id]
-        most = item.self_weight + (sum(peer.weight for peer in item.peers) if delivery.form is Form.SUM else 0.0)
+            raise self.misfit(roster, f"the plan wants {wanted} from {delivery.device_id}, not a {delivery.form}")
+        claimed = _claimed(delivery)
+        if claimed and delivery.form is not Form.SUM:
+            raise BadUpdate(
+                f"members that delivered ({', '.join(claimed)[:200]}) are in a sum, not in a {delivery.form}"
+            )
+        strangers = sorted(set(claimed) - {peer.device_id for peer in roster.items[delivery.device_id].peers})
+        if strangers:
+            raise self.misfit(
+                roster, f"{', '.join(strangers)[:200]} are no members of {delivery.device_id} in this round"
+            )
+        most = self.weigh(roster, delivery)
         if not is_member and delivery.weight > most * (1 + 1e-9):
-            raise BadUpdate(f"weight {delivery.weight} is above the {most} the plan gives the device and its members")
+            raise self.misfit(
+                roster, f"weight {delivery.weight} is above the {most} that the plan gives those who are in it"
+            )
 
-    def letter_first(self, roster: Roster, delivery: Delivery) -> str:
-        """A report counts once the letter to the present head is here.
+    def weigh(self, roster: Roster, delivery: Delivery) -> float:
+        """The planned quality of those in the delivery: a head's own and that of members it says delivered."""
+        item = roster.items[delivery.device_id]
+        if delivery.form is Form.SUM:
+            claimed = set(_claimed(delivery))
+            return math.fsum([item.self_weight, *(peer.weight for peer in item.peers if peer.device_id in claimed)])
+        if item.role == words.ROLE_HEAD and self.specification.privacy == "trust":
+            return weight_alone(item.self_weight, self.specification.parameters)
+        return item.self_weight
 
-        So one that was under way when the round was planned anew does not count for a letter never sent.
+    def letters_first(self, roster: Roster, delivery: Delivery) -> tuple[str, Collection[str]]:
+        """A report counts once the letter to the present head is here, a head's sum once all letters in it are.
+
+        So a report that was under way when the round was planned anew does not count for a letter never sent, and no
+        head can speak for members that sent it nothing.
         """
-        is_waited_for = roster.states[delivery.device_id] is ParticipationState.ASSIGNED
-        return roster.via.get(delivery.device_id, "") if is_waited_for else ""
+        device = delivery.device_id
+        if roster.states[device] is not ParticipationState.ASSIGNED:
+            return "", ()
+        return (roster.via[device], [device]) if device in roster.via else (device, _claimed(delivery))
 
-    def inspect(self, update: Update) -> dict[str, float]:
-        """Refuses free rides: heads look at their members' updates, this is what the platform sees of the others'."""
-        if update.is_copy:
-            raise BadUpdate("the update is a copy of another device's; train on your own data")
-        if is_zero(update.read, update.layout.header_bytes, update.delivery.size_bytes):
-            raise BadUpdate("the update is zero everywhere; train before you deliver")
-        return {}
+    def largest_norm(self, update: Update) -> float:
+        """A head's sum is bounded by those in it: the qualities of the head and its members times the bound of each.
+
+        A member that noises at all may add as much as the task's largest noise, which is what its head checks.
+        """
+        if not self.clips:
+            return math.inf
+        item, claimed = update.item, set(_claimed(update.delivery))
+        own = self._noise(item.noise_multiplier, alone=item.role == words.ROLE_HEAD and not claimed)
+        parts = [(item.self_weight, own)]
+        parts += [
+            (peer.weight, self._noise(update.roster.items[peer.device_id].noise_multiplier))
+            for peer in item.peers
+            if peer.device_id in claimed
+        ]
+        bounds = [(weight, noised_norm(self.clip_norm, noise, update.elements)) for weight, noise in parts]
+        together = math.fsum(weight for weight, _ in bounds)
+        return math.fsum(weight * bound for weight, bound in bounds) / together if together > 0.0 else bounds[0][1]
+
+    def _noise(self, planned: float, *, alone: bool = False) -> float:
+        """The largest noise multiplier that a device may use for whom the plan has this one."""
+        if self.specification.privacy != "trust" or not (planned > 0.0 or alone):
+            return planned
+        return max(planned, float(self.specification.parameters["privacy"]["noise_max"]))
+
+    @property
+    def earns(self) -> bool:
+        """Members are judged by their heads for free rides, so the others are too, paid or not."""
+        return True
 
     # --- the open round ----------------------------------------------------------------------------------------------
 
@@ -158,8 +306,11 @@ class Clusters(Way):
     def witnesses(self, everybody: Sequence[Participation], number: int) -> list[tuple[str, str]]:
         """Each member with its heads, and with a few others of its cluster.
 
-        Heads that were lost on the way are among them: those they left behind know them.
+        Heads that were lost on the way are among them: those they left behind know them. In secure sums nobody heads
+        anybody, and everybody is a witness as in a star.
         """
+        if self.sum_rules.secure:
+            return super().witnesses(everybody, number)
         present = {p.device_id for p in everybody}
         clusters: dict[str, list[str]] = {}
         for member, head in _ties_told(everybody):
@@ -184,9 +335,12 @@ class Clusters(Way):
             return None
         items = _delivered(everybody)
         together: dict[tuple[int, str], pricing.Cluster] = {}
-        alone = {(version, seat.device_id): seat.alone for version, plan in plans.items() for seat in plan.seats}
+        seats = {(version, seat.device_id): seat for version, plan in plans.items() for seat in plan.seats}
+        alone = {place: seat.alone for place, seat in seats.items()}
         for device, item in items.items():
             version, head = item.plan_version, self.via({device: item}).get(device, device)
+            if self.sum_rules.secure and item.role != words.ROLE_SOLO:
+                head = seats[version, device].head_device_id
             made = pricing.Cluster(head_device_id=head, stakes=plans[version].stakes)
             together.setdefault((version, head), made).members.add(
                 device_id=device, quality=item.self_weight, alone=alone[version, device]
@@ -208,6 +362,13 @@ class Clusters(Way):
         return 0
 
 
+def _claimed(delivery: Delivery) -> list[str]:
+    """Members that a head says it has in its sum."""
+    return sorted(
+        str(told["device_id"]) for told in delivery.members if told["outcome"] is ParticipationState.DELIVERED
+    )
+
+
 def _verdict(p: Participation, states: Mapping[str, ParticipationState], roster: Roster) -> Participation:
     head = roster.via.get(p.device_id, "")
     if not head or p.state not in HOPEFUL:
@@ -217,7 +378,9 @@ def _verdict(p: Participation, states: Mapping[str, ParticipationState], roster:
     outcome, note = roster.heard.get(p.device_id, (ParticipationState.DROPPED, "its head went on without it"))
     if outcome is ParticipationState.DELIVERED:
         return replace(p, state=outcome, form=p.form or Form.REPORT)
-    return replace(p, state=outcome, note=f"by its head: {note or outcome}"[:500])
+    # Of one whose report never came a head may say so; against one whose report is here its word stands alone.
+    judge = head if p.state is ParticipationState.DELIVERED else ""
+    return replace(p, state=outcome, note=f"by its head: {note or outcome}"[:500], judged_by=judge)
 
 
 def _ties_told(everybody: Sequence[Participation]) -> list[tuple[str, str]]:

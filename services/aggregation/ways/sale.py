@@ -9,14 +9,13 @@ merely unusual is flagged for people to look at and paid all the same, because d
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from coterie.records.words import ParticipationState
-from services.aggregation.domain.plausibility import norm_of
-from services.aggregation.domain.records import Delivery
+from services.aggregation.domain.records import Participation
 from services.aggregation.domain.tasks import needed
-from services.aggregation.errors import BadTask, BadUpdate
+from services.aggregation.errors import BadTask
 from services.aggregation.ways.base import Update, Way
 
 
@@ -38,25 +37,22 @@ class Sale(Way, ABC):
         """Raises TypeError or ValueError when devices could not work with what the task tells them."""
 
     @abstractmethod
-    def largest_norm(self, budget: float, samples: int, elements: int) -> float:
-        """The norm an honest update stays within."""
-
-    def check_claim(self, delivery: Delivery) -> None:
-        """Raises BadUpdate for a claim that nobody pays for."""
+    def longest(self, budget: float, samples: int, elements: int) -> float:
+        """The norm that an honest update sold for this budget stays within."""
 
     def inspect(self, update: Update) -> dict[str, float]:
-        return self.check_norm(update.delivery, update.samples, update.elements, norm_of(update.layout, update.read))
+        self.check_claim(update.item, update.delivery.budget)
+        return super().inspect(update)
 
-    def check_norm(self, delivery: Delivery, samples: int, elements: int, norm: float) -> dict[str, float]:
-        """Refuses an update whose norm the claim rules out."""
-        self.check_claim(delivery)
-        most = self.largest_norm(delivery.budget, samples, elements)
-        if norm > most:  # NaN passes here: folding refuses it and says where it is
-            raise BadUpdate(
-                f"the update's norm of {norm:.4g} is beyond the {most:.4g} that clipping and a claimed "
-                f"{self.commodity} of {delivery.budget:.4g} allow"
-            )
-        return {}
+    def largest_norm(self, update: Update) -> float:
+        return self.longest(update.delivery.budget, update.samples, update.elements)
+
+    def allowing(self, update: Update) -> str:
+        return f"clipping and a claimed {self.commodity} of {update.delivery.budget:.4g} allow"
+
+    def quality(self, participation: Participation, values: Mapping[str, float]) -> float:
+        """A pot beside the price is shared evenly: how many samples a device has is its own claim."""
+        return 1.0
 
     def quorum(self, quorum: int, states: Sequence[ParticipationState]) -> int:
         """The round's quorum of those who neither declined the price nor were refused."""

@@ -1,4 +1,4 @@
-"""What needs a person: failed tasks, tasks that wait, changed keys, odd payments; the gravest first."""
+"""What needs a person: failed tasks, disputed verdicts, changed keys, odd payments, tasks that wait; gravest first."""
 
 from __future__ import annotations
 
@@ -24,11 +24,17 @@ class Matter:
 
 
 def matters_of(
-    tasks: Iterable[Mapping[str, Any]], names: Names, anomalies: Iterable[str], now: float, recent_seconds: float
+    tasks: Iterable[Mapping[str, Any]],
+    names: Names,
+    anomalies: Iterable[str],
+    now: float,
+    recent_seconds: float,
+    disputes: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]] = (),
 ) -> list[Matter]:
-    """Everything to look at, from what the platform says now."""
+    """Everything to look at, from what the platform says now; `disputes` are tasks with an event each."""
     return [
         *_failed(tasks, now - recent_seconds),
+        *_disputed(disputes, names, now - recent_seconds),
         *_changed_keys(names),
         *_odd_payments(list(anomalies)),
         *_waiting(tasks, now),
@@ -47,6 +53,24 @@ def _failed(tasks: Iterable[Mapping[str, Any]], since: float) -> list[Matter]:
         )
         for task in tasks
         if task["state"] == "failed" and task["ended_at"] >= since
+    ]
+
+
+def _disputed(
+    disputes: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]], names: Names, since: float
+) -> list[Matter]:
+    """A member says that its head's verdict is wrong: one of the two does not tell the truth."""
+    return [
+        Matter(
+            "gavel",
+            "warn",
+            f"{names.device(event['device_id'])} disputes a verdict in {task['specification']['name']}",
+            f"Round {event['round']}: it {event['message']}",
+            f"/tasks/{task['id']}",
+            event["at"],
+        )
+        for task, event in disputes
+        if event["at"] >= since
     ]
 
 

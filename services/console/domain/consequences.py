@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coterie.privacy.accounting import laplace_charge, total
-from coterie.privacy.gaussian import exact_epsilon, exact_multiplier
+from coterie.privacy.gaussian import exact_epsilon
+from coterie.privacy.lifetime import Lifetime
 from services.console.domain import words
 from services.console.domain.graph import Graph
 from services.console.domain.presets import axes_of
@@ -36,12 +37,10 @@ def privacy_words(spec: Mapping[str, Any], rounds: int) -> str:
     if spec["privacy"] == "none":
         return "No noise is added: those who see an update may learn whatever is in it."
     if spec["privacy"] == "uniform":
-        sigma = parameters.get("noise_multiplier") or exact_multiplier(
-            float(parameters.get("epsilon", 1.0)), float(parameters.get("delta", DELTA))
-        )
-        return _told(
-            exact_epsilon(float(sigma) / math.sqrt(rounds), DELTA), "Everybody spends, against the device left out,"
-        )
+        found = Lifetime.of(spec.get("parameters", {}), rounds)
+        if found is None:
+            return "Say how much noise: a target ε, or a noise multiplier."
+        return _told(found.epsilon, "Everybody spends, against the device left out,", words.number(found.delta))
     if spec["privacy"] == "trust":
         sigma = float(parameters.get("noise_max", 0.6))
         spent = exact_epsilon(sigma / math.sqrt(rounds), DELTA)

@@ -8,7 +8,8 @@ from typing import Any
 from services.console.domain import words
 
 Seen = tuple[str, str]
-NO_NOISE = "without noise: no ε describes it"
+NO_EPSILON = "no ε describes it"
+NO_NOISE = f"without noise: {NO_EPSILON}"
 
 
 def who_sees(spec: Mapping[str, Any]) -> list[Seen]:
@@ -24,9 +25,30 @@ def who_sees(spec: Mapping[str, Any]) -> list[Seen]:
             ("The publisher", "the mean of all answers with its error"),
             ("Other devices", "nothing"),
         ]
+    if is_secure(spec):
+        return _secure(privacy)
     what = "the device's update" + (f", {NO_NOISE}" if privacy == "none" else " with noise, made on the device")
     return [
         ("The platform", f"{what}; figures such as accuracy and loss; when it was sent and how large it is"),
+        ("The publisher and later devices", "the models made from all updates together"),
+        ("Other devices", "nothing of this device alone"),
+    ]
+
+
+def is_secure(spec: Mapping[str, Any]) -> bool:
+    """Whether a task's updates go into secure sums."""
+    sums = (spec.get("parameters") or {}).get("sums") or {}
+    return str(sums.get("mode", "clear")) == "secure"
+
+
+def _secure(privacy: str) -> list[Seen]:
+    noise = f"without noise: {NO_EPSILON}" if privacy == "none" else "with the noise of all devices together"
+    return [
+        ("The platform", f"sums of many devices' updates and no single one, {noise}; who took part, and when"),
+        (
+            "The clerks of a sum",
+            "sealed seeds; as many of them as the threshold, together with the platform, see updates",
+        ),
         ("The publisher and later devices", "the models made from all updates together"),
         ("Other devices", "nothing of this device alone"),
     ]

@@ -9,36 +9,11 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+from services.console.domain.fields import BATCH, CLIP, COHORT, COMMON, EPOCHS, ESCROW, RATE, STEPPING, SUMS, Field
 from services.console.domain.words import MICRO
 
 Values = Mapping[str, Any]
 Spec = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One choice.
-
-    Attributes:
-        path: where it stands in the specification, such as ("parameters", "privacy", "noise_max").
-        kind: "text", "integer", "number", "credits" (asked in credits, sent in micro-credits) or "choice".
-        default: what stands in the form; None leaves the platform's own.
-        least, most: bounds of a number; those of the gateway's contract hold besides.
-        options: value → label, of a choice.
-        only: shown only while another field has that value, as (key, value).
-    """
-
-    key: str
-    label: str
-    path: tuple[str, ...]
-    kind: str = "number"
-    default: Any = None
-    hint: str = ""
-    least: float = -math.inf
-    most: float = math.inf
-    options: Mapping[str, str] | None = None
-    only: tuple[str, str] | None = None
-    required: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,30 +27,6 @@ class Preset:
     models: int = 1
     """Models to start from: 0 makes its own, 2 means two or more."""
 
-
-COMMON = (
-    Field("rounds", "Rounds", ("rounds",), "integer", 10, required=True),
-    Field(
-        "min_devices",
-        "Devices at least",
-        ("min_devices",),
-        "integer",
-        3,
-        "A round closes with no fewer.",
-        required=True,
-    ),
-    Field("max_devices", "Devices per round at most", ("max_devices",), "integer", 0, "0 means all; others are drawn."),
-    Field("quorum", "Share that must deliver", ("quorum",), "number", 0.8, "Of a round's devices, 0 to 1.", 0.01, 1.0),
-    Field("round_seconds", "Seconds a round may take", ("round_seconds",), "number", 600, "", 1.0),
-    Field("seed", "Seed", ("seed",), "integer", 0, "Of every random choice the platform makes."),
-)
-EPOCHS = Field("epochs", "Epochs a round", ("training", "epochs"), "integer", 1, "", 1)
-BATCH = Field("batch_size", "Batch size", ("training", "batch_size"), "integer", 32, "", 1)
-RATE = Field("learning_rate", "Learning rate", ("training", "learning_rate"), "number", 0.1, "", 1e-9)
-CLIP = Field("clip_norm", "Clip norm", ("training", "clip_norm"), "number", 1.0, "Largest L2 norm of an update.", 1e-9)
-ESCROW = Field(
-    "escrow", "Escrow, credits", ("escrow_microcredits",), "credits", 100, "The most the task may cost.", 0.0
-)
 
 PRESETS = (
     Preset(
@@ -92,26 +43,29 @@ PRESETS = (
                 options={"none": "none: the platform sees updates", "uniform": "the same for everybody"},
             ),
             Field(
-                "epsilon",
-                "ε of one round",
-                ("parameters", "privacy", "epsilon"),
+                "target_epsilon",
+                "ε of all rounds together",
+                ("parameters", "privacy", "target_epsilon"),
                 "number",
                 4.0,
-                "",
+                "The noise of each round follows from it.",
                 1e-6,
                 only=("privacy", "uniform"),
             ),
             Field(
                 "delta",
-                "δ of one round",
+                "δ of all rounds together",
                 ("parameters", "privacy", "delta"),
                 "number",
-                1e-6,
+                1e-5,
                 "",
                 1e-15,
                 0.1,
                 only=("privacy", "uniform"),
             ),
+            SUMS,
+            COHORT,
+            *STEPPING,
             EPOCHS,
             BATCH,
             RATE,
@@ -340,6 +294,16 @@ def specification(preset: Preset, name: str, description: str, values: Values, *
         spec["rounds"] = 1
         spec["description"] = description or str(values.get("question", ""))
     return spec
+
+
+def joining(join_by: str, invited: str) -> Spec:
+    """Who may join: ids of owners or devices as they were typed, with commas or spaces between."""
+    ids = invited.replace(",", " ").split()
+    if join_by == "open" and ids:
+        raise ValueError("any device may join: choose who may, or leave the ids out")
+    if join_by != "open" and not ids:
+        raise ValueError(f"the ids of the {join_by} that may join are missing")
+    return {} if join_by == "open" else {"join_by": join_by, "invited": ids}
 
 
 def _sent(field: Field, value: Any) -> Any:

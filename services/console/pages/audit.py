@@ -8,7 +8,7 @@ from nicegui import ui
 
 from services.console.domain.names import Names
 from services.console.parts.acting import doing
-from services.console.parts.blocks import button, card, heading, text
+from services.console.parts.blocks import button, card, heading, note, text
 from services.console.parts.frame import ADMINS, Pages
 from services.console.parts.tables import Column, table
 from services.console.parts.visit import Visit
@@ -36,6 +36,7 @@ async def show(visit: Visit) -> None:
     """Draws the page."""
     with heading("Audit", "Who did what, newest first. Reading trust is written down too."):
         pass
+    _verification(visit)
     names = await visit.house.directory.names(visit.platform, fresh_seconds=60.0)
     found: list[Json] = []
     state = {"cursor": ""}
@@ -72,6 +73,31 @@ async def show(visit: Visit) -> None:
     await read(again=True)
     for control in (who, act):
         control.on_value_change(doing(visit, lambda: read(again=True)))
+
+
+def _verification(visit: Visit) -> None:
+    """Whether the chain is whole: looked at when the page is drawn, without keeping it waiting."""
+    place = ui.element("div").classes("c-stack")
+
+    async def verify() -> None:
+        place.clear()
+        with place:
+            text("Following the chain of hashes …", "c-faint")
+        found = await visit.platform.verify_audit()
+        place.clear()
+        with place:
+            _verdict(found)
+
+    ui.timer(0.1, doing(visit, verify), once=True)
+
+
+def _verdict(found: Json) -> None:
+    if found["sound"]:
+        note("verified", f"Verified: {found['entries']:,} entries, each of which seals the one before.", "good")
+        return
+    note("error", "The audit log is not sound: somebody changed it. Compare it with a back-up.", "bad")
+    for fault in found["faults"]:
+        note("report", fault, "bad")
 
 
 def _row(visit: Visit, names: Names, each: Json) -> dict[str, Any]:

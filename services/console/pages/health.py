@@ -1,4 +1,4 @@
-"""Health: which services answer, and how fast."""
+"""Health: which services answer, of which version they are, and how fast."""
 
 from __future__ import annotations
 
@@ -33,13 +33,15 @@ class Pulse:
     """How the platform answered just now."""
 
     services: dict[str, str]
+    builds: dict[str, str]
+    """Version and commit of each that answers."""
     seconds: float
     contract: str
 
 
 async def show(visit: Visit) -> None:
     """Draws the page."""
-    with heading("Health", "Which services answer, and how fast."):
+    with heading("Health", "Which services answer, of which version they are, and how fast."):
         pass
     contract: Json = await visit.platform.contract()
     about = f"{contract['info']['title']} REST v{contract['info']['version']}, {len(contract['paths'])} paths"
@@ -47,9 +49,18 @@ async def show(visit: Visit) -> None:
     async def read() -> Pulse:
         began = time.perf_counter()
         found = await visit.platform.health()
-        return Pulse(dict(found["services"]), round(time.perf_counter() - began, 3), about)
+        seconds = round(time.perf_counter() - began, 3)
+        told = (await visit.platform.get("/v1/versions"))["services"]
+        return Pulse(dict(found["services"]), {name: _build(each) for name, each in told.items()}, seconds, about)
 
     await view(visit, read, lambda found: _draw(visit, found), every_seconds=REFRESH_SECONDS)
+
+
+def _build(told: Json) -> str:
+    """Version and commit of a service in a few words; empty of one that is away."""
+    if not told["version"]:
+        return ""
+    return f"version {told['version']}" + (f", commit {told['commit'][:12]}" if told["commit"] else "")
 
 
 def _draw(visit: Visit, found: Pulse) -> None:
@@ -62,6 +73,8 @@ def _draw(visit: Visit, found: Pulse) -> None:
         )
     else:
         note("verified", "Every service answers.", "good")
+    if len(set(filter(None, found.builds.values()))) > 1:
+        note("difference", "Not all services are of the same version. Upgrade them together.", "warn")
     with grid(240, even=True):
         for name, state in {"gateway": "serving", **found.services}.items():
             with card(label=name):
@@ -69,6 +82,7 @@ def _draw(visit: Visit, found: Pulse) -> None:
                     say("h2", name)
                     chip(state)
                 text(ABOUT.get(name, "REST for devices, publishers and admins"), "c-faint c-small")
+                text(found.builds.get(name) or "version not known while it is away", "c-faint c-small c-num")
     with card("Answering"):
         facts(
             [

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from dataclasses import dataclass
 from typing import Any
 
+import segno
 from nicegui import ui
 
+from coterie.errors import NotAllowed
+from coterie.sums.circle import fingerprint_words, invitation
 from services.console.domain import words
 from services.console.domain.consequences import consequences
 from services.console.domain.hiding import promise, who_sees
@@ -83,13 +87,20 @@ async def read(visit: Visit) -> Mine:
         platform.page("/v1/payments", device=device_id, limit=MOST_PAYMENTS),
         _balance(visit, device_id),
     )
-    parts = await asyncio.gather(
-        *(platform.page(f"/v1/tasks/{task['id']}/devices/{device_id}/rounds", limit=500) for task in tasks[0])
-    )
-    joined = [(task, part[0]) for task, part in zip(tasks[0], parts, strict=True) if part[0]]
+    parts = await asyncio.gather(*(_part(visit, task["id"], device_id) for task in tasks[0]))
+    joined = [(task, part) for task, part in zip(tasks[0], parts, strict=True) if part]
     known = {task["id"] for task, _ in joined}
     asking = [each for each in tasks[0] if each["state"] in ("created", "running") and each["id"] not in known]
     return Mine(device, owner, account, payments[0], privacy, joined, asking)
+
+
+async def _part(visit: Visit, task_id: str, device_id: str) -> list[Any]:
+    """The device's part in a task's rounds; a task it has not joined shows it none."""
+    try:
+        found = await visit.platform.page(f"/v1/tasks/{task_id}/devices/{device_id}/rounds", limit=500)
+    except NotAllowed:
+        return []
+    return found[0]
 
 
 async def _balance(visit: Visit, device_id: str) -> int:
@@ -188,6 +199,28 @@ def _payment(visit: Visit, names: dict[str, str], each: Json) -> dict[str, Any]:
 
 
 def _circle(mine: Mine) -> None:
+    """What other owners compare before they take the device into their circle."""
+    key = base64.b64decode(mine.device["signing_key"])
+    with card("Fingerprint", "What another owner compares before their devices tell this one anything without noise."):
+        text(fingerprint_words(key), "c-strong c-mono")
+        _code(invitation(mine.device["id"], key, mine.device["owner_id"]))
+        text(
+            "This is the key as the platform tells it. `coterie circle show` on the device tells the true one: if its "
+            "words differ from these, somebody is posing as your device. Others who scan this code believe the "
+            "platform; to believe you alone, let them scan it from the device (`--qr`).",
+            "c-faint c-small",
+        )
+    _names(mine)
+
+
+def _code(content: str) -> None:
+    """A QR code, drawn here: nothing is asked of another host."""
+    image = ui.element("img").classes("c-code").style("width: 200px; max-width: 100%; background: white; padding: 8px")
+    image.props["src"] = segno.make(content, error="m").svg_data_uri(scale=4, border=2)
+    image.props["alt"] = "The device's invitation into a circle, as a QR code"
+
+
+def _names(mine: Mine) -> None:
     sharing = str(mine.owner["sharing"])
     with card("Who I am here"):
         facts(
@@ -202,6 +235,8 @@ def _circle(mine: Mine) -> None:
 
 
 def _revoke(visit: Visit, mine: Mine) -> None:
+    with card("Pause"):
+        text("On the device: coterie device pause --home FOLDER. It declines all work until coterie device resume.")
     with card("Leave"):
         text(
             "Revoking ends the device's part in everything, at once and for good: its key stops and it is given "

@@ -10,9 +10,20 @@ from safetensors.numpy import save
 
 from coterie.errors import InvalidRequest
 from services.console.domain.consequences import MOST_WHAT_IF, consequences, plan_of, what_if_clusters
+from services.console.domain.fields import Field
 from services.console.domain.hiding import who_sees
 from services.console.domain.plans import draw_plan
-from services.console.domain.presets import BY_NAME, PRESETS, Field, Preset, Spec, axes_of, merged, shown, specification
+from services.console.domain.presets import (
+    BY_NAME,
+    PRESETS,
+    Preset,
+    Spec,
+    axes_of,
+    joining,
+    merged,
+    shown,
+    specification,
+)
 from services.console.parts.acting import doing, sentence
 from services.console.parts.blocks import button, card, facts, heading, note, say, text
 from services.console.parts.charts import palette
@@ -25,6 +36,11 @@ from services.console.wire.platform import Json
 MOST_MODEL_BYTES = 256 << 20
 NAME = Field("name", "Name", ("name",), "text", "", "Devices join by it.", required=True)
 ABOUT = Field("description", "Description", ("description",), "text", "", "What a device's owner reads before joining.")
+
+WHO = {"open": "Any device", "owners": "Devices of certain owners", "devices": "Certain devices"}
+JOIN = Field("join_by", "Who may join", ("join_by",), "choice", "open", "Only they see the task.", options=WHO)
+INVITED = Field("invited", "Their ids", ("invited",), "text", "", "own_… or dev_…; none if any device may join.")
+NAMING = (NAME, ABOUT, JOIN, INVITED)
 
 
 def add(pages: Pages) -> None:
@@ -82,7 +98,7 @@ class Form:
                 self._problem = ui.element("div")
                 button("Publish the task", "publish", doing(self._visit, self._publish), "c-primary")
         with self._naming:
-            self._named = [control(each, self._values, self._contract, self._changed) for each in (NAME, ABOUT)]
+            self._named = [control(each, self._values, self._contract, self._changed) for each in NAMING]
         self._kind.on_value_change(self._switch)
         self._switch()
 
@@ -171,6 +187,7 @@ class Form:
     def _spec(self) -> Spec:
         name, about = str(self._values.get("name") or "").strip(), str(self._values.get("description") or "").strip()
         made = specification(self._preset, name, about, self._values, auto_start=bool(self._auto.value))
+        made |= joining(str(self._values.get("join_by") or "open"), str(self._values.get("invited") or ""))
         return merged(made, str(self._more.value or ""))
 
     async def _publish(self) -> None:

@@ -20,6 +20,10 @@ from services.console.wire.platform import Json
 
 REFRESH_SECONDS = 4.0
 RECENT_SECONDS = 7 * 86_400.0
+MOST_JUDGED = 5
+"""Tasks of clusters whose newest events are looked through for disputes."""
+EVENTS_BACK = 500
+DISPUTED = "verdict.disputed"
 
 
 def add(pages: Pages) -> None:
@@ -53,9 +57,11 @@ async def read(visit: Visit) -> Morning:
     mine = {} if visit.is_admin else {"publisher": visit.person.subject}
     tasks, _ = await visit.platform.page("/v1/tasks", limit=100, **mine)
     running = [each for each in tasks if each["state"] == "running"]
-    rounds, names, money = await asyncio.gather(_open_rounds(visit, running), _names(visit), _money(visit, tasks))
+    rounds, names, money, disputes = await asyncio.gather(
+        _open_rounds(visit, running), _names(visit), _money(visit, tasks), _disputes(visit, tasks)
+    )
     paid, count, outstanding, anomalies = money
-    matters = matters_of(tasks, names, anomalies, time.time(), RECENT_SECONDS)
+    matters = matters_of(tasks, names, anomalies, time.time(), RECENT_SECONDS, disputes)
     waiting = [each for each in tasks if each["state"] in ("running", "created")]
     return Morning(waiting, rounds, names.online(time.time()), names.active(), paid, count, outstanding, matters)
 
@@ -72,6 +78,22 @@ async def _open_rounds(visit: Visit, tasks: list[Json]) -> dict[str, Json | None
 
     found = await asyncio.gather(*(newest(task) for task in tasks))
     return {task["id"]: each for task, each in zip(tasks, found, strict=True)}
+
+
+async def _disputes(visit: Visit, tasks: list[Json]) -> list[tuple[Json, Json]]:
+    """Objections to heads' verdicts among the newest events of the newest tasks in clusters."""
+    since = time.time() - RECENT_SECONDS
+    judged = [
+        task
+        for task in tasks
+        if task["specification"]["topology"] == "clusters" and (task["state"] == "running" or task["ended_at"] >= since)
+    ][:MOST_JUDGED]
+    lists = await asyncio.gather(
+        *(visit.platform.events(task["id"], max(0, task["last_event"] - EVENTS_BACK)) for task in judged)
+    )
+    return [
+        (task, event) for task, found in zip(judged, lists, strict=True) for event in found if event["kind"] == DISPUTED
+    ]
 
 
 async def _money(visit: Visit, tasks: list[Json]) -> tuple[int, int, int, list[str]]:

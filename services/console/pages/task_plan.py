@@ -143,7 +143,8 @@ def _verdict(plan: Json, names: Names) -> None:
     rows += [
         (
             f"The same with a {name} mesh",
-            f"{words.number(each['pseudo_training_time'])} s, {each['noised']:.0f} devices noised",
+            f"{words.number(each['pseudo_training_time'])} s, {each['noised']:.0f} devices noised"
+            + (f"; not chosen: {each['why_not']}" if each.get("why_not") else ""),
         )
         for name, each in baselines.items()
     ]

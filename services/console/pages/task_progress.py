@@ -63,7 +63,7 @@ class _Curves:
     def __init__(self, visit: Visit, watch: Watch) -> None:
         self._visit, self._watch = visit, watch
         self._charts: dict[str, ui.echart] = {}
-        with card("Metrics", "Means over the devices of each round, weighted by their samples."):
+        with card("Metrics", "Means over the devices of each round, of the model it began with."):
             self._select = ui.select([], multiple=True, label="Show").props("outlined dense use-chips")
             self._select.style("max-width: 100%; min-width: 220px")
             self._place = ui.element("div").classes("c-grid").style("--least: 380px")

@@ -18,6 +18,8 @@ from services.console.wire.platform import Json
 COLUMNS = (
     Column("version", "Version", "number"),
     Column("line", "Model", "number"),
+    Column("figures", "Its figures", wrap=True),
+    Column("own", "Measured by its publisher", wrap=True),
     Column("made", "Made"),
     Column("size", "Size", "number"),
     Column("digest", "SHA-256"),
@@ -54,11 +56,17 @@ async def show(visit: Visit, watch: Watch, names: Names) -> None:
     watch.listeners.append(when_changed)
 
 
+def _figures(metrics: Json) -> str:
+    return ", ".join(f"{name} {words.number(value, 3)}" for name, value in metrics.items()) or "not measured"
+
+
 def _row(visit: Visit, each: Json) -> dict[str, Any]:
     return {
         "key": f"{each['line']}-{each['version']}",
         "version": each["version"],
         "line": each["line"],
+        "figures": _figures(each["metrics"]),
+        "own": _figures(each["evaluated"]),
         "made": visit.moment(each["created_at"]),
         "size": words.size(each["size_bytes"]),
         "size_sort": each["size_bytes"],

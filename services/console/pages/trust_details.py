@@ -19,6 +19,12 @@ from services.console.wire.platform import Json
 
 MOST_PEERS = 15
 MOST_INTERACTIONS = 20
+STATES = {
+    "unconfirmed": " (unconfirmed: the other end has not reported it)",
+    "expired": " (does not count: the other end never reported it)",
+    "surplus": " (does not count: more than counts in a day)",
+}
+"""What is said of interactions that do not count."""
 
 
 async def show_device(
@@ -106,7 +112,8 @@ def _interaction(visit: Visit, device_id: str, each: Json, names: Names) -> None
         with ui.element("div"):
             did = each["kind"] or "interaction"
             lasted = f", {words.span(each['duration_seconds'])}" if each["duration_seconds"] else ""
-            text(f"{did} with {names.device(other)} went {'well' if good else 'badly'}{lasted}")
+            counts = STATES.get(each.get("state", ""), "")
+            text(f"{did} with {names.device(other)} went {'well' if good else 'badly'}{lasted}{counts}")
             text(f"{visit.ago(each['at'])}{' · ' + each['note'] if each['note'] else ''}", "c-faint c-small")
 
 
@@ -127,6 +134,7 @@ async def show_tie(visit: Visit, a: str, b: str, names: Names, graph: Graph | No
                 ("By others", f"{words.number(pair['indirect'], 3)} along the best path"),
                 ("Went well", f"{pair['positive_count']:,}"),
                 ("Went badly", f"{pair['negative_count']:,}"),
+                ("Unconfirmed", f"{pair.get('unconfirmed_count', 0):,} wait for the other end"),
                 ("Last time", visit.ago(pair["last_at"])),
             ]
         )

@@ -8,7 +8,8 @@ from typing import Any
 from nicegui import ui
 from nicegui.elements.mixins.validation_element import ValidationElement
 
-from services.console.domain.presets import Field, fault_of
+from services.console.domain.fields import Field
+from services.console.domain.presets import fault_of
 
 
 def control(field: Field, values: dict[str, Any], contract: Mapping[str, Any], changed: Callable[[], Any]) -> Any:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import Callable
+from weakref import WeakValueDictionary
+
+from cachetools import LRUCache
 
 from services.console.domain.graph import Graph
 from services.console.wire.platform import Platform
@@ -23,8 +25,8 @@ class Graphs:
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
-        self._known: OrderedDict[Place, tuple[float, Graph]] = OrderedDict()
-        self._reading: dict[Place, asyncio.Lock] = {}
+        self._known: LRUCache[Place, tuple[float, Graph]] = LRUCache(MOST_GRAPHS)
+        self._reading: WeakValueDictionary[Place, asyncio.Lock] = WeakValueDictionary()
 
     async def graph(self, platform: Platform, *, task: str = "", at: float = 0.0, fresh: bool = False) -> Graph:
         """The graph of a task's devices, or of all; `fresh` reads it anew."""
@@ -37,8 +39,4 @@ class Graphs:
                 document = await platform.graph(task=task, at=at)
                 known = (self._now(), await asyncio.to_thread(Graph.of, document))
                 self._known[place] = known
-                while len(self._known) > MOST_GRAPHS:
-                    gone, _ = self._known.popitem(last=False)
-                    self._reading.pop(gone, None)
-            self._known.move_to_end(place)
         return known[1]

@@ -209,6 +209,10 @@ class Platform:
             )
         )
 
+    async def verify_audit(self) -> Json:
+        """Whether the audit log is sound."""
+        return dict(await self.ask("POST", "/v1/audit/verification", wait_seconds=LONG_SECONDS))
+
     # --- money -------------------------------------------------------------------------------------------------------
 
     async def verify_book(self) -> Json:

@@ -12,6 +12,7 @@ from cachetools import TTLCache
 from coterie_api.trust.v1 import trust_pb2
 from services.gateway.access.wrong_keys import WrongKeys
 from services.gateway.errors import MissingKey
+from services.kit.caller import SERVICE, acting_as
 from services.kit.errors import InvalidInput, Unauthenticated
 
 if TYPE_CHECKING:  # exists in the type stub alone
@@ -64,7 +65,8 @@ class Door:
     async def _ask(self, key: str, place: bytes) -> trust_pb2.Principal:
         changes = self._changes
         try:
-            principal = await self._registry.Authenticate(trust_pb2.AuthenticateRequest(api_key=key))
+            with acting_as(SERVICE):  # nobody is known yet: the gateway asks for itself
+                principal = await self._registry.Authenticate(trust_pb2.AuthenticateRequest(api_key=key))
         except InvalidInput as error:  # not even the shape of a key
             raise Unauthenticated("the API key is not known; ask an admin for one") from error
         if changes == self._changes:  # an answer from before a revocation must not outlive it

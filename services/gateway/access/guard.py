@@ -10,14 +10,15 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 
+from coterie.records.words import CallerRole
 from services.gateway.access.door import Door
 from services.gateway.access.table import ACCESS, NOBODY, PUBLIC, Roles
 from services.gateway.errors import BadText, RoleNotAllowed
 from services.gateway.wire.bodies import read_within
-from services.kit.caller import Caller, set_caller
+from services.kit.caller import NOBODY_YET, Caller, set_caller
+from services.kit.words import word
 
 PRINCIPAL = "coterie.principal"
-_NOBODY_YET = Caller("anonymous", "")
 
 
 class StrictRequest(Request):
@@ -53,13 +54,14 @@ class GuardedRoute(APIRoute):
 async def _admit(request: Request, roles: Roles) -> None:
     """Lets the caller in, or raises; from here on in this task, calls to services speak for it."""
     if roles is PUBLIC:
-        set_caller(_NOBODY_YET)
+        set_caller(NOBODY_YET)
         return
     door: Door = request.app.state.parts.door
     address = request.client.host if request.client is not None else ""
     principal = await door.identify(request.headers.get("authorization", ""), address)
-    if principal.role not in roles:
+    role = word(CallerRole, principal.role)
+    if role not in roles:
         open_to = " or ".join(sorted(roles)) or "nobody"
-        raise RoleNotAllowed(f"this is open to {open_to}; the key used is a {principal.role}'s")
+        raise RoleNotAllowed(f"this is open to {open_to}; the key used is a {role}'s")
     request.scope[PRINCIPAL] = principal
-    set_caller(Caller(principal.role, principal.subject, principal.owner_id))
+    set_caller(Caller(role, principal.subject, principal.owner_id))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from services.gateway.routes import (
     accounts,
     audit,
+    blobs,
     cells,
     devices,
     enrolments,
@@ -18,6 +19,7 @@ from services.gateway.routes import (
     owners,
     payments,
     privacy,
+    sums,
     tasks,
     trust,
     updates,
@@ -27,12 +29,13 @@ from services.gateway.routes import (
 
 FAMILIES = (
     work,
-    devices,
     updates,
-    letters,
+    devices,
     models,
     me,
+    letters,
     health,
+    sums,
     enrolments,
     tasks,
     interactions,
@@ -45,5 +48,6 @@ FAMILIES = (
     privacy,
     cells,
     audit,
+    blobs,
     whatif,
 )

@@ -12,7 +12,9 @@ from starlette.responses import Response
 
 from coterie.records import Account, Page, Posting, Statement
 from coterie_api.pricing.v1 import pricing_pb2
+from coterie_api.trust.v1 import trust_pb2
 from services.gateway.access.ownership import demand_own_account
+from services.gateway.errors import UnknownPublisher
 from services.gateway.routes.base import Platform, routes_for
 from services.gateway.schemas.base import AnyId, Cursor, IdFilter, Limit, Moment
 from services.gateway.schemas.money import NewDeposit
@@ -75,6 +77,13 @@ async def get_statement(
     "/v1/accounts/{publisher}/deposits", status_code=201, response_model=Account, summary="Put credits in an account"
 )
 async def deposit(publisher: AnyId, body: NewDeposit, platform: Platform) -> Json:
-    """`publisher` is the publisher's subject, `pub_…`. Repeating the same key changes nothing."""
-    request = to_proto(pricing_pb2.DepositRequest, body, publisher=publisher.removeprefix("publisher:"))
+    """`publisher` is the publisher's subject, `pub_…`, who must have or have had a key. Repeating the same key changes
+    nothing."""
+    subject = publisher.removeprefix("publisher:")
+    holder = await platform.registry.ListKeys(trust_pb2.ListKeysRequest(subject=subject, limit=1))
+    if not holder.keys:
+        raise UnknownPublisher(
+            f"nobody is {subject}; coterie keys list names publishers, coterie keys create makes one"
+        )
+    request = to_proto(pricing_pb2.DepositRequest, body, publisher=subject)
     return answer(await platform.ledger.Deposit(request), 201)

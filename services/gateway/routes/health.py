@@ -8,7 +8,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from coterie.records import Live, Ready
+from coterie.records import Live, Ready, Versions
+from coterie.version import VERSION, commit
 from services.gateway.errors import NotYours
 from services.gateway.routes.base import Platform, routes_for
 from services.gateway.wire.answers import RETRY_AFTER_SECONDS, Json
@@ -35,6 +36,13 @@ async def ready(platform: Platform) -> Json:
     headers = {} if whole else {"Retry-After": str(RETRY_AFTER_SECONDS)}
     document = {"status": "serving" if whole else "away", "services": services}
     return Json(document, 200 if whole else 503, headers)
+
+
+@routes.get("/v1/versions", response_model=Versions, summary="Version and commit of every service")
+async def versions(platform: Platform) -> Json:
+    """The gateway's own and what each service says; empty of a service that is away."""
+    told = {"gateway": {"version": VERSION, "commit": commit()}, **await platform.versions()}
+    return Json({"services": told})
 
 
 @routes.get(

@@ -10,11 +10,20 @@ from starlette.responses import Response
 
 from coterie.records import Letter, Letters
 from coterie_api.aggregation.v1 import aggregation_pb2
-from services.gateway.routes.base import Gateway, routes_for
+from services.gateway.routes.base import Gateway, Parts, routes_for
 from services.gateway.schemas.base import MOST_INT32, AnyId, DeviceId, Id, RoundNumber, TaskId, WaitSeconds
 from services.gateway.usecases.polls import MARGIN_SECONDS
 from services.gateway.wire.answers import Json, answer
-from services.gateway.wire.bodies import MEDIA_TYPE, check_size, download, pieces_of, promised_digest, promised_size
+from services.gateway.wire.bodies import (
+    MEDIA_TYPE,
+    SMALL_BYTES,
+    check_size,
+    download,
+    pieces_of,
+    promised_digest,
+    promised_size,
+    store_small,
+)
 from services.gateway.wire.convert import to_json, to_proto
 from services.gateway.wire.documents import BLOB_ANSWERS, DIGEST_PARAMETER
 from services.kit.caller import current_caller
@@ -47,9 +56,6 @@ async def send_letter(
 ) -> Json:
     """From the caller to a device it is linked to in the round. Safe to repeat."""
     digest = promised_digest(request)
-    limit = gateway.settings.max_letter_bytes
-    check_size(promised_size(request), limit)
-    _, size = await gateway.blobs.put(pieces_of(request), max_bytes=limit, digest=digest)
     letter = to_proto(
         aggregation_pb2.Letter,
         {"kind": kind},
@@ -59,9 +65,23 @@ async def send_letter(
         sender=current_caller().subject,
         recipient=recipient,
         digest=digest,
-        size_bytes=size,
+        size_bytes=promised_size(request) or 0,
     )
+    letter.size_bytes = await _store(request, gateway, letter)
     return answer(await gateway.platform.work.SendLetter(aggregation_pb2.SendLetterRequest(letter=letter)))
+
+
+async def _store(request: Request, gateway: Parts, letter: aggregation_pb2.Letter) -> int:
+    """Takes the body into the blob store and returns its size; a large one only if the letter would be taken."""
+    size, limit = promised_size(request), gateway.settings.max_letter_bytes
+    check_size(size, limit)
+    if size is not None and size <= SMALL_BYTES:
+        return await store_small(request, gateway.blobs, letter.digest)
+    admission = await gateway.platform.work.AdmitLetter(aggregation_pb2.SendLetterRequest(letter=letter))
+    limit = min(limit, admission.max_bytes)
+    check_size(size, limit)
+    _, taken = await gateway.blobs.put(pieces_of(request), max_bytes=limit, digest=letter.digest)
+    return taken
 
 
 @routes.get("/v1/tasks/{task_id}/rounds/{number}/letters", response_model=Letters, summary="Letters to the caller")
@@ -72,10 +92,18 @@ async def list_letters(
     gateway: Gateway,
     wait: WaitSeconds = 0,
     known: Annotated[list[Id], Query(max_length=1000, description="Ids of letters known already.")] = [],  # noqa: B006
+    plan_version: Annotated[
+        int, Query(ge=0, le=MOST_INT32, description="Plan the caller works by: 409 once it is replaced; 0: any.")
+    ] = 0,
 ) -> Json:
     """Those not known yet; with `wait`, the answer comes when there is one or the time is over."""
     question = aggregation_pb2.ListLettersRequest(
-        task_id=task_id, round=number, device_id=current_caller().subject, known=known, wait_seconds=wait
+        task_id=task_id,
+        round=number,
+        device_id=current_caller().subject,
+        known=known,
+        wait_seconds=wait,
+        plan_version=plan_version,
     )
     call = gateway.platform.work.ListLetters(question, timeout=wait + MARGIN_SECONDS)
     reply = await gateway.patience.wait(request, call)

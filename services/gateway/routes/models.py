@@ -34,10 +34,23 @@ routes = routes_for("models")
 async def upload_model(request: Request, gateway: Gateway) -> Json:
     """The body streams; it is checked to be a sound safetensors file. Safe to repeat."""
     digest, limit = promised_digest(request, required=False), gateway.settings.max_model_bytes
-    check_size(promised_size(request), limit)
+    size = promised_size(request)
+    check_size(size, limit)
+    admission = await gateway.platform.tasks.AdmitModel(aggregation_pb2.AdmitModelRequest(size_bytes=size or 0))
+    limit = min(limit, admission.max_bytes)
     found, _ = await gateway.blobs.put(pieces_of(request), max_bytes=limit, digest=digest)
     question = aggregation_pb2.RegisterModelRequest(digest=found)
     return answer(await gateway.platform.tasks.RegisterModel(question, timeout=REGISTER_SECONDS), 201)
+
+
+@routes.delete("/v1/models/{digest}", status_code=204, response_class=Response, summary="Forget an uploaded model")
+async def forget_model(
+    digest: Annotated[str, Path(pattern=DIGEST_PATTERN, description="SHA-256 of the model.", examples=["0a" * 32])],
+    gateway: Gateway,
+) -> Response:
+    """Makes room in the uploader's quota. Tasks that began with this model keep it."""
+    await gateway.platform.tasks.ForgetModel(aggregation_pb2.ForgetModelRequest(digest=digest))
+    return Response(status_code=204)
 
 
 @routes.get("/v1/models/{digest}", response_class=Response, summary="Download a model", responses=BLOB_ANSWERS)

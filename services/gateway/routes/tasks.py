@@ -4,11 +4,27 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Query
+from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from coterie.records import Event, Items, Model, Page, Participation, Plan, Quote, Round, RoundDetail, Task
+from coterie.records import (
+    Contribution,
+    Evaluation,
+    EvaluationAnswer,
+    Event,
+    Items,
+    Measurement,
+    Model,
+    Page,
+    Participation,
+    Plan,
+    Quote,
+    ReplayedRound,
+    Round,
+    RoundDetail,
+    Task,
+)
 from coterie_api.aggregation.v1 import aggregation_pb2
 from coterie_api.pricing.v1 import pricing_pb2
 from coterie_api.topology.v1 import topology_pb2
@@ -27,29 +43,38 @@ from services.gateway.schemas.base import (
     WaitSeconds,
     WordFilter,
 )
-from services.gateway.schemas.tasks import Cancellation, Links, NewTask
+from services.gateway.schemas.tasks import Cancellation, Figures, Links, NewTask, Worths
 from services.gateway.usecases.polls import MARGIN_SECONDS
 from services.gateway.wire.answers import Json, answer
 from services.gateway.wire.convert import page, to_json, to_proto
 from services.kit.caller import current_caller
 
 START_SECONDS = 60.0
+REPLAY_SECONDS = 300.0
+ReplayLimit = Annotated[int, Query(ge=1, le=100, description="Rounds made again in one answer.")]
+Version = Annotated[int, Path(ge=0, le=MOST_INT32, description="0 is the initial model, n the one made by round n.")]
 routes = routes_for("tasks")
 
 
 @routes.post("/v1/tasks", status_code=201, response_model=Task, summary="Create a task")
 async def create_task(body: NewTask, platform: Platform) -> Json:
     """In state "created". Idempotent: the same publisher, name and specification return the task that exists."""
-    request = to_proto(aggregation_pb2.CreateTaskRequest, {"specification": body.model_dump()})
+    request = to_proto(aggregation_pb2.CreateTaskRequest, {"specification": body.model_dump(exclude_none=True)})
     return answer(await platform.tasks.CreateTask(request, timeout=START_SECONDS), 201)
 
 
 @routes.get("/v1/tasks", response_model=Page[Task], summary="List tasks")
 async def list_tasks(
-    platform: Platform, state: WordFilter = "", publisher: IdFilter = "", limit: Limit = 100, cursor: Cursor = ""
+    platform: Platform,
+    state: WordFilter = "",
+    publisher: IdFilter = "",
+    name: WordFilter = "",
+    limit: Limit = 100,
+    cursor: Cursor = "",
 ) -> Json:
-    """Newest first."""
-    asked = {"state": state, "publisher": publisher, "limit": limit, "cursor": cursor}
+    """Newest first. A publisher sees its own, a device those it may join or is enrolled in. A name is unique among a
+    publisher's tasks; those of several publishers may have the same."""
+    asked = {"state": state, "publisher": publisher, "name": name, "limit": limit, "cursor": cursor}
     request = to_proto(aggregation_pb2.ListTasksRequest, asked)
     return Json(page(await platform.tasks.ListTasks(request), "tasks"))
 
@@ -89,6 +114,7 @@ async def get_plan(
 @routes.post("/v1/tasks/{task_id}/links", status_code=204, response_class=Response, summary="Report measured links")
 async def report_links(task_id: TaskId, body: Links, platform: Platform) -> Response:
     """Seconds that transfers between devices really took; the next plan heeds them."""
+    await demand_own_task(platform, task_id)
     await platform.topology.ReportLinks(to_proto(topology_pb2.ReportLinksRequest, body, task_id=task_id))
     return Response(status_code=204)
 
@@ -151,8 +177,82 @@ async def list_events(
     return Json({"items": [to_json(event) for event in reply.events]})
 
 
+@routes.get("/v1/tasks/{task_id}/replay", response_model=Page[ReplayedRound], summary="Make a task's models again")
+async def replay_task(task_id: TaskId, platform: Platform, limit: ReplayLimit = 20, cursor: Cursor = "") -> Json:
+    """From the updates that are stored, round by round: the same bits, or the round says why not. Rounds whose updates
+    are stored no longer say so."""
+    request = aggregation_pb2.ReplayTaskRequest(task_id=task_id, limit=limit, cursor=cursor)
+    return Json(page(await platform.tasks.ReplayTask(request, timeout=REPLAY_SECONDS), "rounds"))
+
+
+@routes.get("/v1/tasks/{task_id}/evaluation", response_model=Evaluation, summary="Models whose worth is asked for")
+async def ask_evaluation(request: Request, task_id: TaskId, gateway: Gateway, wait: WaitSeconds = 0) -> Json:
+    """One file of models, stacked along a new first dimension, made of some of a round's updates each; without a digest
+    there is nothing to ask yet. Fetch it as any model, and answer."""
+    question = aggregation_pb2.AskEvaluationRequest(task_id=task_id, wait_seconds=wait)
+    call = gateway.platform.tasks.AskEvaluation(question, timeout=wait + REPLAY_SECONDS)
+    return answer(await gateway.patience.wait(request, call))
+
+
+@routes.post(
+    "/v1/tasks/{task_id}/rounds/{number}/evaluation", response_model=EvaluationAnswer, summary="Tell models' worth"
+)
+async def answer_evaluation(task_id: TaskId, number: RoundNumber, body: Worths, platform: Platform) -> Json:
+    """Whether the round's contributions are known by now. A second answer for the same models changes nothing."""
+    request = to_proto(aggregation_pb2.AnswerEvaluationRequest, body, task_id=task_id, round=number)
+    return answer(await platform.tasks.AnswerEvaluation(request, timeout=START_SECONDS))
+
+
+@routes.get("/v1/tasks/{task_id}/contributions", response_model=Page[Contribution], summary="What devices contributed")
+async def list_contributions(
+    task_id: TaskId,
+    platform: Platform,
+    round: Annotated[int, Query(ge=0, le=MOST_INT32, description="Only of this round; 0 means all together.")] = 0,
+    limit: Limit = 100,
+    cursor: Cursor = "",
+) -> Json:
+    """Shapley values in units of the publisher's worth, by device; a device sees its own. In clusters a head's value is
+    its whole cluster's: the server sees their sum alone."""
+    request = aggregation_pb2.ListContributionsRequest(task_id=task_id, round=round, limit=limit, cursor=cursor)
+    return Json(page(await platform.tasks.ListContributions(request), "contributions"))
+
+
 @routes.get("/v1/tasks/{task_id}/models", response_model=Page[Model], summary="A task's model versions")
 async def list_models(task_id: TaskId, platform: Platform, limit: Limit = 100, cursor: Cursor = "") -> Json:
     """By line and version; version 0 is the initial model, n the one made by round n."""
     request = aggregation_pb2.ListModelsRequest(task_id=task_id, limit=limit, cursor=cursor)
     return Json(page(await platform.tasks.ListModels(request), "models"))
+
+
+@routes.put(
+    "/v1/tasks/{task_id}/models/{version}/measurement",
+    status_code=204,
+    response_class=Response,
+    summary="Tell what a version measured",
+)
+async def tell_measurement(task_id: TaskId, version: Version, body: Figures, platform: Platform) -> Response:
+    """A device tells its own figures of the newest version, without an update; the first it tells stay. A publisher's
+    evaluator tells its figures of any version; they are kept apart from the devices'."""
+    request = to_proto(aggregation_pb2.TellMeasurementRequest, body, task_id=task_id, version=version)
+    await platform.tasks.TellMeasurement(request)
+    return Response(status_code=204)
+
+
+@routes.get(
+    "/v1/tasks/{task_id}/models/{version}/measurements",
+    response_model=Page[Measurement],
+    summary="What devices measured of a version",
+)
+async def list_measurements(
+    task_id: TaskId,
+    version: Version,
+    platform: Platform,
+    line: Annotated[int, Query(ge=0, le=MOST_INT32, description="Model line.")] = 0,
+    limit: Limit = 100,
+    cursor: Cursor = "",
+) -> Json:
+    """By device; a device sees its own."""
+    request = aggregation_pb2.ListMeasurementsRequest(
+        task_id=task_id, version=version, line=line, limit=limit, cursor=cursor
+    )
+    return Json(page(await platform.tasks.ListMeasurements(request), "measurements"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Annotated, Any
 
 from fastapi import Header
@@ -17,11 +16,17 @@ from services.gateway.routes.base import Gateway, Parts, routes_for
 from services.gateway.schemas.base import DIGEST_PATTERN, DeviceId, RoundNumber, TaskId
 from services.gateway.schemas.work import UpdateReport
 from services.gateway.wire.answers import Json, answer
-from services.gateway.wire.bodies import MEDIA_TYPE, check_size, pieces_of, promised_digest, promised_size, read_within
+from services.gateway.wire.bodies import (
+    MEDIA_TYPE,
+    SMALL_BYTES,
+    check_size,
+    pieces_of,
+    promised_digest,
+    promised_size,
+    store_small,
+)
 from services.gateway.wire.convert import to_proto
-from services.kit.blobs import DigestMismatch
 
-SMALL_BYTES = 256 * 1024
 MOST_REPORT_BYTES = 32 * 1024
 SUBMIT_SECONDS = 60.0
 _BODY: dict[str, Any] = {
@@ -49,7 +54,7 @@ async def put_update(
     coterie_update: Annotated[
         str,
         Header(
-            description="JSON text, at most 32 KiB: form, weight, metrics, model_index, budget, privacy, members.",
+            description="JSON text, at most 32 KiB: the fields of UpdateReport.",
             examples=['{"form": "mean", "weight": 150, "metrics": {"accuracy": 0.91}}'],
         ),
     ] = "{}",
@@ -94,18 +99,6 @@ async def _store(request: Request, gateway: Parts, place: dict[str, Any], digest
         limit = min(limit, admission.max_bytes)
         check_size(size, limit)
     else:
-        return await _store_small(request, gateway, digest)
+        return await store_small(request, gateway.blobs, digest)
     _, taken = await gateway.blobs.put(pieces_of(request), max_bytes=limit, digest=digest)
     return taken
-
-
-async def _store_small(request: Request, gateway: Parts, digest: str) -> int:
-    """Takes a body that fits in memory: checked first and written once, without a staging name."""
-    body = await read_within(request, SMALL_BYTES)
-    found = hashlib.sha256(body).hexdigest()
-    if found != digest:
-        raise DigestMismatch(
-            f"the body has SHA-256 {found}, not {digest} as promised: cut short or changed; send it again"
-        )
-    await gateway.blobs.put_bytes(body)
-    return len(body)

@@ -68,7 +68,7 @@ async def what_if(
     gateway: Gateway,
 ) -> Response:
     """Runs a solver of the trust, topology, pricing or aggregation service on the body and returns its answer as it is.
-    Infeasible is an answer, not an error; infinity is the string "inf"."""
+    Infeasible is an answer, not an error; infinity is the string "inf". Hang up, and the work on it ends."""
     if solver not in SERVICE_OF_SOLVER:
         raise UnknownSolver(f"no what-if solver {solver[:50]!r}; choose one of: {', '.join(SERVICE_OF_SOLVER)}")
     body = await read_within(request, gateway.settings.max_what_if_bytes)
@@ -76,7 +76,8 @@ async def what_if(
         text = body.decode()
     except UnicodeDecodeError as error:
         raise NotJson(f"the input is not JSON: {error.reason} at byte {error.start}") from error
-    return Response(await _solve(gateway.platform, solver, text), media_type="application/json")
+    answer = await gateway.patience.wait(request, _solve(gateway.platform, solver, text))
+    return Response(answer, media_type="application/json")
 
 
 async def _solve(platform: Upstreams, solver: str, text: str) -> str:

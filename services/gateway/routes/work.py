@@ -12,7 +12,7 @@ from coterie.records import Work
 from coterie_api.aggregation.v1 import aggregation_pb2
 from services.gateway.routes.base import Gateway, Platform, routes_for
 from services.gateway.schemas.base import Id, RoundNumber, TaskId, WaitSeconds
-from services.gateway.schemas.work import Decline
+from services.gateway.schemas.work import Decline, Objection
 from services.gateway.usecases.polls import MARGIN_SECONDS
 from services.gateway.wire.answers import Json, answer
 from services.gateway.wire.convert import to_proto
@@ -45,4 +45,20 @@ async def decline_work(task_id: TaskId, number: RoundNumber, body: Decline, plat
     device_id = current_caller().subject
     request = to_proto(aggregation_pb2.DeclineWorkRequest, body, task_id=task_id, round=number, device_id=device_id)
     await platform.work.DeclineWork(request)
+    return Response(status_code=204)
+
+
+@routes.post(
+    "/v1/tasks/{task_id}/rounds/{number}/objection",
+    status_code=204,
+    response_class=Response,
+    summary="Object to a head's verdict",
+)
+async def object_to_verdict(task_id: TaskId, number: RoundNumber, body: Objection, platform: Platform) -> Response:
+    """The caller's head said in this round that nothing of it counted, although its report came in time (`judged_by` of
+    its part in the round). A disputed verdict costs both a little trust instead of the caller all of it; a head that
+    devices of several owners dispute leads nobody any more in this task. Possible until the next round has ended."""
+    device_id = current_caller().subject
+    request = to_proto(aggregation_pb2.ObjectToVerdictRequest, body, task_id=task_id, round=number, device_id=device_id)
+    await platform.work.ObjectToVerdict(request)
     return Response(status_code=204)

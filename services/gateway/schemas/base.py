@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Path, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from coterie.harmless import LINES, ONE_LINE, demand_harmless
 
 ID_PATTERN = r"^[A-Za-z0-9_.:-]{1,128}$"
 DIGEST_PATTERN = r"^[0-9a-f]{64}$"
@@ -18,9 +21,19 @@ Id = Annotated[str, Field(pattern=ID_PATTERN)]
 Digest = Annotated[str, Field(pattern=DIGEST_PATTERN, description="SHA-256, 64 lower-case hexadecimal digits.")]
 PublicKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{43}=$", description="32 bytes, base64.")]
 Signature = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{86}==$", description="64 bytes, base64.")]
-Name = Annotated[str, Field(min_length=1, max_length=100)]
-Word = Annotated[str, Field(max_length=100)]
-Prose = Annotated[str, Field(max_length=2000)]
+HexKey = Annotated[str, Field(pattern=DIGEST_PATTERN, description="32 bytes, lower-case hexadecimal.")]
+HexSignature = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$", description="64 bytes, lower-case hexadecimal.")]
+Name = Annotated[
+    str,
+    Field(min_length=1, max_length=100, json_schema_extra={"pattern": ONE_LINE}),
+    AfterValidator(demand_harmless),
+]
+Word = Annotated[str, Field(max_length=100, json_schema_extra={"pattern": ONE_LINE}), AfterValidator(demand_harmless)]
+Prose = Annotated[
+    str,
+    Field(max_length=2000, json_schema_extra={"pattern": LINES}),
+    AfterValidator(partial(demand_harmless, lines=True)),
+]
 Time = Annotated[float, Field(ge=0, le=LATEST, description="Unix seconds.")]
 Finite = Annotated[float, Field(ge=-1e15, le=1e15)]
 Amount = Annotated[float, Field(ge=0, le=1e15)]
@@ -34,6 +47,9 @@ OwnerId = Annotated[str, Path(pattern=ID_PATTERN, description="Owner's id.", exa
 DeviceId = Annotated[str, Path(pattern=ID_PATTERN, description="Device's id.", examples=["dev_01jd0d"])]
 TaskId = Annotated[str, Path(pattern=ID_PATTERN, description="Task's id.", examples=["tsk_01jd0e"])]
 RoundNumber = Annotated[int, Path(ge=1, le=MOST_INT32, description="Round, from 1.", examples=[1])]
+Cohort = Annotated[int, Path(ge=0, le=MOST_INT32, description="Which sum of the round, from 0.", examples=[0])]
+Sitting = Annotated[int, Path(ge=1, le=MOST_INT32, description="Which committee serves it, from 1.", examples=[1])]
+ShareNumber = Annotated[int, Path(ge=0, le=34, description="Number of the share.", examples=[0])]
 AnyId = Annotated[str, Path(pattern=ID_PATTERN)]
 
 Limit = Annotated[int, Query(ge=1, le=500, description="At most this many items.")]

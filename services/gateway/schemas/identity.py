@@ -140,3 +140,16 @@ class NewApiKey(Body):
 
     role: Literal["admin", "publisher"]
     name: Name
+    expires_at: Amount = 0.0
+    """When it ends, in Unix seconds; 0 = never."""
+
+
+class Rotation(Body):
+    """How an API key is replaced."""
+
+    model_config = ConfigDict(json_schema_extra={"example": {"grace_seconds": 86400}})
+
+    grace_seconds: Annotated[float, Field(ge=0, le=2_592_000)] = 86_400.0
+    """How long the old key goes on."""
+    expires_at: Amount = 0.0
+    """When the new key ends, in Unix seconds; 0 = never."""

@@ -10,7 +10,7 @@ from services.gateway.schemas.base import MOST_INT64, Amount, Body, Int64, Name,
 from services.gateway.schemas.identity import NewCapabilities, NewLocation
 from services.gateway.schemas.social import RelationKind
 
-ImportName = Annotated[str, Field(min_length=1, max_length=60)]
+ImportName = Annotated[Name, Field(max_length=60)]
 
 
 class ImportHeader(Body):

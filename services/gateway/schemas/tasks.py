@@ -19,12 +19,44 @@ from services.gateway.schemas.base import (
     Name,
     Object,
     Prose,
+    Word,
 )
 
 Preset = Literal["fedavg", "clusters", "mesh", "market", "survey", "multitask", ""]
 Topology = Literal["star", "clusters", "mesh", "cells", ""]
 Privacy = Literal["none", "uniform", "trust", "partial", "priced", "optimised", ""]
-Incentive = Literal["none", "payoff", "stackelberg", "correlated", ""]
+Incentive = Literal["none", "payoff", "stackelberg", "correlated", "contribution", ""]
+
+
+class StopRule(Body):
+    """When a task stops before its last round: one of `at` and `patience`, or both."""
+
+    model_config = ConfigDict(json_schema_extra={"example": {"metric": "accuracy", "at": 0.95, "patience": 5}})
+
+    metric: Annotated[str, Field(min_length=1, max_length=64)]
+    """Figure that is watched: the publisher's evaluator's where it tells one, else the devices' mean."""
+    at: Finite | None = None
+    """Stop once a model version reaches this."""
+    patience: Annotated[int, Field(ge=0, le=100_000)] = 0
+    """Stop when no version was better than the best for this many; 0 = never."""
+    better: Literal["up", "down", ""] = ""
+    """Which way is better; empty means down for a loss or an error, else up."""
+
+
+class Figures(Body):
+    """What was measured of a model version."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"example": {"line": 0, "metrics": {"accuracy": 0.91, "loss": 0.3, "samples": 360}}}
+    )
+
+    line: Int32 = 0
+    """Model line."""
+    metrics: Annotated[dict[Word, Finite], Field(default_factory=dict, max_length=32)]
+    """Figures by name; "samples" is how many samples the others were measured on. A device that has nothing it may tell
+    says so with none."""
+    public_metrics: bool = False
+    """Whether they tell nothing of private data; where a task promises noise, a device's others are refused."""
 
 
 class NewTask(Body):
@@ -57,6 +89,13 @@ class NewTask(Body):
     rule: Annotated[str, Field(max_length=100, examples=["nnm+trimmed-mean"])] = ""
     """How a round's updates become a step of the model; empty means "mean". Its parameters stand under "rule" in
     `parameters`."""
+    pace: Literal["synchronous", "asynchronous", ""] = ""
+    """Whether rounds wait for their devices, or step as soon as a buffer of updates is full, however stale; empty means
+    "synchronous". Its parameters stand under "pace" in `parameters`: `buffer`, `staleness_exponent`,
+    `staleness_limit`."""
+    keep_rounds: Annotated[int, Field(ge=-1, le=100_000)] = 0
+    """Rounds whose updates stay stored, for a replay; -1 means none, 0 means none of a synchronous task and 100 of an
+    asynchronous one."""
     model_digests: Annotated[list[Digest], Field(default_factory=list, max_length=64)]
     """SHA-256 of each initial model, uploaded before; one per model line."""
     rounds: Annotated[int, Field(ge=1, le=100_000)] = 1
@@ -70,6 +109,10 @@ class NewTask(Body):
     """Times a round is opened again when its quorum is missed; -1 means never, 0 means 3."""
     max_devices: Int32 = 0
     """Most devices per round, chosen at random; 0 = all."""
+    fraction: Fraction = 0.0
+    """Share of the devices that take part in a round, chosen at random, at least `min_devices`; 0 = all."""
+    stop: StopRule | None = None
+    """When the task stops before its last round; left out, never."""
     training: Object = Field(default_factory=dict)
     """What devices are told about training, at most 16 KiB as JSON."""
     parameters: Object = Field(default_factory=dict)
@@ -83,6 +126,22 @@ class NewTask(Body):
     """Start by itself as soon as `min_devices` have enrolled."""
     description: Annotated[str, Field(max_length=10_000)] = ""
     """What a device's owner reads before joining; the question, in a survey."""
+    join_by: Literal["open", "owners", "devices", ""] = ""
+    """Who may join, and see the task and its models: any device ("open", which empty means), devices of the owners in
+    `invited`, or the devices in `invited`."""
+    invited: Annotated[list[Id], Field(default_factory=list, max_length=1000)]
+    """Ids of the owners or devices that may join."""
+
+
+class Worths(Body):
+    """What the models that were asked about are worth."""
+
+    model_config = ConfigDict(json_schema_extra={"example": {"model_digest": "0a" * 32, "worths": [0.11, 0.94]}})
+
+    model_digest: Digest
+    """Of the file they came in."""
+    worths: Annotated[list[Finite], Field(min_length=1, max_length=1000)]
+    """One for each model, in order; higher is better."""
 
 
 class Cancellation(Body):
@@ -101,6 +160,12 @@ class NewEnrolment(Body):
     samples: Annotated[int, Field(ge=1, le=1_000_000_000)]
     non_iid: Amount = 0.0
     """Declared degree of non-IID data; 0 = unknown."""
+    clerks: Annotated[list[Id], Field(default_factory=list, max_length=1000)]
+    """Devices it would take as clerks of secure sums; none named = anybody."""
+    no_clerk: bool = False
+    """Whether its owner does not let it be a clerk of secure sums."""
+    measures: bool = False
+    """Whether it measures models without training them when asked (`measure` of a work item)."""
 
 
 class CellChange(Body):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from services.gateway.schemas.base import Amount, Body, Finite, Fraction, Id, Int32, Prose, Word
+from services.gateway.schemas.base import Amount, Body, Digest, Finite, Fraction, HexSignature, Id, Int32, Prose, Word
 
 
 class PrivacyCharge(Body):
@@ -33,6 +33,13 @@ class MemberReport(Body):
     weight: Amount = 0.0
 
 
+class SumSeal(Body):
+    """What binds a masked update to the terms of its sum."""
+
+    terms: Digest
+    signature: HexSignature
+
+
 class UpdateReport(Body):
     """What comes with an update, as the JSON text of the header `Coterie-Update`."""
 
@@ -40,16 +47,30 @@ class UpdateReport(Body):
         json_schema_extra={"example": {"form": "mean", "weight": 150, "metrics": {"accuracy": 0.91, "loss": 0.3}}}
     )
 
-    form: Literal["mean", "sum", "report"] = "mean"
-    """"mean": the model's change; "sum": an un-normalised weighted sum; "report": no tensors, metrics only."""
+    form: Literal["mean", "sum", "report", "masked"] = "mean"
+    """"mean": the model's change; "sum": an un-normalised weighted sum; "report": no tensors, metrics only; "masked":
+    words of a secure sum, with the letters to its clerks."""
     weight: Amount = 0.0
     """Samples, quality, or the sum's total weight."""
     metrics: Annotated[dict[Word, Finite], Field(default_factory=dict, max_length=32)]
+    public_metrics: bool = False
+    """Whether the metrics were measured on samples the owner calls public, or on no data at all; others are refused
+    where the task's privacy is anything but "none"."""
     model_index: Int32 = 0
     budget: Amount = 0.0
     """zCDP budget or noise variance it chose; 0 = none."""
     privacy: Annotated[list[PrivacyCharge], Field(default_factory=list, max_length=64)]
     members: Annotated[list[MemberReport], Field(default_factory=list, max_length=10_000)]
+    sum: SumSeal | None = None
+    """Of a masked update: its terms and the device's signature."""
+
+
+class Objection(Body):
+    """Why a member objects to its head's verdict."""
+
+    model_config = ConfigDict(json_schema_extra={"example": {"why": "my letter was in its box in time"}})
+
+    why: Prose = ""
 
 
 class Decline(Body):
@@ -58,3 +79,7 @@ class Decline(Body):
     model_config = ConfigDict(json_schema_extra={"example": {"why": "privacy limit reached"}})
 
     why: Prose = ""
+    strangers: Annotated[list[Id], Field(default_factory=list, max_length=1000)]
+    """Devices of its work that its owner does not know, clerks included; the task's next plans keep them apart."""
+    terms: Annotated[str, Field(max_length=64)] = ""
+    """Digest of the terms of the secure sum that is declined, in hexadecimal; of other terms it is no word."""

@@ -20,6 +20,7 @@ from services.kit.logs import get_logger
 RETRY_AFTER_SECONDS = 1
 STATUS_OF_KIND: dict[type[errors.CoterieError], int] = {
     errors.InvalidInput: 400,
+    errors.Unprocessable: 422,
     errors.Unauthenticated: 401,
     errors.PermissionDenied: 403,
     errors.NotFound: 404,
@@ -38,6 +39,7 @@ TITLE_OF_STATUS = {
     409: "Refused in the present state",
     413: "Too large",
     416: "No such bytes",
+    422: "What came cannot be true or cannot be served",
     500: "An unexpected fault",
     503: "Try again later",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 from collections.abc import AsyncIterator
 
@@ -11,10 +12,12 @@ from starlette.responses import Response, StreamingResponse
 
 from services.gateway.errors import BadHeader, BodyCutShort, BodyTooLarge
 from services.gateway.wire.answers import problem
-from services.kit.blobs import CHUNK_BYTES, BlobStore, check_digest
+from services.kit.blobs import CHUNK_BYTES, BlobStore, DigestMismatch, check_digest
 
 DIGEST_HEADER = "Coterie-Digest"
 MEDIA_TYPE = "application/octet-stream"
+SMALL_BYTES = 256 * 1024
+"""Bodies up to this are held in memory, and forgotten again if what they belong to is refused."""
 _RANGE = re.compile(r"^bytes=(\d{1,18})-(\d{0,18})$")
 
 
@@ -63,6 +66,18 @@ async def pieces_of(request: Request) -> AsyncIterator[bytes]:
         raise BodyCutShort("the connection ended before the body did; send it again") from error
 
 
+async def store_small(request: Request, blobs: BlobStore, digest: str) -> int:
+    """Takes a body that fits in memory: checked first and written once, without a staging name; its size."""
+    body = await read_within(request, SMALL_BYTES)
+    found = hashlib.sha256(body).hexdigest()
+    if found != digest:
+        raise DigestMismatch(
+            f"the body has SHA-256 {found}, not {digest} as promised: cut short or changed; send it again"
+        )
+    await blobs.put_bytes(body)
+    return len(body)
+
+
 async def download(request: Request, blobs: BlobStore, digest: str, size: int) -> Response:
     """A blob as an answer: streamed, with its digest as ETag; 304 when the caller has it, 206 for one range."""
     headers = {"ETag": f'"{digest}"', "Accept-Ranges": "bytes", "Cache-Control": "private, immutable, max-age=31536000"}
@@ -71,14 +86,14 @@ async def download(request: Request, blobs: BlobStore, digest: str, size: int) -
     match = _RANGE.match(request.headers.get("range", ""))
     if match is None:
         headers["Content-Length"] = str(size)
-        return StreamingResponse(await _begun(blobs.stream(digest)), headers=headers, media_type=MEDIA_TYPE)
+        return StreamingResponse(await begun(blobs.stream(digest)), headers=headers, media_type=MEDIA_TYPE)
     first = int(match[1])
     last = min(int(match[2] or size - 1), size - 1)
     if first > last:
         content_range = {"Content-Range": f"bytes */{size}"}
         return problem(416, "bad_range", f"the blob has {size} bytes; ask for some of those", headers=content_range)
     headers |= {"Content-Length": str(last - first + 1), "Content-Range": f"bytes {first}-{last}/{size}"}
-    pieces = await _begun(_part(blobs, digest, first, last + 1))
+    pieces = await begun(_part(blobs, digest, first, last + 1))
     return StreamingResponse(pieces, 206, headers, MEDIA_TYPE)
 
 
@@ -94,7 +109,7 @@ async def _part(blobs: BlobStore, digest: str, start: int, end: int) -> AsyncIte
         yield bytes(piece)
 
 
-async def _begun(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def begun(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """The same pieces with the first one fetched already, so that a missing blob is still a clean refusal."""
     first = await anext(pieces, b"")
 

@@ -1,8 +1,10 @@
 """Protobuf ↔ JSON, once for every message: names as in the proto, every field present, no per-field code in routes.
 
 Conventions beyond the obvious: bytes are base64 text, an enum is its word (see `services.kit.words`), and a text field
-`something_json` appears as the JSON object `something`. Infinity, which JSON lacks, is the string "inf" (as in the
-what-if contract). A message field that is not set is null; a scalar that is not set shows its zero.
+`something_json` appears as the JSON object `something`. A message whose fields may be left out, such as a task's
+parameters, appears as an object of what is set (see `services.kit.documents`). Infinity, which JSON lacks, is the
+string "inf" (as in the what-if contract). A message, or an optional scalar, that is not set is null; any other scalar
+shows its zero. Of a oneof the field that is set appears under the oneof's name.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from pydantic import BaseModel
 
+from services.kit import documents
 from services.kit.errors import InvalidInput
 from services.kit.words import number_in, text_in
 
@@ -29,6 +32,9 @@ JSON_SUFFIX = "_json"
 
 def json_name(field: FieldDescriptor) -> str:
     """What a proto field is called in JSON."""
+    choice = field.containing_oneof
+    if choice is not None and len(choice.fields) > 1:  # that of an optional field has it alone
+        return str(choice.name)
     return field.name.removesuffix(JSON_SUFFIX)
 
 
@@ -55,20 +61,46 @@ def to_proto(kind: type[M], body: BaseModel | Mapping[str, Any], **more: Any) ->
 
 @cache
 def _readers(descriptor: Descriptor) -> tuple[tuple[str, Reader], ...]:
-    return tuple((json_name(field), _reader(field)) for field in descriptor.fields)
+    found = {json_name(field): _reader(field) for field in descriptor.fields}
+    choices = {oneof.name: _choice_reader(oneof.name) for oneof in descriptor.oneofs if len(oneof.fields) > 1}
+    return tuple((found | choices).items())
 
 
 def _reader(field: FieldDescriptor) -> Reader:
     name = field.name
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        scalar = _scalar_reader(field.message_type.fields_by_name["value"])
-        return lambda message: {key: scalar(value) for key, value in getattr(message, name).items()}
-    scalar = to_json if field.message_type is not None else _scalar_reader(field)
+        each = _value_reader(field.message_type.fields_by_name["value"])
+        return lambda message: {key: each(value) for key, value in sorted(getattr(message, name).items())}
+    value = _value_reader(field)
     if field.is_repeated:
-        return lambda message: [scalar(value) for value in getattr(message, name)]
-    if field.message_type is not None:
-        return lambda message: to_json(getattr(message, name)) if message.HasField(name) else None
-    return lambda message: scalar(getattr(message, name))
+        return lambda message: [value(item) for item in getattr(message, name)]
+    if field.has_presence and not _is_document(field):
+        return lambda message: value(getattr(message, name)) if message.HasField(name) else None
+    return lambda message: value(getattr(message, name))
+
+
+def _value_reader(field: Any) -> Reader:
+    if field.message_type is None:
+        return _scalar_reader(field)
+    if _is_document(field):
+        return documents.show
+    return _list_reader if documents.is_list(field.message_type) else to_json
+
+
+def _list_reader(message: Any) -> list[Any]:
+    return list(message.items)
+
+
+def _choice_reader(name: str) -> Reader:
+    def read(message: Message) -> dict[str, Any]:
+        member = message.WhichOneof(name)
+        return {} if member is None else to_json(getattr(message, member))
+
+    return read
+
+
+def _is_document(field: FieldDescriptor) -> bool:
+    return field.message_type is not None and field.message_type.file.package == documents.PACKAGE
 
 
 def _scalar_reader(field: FieldDescriptor) -> Reader:
@@ -120,6 +152,8 @@ def _set(message: Message, field: FieldDescriptor, value: Any) -> None:
             _fill(target.add(), item)
     elif field.is_repeated:
         target.extend(_scalar(field, item) for item in value)
+    elif _is_document(field):
+        documents.fill(target, value, json_name(field))
     elif field.message_type is not None:
         target.SetInParent()
         _fill(target, value)

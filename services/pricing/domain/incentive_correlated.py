@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from coterie.records.words import QuoteStatus
 from services.kit.errors import TooLarge
 from services.kit.whatif import plain
 from services.pricing.domain.collection import Collection, collect, required
@@ -50,7 +51,7 @@ def quote_correlated(
     survey = _survey(ties, parameters)
     collected = collect(survey, purse.share_microcredits / MICRO, parameters.prices)
     offers = _offers(device_ids, collected, purse.share_microcredits, _terms(survey, ties, collected))
-    status = "ok" if collected.tariff is not None else collected.status
+    status = QuoteStatus.OK if collected.tariff is not None else QuoteStatus(collected.status)
     details = _details(survey, collected, parameters)
     return Quote(task_id, round_number, "correlated", status, offers, 0, details)
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from coterie.records.words import QuoteStatus
 from services.kit.whatif import plain
 from services.pricing.domain.budget_market import Market, external_risk
 from services.pricing.domain.followers import equilibrium, feasible_interval, linear_response
@@ -61,7 +62,7 @@ def quote_stackelberg(
     )
     details = _details(market, outcome, posted, parameters)
     pot = min(parameters.round_microcredits, purse.escrow_microcredits)
-    return Quote(task_id, round_number, "stackelberg", posted.status, offers, pot, details)
+    return Quote(task_id, round_number, "stackelberg", QuoteStatus(posted.status), offers, pot, details)
 
 
 def fit_purse(market: Market, outcome: Outcome, share: float) -> Posted:

@@ -1,17 +1,18 @@
 """The incentives a task may have: the parameters each takes, and the offers of those that need no game.
 
-A task's parameters are one JSON object shared by its three axes; this service reads the object under "pricing".
+A task's parameters are one object shared by its axes; this service reads the section "pricing".
 Offers for privacy budgets are in `incentive_stackelberg`, those for a survey in `incentive_correlated`.
 """
 
 from __future__ import annotations
 
-import json
 import math
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from coterie.records.words import QuoteStatus
 from services.pricing.domain.records import Offer, Purse, Quote
 from services.pricing.errors import BadParameters
 
@@ -26,13 +27,25 @@ class NoParameters(Parameters):
     """ "none" takes no parameters."""
 
 
-class PayoffParameters(Parameters):
-    """ "payoff": devices share a pot by quality, or are paid what the caller computed."""
+class PotParameters(Parameters):
+    """Incentives that share a pot out."""
 
     round_microcredits: int = Field(default=0, ge=0, le=2**53, description="Pot of a round; 0 = an even share.")
+
+
+class PayoffParameters(PotParameters):
+    """ "payoff": devices share a pot by quality, or are paid what the caller computed."""
+
     credits_per_point: float = Field(
         default=0.0, ge=0, le=1e9, description="Credits for each point of a cluster's payoff; 0 = shares of the pot."
     )
+
+
+class ContributionParameters(PotParameters):
+    """ "contribution": devices share a round's pot by what their updates were worth to the model."""
+
+    evaluation_seconds: float = Field(default=600.0, gt=0, le=2_592_000, description="Longest wait for the evaluator.")
+    evaluations: int = Field(default=2000, ge=2, le=1_000_000, description="Models asked about at most, a round.")
 
 
 class StackelbergParameters(Parameters):
@@ -70,51 +83,37 @@ class CorrelatedParameters(Parameters):
 MODELS: dict[str, type[Parameters]] = {
     "none": NoParameters,
     "payoff": PayoffParameters,
+    "contribution": ContributionParameters,
     "stackelberg": StackelbergParameters,
     "correlated": CorrelatedParameters,
 }
-NEEDS_ESCROW = ("stackelberg", "correlated")
+NEEDS_ESCROW = ("stackelberg", "correlated", "contribution")
 
 
-def read_parameters(incentive: str, text: str) -> Parameters:
-    """The incentive's parameters, defaults filled in, from the JSON object `text`."""
-    return _validated(incentive, _read_object(text).get("pricing", {}))
+def read_parameters(incentive: str, document: Mapping[str, Any]) -> Parameters:
+    """The incentive's parameters, defaults filled in, from a task's."""
+    return _validated(incentive, document.get("pricing", {}))
 
 
-def complete_parameters(incentive: str, text: str, escrow_microcredits: int, rounds: int) -> str:
-    """`text` with every default under "pricing" filled in; raises when the task could not be priced."""
-    document = _read_object(text)
-    parameters = _validated(incentive, document.get("pricing", {}))
+def complete_parameters(
+    incentive: str, document: Mapping[str, Any], escrow_microcredits: int, rounds: int
+) -> dict[str, Any]:
+    """A task's parameters with every default under "pricing" filled in; raises when it could not be priced."""
+    parameters = read_parameters(incentive, document)
     if escrow_microcredits < 0 or rounds < 0:
         raise BadParameters(f"escrow and rounds must not be negative, got {escrow_microcredits} and {rounds}")
     if incentive in NEEDS_ESCROW and escrow_microcredits == 0:
-        raise BadParameters(f"{incentive!r} pays devices for privacy: give the task escrow_microcredits of at least 1")
+        raise BadParameters(f"{incentive!r} pays devices: give the task escrow_microcredits of at least 1")
     pot = getattr(parameters, "round_microcredits", 0)
     if pot > escrow_microcredits:
         raise BadParameters(f"round_microcredits is {pot}, more than the escrow of {escrow_microcredits}; lower it")
-    return json.dumps({**document, "pricing": parameters.model_dump()})
+    return {**document, "pricing": parameters.model_dump()}
 
 
-def _read_object(text: str) -> dict[str, Any]:
-    try:
-        document = json.loads(text or "{}", parse_constant=_refuse_constant)
-    except ValueError as error:
-        raise BadParameters(f"the parameters are not JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise BadParameters(f"the parameters must be a JSON object, not {type(document).__name__}")
-    return document
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _validated(incentive: str, given: object) -> Parameters:
+def _validated(incentive: str, given: Mapping[str, Any]) -> Parameters:
     model = MODELS.get(incentive)
     if model is None:
         raise BadParameters(f"no incentive {incentive[:40]!r}; choose one of: {', '.join(MODELS)}")
-    if not isinstance(given, dict):
-        raise BadParameters(f'parameters["pricing"] must be an object, not {type(given).__name__}')
     try:
         return model.model_validate(given)
     except ValidationError as error:
@@ -128,17 +127,17 @@ def _validated(incentive: str, given: object) -> Parameters:
 
 def quote_nothing(task_id: str, round_number: int, device_ids: list[str]) -> Quote:
     """Zero offers: "none"."""
-    return Quote(task_id, round_number, "none", "ok", tuple(Offer(device_id) for device_id in device_ids))
+    return Quote(task_id, round_number, "none", QuoteStatus.OK, tuple(Offer(device_id) for device_id in device_ids))
 
 
 def quote_pot(
-    task_id: str, round_number: int, device_ids: list[str], parameters: PayoffParameters, purse: Purse
+    task_id: str, round_number: int, incentive: str, device_ids: list[str], parameters: PotParameters, purse: Purse
 ) -> Quote:
-    """A pot to be shared by quality; what the average device may expect of it: "payoff"."""
+    """A pot to be shared by quality; what the average device may expect of it: "payoff", "contribution"."""
     pot = min(parameters.round_microcredits or purse.share_microcredits, purse.escrow_microcredits)
     even = pot // max(1, len(device_ids))
     offers = tuple(
         Offer(device_id, base_microcredits=even, most_microcredits=purse.escrow_microcredits)
         for device_id in device_ids
     )
-    return Quote(task_id, round_number, "payoff", "ok", offers, pot, {"pot_microcredits": pot})
+    return Quote(task_id, round_number, incentive, QuoteStatus.OK, offers, pot, {"pot_microcredits": pot})

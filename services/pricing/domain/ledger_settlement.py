@@ -2,8 +2,8 @@
 
 Only delivered work is paid. Under "stackelberg" that is price × budget ([MPPFL] section 2.4), under "correlated"
 r − θσ² ([CAPP] eq. 3), never below nothing and never above what the quote promised at most; under "payoff" its
-share of what its cluster is worth, or of the round's pot by quality. When the escrow does not cover all, everybody is
-paid the same fraction.
+share of what its cluster is worth, or of the round's pot by quality; under "contribution" its share of the pot by what
+its update was worth. When the escrow does not cover all, everybody is paid the same fraction.
 """
 
 from __future__ import annotations
@@ -146,4 +146,10 @@ def _pay_variance(offer: Offer, work: Work) -> tuple[int, str]:
     return paid, f"{offer.base_microcredits} µcr − {offer.slope_microcredits} µcr × variance {work.budget:.6g}"
 
 
-_RULES = {"none": _pay_nothing, "payoff": _pay_payoff, "stackelberg": _pay_budget, "correlated": _pay_variance}
+_RULES = {
+    "none": _pay_nothing,
+    "contribution": _pay_nothing,
+    "payoff": _pay_payoff,
+    "stackelberg": _pay_budget,
+    "correlated": _pay_variance,
+}

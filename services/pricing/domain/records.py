@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coterie.privacy.accounting import Answer
+from coterie.records.words import PostingKind, QuoteStatus
 from services.pricing.domain.ledger import Payment
 
 
@@ -41,7 +42,7 @@ class Quote:
     task_id: str
     round: int
     incentive: str
-    status: str
+    status: QuoteStatus
     offers: tuple[Offer, ...]
     pot_microcredits: int = 0
     details: dict[str, Any] = field(default_factory=dict)
@@ -78,7 +79,7 @@ class Line:
     at: float
     account_id: str
     amount_microcredits: int
-    kind: str
+    kind: PostingKind
     note: str
 
 

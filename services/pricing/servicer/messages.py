@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from coterie.privacy.accounting import Answer
-from coterie.privacy.claims import charge_of, read_claim
-from coterie.records.words import ParticipationState
+from coterie.privacy.claims import charge_of
+from coterie.records.words import ParticipationState, PostingKind, PrivacyAdjacency, PrivacyUnit
 from coterie_api.pricing.v1 import pricing_pb2 as pb
-from services.kit.words import word
+from services.kit.claims import read_claim
+from services.kit.documents import take
+from services.kit.words import number, word
 from services.pricing.domain import ledger, records
 from services.pricing.domain.ledger_settlement import Work
 from services.pricing.domain.payoffs import Cluster, Payoffs, Stakes
 
+DETAILS = {
+    "payoff": "pot_details",
+    "contribution": "pot_details",
+    "stackelberg": "market_details",
+    "correlated": "survey_details",
+}
+"""What each incentive's solver finds."""
+
 
 def to_quote(quote: records.Quote) -> pb.Quote:
-    return pb.Quote(
+    made = pb.Quote(
         task_id=quote.task_id,
         round=quote.round,
         offers=[_offer(offer) for offer in quote.offers],
-        status=quote.status,
-        details_json=json.dumps(quote.details),
+        status=number(quote.status),
         pot_microcredits=quote.pot_microcredits,
     )
+    if quote.details:
+        take(getattr(made, DETAILS[quote.incentive]), quote.details)
+    return made
 
 
 def _offer(offer: records.Offer) -> pb.Offer:
@@ -63,7 +74,7 @@ def to_statement(statement: records.Statement) -> pb.Statement:
                 at=line.at,
                 account_id=line.account_id,
                 amount_microcredits=line.amount_microcredits,
-                kind=line.kind,
+                kind=number(PostingKind(line.kind)),
                 note=line.note,
             )
             for line in statement.lines
@@ -95,8 +106,8 @@ def to_privacy(report: records.PrivacyReport) -> pb.PrivacyReport:
 
 def _answer(answer: Answer) -> dict[str, Any]:
     return {
-        "unit": answer.question.unit,
-        "adjacency": answer.question.adjacency,
+        "unit": number(PrivacyUnit(answer.question.unit)),
+        "adjacency": number(PrivacyAdjacency(answer.question.adjacency)),
         "epsilon": answer.epsilon,
         "epsilon_replaced": answer.epsilon_replaced,
         "in_words": str(answer),

@@ -6,6 +6,7 @@ from typing import Any
 
 from coterie_api.pricing.v1 import pricing_pb2 as pb
 from coterie_api.pricing.v1 import pricing_pb2_grpc as rpc
+from services.kit.questions import Questions
 from services.pricing.servicer.messages import to_quote
 from services.pricing.usecases.quoting import Quoting
 
@@ -13,13 +14,13 @@ from services.pricing.usecases.quoting import Quoting
 class PricingServicer(rpc.PricingServicer):
     """Prices of rounds."""
 
-    def __init__(self, quoting: Quoting) -> None:
-        self._quoting = quoting
+    def __init__(self, quoting: Quoting, questions: Questions) -> None:
+        self._quoting, self._questions = quoting, questions
 
     async def QuoteRound(self, request: pb.QuoteRoundRequest, context: Any) -> pb.Quote:
         devices = [participant.device_id for participant in request.participants]
         found = await self._quoting.quote(
-            request.task_id, request.round, request.incentive, request.parameters_json, devices, request.rounds
+            request.task_id, request.round, request.incentive, request.parameters, devices, request.rounds
         )
         return to_quote(found)
 
@@ -28,9 +29,9 @@ class PricingServicer(rpc.PricingServicer):
 
     async def CheckParameters(self, request: pb.CheckParametersRequest, context: Any) -> pb.CheckParametersReply:
         completed = self._quoting.check_parameters(
-            request.incentive, request.parameters_json, request.escrow_microcredits, request.rounds
+            request.incentive, request.parameters, request.escrow_microcredits, request.rounds
         )
-        return pb.CheckParametersReply(parameters_json=completed)
+        return pb.CheckParametersReply(parameters=completed)
 
     async def WhatIf(self, request: pb.WhatIfRequest, context: Any) -> pb.WhatIfReply:
-        return pb.WhatIfReply(output_json=await self._quoting.what_if(request.solver, request.input_json))
+        return pb.WhatIfReply(output_json=await self._questions.what_if(request.solver, request.input_json))

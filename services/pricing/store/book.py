@@ -8,6 +8,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from services.kit.database import after_commit
+from services.kit.metrics import MONEY_TOTAL
 from services.kit.paging import Page
 from services.kit.rows import Tx, columns, fetch_all, fetch_one, insert_rows
 from services.pricing.domain.ledger import Entry, Head, Posting, check_balanced, hash_entry
@@ -72,6 +74,8 @@ async def append(tx: Tx, head: Head, entry: Entry, payments: int = 0) -> None:
         "at": entry.at,
     }
     await tx.execute(sa.update(book).values(**changed))
+    moved = sum(p.amount_microcredits for p in entry.postings if p.amount_microcredits > 0)
+    after_commit(tx, lambda: MONEY_TOTAL.labels(entry.kind).inc(moved))
 
 
 async def _move_balances(tx: Tx, entry: Entry) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any
 
 import sqlalchemy as sa
 
 from coterie.privacy.accounting import Charge
 from coterie.privacy.claims import PURPOSE, claim_of
+from services.kit.database import after_commit
+from services.kit.metrics import CHARGES_TOTAL, RHO_TOTAL
 from services.kit.rows import Row, Tx, insert_rows
 from services.pricing.domain.ledger_privacy import TaskTotals, total_of
 from services.pricing.domain.ledger_settlement import Work
@@ -32,8 +35,16 @@ async def add_charges(tx: Tx, task_id: str, round_number: int, work: Sequence[Wo
             kind, amount = _kind_and_amount(total_of(charge))
             sums[w.device_id, task_id, *kind] += amount
     await insert_rows(tx, list(privacy_charges.c), history)
+    after_commit(tx, lambda: _count([charge for w in work for charge in w.charges]))
     columns = [privacy_totals.c[name] for name in (*_KIND, "amount")]
     await insert_rows(tx, columns, [(*key, amount) for key, amount in sums.items()], _ADDED)
+
+
+def _count(charges: Sequence[Charge]) -> None:
+    for charge in charges:
+        CHARGES_TOTAL.labels(charge.mechanism, charge.unit).inc()
+        if isfinite(charge.rho):
+            RHO_TOTAL.labels(charge.unit).inc(charge.rho)
 
 
 async def totals_of(tx: Tx, device_id: str) -> list[TaskTotals]:

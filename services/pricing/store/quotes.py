@@ -10,6 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from coterie.records.words import QuoteStatus
 from services.kit.rows import Tx, inserting
 from services.pricing.domain.records import Offer, Quote, Terms
 from services.pricing.tables import quotes
@@ -24,7 +25,9 @@ async def find(tx: Tx, task_id: str, round_number: int, *, lock: bool = False) -
     if row is None:
         return None
     offers = tuple(_offer(*offer) for offer in json.loads(row.offers))
-    return Quote(row.task_id, row.round, row.incentive, row.status, offers, row.pot, json.loads(row.details))
+    return Quote(
+        row.task_id, row.round, row.incentive, QuoteStatus(row.status), offers, row.pot, json.loads(row.details)
+    )
 
 
 async def add(tx: Tx, quote: Quote, at: float) -> bool:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from services.kit import whatif
+from coterie_api.parameters.v1.parameters_pb2 import TaskParameters
+from services.kit import documents
 from services.kit.caller import NotAllowed, current_caller
 from services.kit.clock import Clock
 from services.kit.database import Database
+from services.kit.workers import Workers
 from services.pricing.domain import checks
 from services.pricing.domain.incentive_correlated import quote_correlated
 from services.pricing.domain.incentive_stackelberg import quote_stackelberg
 from services.pricing.domain.incentives import (
     CorrelatedParameters,
     Parameters,
-    PayoffParameters,
+    PotParameters,
     StackelbergParameters,
     complete_parameters,
     quote_nothing,
@@ -31,22 +32,28 @@ from services.pricing.usecases.ties import Ties
 
 
 class Quoting:
-    """Prices of rounds, and questions about prices."""
+    """Prices of rounds."""
 
-    def __init__(self, database: Database, clock: Clock, ties: Ties, solvers: Mapping[str, str]) -> None:
+    def __init__(self, database: Database, clock: Clock, ties: Ties, workers: Workers) -> None:
         self._database = database
         self._clock = clock
         self._ties = ties
-        self._solvers = solvers
+        self._workers = workers
 
     async def quote(
-        self, task_id: str, round_number: int, incentive: str, parameters_json: str, devices: Sequence[str], rounds: int
+        self,
+        task_id: str,
+        round_number: int,
+        incentive: str,
+        told: TaskParameters,
+        devices: Sequence[str],
+        rounds: int,
     ) -> Quote:
         """The round's quote, made once. An offer stands; participants who have none yet are offered theirs."""
         require_platform()
         checks.name("task_id", task_id)
         checks.round_number(round_number)
-        parameters = read_parameters(incentive, parameters_json)
+        parameters = read_parameters(incentive, documents.show(told))
         _check_devices(devices)
         async with self._database.reading() as tx:
             existing = await quotes.find(tx, task_id, round_number)
@@ -63,13 +70,13 @@ class Quoting:
         if incentive == "none" or not devices:
             return replace(quote_nothing(task_id, round_number, devices), incentive=incentive)
         purse = await self._purse(task_id, round_number, rounds)
-        if isinstance(parameters, PayoffParameters):
-            return quote_pot(task_id, round_number, devices, parameters, purse)
+        if isinstance(parameters, PotParameters):
+            return quote_pot(task_id, round_number, incentive, devices, parameters, purse)
         ties = await self._ties.among(devices)
         if isinstance(parameters, StackelbergParameters):
-            return await asyncio.to_thread(quote_stackelberg, task_id, round_number, devices, ties, parameters, purse)
+            return await self._workers.run(quote_stackelberg, task_id, round_number, devices, ties, parameters, purse)
         assert isinstance(parameters, CorrelatedParameters)  # the last of the incentives
-        return await asyncio.to_thread(quote_correlated, task_id, round_number, devices, ties, parameters, purse)
+        return await self._workers.run(quote_correlated, task_id, round_number, devices, ties, parameters, purse)
 
     async def _purse(self, task_id: str, round_number: int, rounds: int) -> Purse:
         async with self._database.reading() as tx:
@@ -107,13 +114,12 @@ class Quoting:
             return found
         return replace(found, offers=tuple(offer for offer in found.offers if offer.device_id == caller.subject))
 
-    def check_parameters(self, incentive: str, parameters_json: str, escrow: int, rounds: int) -> str:
+    def check_parameters(self, incentive: str, told: TaskParameters, escrow: int, rounds: int) -> TaskParameters:
         """The parameters with every default filled in."""
-        return complete_parameters(incentive, parameters_json, escrow, rounds)
-
-    async def what_if(self, solver: str, text: str) -> str:
-        """A what-if solver's answer."""
-        return await asyncio.to_thread(whatif.answer, self._solvers, solver, text)
+        completed = complete_parameters(incentive, documents.show(told), escrow, rounds)
+        if isinstance(read_parameters(incentive, completed), StackelbergParameters | CorrelatedParameters):
+            self._workers.warm()  # the task's first price will be asked for soon
+        return documents.read_parameters(completed)
 
 
 def _check_devices(devices: Sequence[str]) -> None:

@@ -1,8 +1,8 @@
 """`python -m services.topology.commands.train_policy`: trains one policy; a process of its own, started by the planner.
 
-A job comes as JSON on standard input; each evaluation leaves as a line of JSON on standard output, after its checkpoint
-is in the blob store. Started again with the last checkpoint, the run goes on bit for bit. When the planner is gone the
-next line cannot be written, and the process ends.
+A job comes as a line of JSON on standard input; each evaluation leaves as a line of JSON on standard output, after its
+checkpoint is in the blob store. Started again with the last checkpoint, the run goes on bit for bit. Standard input
+stays open: when the planner is gone it closes, and the process ends.
 """
 
 from __future__ import annotations
@@ -24,9 +24,12 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from coterie_api.topology.v1 import topology_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
 from services.kit.blobs import BlobStore, UnknownBlob
 from services.kit.errors import CoterieError
+from services.kit.lifeline import die_when_closed
 from services.kit.settings import ServiceSettings
+from services.kit.workers import PLANNING_NICENESS
 from services.topology.planners.cell_network import network, population, read_radio
 
 MOST_CHECKPOINTS = 30
@@ -68,14 +71,16 @@ def train_policy(job: Job, blobs: BlobStore) -> None:
     request = job.request
     steps = request.steps or LearningConfig().steps
     config = LearningConfig(
-        mixing="iql" if request.learner == "iql" else "vdn",
+        mixing="iql" if request.learner == words.POLICY_LEARNER_IQL else "vdn",
         named=False,
         steps=steps,
         epoch=max(LearningConfig().epoch, steps // MOST_CHECKPOINTS),
     )
-    radio = read_radio(request.radio_json)
+    radio = read_radio(request.radio)
     people = population(job.cells, request.users, request.models, np.random.default_rng([request.seed, 2]))
-    cells = network(job.cells, people, request.models, radio, fixed_penalty=request.penalty == "fixed")
+    cells = network(
+        job.cells, people, request.models, radio, fixed_penalty=request.penalty == words.POLICY_PENALTY_FIXED
+    )
     told: list[Progress] = []
 
     def checkpoint(step: int, tensors: dict[str, NDArray[Any]]) -> None:
@@ -108,7 +113,9 @@ def _text(data: bytes) -> str:
 
 def main() -> int:
     """One job from standard input; 0 when the policy is ready."""
-    data = sys.stdin.buffer.read()
+    data = sys.stdin.buffer.readline()
+    die_when_closed(sys.stdin.fileno())
+    os.nice(PLANNING_NICENESS)
     place = json.loads(data)
     settings = ServiceSettings(data_dir=Path(place["data_dir"]), blob_url=place["blob_url"])
     try:

@@ -9,7 +9,6 @@ first, so their results prune the rest. Every shortcut is exact; the winner is e
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,12 +26,8 @@ from services.topology.domain.betta_state import (
     BEST_BUDGET,
     BEST_LINKS,
     DRIFT,
-    EIGEN_SOLVES,
     LINKS,
-    PRUNED_RUNS,
-    REFRESHES,
     RUN_ID,
-    STEPS,
     TIME,
     WEIGHED,
     Best,
@@ -56,25 +51,12 @@ class PlannerDrift(ArithmeticError):
     """The running figures left the exact ones by more than scores may differ; the plan would not be trustworthy."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlannerWork:
-    """What planning took: topologies weighed, links added, runs pruned, eigenvalue solves, refreshed inverses, and
-    the largest residual |(I − A)Gx − x| met."""
-
-    weighed: int
-    links_added: int
-    pruned_runs: int
-    eigen_solves: int
-    refreshes: int
-    drift: float
-
-
 def plan_mesh(network: MeshNetwork, rules: MeshRules) -> MeshPlan:
     """The topology, noisy devices and batches of smallest pseudo training time; equal to the reference's plan.
 
     Cost: seconds at V = 256 and minutes at V = 1000 when link times take few values; all-distinct times prune less.
     """
-    return plan_mesh_with_work(network, rules)[0]
+    return plan_mesh_with_drift(network, rules)[0]
 
 
 def plan_soonest(network: MeshNetwork, rules: MeshRules) -> MeshPlan:
@@ -85,16 +67,15 @@ def plan_soonest(network: MeshNetwork, rules: MeshRules) -> MeshPlan:
     return plan_mesh(network, rules)
 
 
-def plan_mesh_with_work(network: MeshNetwork, rules: MeshRules) -> tuple[MeshPlan, PlannerWork]:
-    """`plan_mesh` and what it took."""
+def plan_mesh_with_drift(network: MeshNetwork, rules: MeshRules) -> tuple[MeshPlan, float]:
+    """`plan_mesh` and the largest residual |(I − A)Gx − x| met."""
     network.require_connected()
     if network.devices == 1:
-        return finish_plan(network, rules, (), 0, snapshots=1), PlannerWork(1, 0, 0, 0, 0, 0.0)
+        return finish_plan(network, rules, (), 0, snapshots=1), 0.0
     search = _Search(make_problem(network, rules))
     for low, high, tree in _trees(search.problem):
         search.explore(low, high, tree)
-    plan = search.winner(network, rules)
-    return plan, search.work()
+    return search.winner(network, rules), search.drift
 
 
 def _trees(problem: Problem) -> Iterator[tuple[int, int, Ints]]:
@@ -124,7 +105,6 @@ class _Search:
         self.before_links: Ints = np.zeros((0, 2), dtype=np.int64)
         self.before_scores: Floats = np.zeros(0)
         self.before_steps: list[Step] = []
-        self.links_added = 0
         self.drift = 0.0
         self.runs = 0
 
@@ -135,13 +115,12 @@ class _Search:
         self._name(run)
         mask_open(problem, run, high)
         if hopeless(problem, run, best, high):
-            best.counts[PRUNED_RUNS] += 1
             self._leave(run, low, high, PRUNED)
             return
         tree_inverse(run)
         run.fiedler[:] = 0.0
         score_rows(run, weights(problem, run))
-        run.levels[TIME] = time_unless_above(problem, run, best, np.inf)
+        run.levels[TIME] = time_unless_above(problem, run, np.inf)
         weigh_snapshot(problem, run, best, low, True)
         while True:
             outcome = advance(problem, run, best, low, high, self.spare)
@@ -160,7 +139,6 @@ class _Search:
         run.counts[RUN_ID] = self.runs
 
     def _leave(self, run: Run, low: int, high: int, outcome: int) -> None:
-        self.links_added += int(run.counts[STEPS])
         self.drift = max(self.drift, float(run.levels[DRIFT]))
         if outcome == PRUNED and low <= self.problem.complete_noisy <= high:
             links = int(run.counts[LINKS])
@@ -204,14 +182,3 @@ class _Search:
         present = {(link.first, link.second) for link in links}
         rest = [(i, j) for i in range(count) for j in range(i + 1, count) if (i, j) not in present]
         return links + [PlannedLink(i, j, "complete", None, bool(self.problem.trusted[i, j])) for i, j in rest]
-
-    def work(self) -> PlannerWork:
-        counts = self.best.counts
-        return PlannerWork(
-            weighed=int(counts[WEIGHED]),
-            links_added=self.links_added,
-            pruned_runs=int(counts[PRUNED_RUNS]),
-            eigen_solves=int(counts[EIGEN_SOLVES]),
-            refreshes=int(counts[REFRESHES]),
-            drift=self.drift,
-        )

@@ -16,7 +16,6 @@ from services.topology.domain.betta_state import (
     BEST_LINKS,
     BEST_RUN,
     DRIFT,
-    EIGEN_SOLVES,
     GAP_BOUND,
     HITTING,
     ITERATE,
@@ -24,7 +23,6 @@ from services.topology.domain.betta_state import (
     NAS,
     NOISY,
     PHASE,
-    REFRESHES,
     RUN_ID,
     STEPS,
     TIME,
@@ -115,7 +113,7 @@ def fresh_inverse(run: Run) -> None:
 
 
 @compiled
-def add_link(problem: Problem, run: Run, best: Best, budget: int, i: int, j: int) -> None:
+def add_link(problem: Problem, run: Run, budget: int, i: int, j: int) -> None:
     """Adds (i, j) to the topology, its inverse and its open pairs; the caller scores again."""
     count = len(run.degree)
     first = np.empty(2 * count, dtype=np.int64)
@@ -144,7 +142,6 @@ def add_link(problem: Problem, run: Run, best: Best, budget: int, i: int, j: int
         drift = measure_drift(run)
         run.levels[DRIFT] = max(run.levels[DRIFT], drift)
         if drift > DRIFT_PER_DEVICE * count:
-            best.counts[REFRESHES] += 1
             fresh_inverse(run)
 
 
@@ -282,13 +279,12 @@ def improve_gap_bound(run: Run) -> None:
 
 
 @compiled
-def exact_gap(run: Run, best: Best) -> float:
+def exact_gap(run: Run) -> float:
     """δ = 1/λ_max(G) by Lanczos with full reorthogonalisation, warm-started, to 1e-11 relative.
 
     The start is shaken: in a symmetric topology the stale vector can be an eigenvector of another eigenvalue.
     """
     count = len(run.degree)
-    best.counts[EIGEN_SOLVES] += 1
     size = min(KRYLOV, count - 1)
     basis = np.zeros((size + 1, count))
     tridiagonal = np.zeros((size, size))
@@ -343,7 +339,7 @@ def time_at(problem: Problem, run: Run, gap: float) -> float:
 
 
 @compiled
-def time_unless_above(problem: Problem, run: Run, best: Best, limit: float) -> float:
+def time_unless_above(problem: Problem, run: Run, limit: float) -> float:
     """P exactly if it is below `limit`, otherwise some number that is not."""
     if run.counts[NOISY] == 0:
         return time_at(problem, run, 1.0)
@@ -356,7 +352,7 @@ def time_unless_above(problem: Problem, run: Run, best: Best, limit: float) -> f
             bound = time_at(problem, run, run.levels[GAP_BOUND])
     if bound >= limit:
         return bound
-    return time_at(problem, run, exact_gap(run, best))
+    return time_at(problem, run, exact_gap(run))
 
 
 @compiled
@@ -364,7 +360,7 @@ def weigh_snapshot(problem: Problem, run: Run, best: Best, budget: int, known: b
     """CSS: keeps this topology if it is better than all before; `known` says P already stands in the run."""
     best.counts[WEIGHED] += 1
     limit = threshold(problem, best, run.counts[NOISY])
-    time = run.levels[TIME] if known else time_unless_above(problem, run, best, limit)
+    time = run.levels[TIME] if known else time_unless_above(problem, run, limit)
     if not time < limit:
         return
     same = best.counts[BEST_RUN] == run.counts[RUN_ID]

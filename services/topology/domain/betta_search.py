@@ -27,7 +27,6 @@ from services.topology.domain.betta_state import (
     NAS,
     NOISY,
     PHASE,
-    PRUNED_RUNS,
     SCS,
     TIME,
     Best,
@@ -49,7 +48,6 @@ def advance(problem: Problem, run: Run, best: Best, low: int, high: int, spare: 
     score_rows(run, weights(problem, run))
     while True:
         if since % PRUNE_EVERY == 0 and hopeless(problem, run, best, high):
-            best.counts[PRUNED_RUNS] += 1
             return PRUNED
         since += 1
         i, j, score, parting = _choose(problem, run, low, high)
@@ -65,7 +63,7 @@ def advance(problem: Problem, run: Run, best: Best, low: int, high: int, spare: 
                 run.counts[PHASE] = NAS
                 score_rows(run, weights(problem, run))
         else:
-            add_link(problem, run, best, high, i, j)
+            add_link(problem, run, high, i, j)
             _record(run, i, j, score)
             score_rows(run, weights(problem, run))
             weigh_snapshot(problem, run, best, low, False)
@@ -87,10 +85,10 @@ def _try_link(problem: Problem, run: Run, best: Best, budget: int, i: int, j: in
     noisy_i, noisy_j, noisy = run.noisy[i], run.noisy[j], run.counts[NOISY]
     load_i, load_j = run.load[i], run.load[j]
     levels, fiedler = run.levels.copy(), run.fiedler.copy()
-    add_link(problem, run, best, budget, i, j)
+    add_link(problem, run, budget, i, j)
     score_rows(run, weights(problem, run))
     limit = run.levels[TIME] * (1.0 - REL)
-    time = time_unless_above(problem, run, best, limit)
+    time = time_unless_above(problem, run, limit)
     if time < limit:
         run.levels[TIME] = time
         return True

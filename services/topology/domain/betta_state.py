@@ -30,7 +30,7 @@ LINKS, NOISY, PHASE, STEPS, RUN_ID = range(5)
 # Run.levels
 ITERATE, HITTING, TIME, GAP_BOUND, DRIFT = range(5)
 # Best.counts
-BEST_BUDGET, BEST_LINKS, BEST_RUN, WEIGHED, REFRESHES, PRUNED_RUNS, EIGEN_SOLVES = range(7)
+BEST_BUDGET, BEST_LINKS, BEST_RUN, WEIGHED = range(4)
 # phases, in the order of Run.steps
 CAS, SCS, NAS = range(3)
 
@@ -173,7 +173,7 @@ def empty_best(count: int) -> Best:
         links=np.zeros((pairs, 2), dtype=np.int64),
         scores=np.zeros(pairs),
         steps=np.zeros(pairs, dtype=np.int8),
-        counts=np.array([0, 0, -1, 0, 0, 0, 0], dtype=np.int64),
+        counts=np.array([0, 0, -1, 0], dtype=np.int64),
         time=np.array([np.inf]),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coterie.records.words import PolicyState
+from coterie.records.words import PolicyLearner, PolicyState
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +12,7 @@ class StoredPolicy:
     """A policy's row; digest: of its newest checkpoint; request: the whole job."""
 
     id: str
-    learner: str
+    learner: PolicyLearner
     layout: str
     state: PolicyState
     progress: float

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2_grpc
+from services.kit import documents
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.topology.errors import BadParameters
@@ -34,6 +35,9 @@ class Sources:
 class Planner(Protocol):
     """Plans one topology."""
 
+    long: bool
+    """Whether planning may take more than moments; `plan` then runs in a worker process, which can be killed."""
+
     def check(self, privacy: str, parameters: dict[str, Any]) -> dict[str, Any]:
         """The parameters with every default filled in; raises BadParameters."""
         ...
@@ -42,8 +46,9 @@ class Planner(Protocol):
         """Everything the plan depends on, from the registry and the measured links."""
         ...
 
-    def plan(self, request: pb.MakePlanRequest, gathered: Any, previous: pb.Plan | None) -> pb.Plan:
-        """The plan (task, version and time are filled in by the caller); runs in a worker thread.
+    @staticmethod
+    def plan(request: pb.MakePlanRequest, gathered: Any, previous: pb.Plan | None) -> pb.Plan:
+        """The plan (task, version and time are filled in by the caller).
 
         A plan with the previous plan's very seats means that nothing changed enough.
         """
@@ -63,6 +68,22 @@ def read_section(parameters: dict[str, Any], section: str, kind: type[P]) -> P:
         raise BadParameters(f"parameter {where}: {first['msg']} (got {str(first['input'])[:60]})") from error
 
 
+def strangers_of(participants: Sequence[pb.Participant]) -> list[tuple[int, int]]:
+    """Pairs, by place among the participants, of whom one does not know the other: trust between them counts as 0."""
+    places = {participant.device_id: place for place, participant in enumerate(participants)}
+    return [
+        (place, places[stranger])
+        for place, participant in enumerate(participants)
+        for stranger in participant.strangers
+        if stranger in places
+    ]
+
+
+def alone_of(participants: Sequence[pb.Participant]) -> list[int]:
+    """Places of those with whom nobody is to be planned."""
+    return [place for place, participant in enumerate(participants) if participant.alone]
+
+
 def parameters_of(request: pb.MakePlanRequest) -> dict[str, Any]:
     """The task's parameters, as the task was created with."""
-    return dict(json.loads(request.parameters_json or "{}"))
+    return documents.show(request.parameters)

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 from collections.abc import Sequence
 
 import numpy as np
 from pydantic import Field
 
+from coterie_api.parameters.v1.parameters_pb2 import RadioParameters
 from coterie_api.topology.v1 import topology_pb2 as pb
+from services.kit.documents import show
 from services.topology.domain.cell_noise import NoiseWeights
 from services.topology.domain.radio import Layout, Station, User
 from services.topology.domain.scheduling import Cells, Floats, Reward
-from services.topology.errors import BadPolicy
 from services.topology.planners.base import Parameters, read_section
 
 MOST_SCALE, MOST_REWARD = 400.0, 900.0
@@ -68,13 +68,9 @@ def reached(cells: Sequence[pb.Cell], layout: Layout) -> np.ndarray[tuple[int, .
     return within
 
 
-def read_radio(text: str) -> Radio:
+def read_radio(told: RadioParameters) -> Radio:
     """The channel a policy is asked for, defaults filled in."""
-    try:
-        given = json.loads(text or "{}")
-    except ValueError as error:
-        raise BadPolicy(f"radio is not JSON: {error}") from error
-    return read_section({"radio": given}, "radio", Radio)
+    return read_section({"radio": show(told)}, "radio", Radio)
 
 
 def layout_fingerprint(cells: Sequence[pb.Cell], models: int, radio: Radio) -> str:

@@ -9,7 +9,6 @@ device is to be hidden, its one clipped update is what is released: X = 1 in the
 from __future__ import annotations
 
 import dataclasses
-import json
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -92,6 +91,8 @@ class CellInputs:
 class CellsPlanner:
     """Schedules rounds over base stations."""
 
+    long = True
+
     def __init__(self, policies: Policies) -> None:
         self._policies = policies
 
@@ -120,7 +121,8 @@ class CellsPlanner:
         policy = None if settings.policy in BY_HAND else await self._policies.ready(settings.policy, layout)
         return CellInputs(cells, {device.id: device for device in reply.devices}, models, layout, policy)
 
-    def plan(self, request: pb.MakePlanRequest, gathered: CellInputs, previous: pb.Plan | None) -> pb.Plan:
+    @staticmethod
+    def plan(request: pb.MakePlanRequest, gathered: CellInputs, previous: pb.Plan | None) -> pb.Plan:
         """One round's schedule: a seat "solo" for everybody served, "idle" with the reason for the others."""
         parameters = parameters_of(request)
         settings = read_section(parameters, "topology", CellsParameters)
@@ -144,7 +146,7 @@ class CellsPlanner:
         return pb.Plan(
             seats=[seats.get(p.device_id) or unplaced(p.device_id) for p in request.participants],
             round_seconds=max(seat.upload_seconds for seat in seats.values()),
-            details_json=json.dumps(_details(gathered, settings, told, request) | {"waited": waiting}, sort_keys=True),
+            cell_details=_details(gathered, settings, told, request, waiting),
         )
 
 
@@ -157,9 +159,9 @@ def _noise(request: pb.MakePlanRequest, parameters: dict[str, Any], cells: Cells
     return np.where(found.station != NOBODY, uniform.multiplier() if uniform else 0.0, 0.0)
 
 
-def multipliers(cells: Cells, found: Schedule, privacy: OptimisedPrivacy, unit: str) -> Floats:
+def multipliers(cells: Cells, found: Schedule, privacy: OptimisedPrivacy, unit: words.PrivacyUnit.ValueType) -> Floats:
     """z of every served device, its noise over the clip norm; 0 for the others. Each cell solves its own problem."""
-    counts = cells.samples if unit == "example" else np.ones_like(cells.samples)
+    counts = cells.samples if unit == words.PRIVACY_UNIT_EXAMPLE else np.ones_like(cells.samples)
     answer = np.zeros(len(counts))
     for b in range(len(cells.limits)):
         members = np.flatnonzero(found.station == b)
@@ -174,7 +176,7 @@ def multipliers(cells: Cells, found: Schedule, privacy: OptimisedPrivacy, unit: 
 
 def rounds_waited(previous: pb.Plan | None) -> dict[str, int]:
     """Rounds in a row each device was not served, by the plan before."""
-    return {} if previous is None else dict(json.loads(previous.details_json or "{}").get("waited", {}))
+    return {} if previous is None else dict(previous.cell_details.waited)
 
 
 def _user(participant: pb.Participant, given: CellInputs) -> User:
@@ -197,22 +199,27 @@ def _picks(cells: Cells, delay: Floats, settings: CellsParameters, number: int, 
 
 
 def _details(
-    given: CellInputs, settings: CellsParameters, told: ScheduledRound, request: pb.MakePlanRequest
-) -> dict[str, Any]:
+    given: CellInputs,
+    settings: CellsParameters,
+    told: ScheduledRound,
+    request: pb.MakePlanRequest,
+    waiting: dict[str, int],
+) -> pb.CellDetails:
     """What else people may ask: the policy, what its decision is worth beside `matching`, and each cell's load."""
     best = told.found
     if settings.policy != "matching":
         best = schedule(told.cells, told.delay, matching(told.cells, told.delay))
-    return {
-        "policy": settings.policy,
-        "layout": given.layout,
-        "status": told.found.status,
-        "reward": told.found.reward,
-        "matching_reward": best.reward,
-        "round": request.round,
-        "models": {p.device_id: p.model_index for p in request.participants},
-        "cells": [
-            {"id": cell.id, "blocks": cell.blocks, "served": int((told.found.station == b).sum())}
+    return pb.CellDetails(
+        policy=settings.policy,
+        layout=given.layout,
+        status=told.found.status,
+        reward=told.found.reward,
+        matching_reward=best.reward,
+        round=request.round,
+        models={p.device_id: p.model_index for p in request.participants},
+        cells=[
+            pb.CellLoad(id=cell.id, blocks=cell.blocks, served=int((told.found.station == b).sum()))
             for b, cell in enumerate(given.cells)
         ],
-    }
+        waited=waiting,
+    )

@@ -24,7 +24,7 @@ from services.topology.domain.quality import Floats, InvalidQualityModel, Qualit
 from services.topology.domain.stability import blocking_move
 from services.topology.errors import BadParameters, CannotPlan
 from services.topology.planners import clusters_told as told
-from services.topology.planners.base import Parameters, Sources, parameters_of, read_section
+from services.topology.planners.base import Parameters, Sources, alone_of, parameters_of, read_section, strangers_of
 from services.topology.planners.star import UniformPrivacy
 from services.trust.domain.graph import TrustGraph
 
@@ -38,10 +38,14 @@ class ClusterParameters(Parameters):
     method: Literal["rounds", "sweep"] = "sweep"
     restarts: int = Field(default=RESTARTS, ge=0, le=1000)
     direct_weight: float | None = Field(default=None, ge=0, le=1, description="ω; the registry's own unless given.")
-    non_iid: float = Field(default=1.0, ge=0, le=1e6, description="γ of devices that declare none.")
+    non_iid: float = Field(
+        default=1.0, ge=0, le=1e6, description="γ of devices that declare none, and the most that counts."
+    )
     price: float = Field(default=0.52, gt=0, le=1e6)
     member_cost: float = Field(default=1.2, ge=0, le=1e6)
     head_reward: float = Field(default=0.0, ge=0, le=1e6)
+    budget_scale: float = Field(default=100.0, gt=0, le=1e6, description="θ1 of ε(α) = θ1 α/(α + θ2), eq (11).")
+    budget_shift: float = Field(default=1.0, gt=0, le=1e6, description="θ2 of eq (11).")
     loss_fit: tuple[float, float, float, float, float] = (0.013, 0.0044, 0.0057, 8.18, 0.14)
     quality_offset: float = 102.2444
     quality_slope: float = Field(default=35.4278, ge=0)
@@ -80,6 +84,8 @@ class Rules:
         try:
             quality = QualityModel(
                 trust_threshold=noise.trust_threshold,
+                budget_scale=clusters.budget_scale,
+                budget_shift=clusters.budget_shift,
                 failure_probability=noise.delta,
                 noise_max=noise.noise_max,
                 loss_fit=clusters.loss_fit,
@@ -92,10 +98,13 @@ class Rules:
         return cls(clusters, quality, uniform)
 
     def game(self, trust: Matrix, non_iid: list[float]) -> Game:
-        """The game these rules make of trust; devices that declare no γ get the task's."""
+        """The game these rules make of trust; devices that declare no γ get the task's, and nobody gets more.
+
+        A larger γ means a better quality, which is weight and pay, and nobody can check it: so the task's is the most.
+        """
         chosen = self.clusters
         stakes = Stakes(price=chosen.price, member_cost=chosen.member_cost, head_reward=chosen.head_reward)
-        degrees = [gamma or chosen.non_iid for gamma in non_iid]
+        degrees = [min(gamma or chosen.non_iid, chosen.non_iid) for gamma in non_iid]
         try:
             return Game(
                 TrustGraph.from_ties(trust.size, trust.rows, trust.columns, trust.direct),
@@ -112,6 +121,8 @@ class Rules:
 class ClustersPlanner:
     """Plans social clusters."""
 
+    long = True
+
     def check(self, privacy: str, parameters: dict[str, Any]) -> dict[str, Any]:
         Rules.read(privacy, parameters)
         clusters = read_section(parameters, "topology", ClusterParameters).model_dump(exclude_none=True)
@@ -124,15 +135,18 @@ class ClustersPlanner:
 
     async def gather(self, request: pb.MakePlanRequest, sources: Sources) -> Matrix:
         """Trust among the participants, in order of device id, through whomever it leads."""
-        ids = sorted(participant.device_id for participant in request.participants)
+        participants = sorted(request.participants, key=lambda participant: participant.device_id)
+        ids = [participant.device_id for participant in participants]
         if len(ids) > MOST_DEVICES:
             raise CannotPlan(
                 f"clusters are planned for at most {MOST_DEVICES} devices at once, not {len(ids)}; set max_devices"
             )
         rules = Rules.read(request.privacy, parameters_of(request))
-        return await read_matrix(sources.trust, ids, direct_weight=rules.clusters.direct_weight)
+        matrix = await read_matrix(sources.trust, ids, direct_weight=rules.clusters.direct_weight)
+        return matrix.without(strangers_of(participants), alone_of(participants))
 
-    def plan(self, request: pb.MakePlanRequest, gathered: Matrix, previous: pb.Plan | None) -> pb.Plan:
+    @staticmethod
+    def plan(request: pb.MakePlanRequest, gathered: Matrix, previous: pb.Plan | None) -> pb.Plan:
         participants = sorted(request.participants, key=lambda participant: participant.device_id)
         ids = [participant.device_id for participant in participants]
         rules = Rules.read(request.privacy, parameters_of(request))
@@ -145,11 +159,11 @@ class ClustersPlanner:
         noise, quality = _protection(rules, game, formation)
         fresh = pb.Plan(
             seats=told.seats(game, formation, ids, noise, quality),
-            details_json=told.details(game, formation, ids, kept=kept, absent=_absent(before, ids)),
+            cluster_details=told.details(game, formation, ids, kept=kept, absent=_absent(before, ids)),
             stakes=told.stakes(game),
         )
         if previous is not None and kept and _much_alike(fresh, previous, rules.clusters.noise_tolerance):
-            return pb.Plan(seats=previous.seats, details_json=previous.details_json, stakes=previous.stakes)
+            return pb.Plan(seats=previous.seats, cluster_details=previous.cluster_details, stakes=previous.stakes)
         return fresh
 
 

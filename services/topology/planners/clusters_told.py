@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words
 from services.topology.domain.coalition import Game, evaluate, preference
-from services.topology.domain.formation import Cluster, Formation
+from services.topology.domain.formation import Cluster, Formation, Transfer
 from services.topology.domain.quality import Floats
+from services.topology.domain.stability import BlockingMove
 
 MOST_TRANSFERS = 500
 """Transfers listed in a plan's details; the rest is counted."""
@@ -24,8 +24,8 @@ def groups_of(plan: pb.Plan) -> list[list[str]]:
     for seat in plan.seats:
         groups.setdefault(seat.head_device_id or seat.device_id, []).append(seat.device_id)
     seated = {seat.device_id for seat in plan.seats}
-    absent = json.loads(plan.details_json or "{}").get("absent", [])
-    return [*groups.values(), *(rest for group in absent if (rest := [d for d in group if d not in seated]))]
+    absent = plan.cluster_details.absent
+    return [*groups.values(), *(rest for group in absent if (rest := [d for d in group.items if d not in seated]))]
 
 
 def seats(game: Game, formation: Formation, ids: list[str], noise: Floats, quality: Floats) -> list[pb.Seat]:
@@ -63,51 +63,49 @@ def stakes(game: Game) -> pb.Stakes:
     return pb.Stakes(price=played.price, member_cost=played.member_cost, head_reward=played.head_reward)
 
 
-def details(game: Game, formation: Formation, ids: list[str], *, kept: bool, absent: list[list[str]]) -> str:
-    """What the planner found, as a JSON object: the checker's word on stability, how it came about, the stakes."""
+def details(
+    game: Game, formation: Formation, ids: list[str], *, kept: bool, absent: list[list[str]]
+) -> pb.ClusterDetails:
+    """What the planner found: the checker's word on stability, how it came about, the stakes."""
     alone = [_alone(game, device) for device in range(game.size)]
-    move, played = formation.blocking, game.stakes
-    document: dict[str, Any] = {
-        "stable": formation.stable,
-        "converged": formation.converged,
-        "kept": kept,
-        "iterations": formation.iterations,
-        "restarts": formation.restarts,
-        "searched": formation.searched,
-        "clusters": [
-            {
-                "head": ids[cluster.head],
-                "members": [ids[member] for member in cluster.members],
-                "value": math.fsum(float(formation.payoff[member]) for member in cluster.members),
-            }
+    blocking = formation.blocking
+    return pb.ClusterDetails(
+        stable=formation.stable,
+        converged=formation.converged,
+        kept=kept,
+        iterations=formation.iterations,
+        restarts=formation.restarts,
+        searched=formation.searched,
+        clusters=[
+            pb.FormedCluster(
+                head=ids[cluster.head],
+                members=[ids[member] for member in cluster.members],
+                value=math.fsum(float(formation.payoff[member]) for member in cluster.members),
+            )
             for cluster in formation.clusters
         ],
-        "transfers": [
-            {
-                "iteration": transfer.iteration,
-                "device": ids[transfer.device],
-                "from": [ids[other] for other in transfer.source],
-                "to": [ids[other] for other in transfer.target],
-                "gain": _finite(transfer.gain),
-            }
+        transfers=[
+            pb.Transfer(iteration=transfer.iteration, **_move(transfer, ids))
             for transfer in formation.transfers[:MOST_TRANSFERS]
         ],
-        "transfers_made": len(formation.transfers),
-        "blocking": None
-        if move is None
-        else {
-            "device": ids[move.device],
-            "from": [ids[other] for other in move.source],
-            "to": [ids[other] for other in move.target],
-            "gain": _finite(move.gain),
-        },
-        "mean_payoff": float(formation.payoff.mean()),
-        "mean_alone": math.fsum(alone) / len(alone),
-        "stakes": {"price": played.price, "member_cost": played.member_cost, "head_reward": played.head_reward},
-        "alone": dict(zip(ids, alone, strict=True)),
-        "absent": absent,
+        transfers_made=len(formation.transfers),
+        blocking=None if blocking is None else pb.Move(**_move(blocking, ids)),
+        mean_payoff=float(formation.payoff.mean()),
+        mean_alone=math.fsum(alone) / len(alone),
+        stakes=stakes(game),
+        alone=dict(zip(ids, alone, strict=True)),
+        absent=[pb.DeviceList(items=group) for group in absent],
+    )
+
+
+def _move(move: Transfer | BlockingMove, ids: list[str]) -> dict[str, Any]:
+    """Fields of a move; a device that was a stranger to its head gains without bound, which is no number."""
+    return {
+        "device": ids[move.device],
+        "from": [ids[other] for other in move.source],
+        "to": [ids[other] for other in move.target],
+        "gain": move.gain if math.isfinite(move.gain) else None,
     }
-    return json.dumps(document, sort_keys=True, allow_nan=False)
 
 
 def _because(game: Game, formation: Formation, ids: list[str], cluster: Cluster, device: int, noise: float) -> str:
@@ -142,8 +140,3 @@ def _elsewhere(game: Game, formation: Formation, ids: list[str], cluster: Cluste
 
 def _alone(game: Game, device: int) -> float:
     return float(evaluate(game, [device]).payoff[0])
-
-
-def _finite(gain: float) -> float | None:
-    """A device that was a stranger to its head gains infinitely, which JSON cannot say."""
-    return gain if math.isfinite(gain) else None

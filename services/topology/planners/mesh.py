@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,8 @@ Pair = tuple[int, int]
 class MeshPlanner:
     """Plans meshes."""
 
+    long = True
+
     def check(self, privacy: str, parameters: dict[str, Any]) -> dict[str, Any]:
         return checked_parameters(privacy, parameters)
 
@@ -35,7 +37,8 @@ class MeshPlanner:
         """Trust, owners and abilities from the registry; measured links from the store."""
         return await gather_inputs(request, sources)
 
-    def plan(self, request: pb.MakePlanRequest, gathered: MeshInputs, previous: pb.Plan | None) -> pb.Plan:
+    @staticmethod
+    def plan(request: pb.MakePlanRequest, gathered: MeshInputs, previous: pb.Plan | None) -> pb.Plan:
         """BeTTa's plan, or the previous one while that is safe and a new one would gain little.
 
         A first plan needs a social graph that connects everybody. Later, when a device is gone and trust no longer
@@ -114,7 +117,7 @@ def _explain(given: MeshInputs, parts: list[list[int]], chosen: list[Pair]) -> s
 
 
 def _basis_of(plan: pb.Plan) -> str:
-    return str(json.loads(plan.details_json or "{}").get("basis", ""))
+    return plan.mesh_details.basis
 
 
 def _still_good(previous: pb.Plan, given: MeshInputs, found: MeshPlan) -> bool:
@@ -141,9 +144,7 @@ def _still_good(previous: pb.Plan, given: MeshInputs, found: MeshPlan) -> bool:
 def _message(given: MeshInputs, found: MeshPlan, bridges: list[Pair]) -> pb.Plan:
     seats = [_seat(given, found, device) for device in range(given.network.devices)]
     details = _details(given, found, bridges)
-    return pb.Plan(
-        seats=seats, round_seconds=found.figures.local_iterate, details_json=json.dumps(details, sort_keys=True)
-    )
+    return pb.Plan(seats=seats, round_seconds=found.figures.local_iterate, mesh_details=details)
 
 
 def _seat(given: MeshInputs, found: MeshPlan, device: int) -> pb.Seat:
@@ -181,37 +182,38 @@ def _because(given: MeshInputs, others: dict[int, PlannedLink], noised: bool) ->
     return f"exchanges with {links}{more}; {why}"
 
 
-def _details(given: MeshInputs, found: MeshPlan, bridges: list[Pair]) -> dict[str, Any]:
+def _details(given: MeshInputs, found: MeshPlan, bridges: list[Pair]) -> pb.MeshDetails:
     """Why this plan: each link with its step and score, the quantities of [BETTA] (13), and what else was possible."""
     network, figures = given.network, found.figures
     links = [
-        {
-            "between": [given.ids[link.first], given.ids[link.second]],
-            "step": link.step,
-            "score": None if link.score is None or not np.isfinite(link.score) else float(link.score),
-            "trusted": link.trusted,
-            "seconds": float(network.link_seconds[link.first, link.second]),
-        }
+        pb.PlannedLink(
+            between=[given.ids[link.first], given.ids[link.second]],
+            step=link.step,
+            score=None if link.score is None or not np.isfinite(link.score) else float(link.score),
+            trusted=link.trusted,
+            seconds=float(network.link_seconds[link.first, link.second]),
+        )
         for link in found.links
     ]
-    return {
-        "basis": given.basis,
-        "names": dict(zip(given.ids, given.names, strict=True)),
-        "links": links,
-        "bridges": [[given.ids[i], given.ids[j]] for i, j in bridges],
-        "dp_budget": found.dp_budget,
-        "noised": [given.ids[device] for device in found.dp_devices],
-        "hitting_time": figures.hitting_time,
-        "spectral_gap": figures.spectral_gap,
-        "pseudo_training_time": figures.pseudo_training_time,
-        "transfers": given.rules.transfers,
-        "epsilon": given.rules.epsilon,
-        "baselines": baseline_figures(given),
-    }
+    return pb.MeshDetails(
+        basis=given.basis,
+        names=dict(zip(given.ids, given.names, strict=True)),
+        links=links,
+        bridges=[pb.DeviceList(items=[given.ids[i], given.ids[j]]) for i, j in bridges],
+        dp_budget=found.dp_budget,
+        noised=[given.ids[device] for device in found.dp_devices],
+        hitting_time=figures.hitting_time,
+        spectral_gap=figures.spectral_gap,
+        pseudo_training_time=figures.pseudo_training_time,
+        transfers=given.rules.transfers,
+        epsilon=given.rules.epsilon,
+        baselines=baseline_figures(given, found),
+    )
 
 
-def baseline_figures(given: MeshInputs) -> dict[str, dict[str, float]]:
-    """Round seconds, pseudo training time and noisy devices of the plain topologies; those impossible are left out."""
+def baseline_figures(given: MeshInputs, found: MeshPlan) -> dict[str, pb.MeshBaseline]:
+    """Round seconds, pseudo training time and noisy devices of the plain topologies, and why the plan is not one of
+    them; those impossible are left out."""
     network = given.network
     if network.devices > MOST_BASELINE_DEVICES:
         return {}
@@ -226,9 +228,30 @@ def baseline_figures(given: MeshInputs) -> dict[str, dict[str, float]]:
             plan = evaluate_links(network, given.rules, links)
         except (NotConnected, BadMeshInput):
             continue
-        told[name] = {
-            "round_seconds": plan.figures.local_iterate,
-            "pseudo_training_time": plan.figures.pseudo_training_time,
-            "noised": float(len(plan.dp_devices)),
-        }
+        told[name] = pb.MeshBaseline(
+            round_seconds=plan.figures.local_iterate,
+            pseudo_training_time=plan.figures.pseudo_training_time,
+            noised=float(len(plan.dp_devices)),
+            why_not=why_not(given, found, plan),
+        )
     return told
+
+
+def why_not(given: MeshInputs, found: MeshPlan, other: MeshPlan) -> str:
+    """Why the plan found was chosen and not another topology."""
+    ends = Counter(device for link in other.links for device in (link.first, link.second))
+    most, cap = max(ends.values(), default=0), given.rules.max_degree
+    reasons = []
+    if cap is not None and most > cap:
+        reasons.append(f"a device would have {most} neighbours, and at most {cap} are allowed (max_degree)")
+    if len(other.dp_devices) > len(found.dp_devices):
+        reasons.append(f"{len(other.dp_devices)} devices would add noise, not {len(found.dp_devices)}")
+    if other.figures.pseudo_training_time > found.figures.pseudo_training_time:
+        reasons.append("it takes longer to train")
+    if {_pair(link) for link in other.links} == {_pair(link) for link in found.links}:
+        return "it is the plan"
+    return "; ".join(reasons) or "adding links one by one, each the best, did not lead to it"
+
+
+def _pair(link: PlannedLink) -> Pair:
+    return min(link.first, link.second), max(link.first, link.second)

@@ -19,7 +19,7 @@ from services.kit.matrix import Matrix, read_matrix
 from services.topology.domain.mesh_network import MeshNetwork, MeshRules, Transfers
 from services.topology.domain.mixing import Bools, Floats
 from services.topology.errors import CannotPlan
-from services.topology.planners.base import Parameters, Sources, parameters_of, read_section
+from services.topology.planners.base import Parameters, Sources, alone_of, parameters_of, read_section, strangers_of
 from services.topology.store import links, plans
 
 MOST_DEVICES = 512
@@ -104,6 +104,10 @@ async def gather_inputs(request: pb.MakePlanRequest, sources: Sources) -> MeshIn
         measured = await links.of_task(tx, request.task_id)
         first = await plans.find(tx, request.task_id, 1)
     trusted = await _social_graph(sources, devices, settings, first.created_at if first is not None else 0.0)
+    for i, j in strangers_of(request.participants):
+        trusted[i, j] = trusted[j, i] = False
+    for i in alone_of(request.participants):
+        trusted[i, :] = trusted[:, i] = False
     seconds = link_seconds(devices, settings, measured, request.model_bytes)
     if request.privacy == "none":
         # Nobody adds noise, so only trusted links may carry anything.

@@ -13,16 +13,25 @@ from services.topology.planners.base import Parameters, Sources, parameters_of, 
 
 
 class UniformPrivacy(Parameters):
-    """The same noise for everybody: a multiplier, or the (ε, δ) of one round from which it follows exactly."""
+    """The same noise for everybody: a multiplier, or the (ε, δ) of one round from which it follows exactly.
+
+    Of a task that says what all its rounds may cost, `target_epsilon` stands beside the multiplier that was chosen.
+    """
 
     noise_multiplier: float | None = Field(default=None, gt=0, le=1000)
     epsilon: float | None = Field(default=None, gt=0, le=1000)
     delta: float = Field(default=1e-6, gt=0, lt=1)
+    target_epsilon: float | None = Field(default=None, gt=0, le=1000)
+    clip_quantile: float | None = Field(default=None, gt=0, lt=1)
+    clip_rate: float | None = Field(default=None, gt=0, le=1)
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
         if (self.noise_multiplier is None) == (self.epsilon is None):
-            raise ValueError("give either noise_multiplier or epsilon (with delta) for privacy uniform")
+            raise ValueError(
+                "give one of noise_multiplier, epsilon (of one round, with delta) and target_epsilon (of all rounds, "
+                "with delta) for privacy uniform"
+            )
         return self
 
     def multiplier(self) -> float:
@@ -36,6 +45,8 @@ class UniformPrivacy(Parameters):
 class StarPlanner:
     """Plans stars."""
 
+    long = False
+
     def check(self, privacy: str, parameters: dict[str, Any]) -> dict[str, Any]:
         if privacy != "uniform":
             return parameters
@@ -45,10 +56,14 @@ class StarPlanner:
     async def gather(self, request: pb.MakePlanRequest, sources: Sources) -> None:
         """A star depends on nothing but its participants."""
 
-    def plan(self, request: pb.MakePlanRequest, gathered: None, previous: pb.Plan | None) -> pb.Plan:
-        noise = 0.0
+    @staticmethod
+    def plan(request: pb.MakePlanRequest, gathered: None, previous: pb.Plan | None) -> pb.Plan:
+        noise, because = 0.0, "everybody uploads to the platform"
         if request.privacy == "uniform":
-            noise = read_section(parameters_of(request), "privacy", UniformPrivacy).multiplier()
+            uniform = read_section(parameters_of(request), "privacy", UniformPrivacy)
+            noise = uniform.multiplier()
+            if uniform.target_epsilon is not None:
+                because += f"; noise for ε = {uniform.target_epsilon:g} in all rounds, δ = {uniform.delta:g}"
         return pb.Plan(
             seats=[
                 pb.Seat(
@@ -57,7 +72,7 @@ class StarPlanner:
                     group=-1,
                     block=-1,
                     noise_multiplier=noise,
-                    because="everybody uploads to the platform",
+                    because=because,
                 )
                 for participant in request.participants
             ]

@@ -6,7 +6,9 @@ from typing import Any
 
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.topology.v1 import topology_pb2_grpc as rpc
+from services.kit.questions import Questions
 from services.topology.usecases.cells import RegisteredCells
+from services.topology.usecases.committees import Committees
 from services.topology.usecases.links import Links
 from services.topology.usecases.plans import Plans
 from services.topology.usecases.policies import Policies
@@ -17,8 +19,17 @@ Context = Any
 class TopologyServicer(rpc.TopologyServicer):
     """Plans of tasks."""
 
-    def __init__(self, plans: Plans, links: Links, cells: RegisteredCells, policies: Policies) -> None:
+    def __init__(
+        self,
+        plans: Plans,
+        links: Links,
+        cells: RegisteredCells,
+        policies: Policies,
+        committees: Committees,
+        questions: Questions,
+    ) -> None:
         self._plans, self._links, self._cells, self._policies = plans, links, cells, policies
+        self._committees, self._questions = committees, questions
 
     async def MakePlan(self, request: pb.MakePlanRequest, context: Context) -> pb.Plan:
         return await self._plans.make(request)
@@ -27,8 +38,8 @@ class TopologyServicer(rpc.TopologyServicer):
         return await self._plans.get(request.task_id, request.version)
 
     async def CheckParameters(self, request: pb.CheckParametersRequest, context: Context) -> pb.CheckParametersReply:
-        checked = await self._plans.check_parameters(request.topology, request.privacy, request.parameters_json)
-        return pb.CheckParametersReply(parameters_json=checked)
+        checked = await self._plans.check_parameters(request.topology, request.privacy, request.parameters)
+        return pb.CheckParametersReply(parameters=checked)
 
     async def PutCell(self, request: pb.Cell, context: Context) -> pb.Cell:
         return await self._cells.put(request)
@@ -46,10 +57,16 @@ class TopologyServicer(rpc.TopologyServicer):
     async def ListPolicies(self, request: pb.ListPoliciesRequest, context: Context) -> pb.ListPoliciesReply:
         return pb.ListPoliciesReply(policies=await self._policies.list())
 
+    async def ChooseClerks(self, request: pb.ChooseClerksRequest, context: Context) -> pb.Committee:
+        return await self._committees.choose(request)
+
     async def ReportLinks(self, request: pb.ReportLinksRequest, context: Context) -> pb.ReportLinksReply:
         links = [(link.device_a, link.device_b, link.seconds) for link in request.links]
         await self._links.report(request.task_id, links)
         return pb.ReportLinksReply()
 
+    async def ListBlobs(self, request: pb.ListBlobsRequest, context: Context) -> pb.ListBlobsReply:
+        return pb.ListBlobsReply(digests=await self._policies.blobs())
+
     async def WhatIf(self, request: pb.WhatIfRequest, context: Context) -> pb.WhatIfReply:
-        return pb.WhatIfReply(output_json=await self._plans.what_if(request.solver, request.input_json))
+        return pb.WhatIfReply(output_json=await self._questions.what_if(request.solver, request.input_json))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
 
+from coterie_api.parameters.v1.parameters_pb2 import TaskParameters
 from coterie_api.topology.v1 import topology_pb2 as pb
-from services.kit import whatif
+from services.kit import documents
 from services.kit.caller import require_role
+from services.kit.rows import take_turns
+from services.kit.workers import Workers
 from services.topology.errors import BadParameters, CannotPlan, UnknownPlan
 from services.topology.planners.base import Planner, Sources
 from services.topology.store import plans
@@ -17,8 +19,8 @@ from services.topology.store import plans
 class Plans:
     """Who exchanges updates with whom, task by task."""
 
-    def __init__(self, sources: Sources, planners: Mapping[str, Planner], solvers: Mapping[str, str]) -> None:
-        self._sources, self._planners, self._solvers = sources, planners, solvers
+    def __init__(self, sources: Sources, planners: Mapping[str, Planner], workers: Workers) -> None:
+        self._sources, self._planners, self._workers = sources, planners, workers
         self._database, self._clock = sources.database, sources.clock
 
     async def make(self, request: pb.MakePlanRequest) -> pb.Plan:
@@ -33,9 +35,13 @@ class Plans:
             raise CannotPlan("a plan needs at least one participant")
         planner = self._planner(request.topology)
         gathered = await planner.gather(request, self._sources)
-        fresh = await asyncio.to_thread(planner.plan, request, gathered, previous)
+        if planner.long:
+            fresh = await self._workers.run(planner.plan, request, gathered, previous)
+        else:
+            fresh = await asyncio.to_thread(planner.plan, request, gathered, previous)
         async with self._database.writing() as tx:
             # Another replica may have answered the same request meanwhile: its answer stands.
+            await take_turns(tx, f"plans of {request.task_id}")
             known = await plans.find_for(tx, request.task_id, request.key)
             if known is not None:
                 return known
@@ -58,22 +64,15 @@ class Plans:
             raise UnknownPlan(f"task {task_id} has no plan yet; it gets one when its first round opens")
         return plan
 
-    async def check_parameters(self, topology: str, privacy: str, parameters_json: str) -> str:
+    async def check_parameters(self, topology: str, privacy: str, parameters: TaskParameters) -> TaskParameters:
         """The parameters with the defaults of this topology filled in."""
-        try:
-            parameters = json.loads(parameters_json or "{}")
-        except ValueError as error:
-            raise BadParameters(f"parameters are not JSON: {error}") from error
-        if not isinstance(parameters, dict):
-            raise BadParameters("parameters must be a JSON object")
-        return json.dumps(self._planner(topology).check(privacy, parameters), sort_keys=True)
+        planner = self._planner(topology)
+        checked = planner.check(privacy, documents.show(parameters))
+        if planner.long:
+            self._workers.warm()  # the task's first plan will be asked for soon
+        return documents.read_parameters(checked)
 
     def _planner(self, topology: str) -> Planner:
         if topology not in self._planners:
             raise BadParameters(f"no topology {topology!r}; choose one of: {', '.join(sorted(self._planners))}")
         return self._planners[topology]
-
-    async def what_if(self, solver: str, input_json: str) -> str:
-        """A solver's answer to a JSON question."""
-        require_role("admin", "publisher")
-        return await asyncio.to_thread(whatif.answer, self._solvers, solver, input_json)

@@ -10,14 +10,15 @@ import asyncio
 import json
 import sys
 from asyncio.subprocess import PIPE
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
-from coterie.records.words import PolicyState
+from coterie.records.words import PolicyLearner, PolicyState
 from coterie_api.topology.v1 import topology_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
 from services.kit.blobs import BlobStore
 from services.kit.caller import require_role
 from services.kit.clock import Clock
@@ -25,7 +26,7 @@ from services.kit.database import Database
 from services.kit.ids import new_id
 from services.kit.logs import get_logger
 from services.kit.settings import ServiceSettings
-from services.kit.words import number
+from services.kit.words import number, word
 from services.topology.commands.train_policy import Job, read_tensors
 from services.topology.domain.records import StoredPolicy
 from services.topology.errors import BadPolicy, NoCells, PolicyNotUsable, UnknownPolicy
@@ -70,14 +71,14 @@ class Policies:
         """Starts training for the present cells."""
         require_role("admin")
         _check(request)
-        radio = read_radio(request.radio_json)
+        radio = read_radio(request.radio)
         async with self._database.writing() as tx:
             cells = await stations.every(tx)
             if not cells:
                 raise NoCells("no cell is registered; put one with PUT /v1/cells/{id} before training a policy for it")
             policy = StoredPolicy(
                 id=new_id("pol"),
-                learner=request.learner or "vdn",
+                learner=word(PolicyLearner, request.learner or words.POLICY_LEARNER_VDN),
                 layout=layout_fingerprint(cells, request.models, radio),
                 state=PolicyState.TRAINING,
                 progress=0.0,
@@ -96,6 +97,12 @@ class Policies:
         require_role("admin", "publisher")
         async with self._database.reading() as tx:
             return [_message(policy) for policy in await policies.every(tx)]
+
+    async def blobs(self) -> Sequence[str]:
+        """Digests of every policy's weights and checkpoints."""
+        require_role("admin")
+        async with self._database.reading() as tx:
+            return [policy.digest for policy in await policies.every(tx) if policy.digest]
 
     async def ready(self, policy_id: str, layout: str) -> Tensors:
         """The weights of a ready policy, if it was trained for this layout."""
@@ -160,8 +167,7 @@ class Policies:
         assert worker.stdin is not None
         assert worker.stdout is not None
         assert worker.stderr is not None
-        worker.stdin.write(job)
-        worker.stdin.close()
+        worker.stdin.write(job + b"\n")  # and left open: when this process is gone, so is the worker
         complaint = asyncio.create_task(worker.stderr.read())
         checkpoint = policy.digest
         async for line in worker.stdout:
@@ -181,10 +187,11 @@ class Policies:
 
 
 def _check(request: pb.TrainPolicyRequest) -> None:
-    if request.learner not in ("", "vdn", "iql"):
-        raise BadPolicy(f'learner must be "vdn" or "iql", not {request.learner[:40]!r}')
-    if request.penalty not in ("", "dynamic", "fixed"):
-        raise BadPolicy(f'penalty must be "dynamic" or "fixed", not {request.penalty[:40]!r}')
+    for name, enum in (("learner", words.PolicyLearner), ("penalty", words.PolicyPenalty)):
+        if getattr(request, name) not in enum.values():
+            raise BadPolicy(
+                f"{name} {getattr(request, name)} is a newer version's; upgrade the planner, or leave it out"
+            )
     for name, least, most in (("users", 1, MOST_USERS), ("models", 1, MOST_MODELS), ("steps", 0, MOST_STEPS)):
         value = getattr(request, name)
         if not least <= value <= most:
@@ -196,7 +203,7 @@ def _check(request: pb.TrainPolicyRequest) -> None:
 def _message(policy: StoredPolicy) -> pb.Policy:
     return pb.Policy(
         id=policy.id,
-        learner=policy.learner,
+        learner=number(policy.learner),
         layout=policy.layout,
         state=number(policy.state),
         progress=policy.progress,

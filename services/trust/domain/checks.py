@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 
+from coterie.keys import BadKeys, demand_sound
 from services.kit import ids
 from services.trust.domain.records import KEY_BYTES, Capabilities, Location, Profile, PublicKeys
 from services.trust.errors import InvalidField, TooMany
@@ -55,6 +56,10 @@ def keys(signing: bytes, sealing: bytes) -> PublicKeys:
     for field, key in (("signing_key", signing), ("sealing_key", sealing)):
         if len(key) != KEY_BYTES or not any(key):
             raise InvalidField(f"{field} must be a public key of {KEY_BYTES} bytes, not {len(key)} bytes or all zero")
+    try:
+        demand_sound(signing, sealing)
+    except BadKeys as error:
+        raise InvalidField(str(error)) from error
     return PublicKeys(signing, sealing)
 
 

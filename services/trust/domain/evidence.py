@@ -1,65 +1,162 @@
-"""Keeps what direct trust needs of a pair's history in four numbers, so that a score costs the same after ten
-interactions or ten million. [SCFL] "Social-Aware Clustered Federated Learning", §III-B, eq (1).
+"""Keeps what direct trust needs of a pair's evidence in a few numbers, so that a score costs the same after ten
+interactions or ten million. [SCFL] "Social-Aware Clustered Federated Learning", §III-B, eq (1); spec §1.3a.
 
-With r the time of the latest interaction, eq (1) splits into sums that forget together:
+With r the time of the latest piece of evidence, every sum of eq (1) forgets together with the others:
 
     Σ w_b exp(−ξ(t − t_b)) = exp(−ξ(t − r)) · Σ w_b exp(−ξ(r − t_b))          w_b = min(λ_b, D)/D
 
-so the two sums at r, the count K and r itself give e at every t ≥ r. An interaction after r first ages the sums to its
-own time; one that arrives late, before r, enters aged by exp(−ξ(r − t_b)). Arrival order changes rounding only.
+so the sums at r and r itself give e at every t ≥ r. A piece after r first ages the sums to its own time; one that comes
+late, before r, enters aged by exp(−ξ(r − t_b)). Arrival order changes rounding only.
+
+Unlike [SCFL], the count ages with the sums, K′ = Σ exp(−ξ(t − t_b)), and κ meetings' worth of not knowing stand beside
+it: eq (1)'s bare K lets a pair that meets daily fall to 0.12 in a year, and gives 1.0 after one meeting. The paper's
+ratio is `scores.direct_trust`; what-if and reproduction use that.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from services.trust.domain.graph import Floats, Integers
-from services.trust.domain.parameters import InvalidTrustParameters, TrustParameters
+from services.trust.domain.parameters import LIVE, EvidenceRule, InvalidTrustParameters, TrustParameters
 from services.trust.domain.scores import Interaction, InvalidInteraction, interaction_weight
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A pair's history in four numbers.
+    """What counts of a pair's history. Sums and weights are aged to `reference_time`, the time of the latest piece.
 
-    count: K, all interactions, never decayed. positive, negative: Σ w exp(−ξ(reference_time − t_b)) over each sort.
-    reference_time: time of the latest interaction in seconds; means nothing while count = 0.
+    count, good: pieces of evidence and the good ones among them, never aged, for people. positive, negative: Σ w of
+    each sign, a unit being a full meeting. positive_weight, negative_weight: what each sign adds to K′. witnessed,
+    witnessed_weight: the part of positive and positive_weight that the platform saw.
     """
 
     count: int = 0
+    good: int = 0
     positive: float = 0.0
     negative: float = 0.0
+    positive_weight: float = 0.0
+    negative_weight: float = 0.0
+    witnessed: float = 0.0
+    witnessed_weight: float = 0.0
     reference_time: float = 0.0
+
+    @property
+    def weight(self) -> float:
+        """K′ at the reference time; 0 where there is no evidence."""
+        return self.positive_weight + self.negative_weight
+
+
+SUMS = ("positive", "negative", "positive_weight", "negative_weight", "witnessed", "witnessed_weight")
+"""What ages."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvidenceTable:
-    """`Evidence` of many pairs, column by column: four arrays of one length."""
+    """`Evidence` of many pairs, column by column: arrays of one length."""
 
     counts: Integers
+    goods: Integers
     positive: Floats
     negative: Floats
+    positive_weight: Floats
+    negative_weight: Floats
+    witnessed: Floats
+    witnessed_weight: Floats
     reference_times: Floats
 
     def __len__(self) -> int:
         return len(self.counts)
 
     def __getitem__(self, pair: int) -> Evidence:
-        return Evidence(
-            int(self.counts[pair]),
-            float(self.positive[pair]),
-            float(self.negative[pair]),
-            float(self.reference_times[pair]),
-        )
+        return Evidence(*(column[pair].item() for column in self.columns()))
+
+    def columns(self) -> list[npt.NDArray[Any]]:
+        """The arrays, in the order of the fields."""
+        return [getattr(self, item.name) for item in fields(self)]
+
+    @property
+    def weight(self) -> Floats:
+        """K′ of every pair at its reference time."""
+        return self.positive_weight + self.negative_weight
 
     @classmethod
     def empty(cls, pairs: int) -> EvidenceTable:
-        """No interactions yet for any of `pairs` pairs."""
-        return cls(np.zeros(pairs, dtype=np.int64), np.zeros(pairs), np.zeros(pairs), np.zeros(pairs))
+        """No evidence yet for any of `pairs` pairs."""
+        columns: list[Any] = [np.zeros(pairs, dtype=np.int64) for _ in range(2)]
+        return cls(*columns, *(np.zeros(pairs) for _ in range(len(SUMS) + 1)))
+
+    def take(self, rows: npt.NDArray[Any]) -> EvidenceTable:
+        """Some rows, in the order given."""
+        return EvidenceTable(*(column[rows] for column in self.columns()))
+
+    def with_rows(self, rows: npt.NDArray[Any], other: EvidenceTable) -> EvidenceTable:
+        """A copy in which `rows` are those of `other`, one after the other."""
+        columns = [column.copy() for column in self.columns()]
+        for column, given in zip(columns, other.columns(), strict=True):
+            column[rows] = given
+        return EvidenceTable(*columns)
+
+    def followed_by(self, other: EvidenceTable) -> EvidenceTable:
+        """Both, one behind the other."""
+        both = zip(self.columns(), other.columns(), strict=True)
+        return EvidenceTable(*(np.concatenate(columns) for columns in both))
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Pieces of evidence, column by column: piece k belongs to pair `pairs[k]`, an index into a table.
+
+    witnessed: the platform saw it. shares: how much of it counts, in [0, 1]; a negative share takes out again what
+    counted so much.
+    """
+
+    pairs: Integers
+    positive: npt.NDArray[np.bool_]
+    durations_seconds: Floats
+    at: Floats
+    witnessed: npt.NDArray[np.bool_]
+    shares: Floats
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    @classmethod
+    def of(
+        cls,
+        pairs: npt.ArrayLike,
+        positive: npt.ArrayLike,
+        durations_seconds: npt.ArrayLike,
+        at: npt.ArrayLike,
+        witnessed: npt.ArrayLike = False,
+        shares: npt.ArrayLike = 1.0,
+    ) -> Pieces:
+        """From lists; nobody of the platform saw them, and they count fully, unless told otherwise."""
+        rows = np.asarray(pairs, dtype=np.int64)
+        seen = np.asarray(witnessed, dtype=np.bool_)
+        parts = np.asarray(shares, dtype=np.float64)
+        return cls(
+            rows,
+            np.asarray(positive, dtype=np.bool_),
+            np.asarray(durations_seconds, dtype=np.float64),
+            np.asarray(at, dtype=np.float64),
+            np.broadcast_to(seen, rows.shape) if seen.ndim == 0 else seen,
+            np.broadcast_to(parts, rows.shape) if parts.ndim == 0 else parts,
+        )
+
+    def at_rows(self, rows: npt.NDArray[Any] | slice) -> Pieces:
+        """Some of them, in the order given."""
+        return Pieces(*(getattr(self, item.name)[rows] for item in fields(self)))
+
+    def followed_by(self, other: Pieces) -> Pieces:
+        """Both, one behind the other."""
+        return Pieces(*(np.concatenate((getattr(self, f.name), getattr(other, f.name))) for f in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,99 +177,104 @@ class Prior:
 
 
 NO_PRIOR = Prior()
-"""Direct trust exactly as the spec: nothing known before the first interaction."""
+"""Nothing known before the first piece of evidence."""
 
 
-def add(evidence: Evidence, interaction: Interaction, parameters: TrustParameters) -> Evidence:
-    """`evidence` with one more interaction, earlier or later than those it holds, in O(1)."""
-    reference = max(evidence.reference_time, interaction.at) if evidence.count else interaction.at
-    weight = interaction_weight(interaction, reference, parameters)
+def add(
+    evidence: Evidence,
+    interaction: Interaction,
+    parameters: TrustParameters,
+    *,
+    witnessed: bool = False,
+    share: float = 1.0,
+) -> Evidence:
+    """`evidence` with one more piece, earlier or later than those it holds, in O(1)."""
+    reference = max(evidence.reference_time, interaction.at) if evidence.weight else interaction.at
+    unit = share * interaction_weight(interaction, reference, parameters)
+    part = share * math.exp(-parameters.decay_rate * (reference - interaction.at))
+    good, seen = interaction.positive, interaction.positive and witnessed
+    parts = (unit * good, unit * (not good), part * good, part * (not good), unit * seen, part * seen)
     aging = _aging(evidence, reference, parameters)
-    return Evidence(
-        count=evidence.count + 1,
-        positive=evidence.positive * aging + (weight if interaction.positive else 0.0),
-        negative=evidence.negative * aging + (0.0 if interaction.positive else weight),
-        reference_time=reference,
-    )
+    sums = {name: getattr(evidence, name) * aging + more for name, more in zip(SUMS, parts, strict=True)}
+    more = int(share > 0)
+    return Evidence(evidence.count + more, evidence.good + more * good, **sums, reference_time=reference)
 
 
 def merge(one: Evidence, other: Evidence, parameters: TrustParameters) -> Evidence:
     """Evidence of two disjoint parts of a pair's history taken together; order does not matter."""
-    if not one.count or not other.count:
-        return one if one.count else other
+    if not one.weight or not other.weight:
+        return one if one.weight else other
     reference = max(one.reference_time, other.reference_time)
     first, second = _aging(one, reference, parameters), _aging(other, reference, parameters)
-    return Evidence(
-        count=one.count + other.count,
-        positive=one.positive * first + other.positive * second,
-        negative=one.negative * first + other.negative * second,
-        reference_time=reference,
-    )
+    sums = {name: getattr(one, name) * first + getattr(other, name) * second for name in SUMS}
+    return Evidence(one.count + other.count, one.good + other.good, **sums, reference_time=reference)
 
 
-def direct_trust_at(evidence: Evidence, now: float, parameters: TrustParameters, prior: Prior = NO_PRIOR) -> float:
-    """e at any `now` not before the latest interaction; equals `scores.direct_trust` of the history up to rounding.
+def direct_trust_at(
+    evidence: Evidence, now: float, parameters: TrustParameters, rule: EvidenceRule = LIVE, prior: Prior = NO_PRIOR
+) -> float:
+    """e at any `now` not before the latest piece of evidence. Spec §1.3a:
 
-    With a prior the pair counts as if it had also had k₀ interactions worth c each, which do not age:
+        e = clamp01( min( e₁, c + (1 − c)·clamp01(e₀) ) ),     c = `witness_cap`
+        e₁ = (positive − ν·negative + k₀·closeness) / (K′ + max(κ, k₀))
+        e₀ = the same without what the platform witnessed to be good
 
-        e = clamp01( (K·ē + k₀·c) / (K + k₀) ),   ē = (positive − ν·negative)/K before clamping
-
-    so evidence takes over as K grows; k₀ = 0 gives eq (1). ē enters unclamped so that a bad history cancels the prior
-    rather than merely diluting it. Unlike [SCFL], which has no prior.
+    so rounds done well together lift e to c at most, and what both ends confirmed lifts it further. A relation's prior
+    replaces κ where it weighs more. The balance enters unclamped: a bad history cancels a prior, it does not dilute it.
     """
-    if evidence.count and not now >= evidence.reference_time:
+    if evidence.weight and not now >= evidence.reference_time:
         raise InvalidInteraction(
             f"evidence reaches to {evidence.reference_time}, after {now}; replay the interactions up to {now} instead"
         )
-    total = evidence.count + prior.pseudo_count
-    if not total:
-        return 0.0
-    balance = _aging(evidence, now, parameters) * (evidence.positive - parameters.penalty * evidence.negative)
-    return min(1.0, max(0.0, (balance + prior.pseudo_count * prior.closeness) / total))
+    aging = _aging(evidence, now, parameters)
+    known = prior.pseudo_count * prior.closeness
+    balance = aging * (evidence.positive - parameters.penalty * evidence.negative) + known
+    total = aging * evidence.weight + max(rule.prior_weight, prior.pseudo_count)
+    earned = (balance - aging * evidence.witnessed) / (total - aging * evidence.witnessed_weight)
+    most = rule.witness_cap + (1.0 - rule.witness_cap) * min(1.0, max(0.0, earned))
+    return min(most, max(0.0, balance / total))
 
 
-def fold(
-    table: EvidenceTable,
-    pairs: npt.ArrayLike,
-    positive: npt.ArrayLike,
-    durations_seconds: npt.ArrayLike,
-    at: npt.ArrayLike,
-    parameters: TrustParameters,
-) -> EvidenceTable:
-    """`table` with a batch of interactions added: interaction k belongs to pair `pairs[k]`, an index into the table.
+def fold(table: EvidenceTable, pieces: Pieces, parameters: TrustParameters) -> EvidenceTable:
+    """`table` with a batch of evidence added, in any order of time and pair.
 
-    O(batch + pairs) and free of Python loops; the same numbers as `add` one by one, up to rounding. Interactions may
-    come in any order of time and pair. Refuses the whole batch with the index of the first bad interaction.
+    O(batch + pairs) and free of Python loops; the same numbers as `add` one by one, up to rounding. Refuses the whole
+    batch with the index of the first bad piece.
     """
-    rows = np.asarray(pairs, dtype=np.int64)
-    good = np.asarray(positive, dtype=np.bool_)
-    durations, times = np.asarray(durations_seconds, dtype=np.float64), np.asarray(at, dtype=np.float64)
-    _check_batch(len(table), rows, good, durations, times)
-    newest = np.where(table.counts > 0, table.reference_times, -math.inf)
-    np.maximum.at(newest, rows, times)
+    _check_batch(len(table), pieces)
+    rows, good, seen = pieces.pairs, pieces.positive, pieces.positive & pieces.witnessed
+    known = table.weight > 0
+    newest = np.where(known, table.reference_times, -math.inf)
+    counting = pieces.shares != 0
+    np.maximum.at(newest, rows[counting], pieces.at[counting])
     reference = np.where(np.isfinite(newest), newest, 0.0)
-    span = np.where(table.counts > 0, reference - table.reference_times, 0.0)
-    aging = np.exp(-parameters.decay_rate * span)
+    aging = np.exp(-parameters.decay_rate * np.where(known, reference - table.reference_times, 0.0))
+    # A piece that does not count may be later than all that do; it must not overflow on its way to nothing.
+    parts = pieces.shares * np.exp(-parameters.decay_rate * np.maximum(reference[rows] - pieces.at, 0.0))
     full = parameters.full_duration_seconds
-    weights = np.minimum(durations, full) / full * np.exp(-parameters.decay_rate * (reference[rows] - times))
+    units = parts * np.minimum(pieces.durations_seconds, full) / full
     size = len(table)
-    return EvidenceTable(
-        counts=table.counts + np.bincount(rows, minlength=size),
-        positive=table.positive * aging + np.bincount(rows[good], weights[good], size),
-        negative=table.negative * aging + np.bincount(rows[~good], weights[~good], size),
-        reference_times=reference,
-    )
+    chosen = ((units, good), (units, ~good), (parts, good), (parts, ~good), (units, seen), (parts, seen))
+    sums: list[Any] = [
+        np.maximum(getattr(table, name) * aging + np.bincount(rows[which], values[which], size), 0.0)
+        for name, (values, which) in zip(SUMS, chosen, strict=True)
+    ]
+    signs = np.sign(pieces.shares)
+    more = np.bincount(rows, signs, size).astype(np.int64)
+    more_good = np.bincount(rows[good], signs[good], size).astype(np.int64)
+    return EvidenceTable(table.counts + more, table.goods + more_good, *[*sums, reference])
 
 
 def direct_trust_of(
     table: EvidenceTable,
     now: float,
     parameters: TrustParameters,
+    rule: EvidenceRule = LIVE,
     closeness: Floats | float = 0.0,
     pseudo_counts: Floats | float = 0.0,
 ) -> Floats:
     """`direct_trust_at` for every pair of the table at once; priors as arrays of closeness and pseudo-count."""
-    known = table.counts > 0
+    known = table.weight > 0
     late = known & ~(table.reference_times <= now)
     if late.any():
         pair = int(np.argmax(late))
@@ -181,24 +283,45 @@ def direct_trust_of(
         )
     aging = np.exp(-parameters.decay_rate * np.where(known, now - table.reference_times, 0.0))
     balance = aging * (table.positive - parameters.penalty * table.negative) + pseudo_counts * np.asarray(closeness)
-    total = table.counts + np.asarray(pseudo_counts, dtype=np.float64)
-    return np.clip(np.divide(balance, total, out=np.zeros(len(table)), where=total > 0), 0.0, 1.0)
+    total = aging * table.weight + np.maximum(rule.prior_weight, pseudo_counts)
+    earned = (balance - aging * table.witnessed) / (total - aging * table.witnessed_weight)
+    most = rule.witness_cap + (1.0 - rule.witness_cap) * np.clip(earned, 0.0, 1.0)
+    direct: Floats = np.minimum(np.maximum(balance / total, 0.0), most)
+    return direct
+
+
+def handed_down(record: Evidence, now: float, parameters: TrustParameters) -> Evidence:
+    """What a new device's pair begins with of its two owners' common record: bad in full, good halved. Spec §1.3a.
+
+    Aged to `now`, when it is given. The pair itself has met nobody yet, so it counts no interactions.
+    """
+    aging = _aging(record, now, parameters)
+    part = {name: aging * (1.0 if name.startswith("negative") else 0.5) for name in SUMS}
+    sums = {name: getattr(record, name) * part[name] for name in SUMS}
+    return Evidence(**sums, reference_time=max(now, record.reference_time))
+
+
+def tabled(several: Sequence[Evidence]) -> EvidenceTable:
+    """Evidence of some pairs as a table."""
+    rows = [[getattr(each, item.name) for item in fields(Evidence)] for each in several]
+    columns = [np.array(column) for column in zip(*rows, strict=True)] if rows else EvidenceTable.empty(0).columns()
+    return EvidenceTable(*columns)
 
 
 def _aging(evidence: Evidence, now: float, parameters: TrustParameters) -> float:
-    return math.exp(-parameters.decay_rate * (now - evidence.reference_time)) if evidence.count else 1.0
+    return math.exp(-parameters.decay_rate * (now - evidence.reference_time)) if evidence.weight else 1.0
 
 
-def _check_batch(size: int, pairs: Integers, positive: npt.NDArray[np.bool_], durations: Floats, times: Floats) -> None:
-    if pairs.ndim != 1 or not pairs.shape == positive.shape == durations.shape == times.shape:
-        raise InvalidInteraction(
-            "a batch is four lists of one length, not of "
-            f"{pairs.shape}, {positive.shape}, {durations.shape}, {times.shape}"
-        )
-    wrong = ~((durations >= 0) & (durations < math.inf)) | ~np.isfinite(times) | (pairs < 0) | (pairs >= size)
+def _check_batch(size: int, pieces: Pieces) -> None:
+    columns = [getattr(pieces, item.name) for item in fields(pieces)]
+    if pieces.pairs.ndim != 1 or len({column.shape for column in columns}) != 1:
+        raise InvalidInteraction(f"a batch is lists of one length, not of {', '.join(str(c.shape) for c in columns)}")
+    rows, durations, times = pieces.pairs, pieces.durations_seconds, pieces.at
+    wrong = ~((durations >= 0) & (durations < math.inf)) | ~np.isfinite(times) | (rows < 0) | (rows >= size)
+    wrong |= ~(np.abs(pieces.shares) <= 1)
     if wrong.any():
         k = int(np.argmax(wrong))
         raise InvalidInteraction(
-            f"interaction {k} (pair {pairs[k]}, duration {durations[k]}, at {times[k]}) needs a pair of 0..{size - 1}, "
-            "a finite duration ≥ 0 and a finite time"
+            f"interaction {k} (pair {rows[k]}, duration {durations[k]}, at {times[k]}) needs a pair of 0..{size - 1}, "
+            "a finite duration ≥ 0, a finite time and a share in [−1, 1]"
         )

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from services.trust.domain.evidence import Evidence
-from services.trust.domain.parameters import DAY_SECONDS, TrustParameters
+from services.trust.domain.parameters import DAY_SECONDS, EvidenceRule, TrustParameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Reasons:
     name_a: str
     name_b: str
     evidence: Evidence
-    positive_count: int
+    unconfirmed: int
     at: float
     direct: float
     indirect: float
@@ -26,13 +26,14 @@ class Reasons:
     relations: tuple[str, ...]
 
 
-def explain(reasons: Reasons, parameters: TrustParameters) -> str:
-    """One paragraph: the verdict, the evidence and its decay, the path, the relations."""
+def explain(reasons: Reasons, parameters: TrustParameters, rule: EvidenceRule) -> str:
+    """One paragraph: the verdict, the evidence and its decay, what waits, the path, the relations."""
     return " ".join(
         part
         for part in (
             f"{reasons.name_a} and {reasons.name_b} trust each other {reasons.trust:.3f} (0 = not at all, 1 = fully).",
-            _direct(reasons, parameters),
+            _direct(reasons, parameters, rule),
+            _waiting(reasons),
             _indirect(reasons),
             _relations(reasons),
         )
@@ -40,8 +41,13 @@ def explain(reasons: Reasons, parameters: TrustParameters) -> str:
     )
 
 
-def _direct(reasons: Reasons, parameters: TrustParameters) -> str:
-    count, good = reasons.evidence.count, reasons.positive_count
+def _direct(reasons: Reasons, parameters: TrustParameters, rule: EvidenceRule) -> str:
+    evidence = reasons.evidence
+    count, good = evidence.count, evidence.good
+    if not count and evidence.weight:
+        return (
+            f"They have not interacted; the pair begins with their owners' record: direct trust {reasons.direct:.3f}."
+        )
     if not count and reasons.direct:
         return f"They have not interacted; their relations alone are worth direct trust {reasons.direct:.3f}."
     if not count:
@@ -53,10 +59,20 @@ def _direct(reasons: Reasons, parameters: TrustParameters) -> str:
     verdict = f"direct trust is {reasons.direct:.3f}"
     if not reasons.direct:
         verdict = "the bad outweighs the good and direct trust is 0"
+    alone = ""
+    if evidence.witnessed and evidence.witnessed >= evidence.positive * (1 - 1e-9):
+        alone = f" The platform alone saw the good, which lifts it to {rule.witness_cap:g} at most."
     return (
         f"They interacted {count} times, {good} well and {count - good} badly, last {_span(age)} earlier; a bad one "
-        f"weighs {parameters.penalty:g} times a good one and {fading}: {verdict}."
+        f"weighs {parameters.penalty:g} times a good one, not knowing weighs {rule.prior_weight:g} meetings, and "
+        f"{fading}: {verdict}.{alone}"
     )
+
+
+def _waiting(reasons: Reasons) -> str:
+    if not reasons.unconfirmed:
+        return ""
+    return f"{reasons.unconfirmed} good interactions count when the other end reports them too."
 
 
 def _indirect(reasons: Reasons) -> str:

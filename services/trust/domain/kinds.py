@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from coterie.records import words
 from services.trust.domain.relations import RelationKind
 from services.trust.errors import InvalidField
 
@@ -11,9 +12,9 @@ KINDS = tuple(kind for kind in RelationKind if kind is not RelationKind.SOCIAL_P
 _BY_NAME = {kind.value.replace("_", "-"): kind for kind in KINDS}
 
 
-def name(kind: str) -> str:
+def name(kind: str) -> words.RelationKind:
     """How a kind is called on the wire."""
-    return kind.replace("_", "-")
+    return words.RelationKind(kind.replace("_", "-"))
 
 
 def named(text: str) -> RelationKind:

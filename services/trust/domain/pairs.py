@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from services.trust.domain.evidence import NO_PRIOR, Evidence, EvidenceTable, Prior, direct_trust_of, fold
+from services.trust.domain.evidence import (
+    NO_PRIOR,
+    Evidence,
+    EvidenceTable,
+    Pieces,
+    Prior,
+    direct_trust_of,
+    fold,
+    tabled,
+)
 from services.trust.domain.graph import Floats, Integers, TrustGraph
-from services.trust.domain.parameters import TrustParameters
+from services.trust.domain.parameters import EvidenceRule, TrustParameters
 
+EVIDENCE = (
+    "count",
+    "positive_count",
+    "positive_sum",
+    "negative_sum",
+    "positive_weight",
+    "negative_weight",
+    "witnessed_sum",
+    "witnessed_weight",
+    "reference_at",
+)
+"""What the tables call the columns of an `EvidenceTable`, in its order."""
+_WHOLE = ("low", "high", "count", "positive_count")
 _FIELDS: dict[str, type[np.generic]] = {
-    "low": np.int64,
-    "high": np.int64,
-    "count": np.int64,
-    "positive_count": np.int64,
-    "positive_sum": np.float64,
-    "negative_sum": np.float64,
-    "reference_at": np.float64,
+    name: np.int64 if name in _WHOLE else np.float64 for name in ("low", "high", *EVIDENCE)
 }
 
 
@@ -35,7 +51,6 @@ class PairSnapshot:
     version: int
     low: Integers
     high: Integers
-    positive_counts: Integers
     evidence: EvidenceTable
     closeness: Floats
     pseudo_counts: Floats
@@ -48,9 +63,9 @@ class PairSnapshot:
         """Time of the latest interaction; 0 without any."""
         return float(self.evidence.reference_times.max(initial=0.0))
 
-    def direct(self, at: float, parameters: TrustParameters) -> Floats:
+    def direct(self, at: float, parameters: TrustParameters, rule: EvidenceRule) -> Floats:
         """Direct trust of every pair at `at`."""
-        return direct_trust_of(self.evidence, at, parameters, self.closeness, self.pseudo_counts)
+        return direct_trust_of(self.evidence, at, parameters, rule, self.closeness, self.pseudo_counts)
 
     def with_priors(self, priors: Priors) -> PairSnapshot:
         """These pairs with what their relations are worth, and behind them the related that never interacted."""
@@ -60,23 +75,15 @@ class PairSnapshot:
         known = place < len(mine)
         known[known] = mine[order[place[known]]] == theirs[known]
         extra = int(np.count_nonzero(~known))
-        none, empty = np.zeros(extra), EvidenceTable.empty(extra)
         closeness, pseudo_counts = np.zeros(len(self) + extra), np.zeros(len(self) + extra)
         rows = np.where(known, 0, np.cumsum(~known) - 1 + len(self))
         rows[known] = order[place[known]]
         closeness[rows], pseudo_counts[rows] = priors.closeness, priors.pseudo_counts
-        now = self.evidence
         return PairSnapshot(
             self.version,
             np.concatenate((self.low, priors.low[~known])),
             np.concatenate((self.high, priors.high[~known])),
-            np.concatenate((self.positive_counts, empty.counts)),
-            EvidenceTable(
-                np.concatenate((now.counts, empty.counts)),
-                np.concatenate((now.positive, none)),
-                np.concatenate((now.negative, none)),
-                np.concatenate((now.reference_times, none)),
-            ),
+            self.evidence.followed_by(EvidenceTable.empty(extra)),
             closeness,
             pseudo_counts,
         )
@@ -90,31 +97,26 @@ class PairSnapshot:
         """What a pair's relations are worth."""
         return NO_PRIOR if row is None else Prior(float(self.closeness[row]), float(self.pseudo_counts[row]))
 
-    def evidence_of(self, row: int | None) -> tuple[Evidence, int]:
-        """A pair's evidence and how many of its interactions were good."""
-        return (Evidence(), 0) if row is None else (self.evidence[row], int(self.positive_counts[row]))
+    def evidence_of(self, row: int | None) -> Evidence:
+        """A pair's evidence."""
+        return Evidence() if row is None else self.evidence[row]
 
     def replayed(
-        self,
-        at: float,
-        rows: Integers,
-        positive: npt.NDArray[np.bool_],
-        durations: Floats,
-        times: Floats,
-        parameters: TrustParameters,
+        self, at: float, pieces: Pieces, begun: Mapping[int, Evidence], parameters: TrustParameters
     ) -> PairSnapshot:
-        """What was known at `at`: pairs that went on after it get the sums of the interactions given instead."""
+        """What was known at `at`: pairs that went on after it get the sums of the evidence given instead.
+
+        begun: rows of pairs that had begun with something of their owners' by then, and what.
+        """
         late = self.evidence.reference_times > at
-        then = fold(EvidenceTable.empty(len(self)), rows, positive, durations, times, parameters)
-        good = np.bincount(rows[positive], minlength=len(self))
-        now = self.evidence
-        table = EvidenceTable(
-            np.where(late, then.counts, now.counts),
-            np.where(late, then.positive, now.positive),
-            np.where(late, then.negative, now.negative),
-            np.where(late, then.reference_times, now.reference_times),
-        )
-        return replace(self, positive_counts=np.where(late, good, self.positive_counts), evidence=table)
+        then = fold(begun_with(len(self), begun), pieces, parameters)
+        return replace(self, evidence=self.evidence.with_rows(late, then.take(late)))
+
+
+def begun_with(size: int, begun: Mapping[int, Evidence]) -> EvidenceTable:
+    """A table of `size` pairs of which some begin with something."""
+    rows = [row for row in begun if row < size]
+    return EvidenceTable.empty(size).with_rows(np.array(rows, dtype=np.int64), tabled([begun[row] for row in rows]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,7 @@ class PairBook:
         return self._row_of.get((low, high))
 
     def take(self, rows: Iterable[tuple[Any, ...]], version: int) -> None:
-        """Adopts rows (number, low, high, count, positives, both sums, reference time) as of `version`."""
+        """Adopts rows (number, low, high, then `EVIDENCE`) as of `version`."""
         numbers, *columns = [np.array(column) for column in zip(*rows, strict=True)] or [np.zeros(0, np.int64)]
         if len(numbers):
             places = numbers.astype(np.int64) - 1
@@ -157,19 +159,21 @@ class PairBook:
         self.version = max(self.version, version)
         self._snapshot = None
 
-    def evidence(self, rows: Integers) -> tuple[EvidenceTable, Integers]:
-        """Evidence and good counts of some rows."""
-        pick = {name: column[rows] for name, column in self._columns.items()}
-        table = EvidenceTable(pick["count"], pick["positive_sum"], pick["negative_sum"], pick["reference_at"])
-        return table, pick["positive_count"]
+    def ends(self, rows: Integers) -> tuple[Integers, Integers]:
+        """The devices of some rows."""
+        return self._columns["low"][rows], self._columns["high"][rows]
+
+    def evidence(self, rows: Integers) -> EvidenceTable:
+        """Evidence of some rows."""
+        return EvidenceTable(*(self._columns[name][rows] for name in EVIDENCE))
 
     def snapshot(self) -> PairSnapshot:
         """The pairs as they stand now, safe to read from another thread."""
         if self._snapshot is None:
-            table, good = self.evidence(np.arange(self._size))
+            table = self.evidence(np.arange(self._size))
             low, high = (self._columns[name][: self._size].copy() for name in ("low", "high"))
             none = np.zeros(self._size)
-            self._snapshot = PairSnapshot(self.version, low, high, good, table, none, none)
+            self._snapshot = PairSnapshot(self.version, low, high, table, none, none)
         return self._snapshot
 
     def _grow(self, size: int) -> None:
@@ -196,13 +200,14 @@ class _Shape:
 class GraphBuilder:
     """Trust graphs of snapshots; sorts ties again only when the set of ties has changed, not when they age."""
 
-    def __init__(self, parameters: TrustParameters) -> None:
+    def __init__(self, parameters: TrustParameters, rule: EvidenceRule) -> None:
         self._parameters = parameters
+        self._rule = rule
         self._shape: _Shape | None = None
 
     def build(self, pairs: PairSnapshot, at: float, size: int) -> TrustGraph:
         """The graph at `at` over devices 0..size−1 (more, if pairs reach further)."""
-        direct = pairs.direct(at, self._parameters)
+        direct = pairs.direct(at, self._parameters, self._rule)
         kept = direct > 0
         shape = self._shape
         if shape is None or shape.low is not pairs.low or not np.array_equal(shape.kept, kept):

@@ -1,7 +1,8 @@
 """The numbers trust depends on, in one place. [SCFL] "Social-Aware Clustered Federated Learning", §III-B.
 
 Only ω = 0.8 has a published value. The rest are the platform's own choices; `NEUTRAL` leaves each of them out of the
-formula and is what a what-if question gets for the keys it does not give.
+formula and is what a what-if question gets for the keys it does not give. `EvidenceRule` is what a live registry
+demands of reports on top of the paper (spec §1.3a); what-if and reproduction know nothing of it.
 """
 
 from __future__ import annotations
@@ -54,3 +55,38 @@ class TrustParameters:
 NEUTRAL = TrustParameters(decay_rate=0.0, penalty=1.0, full_duration_seconds=1.0)
 """No decay (ξ = 0), bad weighs as good (ν = 1), D = 1, the one threshold for which eq (1) as printed is consistent
 (spec A1); ω = 0.8."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceRule:
+    """What counts as evidence in a live registry, and how much; spec §1.3a.
+
+    prior_weight: κ > 0, how many meetings nothing-known weighs: few observations mean little confidence.
+    witness_cap: in [0, 1), what direct trust the platform's witness alone can lift a pair to.
+    pair_day: units of each sign that count for a pair in one day (UTC); good ones that the platform witnessed apart.
+    reporter_day: negative units of one reporter that count in one day, the newest of them.
+    meeting_window_seconds: how far apart the two ends' times of one meeting may lie.
+    confirm_seconds: how long after a meeting its second report is waited for.
+
+    A unit is one interaction of full duration.
+    """
+
+    prior_weight: float = 5.0
+    witness_cap: float = 0.5
+    pair_day: float = 8.0
+    reporter_day: float = 100.0
+    meeting_window_seconds: float = 600.0
+    confirm_seconds: float = 7 * DAY_SECONDS
+
+    def __post_init__(self) -> None:
+        for name in ("prior_weight", "pair_day", "reporter_day"):
+            value = getattr(self, name)
+            _require(0 < value < math.inf, f"{name} must be finite and > 0, not {value}")
+        for name in ("meeting_window_seconds", "confirm_seconds"):
+            value = getattr(self, name)
+            _require(0 <= value < math.inf, f"{name} must be finite and ≥ 0, not {value}")
+        _require(0 <= self.witness_cap < 1, f"witness_cap must lie in [0, 1), not {self.witness_cap}")
+
+
+LIVE = EvidenceRule()
+"""The rule as the spec gives it."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
-from coterie.records.words import DeviceState
+from coterie.records.words import DeviceState, InteractionState
 
 KEY_BYTES = 32
 """Of an Ed25519 and of an X25519 public key."""
@@ -87,6 +88,11 @@ class ApiKey:
     owner_id: str
     created_at: float
     revoked_at: float | None
+    expires_at: float | None = None
+
+    def works(self, now: float) -> bool:
+        """Whether it is neither revoked nor ended."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +121,26 @@ class AuditEntry:
     note: str
 
 
+class Basis(StrEnum):
+    """Why a report may count as evidence."""
+
+    PLATFORM = "platform"
+    """The platform witnessed it."""
+    ADMIN = "admin"
+    """An admin imported it."""
+    ONE = "one"
+    """One end says it went badly."""
+    BOTH = "both"
+    """Both ends say it went well; the earlier report stands for the meeting."""
+    HALF = "half"
+    """The other report of such a meeting."""
+    WAITING = "waiting"
+    """One end says it went well; it does not count until the other says so too."""
+
+
 @dataclass(frozen=True, slots=True)
 class RecordedInteraction:
-    """An interaction as stored; devices by number, low first; reporter 0 is the platform."""
+    """An interaction as stored; devices by number, low first; reporter 0 is the platform, or an admin."""
 
     number: int
     reporter: int
@@ -129,6 +152,16 @@ class RecordedInteraction:
     at: float
     kind: str
     note: str
+    basis: str
+    share: float
+
+    def state(self, now: float, confirm_seconds: float) -> InteractionState:
+        """Whether it counts."""
+        if self.basis == Basis.WAITING:
+            expired = now > self.at + confirm_seconds
+            return InteractionState.EXPIRED if expired else InteractionState.UNCONFIRMED
+        counts = self.share > 0 or self.basis == Basis.HALF
+        return InteractionState.COUNTED if counts else InteractionState.SURPLUS
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +178,26 @@ class SocialRelation:
 
 @dataclass(frozen=True, slots=True)
 class Friendship:
-    """Two owners, by number, low first, and how close they are, in [0, 1]."""
+    """Two owners, by number, low first, and how close each says they are, in [0, 1]; 0 = has not said so.
+
+    `since` is when it was last changed. It holds when both have declared it.
+    """
 
     low: int
     high: int
-    strength: float
+    low_strength: float
+    high_strength: float
     since: float
+
+    @property
+    def strength(self) -> float:
+        """The weaker of both declarations; 0 while one is missing."""
+        return min(self.low_strength, self.high_strength)
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether both owners declared it."""
+        return self.strength > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,6 +175,10 @@ SUGGESTED = RelationPriors(
 )
 
 
+BEFRIENDED = RelationPriors({RelationKind.FRIENDSHIP: SUGGESTED.by_kind[RelationKind.FRIENDSHIP]})
+"""What counts always: both owners have said that they are friends."""
+
+
 def ownership(population: Population, rules: RelationRules = DEFAULT_RULES) -> Iterator[Relations]:
     """OOR: private devices of one owner; public static devices within radio range of each other."""
     private = np.flatnonzero(~population.public)

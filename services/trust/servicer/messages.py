@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from coterie.records.words import CallerRole
 from coterie_api.trust.v1 import trust_pb2 as pb
-from services.kit.words import number
+from services.kit.words import known_number, number
 from services.trust.domain.records import (
     ApiKey,
     AuditEntry,
@@ -80,7 +81,22 @@ def read_keys(message: pb.Device | pb.RotateKeysRequest) -> PublicKeys:
 def principal(value: ApiKey) -> pb.Principal:
     """Who holds a key, for the wire."""
     return pb.Principal(
-        role=value.role, subject=value.subject, name=value.name, owner_id=value.owner_id, key_id=value.id
+        role=number(CallerRole(value.role)),
+        subject=value.subject,
+        name=value.name,
+        owner_id=value.owner_id,
+        key_id=value.id,
+    )
+
+
+def key_info(value: ApiKey) -> pb.KeyInfo:
+    """A key without its secret, for the wire."""
+    return pb.KeyInfo(
+        id=value.id,
+        principal=principal(value),
+        created_at=value.created_at,
+        expires_at=value.expires_at or 0.0,
+        revoked_at=value.revoked_at or 0.0,
     )
 
 
@@ -89,7 +105,7 @@ def audit_entry(value: AuditEntry) -> pb.AuditEntry:
     return pb.AuditEntry(
         number=value.number,
         at=value.at,
-        role=value.role,
+        role=known_number(CallerRole(value.role)),
         subject=value.subject,
         act=value.act,
         object=value.object,

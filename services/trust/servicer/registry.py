@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
-from coterie.records.words import DeviceState
+from coterie.records.words import CallerRole, DeviceState
 from coterie_api.trust.v1 import trust_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2_grpc as rpc
 from services.kit import ids
@@ -86,7 +87,17 @@ class RegistryServicer(rpc.RegistryServicer):
         return pb.HeartbeatReply()
 
     async def CreateKey(self, request: pb.CreateKeyRequest, context: Any) -> pb.CreateKeyReply:
-        key, secret = await self._keys.create(request.role, request.name)
+        key, secret = await self._keys.create(str(word(CallerRole, request.role)), request.name, request.expires_at)
+        return pb.CreateKeyReply(id=key.id, api_key=secret.text, principal=messages.principal(key))
+
+    async def ListKeys(self, request: pb.ListKeysRequest, context: Any) -> pb.ListKeysReply:
+        page = read_page(request.limit, request.cursor, ids.form("key"))
+        found = await self._keys.page(page, request.subject)
+        cursor = next_cursor(found, page.limit, lambda item: item.id)
+        return pb.ListKeysReply(keys=map(messages.key_info, found), next_cursor=cursor)
+
+    async def RotateKey(self, request: pb.RotateKeyRequest, context: Any) -> pb.CreateKeyReply:
+        key, secret = await self._keys.rotate(request.key_id, request.grace_seconds, request.expires_at)
         return pb.CreateKeyReply(id=key.id, api_key=secret.text, principal=messages.principal(key))
 
     async def RevokeKey(self, request: pb.RevokeKeyRequest, context: Any) -> pb.RevokeKeyReply:
@@ -102,4 +113,12 @@ class RegistryServicer(rpc.RegistryServicer):
         return pb.ListAuditReply(
             entries=map(messages.audit_entry, found),
             next_cursor=next_cursor(found, page.limit, lambda item: str(item.number)),
+        )
+
+    async def VerifyAudit(self, request: pb.VerifyAuditRequest, context: Any) -> pb.VerifyAuditReply:
+        started = time.perf_counter()
+        found = await self._auditing.verify()
+        seconds = time.perf_counter() - started
+        return pb.VerifyAuditReply(
+            sound=found.sound, entries=found.entries, head=found.head, faults=found.faults, seconds=seconds
         )

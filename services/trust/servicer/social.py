@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+from coterie.records.words import RelationKind
 from coterie_api.trust.v1 import trust_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2_grpc as rpc
-from services.kit import whatif
 from services.kit.paging import NUMBER, next_cursor, read_page
+from services.kit.questions import Questions
+from services.kit.words import word
 from services.trust.domain import kinds
-from services.trust.domain.relations import RelationKind
 from services.trust.servicer import messages
 from services.trust.servicer import social_messages as social
 from services.trust.usecases.chronicles import Chronicles
@@ -20,7 +21,6 @@ from services.trust.usecases.imports import Imports
 from services.trust.usecases.recording import Recording
 from services.trust.usecases.relations import SocialRelations
 from services.trust.usecases.scores import Scores
-from services.trust.whatif import SOLVERS
 
 
 class TrustServicer(rpc.TrustServicer):
@@ -34,6 +34,7 @@ class TrustServicer(rpc.TrustServicer):
         graphs: Graphs,
         relations: SocialRelations,
         imports: Imports,
+        questions: Questions,
     ) -> None:
         self._recording = recording
         self._scores = scores
@@ -41,35 +42,39 @@ class TrustServicer(rpc.TrustServicer):
         self._graphs = graphs
         self._relations = relations
         self._imports = imports
+        self._questions = questions
 
     async def RecordInteractions(
         self, request: pb.RecordInteractionsRequest, context: Any
     ) -> pb.RecordInteractionsReply:
         batch = await asyncio.to_thread(social.read_reports, request.interactions)
         recorded, before = await self._recording.record(batch)
-        return pb.RecordInteractionsReply(recorded=recorded, repeated_before=before)
+        return pb.RecordInteractionsReply(
+            recorded=recorded.new, repeated_before=before, unconfirmed=recorded.unconfirmed
+        )
 
     async def ListInteractions(self, request: pb.ListInteractionsRequest, context: Any) -> pb.ListInteractionsReply:
         page = read_page(request.limit, request.cursor, NUMBER)
         found, named = await self._chronicles.interactions(request.device_a, request.device_b, page)
         return pb.ListInteractionsReply(
-            interactions=[social.interaction(item, named) for item in found],
+            interactions=[social.interaction(item, named, *self._chronicles.terms()) for item in found],
             next_cursor=next_cursor(found, page.limit, lambda item: str(item.number)),
         )
 
     async def DeclareFriendship(self, request: pb.DeclareFriendshipRequest, context: Any) -> pb.Relation:
         declared = await self._relations.befriend(request.owner_a, request.owner_b, request.strength)
-        return pb.Relation(
-            kind=RelationKind.FRIENDSHIP.value,
-            a=request.owner_a,
-            b=request.owner_b,
-            strength=declared.strength,
-            because="declared",
-            since=declared.since,
+        return social.declared(declared, request.owner_a, request.owner_b, request.strength)
+
+    async def ListFriendships(self, request: pb.ListFriendshipsRequest, context: Any) -> pb.ListRelationsReply:
+        page = read_page(request.limit, request.cursor, NUMBER)
+        mine, found = await self._relations.friendships(request.owner_id, page)
+        return pb.ListRelationsReply(
+            relations=[social.friendship(item, mine, request.owner_id, other) for _, other, item in found],
+            next_cursor=next_cursor(found, page.limit, lambda item: str(item[0])),
         )
 
     async def DeriveRelations(self, request: pb.DeriveRelationsRequest, context: Any) -> pb.DeriveRelationsReply:
-        counted = await self._relations.derive(request.kinds)
+        counted = await self._relations.derive([word(RelationKind, kind) for kind in request.kinds])
         return pb.DeriveRelationsReply(counts={kinds.name(kind): number for kind, number in counted.items()})
 
     async def ListRelations(self, request: pb.ListRelationsRequest, context: Any) -> pb.ListRelationsReply:
@@ -105,7 +110,7 @@ class TrustServicer(rpc.TrustServicer):
 
     async def ListLosses(self, request: pb.ListLossesRequest, context: Any) -> pb.ListLossesReply:
         found, named = await self._chronicles.losses(request.device_id, request.since, request.limit)
-        return pb.ListLossesReply(losses=[social.loss(item, named) for item in found])
+        return pb.ListLossesReply(losses=[social.loss(item, named, *self._chronicles.terms()) for item in found])
 
     async def GetCentrality(self, request: pb.GetCentralityRequest, context: Any) -> pb.GetCentralityReply:
         influence, head = await self._scores.centrality(request.device_ids, request.at)
@@ -119,5 +124,5 @@ class TrustServicer(rpc.TrustServicer):
         return social.import_state(await self._imports.get(request.name))
 
     async def WhatIf(self, request: pb.WhatIfRequest, context: Any) -> pb.WhatIfReply:
-        answer = await asyncio.to_thread(whatif.answer, SOLVERS, request.solver, request.input_json)
+        answer = await self._questions.what_if(request.solver, request.input_json)
         return pb.WhatIfReply(output_json=answer)

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 
+from coterie.records.words import RelationKind
 from coterie_api.trust.v1 import trust_pb2 as pb
+from services.kit.words import number, word
 from services.trust.domain import kinds
 from services.trust.domain.matrices import Entries
-from services.trust.domain.records import DeviceRow, ImportState, RecordedInteraction, RelationRow, SocialRelation
+from services.trust.domain.parameters import DAY_SECONDS, EvidenceRule, TrustParameters
+from services.trust.domain.records import (
+    DeviceRow,
+    Friendship,
+    ImportState,
+    RecordedInteraction,
+    RelationRow,
+    SocialRelation,
+)
 from services.trust.domain.reports import PLATFORM, Reports
 from services.trust.servicer import messages
 from services.trust.usecases.chronicles import Loss, Point
@@ -33,7 +44,9 @@ def read_reports(items: Sequence[pb.Interaction]) -> Reports:
     )
 
 
-def interaction(value: RecordedInteraction, named: Mapping[int, Entry]) -> pb.Interaction:
+def interaction(
+    value: RecordedInteraction, named: Mapping[int, Entry], now: float, rule: EvidenceRule
+) -> pb.Interaction:
     """A recorded interaction for the wire."""
     return pb.Interaction(
         id=value.id,
@@ -45,13 +58,50 @@ def interaction(value: RecordedInteraction, named: Mapping[int, Entry]) -> pb.In
         reporter=named[value.reporter].id if value.reporter else PLATFORM,
         kind=value.kind,
         note=value.note,
+        state=number(value.state(now, rule.confirm_seconds)),
     )
 
 
 def relation(value: SocialRelation, a: str, b: str) -> pb.Relation:
     """A relation of two named devices for the wire."""
     return pb.Relation(
-        kind=kinds.name(value.kind), a=a, b=b, strength=value.strength, because=value.because, since=value.since
+        kind=number(kinds.name(value.kind)),
+        a=a,
+        b=b,
+        strength=value.strength,
+        because=value.because,
+        since=value.since,
+        confirmed=True,
+    )
+
+
+def declared(value: Friendship, a: str, b: str, strength: float) -> pb.Relation:
+    """What an owner just declared, for the wire."""
+    return pb.Relation(
+        kind=number(RelationKind.FRIENDSHIP),
+        a=a,
+        b=b,
+        strength=value.strength if value.confirmed else strength,
+        because="declared by both" if value.confirmed else "declared by one" if strength else "withdrawn",
+        since=value.since,
+        confirmed=value.confirmed,
+    )
+
+
+def friendship(value: Friendship, mine: int, a: str, b: str) -> pb.Relation:
+    """A friendship as owner `a`, with the number `mine`, sees it, for the wire."""
+    own, other = value.low_strength, value.high_strength
+    if mine != value.low:
+        own, other = other, own
+    because = "declared by both" if own and other else "waits for the other owner" if own else "waits for this owner"
+    return pb.Relation(
+        kind=number(RelationKind.FRIENDSHIP),
+        a=a,
+        b=b,
+        strength=value.strength or own or other,
+        because=because,
+        since=value.since,
+        confirmed=value.confirmed,
     )
 
 
@@ -72,6 +122,25 @@ def explanation(value: Explanation, device_a: str, device_b: str) -> pb.TrustExp
         path=[pb.Hop(from_device=hop.from_device, to_device=hop.to_device, direct=hop.direct) for hop in value.path],
         relations=[relation(item, device_a, device_b) for item in value.relations],
         text=value.text,
+        unconfirmed_count=value.unconfirmed_count,
+        rule=trust_rule(value.parameters, value.rule),
+    )
+
+
+def trust_rule(parameters: TrustParameters, rule: EvidenceRule) -> pb.TrustRule:
+    """The registry's settings for the wire."""
+    rate = parameters.decay_rate
+    return pb.TrustRule(
+        halving_days=math.log(2.0) / rate / DAY_SECONDS if rate else 0.0,
+        penalty=parameters.penalty,
+        full_seconds=parameters.full_duration_seconds,
+        direct_weight=parameters.direct_weight,
+        prior_weight=rule.prior_weight,
+        witness_cap=rule.witness_cap,
+        pair_day=rule.pair_day,
+        reporter_day=rule.reporter_day,
+        meeting_window_seconds=rule.meeting_window_seconds,
+        confirm_days=rule.confirm_seconds / DAY_SECONDS,
     )
 
 
@@ -100,7 +169,7 @@ def tie(value: Tie) -> pb.Tie:
         device_a=value.device_a,
         device_b=value.device_b,
         direct=value.direct,
-        relations=map(kinds.name, value.relations),
+        relations=[number(kinds.name(kind)) for kind in value.relations],
     )
 
 
@@ -109,14 +178,14 @@ def point(value: Point) -> pb.HistoryPoint:
     return pb.HistoryPoint(at=value.at, direct=value.direct, count=value.count)
 
 
-def loss(value: Loss, named: Mapping[int, Entry]) -> pb.Loss:
+def loss(value: Loss, named: Mapping[int, Entry], now: float, rule: EvidenceRule) -> pb.Loss:
     """A loss of trust for the wire."""
     return pb.Loss(
         device_a=named[value.low].id,
         device_b=named[value.high].id,
         before=value.before,
         after=value.after,
-        because=[interaction(item, named) for item in value.because],
+        because=[interaction(item, named, now, rule) for item in value.because],
     )
 
 
@@ -153,7 +222,8 @@ def _read_chunk(message: pb.ImportChunk) -> Chunk:
 
 
 def _read_relation(line: int, message: pb.Relation) -> RelationRow:
-    return RelationRow(line, message.kind, message.a, message.b, message.strength, message.because, message.since)
+    kind = word(RelationKind, message.kind)
+    return RelationRow(line, kind, message.a, message.b, message.strength, message.because, message.since)
 
 
 def import_state(value: ImportState) -> pb.ImportReply:

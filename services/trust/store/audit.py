@@ -1,33 +1,58 @@
-"""The audit log in the database: written in the transaction of the act itself, never changed."""
+"""The audit log in the database: written in the transaction of the act itself, chained by hashes, never changed."""
 
 from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import asdict
 
 import sqlalchemy as sa
 
 from services.kit.caller import current_caller, current_request_id
 from services.kit.paging import Page
 from services.kit.rows import Tx, columns, fetch_all
+from services.trust.domain.audit_chain import AuditHead, hash_entry
 from services.trust.domain.records import AuditEntry
-from services.trust.tables import audit
+from services.trust.tables import audit, audit_head
 
+_BATCH = 2_000
 _COLUMNS = columns(AuditEntry, audit)
+_HEAD = sa.select(*columns(AuditHead, audit_head))
 
 
 async def note(tx: Tx, at: float, act: str, thing: str, remark: str = "") -> None:
-    """Writes that the present caller did `act` to `thing`."""
+    """Writes that the present caller did `act` to `thing`.
+
+    The chain's head is locked until the transaction ends, one writer at a time on either database: write the note last,
+    so that nobody holds the head and waits for something else.
+    """
     caller = current_caller()
-    await tx.execute(
-        sa.insert(audit),
-        {
-            "at": at,
-            "role": caller.role,
-            "subject": caller.subject,
-            "act": act,
-            "object": thing,
-            "request_id": current_request_id(),
-            "note": remark,
-        },
-    )
+    head = await _head(tx, lock=True)
+    number = head.number + 1
+    entry = AuditEntry(number, at, caller.role, caller.subject, act, thing, current_request_id(), remark)
+    sealed = hash_entry(head.hash, entry)
+    await tx.execute(sa.insert(audit), asdict(entry) | {"hash": sealed})
+    await tx.execute(sa.update(audit_head).values(entries=head.entries + 1, number=number, hash=sealed))
+
+
+async def read_head(tx: Tx) -> AuditHead:
+    """The end of the chain."""
+    return await _head(tx, lock=False)
+
+
+async def _head(tx: Tx, *, lock: bool) -> AuditHead:
+    return AuditHead(*(await tx.execute(_HEAD.with_for_update() if lock else _HEAD)).one())
+
+
+async def stream(tx: Tx) -> AsyncIterator[list[tuple[AuditEntry, str]]]:
+    """Every entry in order with its stored hash, some at a time."""
+    number = 0
+    while True:
+        query = sa.select(*_COLUMNS, audit.c.hash).where(audit.c.number > number).order_by(audit.c.number)
+        rows = (await tx.execute(query.limit(_BATCH))).all()
+        if not rows:
+            return
+        yield [(AuditEntry(*row[:-1]), row[-1]) for row in rows]
+        number = rows[-1].number
 
 
 async def page(tx: Tx, wanted: Page, subject: str, act: str) -> list[AuditEntry]:

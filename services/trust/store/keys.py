@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 import sqlalchemy as sa
 
+from services.kit.paging import Page
 from services.kit.rows import Tx, columns, fetch_all, fetch_one
 from services.trust.domain.records import ApiKey, Token
 from services.trust.tables import keys, owners, tokens
@@ -36,9 +37,27 @@ async def by_name(tx: Tx, role: str, name: str) -> list[ApiKey]:
     return await fetch_all(tx, query, ApiKey)
 
 
-async def live_count(tx: Tx, role: str) -> int:
+async def page(tx: Tx, wanted: Page, roles: Sequence[str], subject: str = "") -> list[ApiKey]:
+    """Keys of these roles, or of one subject, in order of id."""
+    query = sa.select(*_COLUMNS).where(keys.c.id > wanted.cursor, keys.c.role.in_(roles))
+    if subject:
+        query = query.where(keys.c.subject == subject)
+    return await fetch_all(tx, query.order_by(keys.c.id).limit(wanted.limit), ApiKey)
+
+
+async def end(tx: Tx, key_id: str, at: float) -> None:
+    """Lets a key end then, unless it ends before."""
+    c = keys.c
+    await tx.execute(
+        _live().where(c.id == key_id, sa.or_(c.expires_at.is_(None), c.expires_at > at)).values(expires_at=at)
+    )
+
+
+async def live_count(tx: Tx, role: str, now: float) -> int:
     """How many keys of a role work."""
-    query = sa.select(sa.func.count()).where(keys.c.role == role, keys.c.revoked_at.is_(None))
+    c = keys.c
+    going_on = sa.or_(c.expires_at.is_(None), c.expires_at > now)
+    query = sa.select(sa.func.count()).where(c.role == role, c.revoked_at.is_(None), going_on)
     return int((await tx.execute(query)).scalar_one())
 
 

@@ -8,21 +8,23 @@ imported ones.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
 
 from services.kit.paging import Page
-from services.kit.rows import Tx, batches, inserting
+from services.kit.rows import Tx, batches, columns, fetch_one, inserting
 from services.trust.domain.graph import Floats, Integers
 from services.trust.domain.kinds import KINDS
-from services.trust.domain.records import Friendship, SocialRelation
+from services.trust.domain.records import Basis, Friendship, SocialRelation
 from services.trust.domain.relations import RelationKind
 from services.trust.tables import devices, friendships, interactions, owners, pairs, relations
 
 _RANK: dict[RelationKind, int] = {kind: rank for rank, kind in enumerate(KINDS)}
 _CHUNK = 2_000
+_FRIENDSHIP = columns(Friendship, friendships)
 
 
 async def of_device(tx: Tx, number: int, wanted: Page) -> list[tuple[int, SocialRelation]]:
@@ -67,7 +69,7 @@ def _every(row: Any) -> sa.CompoundSelect[Any]:
     make = (other.c.kind == row.kind) & (other.c.brand == row.brand) & (other.c.model == row.model)
     known = sa.literal(bool(row.brand and row.model))
     friend = friendships.alias("friend")
-    befriended = sa.or_(
+    befriended = (friend.c.strength > 0) & sa.or_(
         (friend.c.low == row.owner_number) & (friend.c.high == other.c.owner_number),
         (friend.c.high == row.owner_number) & (friend.c.low == other.c.owner_number),
     )
@@ -126,6 +128,7 @@ async def counts(tx: Tx) -> dict[str, int]:
         .select_from(friendships)
         .join(one, one.c.owner_number == friendships.c.low)
         .join(other, other.c.owner_number == friendships.c.high)
+        .where(friendships.c.strength > 0)
     )
     found = {
         kind: int((await tx.execute(sa.select(sa.func.coalesce(sa.func.sum(query.c.n), 0)))).scalar_one())
@@ -186,7 +189,7 @@ async def every_pair(tx: Tx, at: float | None) -> list[tuple[int, int, str, floa
         low.c.brand != "",
         low.c.model != "",
     )
-    befriended = sa.or_(
+    befriended = (friend.c.strength > 0) & sa.or_(
         (friend.c.low == low.c.owner_number) & (friend.c.high == high.c.owner_number),
         (friend.c.high == low.c.owner_number) & (friend.c.low == high.c.owner_number),
     )
@@ -216,32 +219,72 @@ async def friends(tx: Tx) -> list[tuple[str, str]]:
         .select_from(friendships)
         .join(one, one.c.number == friendships.c.low)
         .join(other, other.c.number == friendships.c.high)
+        .where(friendships.c.strength > 0)
     )
     return [(row.one_id, row.other_id) for row in await tx.execute(query)]
 
 
+async def friendship(tx: Tx, low: int, high: int) -> Friendship | None:
+    """What two owners declared of each other, as far as either did."""
+    query = sa.select(*_FRIENDSHIP).where(friendships.c.low == low, friendships.c.high == high)
+    return await fetch_one(tx, query.with_for_update(), Friendship)
+
+
+async def friendships_of(tx: Tx, owner: int, wanted: Page) -> list[tuple[int, str, Friendship]]:
+    """An owner's friendships in order of the other owner, who comes with it by number and id."""
+    other = sa.case((friendships.c.low == owner, friendships.c.high), else_=friendships.c.low)
+    query = sa.select(other.label("other"), owners.c.id, *_FRIENDSHIP).join_from(
+        friendships, owners, owners.c.number == other
+    )
+    query = query.where((friendships.c.low == owner) | (friendships.c.high == owner)).order_by(other)
+    if wanted.cursor:
+        query = query.where(other > int(wanted.cursor))
+    rows = await tx.execute(query.limit(wanted.limit))
+    return [(number, name, Friendship(*rest)) for number, name, *rest in rows]
+
+
 async def set_friendship(tx: Tx, friendship: Friendship) -> None:
-    """Declares a friendship, or changes its strength; strength 0 withdraws it."""
+    """Keeps what two owners declared of each other; forgets it when neither declares anything."""
     same = (friendships.c.low == friendship.low) & (friendships.c.high == friendship.high)
     await tx.execute(sa.delete(friendships).where(same))
-    if friendship.strength > 0:
-        await tx.execute(
-            sa.insert(friendships),
-            {
-                "low": friendship.low,
-                "high": friendship.high,
-                "strength": friendship.strength,
-                "since": friendship.since,
-            },
-        )
+    if friendship.low_strength or friendship.high_strength:
+        await tx.execute(sa.insert(friendships), {**asdict(friendship), "strength": friendship.strength})
+
+
+async def befriended(tx: Tx, at: float | None) -> list[tuple[int, int, str, float]]:
+    """Devices whose owners are friends (at `at`; None = now): low, high, kind, strength."""
+    one, other = devices.alias("one"), devices.alias("another")
+    query = (
+        sa.select(one.c.number, other.c.number.label("second"), friendships.c.strength)
+        .select_from(friendships)
+        .join(one, one.c.owner_number == friendships.c.low)
+        .join(other, other.c.owner_number == friendships.c.high)
+        .where(friendships.c.strength > 0)
+    )
+    if at is not None:
+        query = query.where(friendships.c.since <= at)
+    kind = RelationKind.FRIENDSHIP.value
+    return [(min(a, b), max(a, b), kind, strength) for a, b, strength in await tx.execute(query)]
+
+
+async def friendship_stamp(tx: Tx) -> tuple[object, ...]:
+    """Changes whenever the devices of friends may have changed; begins with how many friendships hold."""
+    held = sa.select(friendships).where(friendships.c.strength > 0).subquery()
+    query = sa.select(
+        sa.select(sa.func.count()).select_from(held).scalar_subquery(),
+        sa.select(sa.func.max(held.c.since)).scalar_subquery(),
+        sa.select(sa.func.sum(held.c.strength)).scalar_subquery(),
+        sa.select(sa.func.max(devices.c.number)).scalar_subquery(),
+    )
+    return tuple((await tx.execute(query)).one())
 
 
 async def meetings(tx: Tx) -> tuple[Integers, Integers, Floats, Floats]:
-    """Interactions of kind "meeting": low, high, start and duration."""
+    """Interactions of kind "meeting" that both ends reported or an admin imported: low, high, start and duration."""
     query = (
         sa.select(pairs.c.low, pairs.c.high, interactions.c.at, interactions.c.duration_seconds)
         .join(pairs, pairs.c.number == interactions.c.pair)
-        .where(interactions.c.kind == "meeting")
+        .where(interactions.c.kind == "meeting", interactions.c.basis.in_((Basis.BOTH, Basis.ADMIN)))
     )
     rows = np.array([tuple(row) for row in await tx.execute(query)], dtype=np.float64).reshape(-1, 4)
     return rows[:, 0].astype(np.int64), rows[:, 1].astype(np.int64), rows[:, 2], rows[:, 3]
@@ -252,7 +295,7 @@ async def platform_reports(tx: Tx) -> list[tuple[str, int, int]]:
     query = (
         sa.select(interactions.c.id, pairs.c.low, pairs.c.high)
         .join(pairs, pairs.c.number == interactions.c.pair)
-        .where(interactions.c.reporter == 0, interactions.c.kind != "meeting")
+        .where(interactions.c.basis == Basis.PLATFORM)
     )
     return [(row.id, row.low, row.high) for row in await tx.execute(query)]
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
 from services.kit.paging import Page
 from services.kit.rows import Row, Tx, columns, fetch_all, insert_rows, serialise, update_rows
-from services.trust.domain.graph import Floats, Integers
-from services.trust.domain.records import RecordedInteraction
+from services.trust.domain.evidence import Pieces
+from services.trust.domain.pairs import EVIDENCE
+from services.trust.domain.parameters import DAY_SECONDS
+from services.trust.domain.records import Basis, RecordedInteraction
 from services.trust.tables import interactions, pairs, social_version
 
 _SOCIAL_LOCK = 0x736F6369616C  # "social"
@@ -27,26 +27,9 @@ _PAIR_COLUMNS = (
     pairs.c.number,
     pairs.c.low,
     pairs.c.high,
-    pairs.c.count,
-    pairs.c.positive_count,
-    pairs.c.positive_sum,
-    pairs.c.negative_sum,
-    pairs.c.reference_at,
+    *(pairs.c[name] for name in EVIDENCE),
 )
 _WITH_PAIR: sa.Select[Any] = sa.select(*_INTERACTION).join(pairs, pairs.c.number == interactions.c.pair)
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """Interactions column by column: pair numbers, outcome, duration and time."""
-
-    pairs: Integers
-    positive: np.ndarray[Any, np.dtype[np.bool_]]
-    durations_seconds: Floats
-    at: Floats
-
-    def __len__(self) -> int:
-        return len(self.pairs)
 
 
 async def locked(tx: Tx) -> None:
@@ -76,22 +59,8 @@ async def pair_count(tx: Tx) -> int:
     return int((await tx.execute(sa.select(sa.func.count()).select_from(pairs))).scalar_one())
 
 
-async def save_sums(tx: Tx, rows: list[Row], at_version: int) -> None:
-    """Replaces the sums of pairs; rows are positive sum, negative sum, reference time and the pair's number."""
-    names = ("new_positive_sum", "new_negative_sum", "new_reference_at")
-    values: dict[str, Any] = {name.removeprefix("new_"): sa.bindparam(name) for name in names}
-    statement = sa.update(pairs).where(pairs.c.number == sa.bindparam("pair"))
-    await update_rows(
-        tx,
-        statement.values(**values, version=sa.bindparam("new_version")),
-        (*names, "pair", "new_version"),
-        [(*row, at_version) for row in rows],
-    )
-    await tx.execute(sa.update(social_version).values(version=at_version))
-
-
 async def pairs_since(tx: Tx, known: int) -> list[Row]:
-    """Pairs changed after version `known`: number, low, high, count, positives, both sums, reference time."""
+    """Pairs changed after version `known`: number, low, high, then `EVIDENCE`."""
     query = sa.select(*_PAIR_COLUMNS).where(pairs.c.version > known)
     return [tuple(row) for row in await tx.execute(query)]
 
@@ -99,17 +68,24 @@ async def pairs_since(tx: Tx, known: int) -> list[Row]:
 async def known_ids(tx: Tx, reporter: int, ids: Sequence[str]) -> set[str]:
     """Which of `ids` the reporter has used before: one statement, whatever their number."""
     query = sa.select(interactions.c.id).where(interactions.c.reporter == reporter)
+    found = await tx.execute(query.where(among(tx, interactions.c.id, list(ids), sa.Text())))
+    return set(found.scalars())
+
+
+def among(tx: Tx, column: sa.Column[Any], values: list[Any], kind: sa.types.TypeEngine[Any]) -> sa.ColumnElement[bool]:
+    """Whether a column's value is one of `values`: one parameter, whatever their number."""
     if tx.dialect.name == "sqlite":
-        given = sa.func.json_each(json.dumps(list(ids))).table_valued("value")
-        query = query.where(interactions.c.id.in_(sa.select(given.c.value)))
-    else:
-        query = query.where(interactions.c.id == sa.func.any(sa.cast(list(ids), postgresql.ARRAY(sa.Text))))
-    return set((await tx.execute(query)).scalars())
+        given = sa.func.json_each(json.dumps(values)).table_valued("value")
+        return column.in_(sa.select(given.c.value))
+    return column == sa.func.any(sa.cast(values, postgresql.ARRAY(kind)))
 
 
-PAIR = ("number", "low", "high", "count", "positive_count", "positive_sum", "negative_sum", "reference_at", "version")
-CHANGE = ("new_count", "new_positive_count", "new_positive_sum", "new_negative_sum", "new_reference_at", "new_version")
-REPORT = ("reporter", "id", "pair", "positive", "duration_seconds", "at", "kind", "note")
+PAIR = ("number", "low", "high", *EVIDENCE, "version")
+CHANGE = (*(f"new_{name}" for name in EVIDENCE), "new_version")
+REPORT = (
+    *("reporter", "id", "pair", "positive", "duration_seconds", "at", "kind", "note", "basis", "share"),
+    "counted_seconds",
+)
 """Columns of the rows that `save_pairs` and `add` take, in order."""
 
 
@@ -127,6 +103,67 @@ async def add(tx: Tx, rows: list[Row]) -> None:
     await insert_rows(tx, [interactions.c[name] for name in REPORT], rows)
 
 
+async def change(tx: Tx, rows: list[Row]) -> None:
+    """Changes how interactions count: rows of basis, share, counted seconds, and the interaction's number."""
+    names = ("new_basis", "new_share", "new_counted_seconds")
+    values: dict[str, Any] = {name.removeprefix("new_"): sa.bindparam(name) for name in names}
+    statement = sa.update(interactions).where(interactions.c.number == sa.bindparam("interaction"))
+    await update_rows(tx, statement.values(values), (*names, "interaction"), rows)
+
+
+async def waiting(tx: Tx, of_pairs: list[int], since: float, until: float) -> list[Row]:
+    """Reports of these pairs that wait for their other half: number, reporter, pair, time and duration."""
+    i = interactions.c
+    query = sa.select(i.number, i.reporter, i.pair, i.at, i.duration_seconds).where(
+        i.basis == sa.literal_column("'waiting'"), i.at >= since, i.at <= until
+    )
+    found = await tx.execute(query.where(among(tx, interactions.c.pair, of_pairs, sa.BigInteger())))
+    return [tuple(row) for row in found]
+
+
+async def waiting_count(tx: Tx, pair: int, since: float, until: float, most: int) -> int:
+    """How many reports of a pair in a span of time wait for their other half, as far as `most`."""
+    i = interactions.c
+    query = sa.select(i.number).where(i.pair == pair, i.basis == sa.literal_column("'waiting'"))
+    few = query.where(i.at >= since, i.at <= until).limit(most).subquery()
+    return int((await tx.execute(sa.select(sa.func.count()).select_from(few))).scalar_one())
+
+
+_USED = """
+    SELECT d.place, CASE WHEN NOT i.positive THEN 2 WHEN i.basis = 'platform' THEN 1 ELSE 0 END AS sort,
+        SUM(i.share * CASE WHEN i.counted_seconds < :full THEN i.counted_seconds / :full ELSE 1.0 END) AS units,
+        SUM(CASE WHEN i.reporter = :reporter THEN 1 ELSE 0 END) AS reports
+    FROM {days} JOIN interactions i ON i.pair = d.pair AND i.at >= d.start AND i.at < d.start + :length
+    WHERE i.share > 0 GROUP BY d.place, sort
+"""
+_DAYS = {
+    "sqlite": "(SELECT key AS place, value ->> 0 AS pair, value ->> 1 AS start FROM json_each(:days)) d",
+    "postgresql": "(SELECT place - 1 AS place, pair, start FROM "
+    "unnest(CAST(:pairs AS bigint[]), CAST(:starts AS double precision[])) WITH ORDINALITY AS u(pair, start, place)) d",
+}
+
+
+async def used(tx: Tx, days: list[tuple[int, float]], reporter: int, full_seconds: float) -> list[Row]:
+    """What counts of some pairs on some days, each given by pair and start: place of the day in the list, sort of
+    evidence (`saturation`), units, and how many of them are the reporter's."""
+    given: dict[str, Any] = {"full": full_seconds, "reporter": reporter, "length": DAY_SECONDS}
+    if tx.dialect.name == "sqlite":
+        given["days"] = json.dumps(days)
+    else:
+        given["pairs"], given["starts"] = [pair for pair, _ in days], [start for _, start in days]
+    statement = sa.text(_USED.format(days=_DAYS[tx.dialect.name]))
+    return [tuple(row) for row in await tx.execute(statement, given)]
+
+
+async def against(tx: Tx, reporter: int, since: float, until: float) -> list[Row]:
+    """What one reporter's bad reports from `since` to before `until` count: number, pair, time, seconds and share."""
+    i = interactions.c
+    counted = sa.text("share > 0 AND basis = 'one'")
+    query = sa.select(i.number, i.pair, i.at, i.counted_seconds, i.share)
+    query = query.where(i.reporter == reporter, i.at >= since, i.at < until, counted)
+    return [tuple(row) for row in await tx.execute(query)]
+
+
 async def page(tx: Tx, wanted: Page, a: int, b: int | None) -> list[RecordedInteraction]:
     """Interactions of device `a`, or of `a` with `b`, latest recorded first."""
     query = _WITH_PAIR.order_by(interactions.c.number.desc()).limit(wanted.limit)
@@ -139,26 +176,26 @@ async def page(tx: Tx, wanted: Page, a: int, b: int | None) -> list[RecordedInte
     return await fetch_all(tx, query, RecordedInteraction)
 
 
-async def history_of(tx: Tx, pair: int, until: float) -> History:
-    """A pair's interactions up to a time, in order of time."""
+async def history_of(tx: Tx, pair: int, until: float) -> Pieces:
+    """A pair's evidence up to a time, in order of time."""
     query = _history().where(interactions.c.pair == pair, interactions.c.at <= until).order_by(interactions.c.at)
-    return _columns((await tx.execute(query)).all())
+    return _pieces((await tx.execute(query)).all())
 
 
-async def history_between(tx: Tx, start: int, stop: int) -> History:
-    """Every interaction of the pairs numbered from `start` to before `stop`."""
+async def history_between(tx: Tx, start: int, stop: int) -> Pieces:
+    """All evidence of the pairs numbered from `start` to before `stop`."""
     query = _history().where(interactions.c.pair >= start, interactions.c.pair < stop)
-    return _columns((await tx.execute(query)).all())
+    return _pieces((await tx.execute(query)).all())
 
 
-async def history_before(tx: Tx, at: float) -> History:
-    """Interactions up to `at` of every pair that went on after it: what its sums held then."""
+async def history_before(tx: Tx, at: float) -> Pieces:
+    """Evidence up to `at` of every pair that went on after it: what its sums held then."""
     query = (
         _history()
         .join(pairs, pairs.c.number == interactions.c.pair)
         .where(pairs.c.reference_at > at, interactions.c.at <= at)
     )
-    return _columns((await tx.execute(query)).all())
+    return _pieces((await tx.execute(query)).all())
 
 
 async def pairs_with_failures(tx: Tx, since: float, device: int | None, most: int) -> list[int]:
@@ -182,13 +219,11 @@ async def failures(tx: Tx, pair: int, since: float, most: int) -> list[RecordedI
 
 
 def _history() -> sa.Select[Any]:
-    return sa.select(interactions.c.pair, interactions.c.positive, interactions.c.duration_seconds, interactions.c.at)
+    i = interactions.c
+    witnessed = i.basis == Basis.PLATFORM.value
+    return sa.select(i.pair, i.positive, i.counted_seconds, i.at, witnessed, i.share).where(sa.text("share > 0"))
 
 
-def _columns(rows: Sequence[Any]) -> History:
-    if not rows:
-        return History(np.zeros(0, np.int64), np.zeros(0, np.bool_), np.zeros(0), np.zeros(0))
-    numbers, positive, durations, times = zip(*rows, strict=True)
-    return History(
-        np.array(numbers, np.int64), np.array(positive, np.bool_), np.array(durations), np.array(times, np.float64)
-    )
+def _pieces(rows: Sequence[Any]) -> Pieces:
+    """Evidence with the pairs' numbers."""
+    return Pieces.of(*zip(*rows, strict=True)) if rows else Pieces.of([], [], [], [], [], [])

@@ -1,11 +1,14 @@
-"""Reading the audit log."""
+"""Reading the audit log, and checking it."""
 
 from __future__ import annotations
+
+import asyncio
 
 from services.kit.caller import require_role
 from services.kit.database import Database
 from services.kit.paging import Page
 from services.trust.domain import checks
+from services.trust.domain.audit_chain import AuditCheck, AuditVerdict
 from services.trust.domain.records import AuditEntry
 from services.trust.store import audit
 
@@ -23,3 +26,15 @@ class Auditing:
         checks.text("act", act)
         async with self._database.reading() as tx:
             return await audit.page(tx, wanted, subject, act)
+
+    async def verify(self) -> AuditVerdict:
+        """Follows the chain from its first entry to its head, in one consistent view of it."""
+        require_role("admin")
+        check = AuditCheck()
+        async with self._database.reading() as tx:
+            if tx.dialect.name != "sqlite":
+                await tx.execution_options(isolation_level="REPEATABLE READ")
+            head = await audit.read_head(tx)
+            async for batch in audit.stream(tx):
+                await asyncio.to_thread(check.take, batch)
+        return check.verdict(head)

@@ -12,14 +12,13 @@ from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.paging import Page, page_size
 from services.trust.domain import checks
-from services.trust.domain.evidence import EvidenceTable, Prior, direct_trust_at, fold
-from services.trust.domain.parameters import DAY_SECONDS, TrustParameters
+from services.trust.domain.evidence import Evidence, Pieces, Prior, direct_trust_at, fold, tabled
+from services.trust.domain.parameters import DAY_SECONDS, EvidenceRule, TrustParameters
 from services.trust.domain.records import RecordedInteraction
 from services.trust.errors import InvalidField, SelfTrust
-from services.trust.store import social
-from services.trust.store.social import History
+from services.trust.store import records, social
 from services.trust.usecases.directory import Directory, Entry
-from services.trust.usecases.memory import SocialMemory
+from services.trust.usecases.memory import SocialMemory, shifted
 from services.trust.usecases.sight import Sight
 
 MOST_POINTS = 1_000
@@ -60,6 +59,10 @@ class Chronicles:
         self._memory = memory
         self._sight = sight
 
+    def terms(self) -> tuple[float, EvidenceRule]:
+        """The present moment and the rule by which an interaction counts or does not."""
+        return self._clock.now(), self._memory.rule
+
     async def interactions(
         self, device_a: str, device_b: str, wanted: Page
     ) -> tuple[list[RecordedInteraction], dict[int, Entry]]:
@@ -90,14 +93,17 @@ class Chronicles:
             (await self._sight.view(tx)).require(a, b)
             pairs, _ = await self._memory.pairs_at(tx, 0.0)
             row = pairs.row_of(a.number, b.number)
-            past = await social.history_of(tx, -1 if row is None else row + 1, end)
+            number = -1 if row is None else row + 1
+            past = await social.history_of(tx, number, end)
+            begun = (await records.inherited(tx, number, number + 1)).get(number, Evidence())
         if not len(past):
             return []
         start = since or float(past.at[0])
         if start > end:
             raise InvalidField(f"since {start} must not be later than until {end}")
         times = np.linspace(start, end, points or 50).tolist()
-        return await asyncio.to_thread(_course, past, times, self._memory.parameters, pairs.prior_of(row))
+        rules = (self._memory.parameters, self._memory.rule)
+        return await asyncio.to_thread(_course, past, times, begun, *rules, pairs.prior_of(row))
 
     async def losses(self, device_id: str, since: float, limit: int) -> tuple[list[Loss], dict[int, Entry]]:
         """Pairs whose direct trust fell most after `since` (0 = the last 30 days), and the devices they name."""
@@ -114,7 +120,9 @@ class Chronicles:
             for number in await social.pairs_with_failures(tx, start, device, _MOST_CANDIDATES):
                 past = await social.history_of(tx, number, now)
                 prior = pairs.prior_of(number - 1)
-                before, after = await asyncio.to_thread(_fall, past, start, now, self._memory.parameters, prior)
+                rules = (self._memory.parameters, self._memory.rule)
+                begun = (await records.inherited(tx, number, number + 1)).get(number, Evidence())
+                before, after = await asyncio.to_thread(_fall, past, start, now, begun, *rules, prior)
                 if after < before:
                     found.append((after - before, before, after, number))
             worst = [
@@ -136,22 +144,35 @@ def _devices_of(found: list[RecordedInteraction]) -> set[int]:
     return {n for item in found for n in (item.low, item.high, item.reporter) if n}
 
 
-def _course(past: History, times: list[float], parameters: TrustParameters, prior: Prior) -> list[Point]:
-    """Direct trust at ascending times: each stretch of the history is folded in once."""
-    table, done, points = EvidenceTable.empty(1), 0, []
+def _course(
+    past: Pieces, times: list[float], begun: Evidence, parameters: TrustParameters, rule: EvidenceRule, prior: Prior
+) -> list[Point]:
+    """Direct trust at ascending times: each stretch of the history is folded in once.
+
+    begun: what the pair began with of its owners' record; it is older than all the pair did itself.
+    """
+    table, done, points = tabled([begun]), 0, []
+    own = shifted(past, int(past.pairs[0])) if len(past) else past
     for at in times:
         reached = int(np.searchsorted(past.at, at, side="right"))
-        part = slice(done, reached)
         if reached > done:
-            rows = np.zeros(reached - done, dtype=np.int64)
-            table = fold(table, rows, past.positive[part], past.durations_seconds[part], past.at[part], parameters)
+            table = fold(table, own.at_rows(slice(done, reached)), parameters)
             done = reached
-        points.append(Point(at, direct_trust_at(table[0], at, parameters, prior), done))
+        known = table[0] if at >= table[0].reference_time else Evidence()
+        points.append(Point(at, direct_trust_at(known, at, parameters, rule, prior), done))
     return points
 
 
-def _fall(past: History, since: float, now: float, parameters: TrustParameters, prior: Prior) -> tuple[float, float]:
+def _fall(
+    past: Pieces,
+    since: float,
+    now: float,
+    begun: Evidence,
+    parameters: TrustParameters,
+    rule: EvidenceRule,
+    prior: Prior,
+) -> tuple[float, float]:
     """The highest direct trust from `since` on, which lies there or right after an interaction, and that of `now`."""
     moments = sorted({since, *past.at[past.at > since].tolist(), now})
-    course = _course(past, moments, parameters, prior)
+    course = _course(past, moments, begun, parameters, rule, prior)
     return max(point.direct for point in course), course[-1].direct

@@ -35,12 +35,14 @@ from services.trust.errors import (
 from services.trust.store import audit, devices, keys
 from services.trust.usecases.credentials import Credential, matches, new_credential, parse, proves
 from services.trust.usecases.heartbeats import Heartbeats
+from services.trust.usecases.inheritance import Inheritance
 
 
 class Devices:
     """The devices of the platform."""
 
-    def __init__(self, database: Database, clock: Clock, heartbeats: Heartbeats) -> None:
+    def __init__(self, database: Database, clock: Clock, heartbeats: Heartbeats, inheritance: Inheritance) -> None:
+        self._inheritance = inheritance
         self._database = database
         self._clock = clock
         self._heartbeats = heartbeats
@@ -97,6 +99,7 @@ class Devices:
         stored = await devices.by_id(tx, device.id)
         if stored is None:  # another transaction took the name or the key between our look and our insert
             raise NameTaken(f"the name {profile.name!r} or the signing key was just taken; register under another name")
+        await self._inheritance.hand_down(tx, stored.number, token.owner_number, now)
         return stored
 
     async def get(self, device_id: str) -> Device:

@@ -76,7 +76,7 @@ class Graphs:
         self, pairs: PairSnapshot, at: float, wanted: Integers | None, with_peers: bool, least: float
     ) -> tuple[Integers, np.ndarray[tuple[int], np.dtype[np.float64]]]:
         """Rows of the ties asked for and their direct trust."""
-        direct = pairs.direct(at, self._memory.parameters)
+        direct = pairs.direct(at, self._memory.parameters, self._memory.rule)
         kept = (direct > 0) & (direct >= least)
         if wanted is not None:
             low, high = np.isin(pairs.low, wanted), np.isin(pairs.high, wanted)

@@ -18,6 +18,7 @@ from services.kit.rows import Tx
 from services.trust.domain import checks, reports
 from services.trust.domain.kinds import named
 from services.trust.domain.records import (
+    Basis,
     Device,
     DeviceRow,
     ImportState,
@@ -114,7 +115,7 @@ class Imports:
         if not len(chunk.interactions):
             return 0
         ends = await asyncio.to_thread(reports.check, chunk.interactions, names, PLATFORM, now, chunk.interaction_lines)
-        return await self._recording.write(tx, chunk.interactions, ends, 0, now)
+        return (await self._recording.write(tx, chunk.interactions, ends, 0, Basis.ADMIN, now)).new
 
 
 class _Keeper:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 from collections.abc import Sequence
@@ -12,17 +13,20 @@ from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.ids import new_id
 from services.kit.logs import get_logger
+from services.kit.paging import Page
 from services.kit.rows import serialise
 from services.kit.together import Together
 from services.trust.domain import checks
 from services.trust.domain.records import ApiKey
-from services.trust.errors import InvalidAdminKeyFile, InvalidApiKey, LastAdminKey, NameTaken, UnknownKey
+from services.trust.errors import InvalidAdminKeyFile, InvalidApiKey, LastAdminKey, NameTaken, PastEnd, UnknownKey
 from services.trust.store import audit, keys
 from services.trust.usecases.credentials import Credential, matches, new_credential, parse
 
 SUBJECT_PREFIX = {"admin": "adm", "publisher": "pub"}
 BOOTSTRAP_NAME = "bootstrap"
 _KEYS_LOCK = 0x6B657973  # "keys": one transaction at a time decides about admin and publisher keys
+MOST_GRACE_SECONDS = 30 * 86_400.0
+"""Longest an old key goes on beside its successor."""
 _log = get_logger()
 
 
@@ -44,27 +48,61 @@ class Keys:
             raise InvalidApiKey("nobody holds that API key; register again, or ask an admin for a new one")
         if key.revoked_at is not None:
             raise InvalidApiKey("that API key was revoked; register again, or ask an admin for a new one")
+        if not key.works(self._clock.now()):
+            raise InvalidApiKey("that API key has ended; ask an admin for a new one, and rotate it in time")
         return key
 
     async def _read(self, key_ids: Sequence[str]) -> dict[str, ApiKey]:
         async with self._database.reading() as tx:
             return await keys.by_ids(tx, key_ids)
 
-    async def create(self, role: str, name: str) -> tuple[ApiKey, Credential]:
+    async def create(self, role: str, name: str, expires_at: float = 0.0) -> tuple[ApiKey, Credential]:
         """A new key for an admin or a publisher; who held the name before keeps the subject."""
         require_role("admin")
         checks.one_of("role", role, tuple(SUBJECT_PREFIX))
         checks.text("name", name, least=1)
         now, secret = self._clock.now(), new_credential("ck")
+        end = _end(expires_at, now)
         async with self._database.writing() as tx:
             await serialise(tx, _KEYS_LOCK)
             former = await keys.by_name(tx, role, name)
-            if any(key.revoked_at is None for key in former):
+            if any(key.works(now) for key in former):
                 raise NameTaken(f"{role} {name!r} has a key that works; revoke it first, or choose another name")
             subject = former[0].subject if former else new_id(SUBJECT_PREFIX[role])
-            key = ApiKey(secret.id, secret.digest, role, subject, name, "", now, None)
+            key = ApiKey(secret.id, secret.digest, role, subject, name, "", now, None, end)
             await keys.add(tx, key)
             await audit.note(tx, now, "key.create", key.id, f"{role} {name}")
+        return key, secret
+
+    async def page(self, wanted: Page, subject: str = "") -> list[ApiKey]:
+        """Keys of admins and publishers, or of one of them, whether they work or not."""
+        require_role("admin")
+        async with self._database.reading() as tx:
+            return await keys.page(tx, wanted, tuple(SUBJECT_PREFIX), subject)
+
+    async def rotate(self, key_id: str, grace_seconds: float, expires_at: float) -> tuple[ApiKey, Credential]:
+        """A fresh key for whom a key speaks for; the old one goes on for `grace_seconds`.
+
+        A publisher's new key ends no later than the old one would have: an admin alone gives more time.
+        """
+        caller = require_role("admin", "publisher")
+        checks.finite("grace_seconds", grace_seconds, least=0.0, most=MOST_GRACE_SECONDS)
+        now, secret = self._clock.now(), new_credential("ck")
+        end = _end(expires_at, now)
+        async with self._database.writing() as tx:
+            await serialise(tx, _KEYS_LOCK)
+            old = await keys.by_id(tx, key_id) if checks.is_id("key", key_id) else None
+            is_own = old is not None and (caller.role != "publisher" or caller.subject == old.subject)
+            if old is None or not is_own or old.role not in SUBJECT_PREFIX:
+                raise UnknownKey(f"no API key {key_id[:40]!r} that you may rotate; its id was shown with the key")
+            if not old.works(now):
+                raise UnknownKey(f"{key_id} works no more, there is nothing to rotate; create a key instead")
+            if caller.role == "publisher" and old.expires_at is not None:  # an admin said when, or a rotation did
+                end = min(end or math.inf, old.expires_at)
+            key = ApiKey(secret.id, secret.digest, old.role, old.subject, old.name, "", now, None, end)
+            await keys.add(tx, key)
+            await keys.end(tx, old.id, now + grace_seconds)
+            await audit.note(tx, now, "key.rotate", old.id, f"replaced by {key.id}, goes on for {grace_seconds:.0f} s")
         return key, secret
 
     async def revoke(self, key_id: str) -> None:
@@ -78,7 +116,7 @@ class Keys:
                 raise UnknownKey(f"no API key {key_id[:40]!r}; its id was shown with the key")
             if key.revoked_at is not None:
                 return
-            if key.role == "admin" and await keys.live_count(tx, "admin") == 1:
+            if key.role == "admin" and await keys.live_count(tx, "admin", now) == 1:
                 raise LastAdminKey("this is the last admin key that works; create another before you revoke it")
             await keys.revoke(tx, key_id, now)
             await audit.note(tx, now, "key.revoke", key_id, f"{key.role} {key.name}")
@@ -92,12 +130,12 @@ class Keys:
         now = self._clock.now()
         async with self._database.writing() as tx:
             await serialise(tx, _KEYS_LOCK)
-            alone = await keys.live_count(tx, "admin") == 0
+            alone = await keys.live_count(tx, "admin", now) == 0
             if not required and not alone:
                 return
             secret = _read_or_write_key(path, required)
             known = await keys.by_id(tx, secret.id)
-            if known is not None and known.revoked_at is not None and not required:
+            if known is not None and not known.works(now) and not required:
                 secret, known = _write_key(path), None
             if known is None:
                 subject = new_id(SUBJECT_PREFIX["admin"])
@@ -105,6 +143,13 @@ class Keys:
                 await keys.add(tx, row)
                 await audit.note(tx, now, "key.bootstrap", secret.id, "adopted from the admin key file")
                 _log.info("admin key ready", path=str(path))
+
+
+def _end(expires_at: float, now: float) -> float | None:
+    """When a new key ends; raises when that is not in the future."""
+    if expires_at and not now < expires_at < math.inf:
+        raise PastEnd("expires_at must be a time to come, in Unix seconds, or 0 for never")
+    return expires_at or None
 
 
 def _read_or_write_key(path: Path, required: bool) -> Credential:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from itertools import repeat
 
 import numpy as np
 
 from services.kit.clock import Clock
 from services.kit.rows import Tx
 from services.trust.domain import checks, search
-from services.trust.domain.evidence import EvidenceTable, fold
+from services.trust.domain.evidence import Pieces, fold
 from services.trust.domain.graph import TrustGraph
-from services.trust.domain.pairs import GraphBuilder, PairBook, PairSnapshot, Priors
-from services.trust.domain.parameters import TrustParameters
-from services.trust.domain.relations import Relation, RelationKind, RelationPriors
-from services.trust.store import relations, social
+from services.trust.domain.pairs import GraphBuilder, PairBook, PairSnapshot, Priors, begun_with
+from services.trust.domain.parameters import EvidenceRule, TrustParameters
+from services.trust.domain.relations import BEFRIENDED, Relation, RelationKind, RelationPriors
+from services.trust.store import records, relations, social
+from services.trust.usecases.records import add_to_records
 
 MOST_RELATED = 500_000
 
@@ -26,14 +29,22 @@ _LARGE = 5_000
 class SocialMemory:
     """Pairs and graphs. The database counts versions; whatever this process missed is read when it is next needed.
 
-    `priors` says what each kind of relation is worth before any interaction; none by default, which is the spec.
+    `priors` says what each kind of relation is worth before any interaction; by default only friendship counts, which
+    both owners declared.
     """
 
-    def __init__(self, clock: Clock, parameters: TrustParameters, priors: RelationPriors | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        parameters: TrustParameters,
+        rule: EvidenceRule,
+        priors: RelationPriors | None = None,
+    ) -> None:
         self.parameters = parameters
+        self.rule = rule
         self.book = PairBook()
         self._clock = clock
-        self._builder = GraphBuilder(parameters)
+        self._builder = GraphBuilder(parameters, rule)
         self._building = asyncio.Lock()
         self._warming: asyncio.Task[None] | None = None
         self._priors = priors
@@ -48,6 +59,15 @@ class SocialMemory:
             await self._replay(tx)
             await social.set_parameters(tx, *mine)
         await self.refresh(tx)
+        if made_with != mine:
+            await self._replay_records(tx)
+
+    async def _replay_records(self, tx: Tx) -> None:
+        """Records of owners from all evidence, some thousand pairs at a time; pairs are in memory."""
+        await records.forget(tx)
+        for start in range(1, len(self.book) + 1, _LARGE):
+            history = await social.history_between(tx, start, start + _LARGE)
+            await add_to_records(tx, history, *self.book.ends(history.pairs - 1), self.parameters)
 
     async def _replay(self, tx: Tx) -> None:
         """Sums of every pair from its interactions, some thousand pairs at a time."""
@@ -56,18 +76,10 @@ class SocialMemory:
         for start in range(1, last + 1, _LARGE):
             stop = min(start + _LARGE, last + 1)
             history = await social.history_between(tx, start, stop)
-            table = fold(
-                EvidenceTable.empty(stop - start),
-                history.pairs - start,
-                history.positive,
-                history.durations_seconds,
-                history.at,
-                self.parameters,
-            )
-            sums = (table.positive, table.negative, table.reference_times)
-            columns = (column.tolist() for column in sums)
-            rows = list(zip(*columns, range(start, stop), strict=True))
-            await social.save_sums(tx, rows, version)
+            begun = {pair - start: item for pair, item in (await records.inherited(tx, start, stop)).items()}
+            table = fold(begun_with(stop - start, begun), shifted(history, start), self.parameters)
+            columns = (column.tolist() for column in table.columns())
+            await social.save_pairs(tx, [], list(zip(*columns, repeat(version), range(start, stop))), version)
 
     async def refresh(self, tx: Tx) -> None:
         """Adopts what other transactions, here or in other processes, have changed."""
@@ -89,25 +101,20 @@ class SocialMemory:
         if at >= pairs.latest:
             return await self._with_priors(tx, pairs, at), at
         history = await social.history_before(tx, at)
-        then = await asyncio.to_thread(
-            pairs.replayed,
-            at,
-            history.pairs - 1,
-            history.positive,
-            history.durations_seconds,
-            history.at,
-            self.parameters,
-        )
+        begun = {pair - 1: item for pair, item in (await records.inherited(tx, 1, len(pairs) + 1, at)).items()}
+        then = await asyncio.to_thread(pairs.replayed, at, shifted(history, 1), begun, self.parameters)
         return await self._with_priors(tx, then, at), at
 
     async def _with_priors(self, tx: Tx, pairs: PairSnapshot, at: float) -> PairSnapshot:
-        if self._priors is None:
+        friends = await relations.friendship_stamp(tx)
+        if self._priors is None and not friends[0]:
             return pairs
-        stamp = (await relations.stamp(tx), pairs.version, at)
+        stamp = (friends if self._priors is None else await relations.stamp(tx), pairs.version, at)
         if self._known is None or self._known[0] != stamp:
-            related = await relations.every_pair(tx, at or None)
+            find = relations.befriended if self._priors is None else relations.every_pair
+            related = await find(tx, at or None)
             checks.at_most("related pairs; switch relation priors off", len(related), MOST_RELATED)
-            worth = await asyncio.to_thread(_worth, related, self._priors)
+            worth = await asyncio.to_thread(_worth, related, self._priors or BEFRIENDED)
             self._known = (stamp, pairs.with_priors(worth))
         return self._known[1]
 
@@ -115,6 +122,11 @@ class SocialMemory:
         """The trust graph at `at`, with room for devices up to number `devices`."""
         async with self._building:
             return await asyncio.to_thread(self._builder.build, pairs, at, devices + 1)
+
+
+def shifted(history: Pieces, first: int) -> Pieces:
+    """Evidence by place among the pairs from number `first` on."""
+    return replace(history, pairs=history.pairs - first)
 
 
 def _worth(related: list[tuple[int, int, str, float]], priors: RelationPriors) -> Priors:

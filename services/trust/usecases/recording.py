@@ -1,4 +1,4 @@
-"""Recording interactions: checked whole, written whole, each counted once."""
+"""Recording interactions: checked whole, written whole, each counted once, and only as far as it is evidence."""
 
 from __future__ import annotations
 
@@ -10,18 +10,33 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from services.kit.caller import require_role
+from services.kit.caller import SERVICE, require_role
 from services.kit.clock import Clock
 from services.kit.database import Database
+from services.kit.logs import get_logger
 from services.kit.rows import Tx
-from services.trust.domain import checks, reports
-from services.trust.domain.evidence import EvidenceTable, fold
+from services.trust.domain import checks, drafts, reports
+from services.trust.domain.drafts import Displaced, Draft
+from services.trust.domain.evidence import EvidenceTable, Pieces, fold
 from services.trust.domain.graph import Integers
+from services.trust.domain.parameters import DAY_SECONDS
+from services.trust.domain.records import Basis
 from services.trust.domain.reports import PLATFORM, Numbered, Reports
 from services.trust.errors import InvalidField
 from services.trust.store import audit, social
 from services.trust.usecases.directory import Directory
 from services.trust.usecases.memory import SocialMemory
+from services.trust.usecases.records import add_to_records
+
+_log = get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """How many reports of a batch were new, and how many of those wait for the other end's."""
+
+    new: int
+    unconfirmed: int = 0
 
 
 class Recording:
@@ -33,13 +48,19 @@ class Recording:
         self._directory = directory
         self._memory = memory
 
-    async def record(self, batch: Reports) -> tuple[int, int]:
-        """Records a batch; how many interactions were new and how many had been recorded before."""
+    async def record(self, batch: Reports) -> tuple[Recorded, int]:
+        """Records a batch; what was new, and how many interactions had been recorded before.
+
+        The platform itself is a witness, an admin vouches for what they import, a device speaks for its own side.
+        """
         caller = require_role("device", "admin")
         checks.at_most("interactions", len(batch), reports.MOST_INTERACTIONS)
         if not len(batch):
             raise InvalidField("a batch needs at least one interaction")
         reporter = caller.subject if caller.role == "device" else PLATFORM
+        source = Basis.ONE if caller.role == "device" else Basis.ADMIN
+        if caller.role == SERVICE.role:
+            source = Basis.PLATFORM
         now = self._clock.now()
         async with self._database.reading() as tx:
             ends = {*batch.devices_a, *batch.devices_b}
@@ -47,13 +68,13 @@ class Recording:
         numbers = {device: entry.number for device, entry in found.items()}
         numbered = await asyncio.to_thread(reports.check, batch, numbers, reporter, now)
         async with self._database.writing() as tx:
-            recorded = await self.write(tx, batch, numbered, numbers.get(reporter, 0), now)
+            recorded = await self.write(tx, batch, numbered, numbers.get(reporter, 0), source, now)
             if caller.role == "admin":
-                await audit.note(tx, now, "interactions.record", PLATFORM, f"{recorded} interactions")
-        return recorded, len(batch) - recorded
+                await audit.note(tx, now, "interactions.record", PLATFORM, f"{recorded.new} interactions")
+        return recorded, len(batch) - recorded.new
 
-    async def write(self, tx: Tx, batch: Reports, ends: Numbered, reporter: int, now: float) -> int:
-        """Writes a checked batch inside the caller's transaction; how many were new.
+    async def write(self, tx: Tx, batch: Reports, ends: Numbered, reporter: int, source: Basis, now: float) -> Recorded:
+        """Writes a checked batch inside the caller's transaction.
 
         A time up to the allowed skew ahead counts as now, so that no evidence ever lies in the future. The pairs in
         memory follow the database's version when they are next used, so a transaction that fails leaves no trace.
@@ -63,66 +84,154 @@ class Recording:
         known = await social.known_ids(tx, reporter, batch.ids)
         fresh = [k for k, item in enumerate(batch.ids) if item not in known] if known else list(range(len(batch)))
         if not fresh:
-            return 0
-        rows = await asyncio.to_thread(self._fold, batch, ends, np.array(fresh), reporter, now)
-        await social.save_pairs(tx, rows.added, rows.changed, self._memory.book.version + 1)
-        await social.add(tx, rows.interactions)
-        return len(fresh)
-
-    def _fold(self, batch: Reports, ends: Numbered, fresh: Integers, reporter: int, now: float) -> _Rows:
-        """What to write: rows of the interactions, of new pairs and of changed ones."""
-        book = self._memory.book
-        keys, local = np.unique((ends.low[fresh] << 32) | ends.high[fresh], return_inverse=True)
-        low, high = keys >> 32, keys & 0xFFFFFFFF
-        places = [book.row(*couple) for couple in zip(low.tolist(), high.tolist(), strict=True)]
-        is_old = np.array([row is not None for row in places])
-        table, good = _widened(*book.evidence(np.array([row for row in places if row is not None], np.int64)), is_old)
-        positive = np.array(batch.positive)[fresh]
-        durations, times = np.array(batch.durations_seconds)[fresh], np.minimum(np.array(batch.at)[fresh], now)
-        after = fold(table, local, positive, durations, times, self._memory.parameters)
-        good = good + np.bincount(local[positive], minlength=len(keys))
-        numbers = np.array([0 if row is None else row + 1 for row in places])
-        numbers[~is_old] = len(book) + 1 + np.arange(np.count_nonzero(~is_old))
-        version = np.full(len(keys), book.version + 1)
-        state = (after.counts, good, after.positive, after.negative, after.reference_times, version)
-        kept = fresh.tolist()
-        return _Rows(
-            interactions=list(
-                zip(
-                    repeat(reporter, len(kept)),
-                    [batch.ids[k] for k in kept],
-                    numbers[local].tolist(),
-                    positive.tolist(),
-                    durations.tolist(),
-                    times.tolist(),
-                    [batch.kinds[k] for k in kept],
-                    [batch.notes[k] for k in kept],
-                    strict=True,
-                )
-            ),
-            added=_tuples(~is_old, numbers, low, high, *state),
-            changed=_tuples(is_old, *state, numbers),
+            return Recorded(0)
+        kept = np.array(fresh)
+        places = await asyncio.to_thread(self._places, ends.low[kept], ends.high[kept])
+        draft = drafts.drafted(
+            places.of,
+            np.array(batch.positive)[kept],
+            np.array(batch.durations_seconds)[kept],
+            np.minimum(np.array(batch.at)[kept], now),
+            source,
         )
+        draft, displaced = await self._weighed(tx, draft, reporter, now)
+        await self._save(tx, batch, fresh, places, draft, displaced, reporter)
+        if displaced.events:
+            await self._tell(tx, displaced.events, reporter, now)
+        return Recorded(len(fresh), draft.unconfirmed)
+
+    async def _weighed(self, tx: Tx, draft: Draft, reporter: int, now: float) -> tuple[Draft, Displaced]:
+        """What each report counts: confirmed by its other half, within its pair's day, within its reporter's day."""
+        rule, full = self._memory.rule, self._memory.parameters.full_duration_seconds
+        known = len(self._memory.book)
+        if draft.unconfirmed:
+            waits = draft.basis == Basis.WAITING
+            first, last = float(draft.at[waits].min()), float(draft.at[waits].max())
+            old = np.unique(draft.pairs[waits & (draft.pairs <= known)]).tolist()
+            since = max(min(first, last) - rule.meeting_window_seconds, now - rule.confirm_seconds)
+            since = (since // DAY_SECONDS) * DAY_SECONDS  # whole days, to know how many wait already
+            until = (last // DAY_SECONDS + 1) * DAY_SECONDS + rule.meeting_window_seconds
+            waiting = await social.waiting(tx, old, since, until) if old else []
+            alive = [row for row in waiting if row[3] >= now - rule.confirm_seconds]
+            draft = await asyncio.to_thread(drafts.confirmed, draft, alive, reporter, now, rule)
+        days = await asyncio.to_thread(drafts.days_of, draft)
+        begun = await asyncio.to_thread(self._begun, draft, days)
+        found = await social.used(tx, [(pair, start) for _, pair, start in begun], reporter, full) if begun else []
+        used = [(begun[place][0], *rest) for place, *rest in found]
+        draft = await asyncio.to_thread(drafts.saturated, draft, days, used, full, rule)
+        bad = draft.at[(draft.basis == Basis.ONE) & ~draft.positive & (draft.shares > 0)]
+        if not len(bad):
+            return draft, drafts.NOTHING
+        span = (float(bad.min()) // DAY_SECONDS) * DAY_SECONDS, (float(bad.max()) // DAY_SECONDS + 1) * DAY_SECONDS
+        earlier = await social.against(tx, reporter, *span)
+        return await asyncio.to_thread(drafts.newest, draft, earlier, full, rule)
+
+    def _begun(self, draft: Draft, days: drafts.Days) -> list[tuple[int, int, float]]:
+        """Days of which something may count already: place, pair and start. A pair's latest evidence says which."""
+        book = self._memory.book
+        adds = np.zeros(len(days), dtype=np.bool_)
+        adds[days.of[draft.shares > 0]] = True
+        adds &= days.pairs <= len(book)
+        latest = np.zeros(len(days))
+        latest[adds] = book.evidence(days.pairs[adds] - 1).reference_times
+        chosen = np.flatnonzero(adds & (latest >= days.starts))
+        return list(zip(chosen.tolist(), days.pairs[chosen].tolist(), days.starts[chosen].tolist(), strict=True))
+
+    def _places(self, low: Integers, high: Integers) -> _Places:
+        """Numbers of the batch's pairs; new ones count on behind the last."""
+        book = self._memory.book
+        keys, local = np.unique((low << 32) | high, return_inverse=True)
+        ends = (keys >> 32, keys & 0xFFFFFFFF)
+        rows = [book.row(*couple) for couple in zip(*(end.tolist() for end in ends), strict=True)]
+        is_new = np.array([row is None for row in rows])
+        numbers = np.array([0 if row is None else row + 1 for row in rows])
+        numbers[is_new] = len(book) + 1 + np.arange(np.count_nonzero(is_new))
+        return _Places(numbers[local.reshape(-1)], numbers[is_new], ends[0][is_new], ends[1][is_new])
+
+    async def _save(
+        self,
+        tx: Tx,
+        batch: Reports,
+        fresh: list[int],
+        places: _Places,
+        draft: Draft,
+        displaced: Displaced,
+        reporter: int,
+    ) -> None:
+        pieces = draft.pieces().followed_by(displaced.pieces)
+        added, changed = await asyncio.to_thread(self._folded, places, pieces)
+        if added or changed:
+            await social.save_pairs(tx, added, changed, self._memory.book.version + 1)
+        rows = zip(
+            repeat(reporter, len(fresh)),
+            [batch.ids[k] for k in fresh],
+            draft.pairs.tolist(),
+            draft.positive.tolist(),
+            draft.durations_seconds.tolist(),
+            draft.at.tolist(),
+            [batch.kinds[k] for k in fresh],
+            [batch.notes[k] for k in fresh],
+            *draft.standing(),
+            strict=True,
+        )
+        await social.add(tx, list(rows))
+        await add_to_records(tx, pieces, *self._ends(places, pieces.pairs), self._memory.parameters)
+        gone = [(Basis.ONE.value, 0.0, 0.0, number) for number in displaced.numbers]
+        await social.change(tx, [*draft.changes(), *gone])
+
+    def _folded(self, places: _Places, pieces: Pieces) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+        """Rows of new pairs and of changed ones, as the store takes them."""
+        book = self._memory.book
+        numbers = np.union1d(places.new, pieces.pairs)
+        is_old = numbers <= len(book)
+        table = EvidenceTable.empty(len(numbers))
+        table = table.with_rows(is_old, book.evidence(numbers[is_old] - 1))
+        local = np.searchsorted(numbers, pieces.pairs)
+        after = fold(table, Pieces.of(local, *_rest(pieces)), self._memory.parameters)
+        version = np.full(len(numbers), book.version + 1)
+        is_new = ~is_old  # sorted by number, as the new ones are
+        added = _tuples(is_new, numbers, *_ends(places, numbers, is_new), *after.columns(), version)
+        return added, _tuples(is_old, *after.columns(), version, numbers)
+
+    def _ends(self, places: _Places, pairs: Integers) -> tuple[Integers, Integers]:
+        """The devices of pairs by number, known and new ones."""
+        book = self._memory.book
+        old = pairs <= len(book)
+        low, high = np.zeros(len(pairs), dtype=np.int64), np.zeros(len(pairs), dtype=np.int64)
+        low[old], high[old] = book.ends(pairs[old] - 1)
+        order = np.argsort(places.new)
+        place = order[np.searchsorted(places.new[order], pairs[~old])]
+        low[~old], high[~old] = places.low[place], places.high[place]
+        return low, high
+
+    async def _tell(self, tx: Tx, events: int, reporter: int, now: float) -> None:
+        (entry,) = (await self._directory.named(tx, [reporter])).values()
+        most = self._memory.rule.reporter_day
+        remark = f"{events} bad reports are beyond the {most:g} a day that count; the newest count"
+        await audit.note(tx, now, "evidence.surplus", entry.id, remark)
+        _log.warning("a device reports more bad than counts in a day", device=entry.id, reports=events)
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
-    """Rows for the store, in the order of its columns."""
+class _Places:
+    """The pair of each report by number, and the new pairs among them: number and ends."""
 
-    interactions: list[tuple[Any, ...]]
-    added: list[tuple[Any, ...]]
-    changed: list[tuple[Any, ...]]
+    of: Integers
+    new: Integers
+    low: Integers
+    high: Integers
+
+
+def _rest(pieces: Pieces) -> tuple[Any, ...]:
+    return pieces.positive, pieces.durations_seconds, pieces.at, pieces.witnessed, pieces.shares
+
+
+def _ends(places: _Places, numbers: Integers, is_new: npt.NDArray[np.bool_]) -> tuple[Integers, Integers]:
+    low, high = np.zeros(len(numbers), dtype=np.int64), np.zeros(len(numbers), dtype=np.int64)
+    order = np.argsort(places.new)
+    low[is_new], high[is_new] = places.low[order], places.high[order]
+    return low, high
 
 
 def _tuples(chosen: npt.NDArray[np.bool_], *columns: npt.NDArray[Any]) -> list[tuple[Any, ...]]:
     return list(zip(*(column[chosen].tolist() for column in columns), strict=True))
-
-
-def _widened(table: EvidenceTable, good: Integers, is_old: npt.NDArray[np.bool_]) -> tuple[EvidenceTable, Integers]:
-    """Evidence of known pairs at their places among all pairs of a batch; nothing at the places of new ones."""
-    wide = EvidenceTable.empty(len(is_old))
-    counts = np.zeros(len(is_old), dtype=np.int64)
-    wide.counts[is_old], wide.positive[is_old] = table.counts, table.positive
-    wide.negative[is_old], wide.reference_times[is_old] = table.negative, table.reference_times
-    counts[is_old] = good
-    return wide, counts

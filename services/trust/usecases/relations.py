@@ -44,7 +44,8 @@ class SocialRelations:
     async def befriend(self, owner_a: str, owner_b: str, strength: float) -> Friendship:
         """Declares friendship of two owners, changes its strength, or withdraws it (strength 0).
 
-        A device may speak for its own owner, which is then `owner_a`.
+        A device speaks for its own owner, which is then `owner_a`; the other owner confirms by declaring it too. An
+        admin vouches for both. Whoever withdraws ends it for both: to hold again, both have to declare it again.
         """
         caller = require_role("admin", "device")
         if caller.role == "device" and caller.owner_id != owner_a:
@@ -55,10 +56,30 @@ class SocialRelations:
         now = self._clock.now()
         async with self._database.writing() as tx:
             a, b = await known_owner(tx, owner_a), await known_owner(tx, owner_b)
-            friendship = Friendship(min(a.number, b.number), max(a.number, b.number), strength, now)
+            low, high = min(a.number, b.number), max(a.number, b.number)
+            said = await relations.friendship(tx, low, high) or Friendship(low, high, 0.0, 0.0, now)
+            both = caller.role != "device" or strength == 0
+            friendship = Friendship(
+                low,
+                high,
+                strength if both or a.number == low else said.low_strength,
+                strength if both or a.number == high else said.high_strength,
+                now,
+            )
             await relations.set_friendship(tx, friendship)
-            await audit.note(tx, now, "friendship.declare", f"{owner_a},{owner_b}", f"strength {strength:g}")
+            act = "confirmed by both" if friendship.confirmed else "not confirmed"
+            await audit.note(tx, now, "friendship.declare", f"{owner_a},{owner_b}", f"strength {strength:g}, {act}")
         return friendship
+
+    async def friendships(self, owner_id: str, wanted: Page) -> tuple[int, list[tuple[int, str, Friendship]]]:
+        """An owner's friendships, also those one side has yet to confirm: the owner's number, and each with the other
+        owner's number and id."""
+        caller = require_role("admin", "device")
+        if caller.role == "device" and caller.owner_id != owner_id:
+            raise NotAllowed("a device may list its own owner's friendships only")
+        async with self._database.reading() as tx:
+            owner = await known_owner(tx, owner_id)
+            return owner.number, await relations.friendships_of(tx, owner.number, wanted)
 
     async def derive(self, kinds: Sequence[str]) -> dict[str, int]:
         """Derives stored relations anew (all kinds, or some) and counts every kind."""

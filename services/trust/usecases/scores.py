@@ -18,6 +18,7 @@ from services.trust.domain import checks, explanations
 from services.trust.domain.evidence import Evidence
 from services.trust.domain.graph import Integers, TrustGraph
 from services.trust.domain.matrices import Entries, entries_among
+from services.trust.domain.parameters import EvidenceRule, TrustParameters
 from services.trust.domain.records import SocialRelation
 from services.trust.domain.scores import (
     TrustPath,
@@ -30,13 +31,15 @@ from services.trust.domain.scores import (
     trust_rows,
 )
 from services.trust.errors import InvalidField, SelfTrust
-from services.trust.store import devices, relations
+from services.trust.store import devices, relations, social
 from services.trust.usecases.directory import Directory
 from services.trust.usecases.memory import SocialMemory
 from services.trust.usecases.sight import Sight, View
 
 MOST_MEMBERS = 2_500
 """Devices among which a head is elected: four full matrices of this size are 200 MB."""
+MOST_WAITING = 1_000
+"""Unconfirmed reports of a pair that are counted; anybody can send any amount."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,9 @@ class Explanation:
     path: list[Hop]
     relations: list[SocialRelation]
     text: str
+    unconfirmed_count: int
+    parameters: TrustParameters
+    rule: EvidenceRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +106,12 @@ class Scores:
             shown = await self._visible_hops(tx, view, path)
             related = await relations.between(tx, a.number, b.number)
             profiles = await devices.by_ids(tx, [device_a, device_b])
-        evidence, good = pairs.evidence_of(pairs.row_of(a.number, b.number))
+            row = pairs.row_of(a.number, b.number)
+            since = moment - self._memory.rule.confirm_seconds
+            waiting = 0 if row is None else await social.waiting_count(tx, row + 1, since, moment, MOST_WAITING)
         names = (profiles[device_a].profile.name, profiles[device_b].profile.name)
-        return self._explanation(names, evidence, good, moment, graph.direct(a.number, b.number), path, shown, related)
+        direct = graph.direct(a.number, b.number)
+        return self._explanation(names, pairs.evidence_of(row), waiting, moment, direct, path, shown, related)
 
     async def _visible_hops(self, tx: Tx, view: View, path: TrustPath | None) -> list[Hop]:
         if path is None:
@@ -119,7 +128,7 @@ class Scores:
         self,
         names: tuple[str, str],
         evidence: Evidence,
-        good: int,
+        waiting: int,
         at: float,
         direct: float,
         path: TrustPath | None,
@@ -132,7 +141,7 @@ class Scores:
         reasons = explanations.Reasons(
             *names,
             evidence,
-            good,
+            waiting,
             at,
             direct,
             indirect,
@@ -142,20 +151,23 @@ class Scores:
             tuple(r.because for r in related),
         )
         decay_rate = self._memory.parameters.decay_rate
-        aging = math.exp(-decay_rate * (at - evidence.reference_time)) if evidence.count else 0.0
+        aging = math.exp(-decay_rate * (at - evidence.reference_time)) if evidence.weight else 0.0
         return Explanation(
             at=at,
             direct=direct,
             indirect=indirect,
             trust=trust,
-            positive_count=good,
-            negative_count=evidence.count - good,
+            positive_count=evidence.good,
+            negative_count=evidence.count - evidence.good,
             positive_sum=evidence.positive * aging,
             negative_sum=evidence.negative * aging,
             last_at=evidence.reference_time if evidence.count else 0.0,
             path=shown,
             relations=related,
-            text=explanations.explain(reasons, self._memory.parameters),
+            text=explanations.explain(reasons, self._memory.parameters, self._memory.rule),
+            unconfirmed_count=waiting,
+            parameters=self._memory.parameters,
+            rule=self._memory.rule,
         )
 
     async def peers(self, device_id: str, limit: int, at: float) -> list[Peer]:

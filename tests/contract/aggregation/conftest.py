@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -45,6 +44,10 @@ class Fakes:
     released: set[str] = field(default_factory=set)
     exhausted_at: int = 0
     trust: dict[tuple[str, str], float] = field(default_factory=dict)
+    owners: dict[str, str] = field(default_factory=dict)
+    unknown: set[str] = field(default_factory=set)
+    keys: dict[str, bytes] = field(default_factory=dict)
+    last_seen_at: float = 0.0
 
 
 class Registry(trust_pb2_grpc.RegistryServicer):
@@ -56,10 +59,13 @@ class Registry(trust_pb2_grpc.RegistryServicer):
             devices=[
                 trust.Device(
                     id=d,
-                    owner_id="own_1",
+                    owner_id=self.fakes.owners.get(d, "own_1"),
+                    signing_key=self.fakes.keys.get(d, b""),
+                    last_seen_at=self.fakes.last_seen_at,
                     state=words.DEVICE_STATE_REVOKED if d in self.fakes.revoked else words.DEVICE_STATE_ACTIVE,
                 )
                 for d in request.device_ids
+                if d not in self.fakes.unknown
             ]
         )
 
@@ -70,7 +76,7 @@ class Trust(trust_pb2_grpc.TrustServicer):
 
     async def GetMatrix(self, request: trust.GetMatrixRequest, context: Any) -> trust.TrustMatrix:
         place = {device: i for i, device in enumerate(request.device_ids)}
-        ties = sorted((place[a], place[b], value) for (a, b), value in self.fakes.trust.items())
+        ties = sorted((place[a], place[b], e) for (a, b), e in self.fakes.trust.items() if {a, b} <= place.keys())
         return trust.TrustMatrix(
             rows=[a for a, _, _ in ties],
             columns=[b for _, b, _ in ties],
@@ -85,12 +91,12 @@ class Trust(trust_pb2_grpc.TrustServicer):
 
 class Pricing(pricing_pb2_grpc.PricingServicer):
     async def QuoteRound(self, request: pricing.QuoteRoundRequest, context: Any) -> pricing.Quote:
-        return pricing.Quote(task_id=request.task_id, round=request.round, status="ok")
+        return pricing.Quote(task_id=request.task_id, round=request.round, status=words.QUOTE_STATUS_OK)
 
     async def CheckParameters(self, request: pricing.CheckParametersRequest, context: Any) -> Any:
-        document = json.loads(request.parameters_json)
-        completed = {**document, "pricing": {"round_microcredits": 0} | document.get("pricing", {})}
-        return pricing.CheckParametersReply(parameters_json=json.dumps(completed))
+        completed = request.parameters
+        completed.pricing.round_microcredits = completed.pricing.round_microcredits or 0
+        return pricing.CheckParametersReply(parameters=completed)
 
 
 class Ledger(pricing_pb2_grpc.LedgerServicer):
@@ -135,7 +141,7 @@ class Client:
 
     def __init__(self, house: House, app: App, channel: grpc.aio.Channel) -> None:
         self.house, self.app = house, app
-        self.tasks, self.work = rpc.TasksStub(channel), rpc.WorkStub(channel)
+        self.tasks, self.work, self.sums = rpc.TasksStub(channel), rpc.WorkStub(channel), rpc.SumsStub(channel)
 
     async def upload_model(self, values: npt.NDArray[np.float32]) -> str:
         set_caller(Caller("publisher", "pub_1"))
@@ -187,6 +193,7 @@ class Client:
             "form": words.FORM_MEAN,
             "weight": weight,
             "metrics": {"accuracy": 0.5},
+            "public_metrics": True,
         } | changes
         return await self.work.SubmitUpdate(pb.SubmitUpdateRequest(**request))
 
@@ -215,7 +222,7 @@ class Client:
         return values
 
 
-async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 15.0) -> None:
+async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 90.0) -> None:
     """Waits until `condition` holds."""
     import asyncio
 
@@ -244,6 +251,7 @@ async def house(settings: ServiceSettings, tmp_path: Path) -> AsyncIterator[Hous
         trust_address=f"127.0.0.1:{trust_port}",
         pricing_address=f"127.0.0.1:{pricing_port}",
         drain_seconds=0.2,
+        insecure=True,
     )
     topology = TopologyApp(base, "127.0.0.1:0")
     await topology.start()

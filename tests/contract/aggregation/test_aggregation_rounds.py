@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,10 @@ from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.domain.records import Delivery
 from services.aggregation.rounds.intake import Intake
+from services.aggregation.rounds.live import LiveRound
 from services.kit.caller import Caller, set_caller
 from services.kit.database import DatabaseAway
+from services.kit.documents import read_parameters, show
 from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied, TooLarge, Unavailable
 from tests.contract.aggregation.conftest import House, eventually
 
@@ -170,7 +171,7 @@ async def test_a_missed_quorum_reopens_the_round_and_then_fails_with_a_reason(ho
     await client.deliver(await client.get_work("dev_a"), "dev_a", [1.0, 1.0, 1.0])
     ended = await client.finished(task.id)
     assert ended.state == words.TASK_STATE_FAILED
-    assert "missed its quorum: 1 of 3 updates needed came after 2 attempts" in ended.reason
+    assert "missed its quorum: 1 of 3 updates needed came (2 sent nothing in time) after 2 attempts" in ended.reason
     kinds = [event.kind for event in await client.events(task.id)]
     assert kinds.count(words.EVENT_KIND_ROUND_OPENED) == 1
     assert kinds.count(words.EVENT_KIND_ROUND_REOPENED) == 1
@@ -181,8 +182,8 @@ async def test_a_round_closes_at_its_deadline_once_the_quorum_is_met(house: Hous
     client = await house.start()
     task = await client.create(DEVICES, rounds=1, round_seconds=0.8, quorum=0.6)
     await client.start_task(task.id)
-    for device in ("dev_a", "dev_b"):
-        await client.deliver(await client.get_work(device), device, [2.0, 2.0, 2.0])
+    for value, device in enumerate(("dev_a", "dev_b"), start=1):
+        await client.deliver(await client.get_work(device), device, [2.0, 2.0, value])
     ended = await client.finished(task.id)
     assert ended.state == words.TASK_STATE_FINISHED
     detail = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))
@@ -224,6 +225,57 @@ async def test_declined_work_is_not_waited_for_and_not_held_against_the_device(h
     ended = await client.finished(task.id)
     assert (ended.state, ended.reason[:3]) == (words.TASK_STATE_FINISHED, "all")
     assert not any("dev_c" in (i.device_a, i.device_b) for i in house.fakes.interactions.values())
+
+
+async def _seat_of(client: Any, device: str, round: int = 1, attempt: int = 1) -> pb.WorkItem:
+    """Work of a device in that attempt of a round."""
+    found: list[pb.WorkItem] = []
+
+    async def is_there() -> bool:
+        set_caller(Caller("device", device))
+        reply = await client.work.GetWork(pb.GetWorkRequest(device_id=device))
+        found[:] = [item for item in reply.items if (item.round, item.attempt) == (round, attempt)]
+        return bool(found)
+
+    await eventually(is_there)
+    return found[0]
+
+
+async def test_a_member_that_does_not_know_its_head_is_planned_again_as_a_stranger_to_it(house: House) -> None:
+    house.fakes.trust = {("dev_a", "dev_b"): 0.9}
+    client = await house.start()
+    task = await client.create(["dev_a", "dev_b"], rounds=2, preset="clusters")
+    await client.start_task(task.id)
+    member = await _seat_of(client, "dev_b")
+    assert (member.role, member.noise_multiplier) == (words.ROLE_MEMBER, 0.0)
+    declined = pb.DeclineWorkRequest(
+        task_id=task.id, round=1, device_id="dev_b", why="dev_a is not in its circle", strangers=["dev_a", "dev_zz"]
+    )
+    await client.work.DeclineWork(declined)
+    await _seat_of(client, "dev_a", attempt=2)
+    waiting = pb.ListLettersRequest(task_id=task.id, round=1, device_id="dev_a", plan_version=member.plan_version)
+    with pytest.raises(Conflict, match="is replaced by plan"):
+        await client.work.ListLetters(waiting)
+    for device in ("dev_a", "dev_b"):  # both are needed, so the round opens again at once
+        alone = await _seat_of(client, device, attempt=2)
+        assert (alone.role, list(alone.peers)) == (words.ROLE_SOLO, [])
+        assert alone.noise_multiplier == pytest.approx(0.6)
+        await client.deliver(alone, device, [3.0, 2.0, 1.0] if device == "dev_a" else [1.0, 2.0, 3.0])
+    for device in ("dev_a", "dev_b"):
+        assert (await _seat_of(client, device, 2)).role == words.ROLE_SOLO
+
+
+async def test_joining_again_forgets_who_was_a_stranger(house: House) -> None:
+    house.fakes.trust = {("dev_a", "dev_b"): 0.9}
+    client = await house.start()
+    task = await client.create(["dev_a", "dev_b"], rounds=2, quorum=0.5, preset="clusters")
+    await client.start_task(task.id)
+    await _seat_of(client, "dev_b")
+    told = pb.DeclineWorkRequest(task_id=task.id, round=1, device_id="dev_b", strangers=["dev_a"])
+    await client.work.DeclineWork(told)
+    await client.tasks.Enrol(pb.EnrolRequest(task_id=task.id, device_id="dev_b", samples=10))
+    await client.deliver(await client.get_work("dev_a"), "dev_a", [1.0, 2.0, 3.0])
+    assert (await _seat_of(client, "dev_b", 2)).role == words.ROLE_MEMBER
 
 
 async def test_cancelling_ends_the_open_round_and_releases_the_escrow(house: House) -> None:
@@ -276,10 +328,10 @@ async def test_a_revoked_device_is_left_out_of_the_next_round(house: House) -> N
         ({"model_digests": ["0" * 64]}, "upload it first"),
         ({"model_digests": []}, "exactly one"),
         ({"training_json": "[]"}, "training must be a JSON object"),
-        ({"parameters_json": "{"}, "JSON"),
+        ({"parameters": read_parameters({"offer": {"expected": 1}})}, "parameters.offer"),
         ({"name": ""}, "name"),
         ({"round_seconds": -1.0}, "round_seconds"),
-        ({"privacy": "uniform"}, "noise_multiplier or epsilon"),
+        ({"privacy": "uniform"}, "one of noise_multiplier, epsilon .* and target_epsilon"),
     ],
 )
 async def test_a_senseless_task_is_refused_with_the_reason(house: House, changes: dict[str, Any], word: str) -> None:
@@ -298,10 +350,10 @@ async def test_creating_is_repeatable_but_a_name_names_one_task(house: House) ->
 
 async def test_a_task_is_stored_with_the_defaults_of_topology_and_of_pricing(house: House) -> None:
     client = await house.start()
-    given = '{"privacy": {"noise_max": 0.5}, "pricing": {"credits_per_point": 2.0}}'
-    made = [await client.create([], preset="clusters", parameters_json=given) for _ in range(2)]
+    given = read_parameters({"privacy": {"noise_max": 0.5}, "pricing": {"credits_per_point": 2.0}})
+    made = [await client.create([], preset="clusters", parameters=given) for _ in range(2)]
     assert made[0].id == made[1].id
-    stored = json.loads(made[0].specification.parameters_json)
+    stored = show(made[0].specification.parameters)
     assert stored["pricing"] == {"round_microcredits": 0, "credits_per_point": 2.0}
     assert (stored["privacy"]["noise_max"], stored["privacy"]["trust_threshold"]) == (0.5, 0.7)
 
@@ -361,8 +413,8 @@ async def test_an_update_whose_first_answer_was_lost_still_counts(
     item = await client.get_work("dev_a")
     commit = Intake._commit
 
-    async def lose_the_answer(self: Intake, deliveries: list[Delivery]) -> list[str | Exception]:
-        await commit(self, deliveries)
+    async def lose_the_answer(self: Intake, batch: list[tuple[LiveRound, Delivery]]) -> list[str | Exception]:
+        await commit(self, batch)
         raise DatabaseAway("the connection was lost")
 
     monkeypatch.setattr(Intake, "_commit", lose_the_answer)

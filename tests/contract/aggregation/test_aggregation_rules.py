@@ -15,6 +15,7 @@ from services.aggregation import tables
 from services.aggregation.whatif import SOLVERS
 from services.kit import whatif
 from services.kit.caller import Caller, set_caller
+from services.kit.documents import read_parameters
 from services.kit.errors import InvalidInput, NotFound, PermissionDenied
 from tests.contract.aggregation.conftest import Client, House
 
@@ -51,7 +52,9 @@ async def play(client: Client, task_id: str, rounds: int = 1) -> None:
 
 
 def told(rule: str, **parameters: object) -> dict[str, Any]:
-    return {"rule": rule, "parameters_json": json.dumps({"rule": parameters}), "min_devices": 5}
+    # A bound so wide that the rule alone decides about dev_e, whose update is a thousand times longer than the others'.
+    document = {"rule": parameters, "bounds": {"norm_times": 1e6}}
+    return {"rule": rule, "parameters": read_parameters(document), "min_devices": 5}
 
 
 @pytest.mark.parametrize(
@@ -151,7 +154,7 @@ async def test_a_state_is_nobodys_to_list_or_download_and_old_ones_are_forgotten
             r"parameters\.rule\.f: f = 2 needs more than 4 .*not 4 devices",
         ),
         (told("bucketing+krum", f=1, size=3), "not 2 buckets of 5 devices"),
-        (told("krum", f=1, g=1), r"parameters\.rule\.g: krum has no such parameter"),
+        (told("krum", f=1, tau=1), r"parameters\.rule\.tau: krum has no such parameter"),
         (told("median") | {"preset": "mesh"}, "in a mesh devices mix among themselves"),
         (told("fedadam") | {"preset": "mesh"}, "in a mesh devices mix among themselves"),
     ],

@@ -10,21 +10,36 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.struct_pb2 import Value
 
 from coterie_api.aggregation.v1 import aggregation_pb2, aggregation_pb2_grpc
 from coterie_api.pricing.v1 import pricing_pb2, pricing_pb2_grpc
 from coterie_api.topology.v1 import topology_pb2, topology_pb2_grpc
 from coterie_api.trust.v1 import trust_pb2, trust_pb2_grpc
+from coterie_api.words.v1 import words_pb2 as words
 from services.gateway.settings import GatewaySettings
+from services.kit import sockets
 from services.kit.caller import Caller, current_caller, current_request_id
 from services.kit.errors import Unauthenticated
 from services.kit.server import Server
 
 KEYS = {
-    "admin-key": trust_pb2.Principal(role="admin", subject="adm_1", name="root", key_id="key_1"),
-    "publisher-key": trust_pb2.Principal(role="publisher", subject="pub_1", name="hospital", key_id="key_2"),
-    "device-key": trust_pb2.Principal(role="device", subject="dev_1", name="phone", owner_id="own_1", key_id="key_3"),
+    "admin-key": trust_pb2.Principal(role=words.CALLER_ROLE_ADMIN, subject="adm_1", name="root", key_id="key_1"),
+    "publisher-key": trust_pb2.Principal(
+        role=words.CALLER_ROLE_PUBLISHER, subject="pub_1", name="hospital", key_id="key_2"
+    ),
+    "device-key": trust_pb2.Principal(
+        role=words.CALLER_ROLE_DEVICE, subject="dev_1", name="phone", owner_id="own_1", key_id="key_3"
+    ),
 }
+
+
+def known_keys() -> trust_pb2.ListKeysReply:
+    """The keys of the admin and the publisher, as the registry lists them."""
+    holders = [each for each in KEYS.values() if each.role != words.CALLER_ROLE_DEVICE]
+    return trust_pb2.ListKeysReply(keys=[trust_pb2.KeyInfo(id=each.key_id, principal=each) for each in holders])
+
+
 _PROTOS = (
     (trust_pb2, trust_pb2_grpc),
     (topology_pb2, topology_pb2_grpc),
@@ -53,14 +68,16 @@ class FakePlatform:
     """All services on one port. `replies` overrides what an RPC answers; `calls` is what came."""
 
     server: Server
+    address: str
     keys: dict[str, trust_pb2.Principal] = field(default_factory=lambda: dict(KEYS))
-    replies: dict[str, Reply] = field(default_factory=dict)
+    replies: dict[str, Reply] = field(default_factory=lambda: {"ListKeys": known_keys()})
     calls: list[Call] = field(default_factory=list)
 
     @classmethod
     async def start(cls, folder: Path) -> FakePlatform:
-        """Fakes on a free loopback port."""
-        platform = cls(Server(GatewaySettings(data_dir=folder, drain_seconds=0), "127.0.0.1:0"))
+        """Fakes behind one socket."""
+        address = sockets.address(folder, "fakes")
+        platform = cls(Server(GatewaySettings(data_dir=folder, drain_seconds=0), address), address)
         for messages, stubs in _PROTOS:
             for name, service in messages.DESCRIPTOR.services_by_name.items():
                 methods = {method.name: platform._rpc(method) for method in service.methods}
@@ -71,10 +88,9 @@ class FakePlatform:
 
     def settings(self, folder: Path, **more: Any) -> GatewaySettings:
         """Settings of a gateway before these fakes."""
-        address = f"127.0.0.1:{self.server.port}"
         names = ("trust_address", "topology_address", "pricing_address", "aggregation_address")
-        addresses: dict[str, Any] = dict.fromkeys(names, address)
-        return GatewaySettings(data_dir=folder, gateway_port=0, drain_seconds=2, **addresses, **more)
+        addresses: dict[str, Any] = dict.fromkeys(names, self.address)
+        return GatewaySettings(data_dir=folder, gateway_port=0, drain_seconds=2, **(addresses | more))
 
     def called(self, method: str) -> list[Call]:
         """Calls of one RPC, in order."""
@@ -109,6 +125,7 @@ _TEXTS = {
     "state": "active",
     "publisher": "pub_1",
     "link_class": "wifi",
+    "text": "[]",
 }
 
 
@@ -119,7 +136,11 @@ def sample(kind: type[Message]) -> Message:
         value = _value(spot)
         target = getattr(message, spot.name)
         if spot.message_type is not None and spot.message_type.GetOptions().map_entry:
-            target["key"] = _value(spot.message_type.fields_by_name["value"])
+            held = _value(spot.message_type.fields_by_name["value"])
+            if isinstance(held, Message):
+                target["key"].CopyFrom(held)
+            else:
+                target["key"] = held
         elif spot.is_repeated:
             target.append(value)
         elif spot.message_type is not None:
@@ -130,6 +151,8 @@ def sample(kind: type[Message]) -> Message:
 
 
 def _value(spot: Any) -> Any:
+    if spot.message_type is Value.DESCRIPTOR:
+        return Value(string_value="recommended")
     if spot.message_type is not None:
         entry = spot.message_type.GetOptions().map_entry
         return None if entry else sample(GetMessageClass(spot.message_type))

@@ -152,13 +152,14 @@ async def test_a_device_sees_its_own_offer_alone(client: httpx.AsyncClient, plat
     from coterie_api.pricing.v1 import pricing_pb2
 
     offers = [pricing_pb2.Offer(device_id="dev_1", price_microcredits=7), pricing_pb2.Offer(device_id="dev_2")]
-    platform.replies["GetQuote"] = pricing_pb2.Quote(task_id="tsk_1", round=1, offers=offers, details_json='{"a":1}')
+    pot = pricing_pb2.PotDetails(pot_microcredits=9)
+    platform.replies["GetQuote"] = pricing_pb2.Quote(task_id="tsk_1", round=1, offers=offers, pot_details=pot)
     own = (await client.get("/v1/tasks/tsk_1/rounds/1/prices", headers=bearer(DEVICE))).json()
     assert [offer["price_microcredits"] for offer in own["offers"]] == [7]
     assert own["details"] == {}
     every = (await client.get("/v1/tasks/tsk_1/rounds/1/prices", headers=bearer(ADMIN))).json()
     assert len(every["offers"]) == 2
-    assert every["details"] == {"a": 1}
+    assert every["details"] == {"pot_microcredits": 9}
 
 
 async def test_the_caller_and_the_request_id_reach_the_service(

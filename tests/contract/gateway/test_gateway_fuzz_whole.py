@@ -36,18 +36,17 @@ class Whole:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Whole]:
-    """All five processes on free ports."""
+    """All five processes, the gateway on a free port."""
     folder = tmp_path_factory.mktemp("whole")
-    services = ("trust", "topology", "pricing", "aggregation")
-    ports = {name: _free_port() for name in (*services, "gateway")}
-    environment = os.environ | {f"COTERIE_{name.upper()}_ADDRESS": f"127.0.0.1:{ports[name]}" for name in services}
-    environment |= {"COTERIE_DATA_DIR": str(folder), "COTERIE_GATEWAY_PORT": str(ports["gateway"])}
+    services = ("trust", "topology", "pricing", "aggregation", "gateway")
+    port = _free_port()
+    environment = os.environ | {"COTERIE_DATA_DIR": str(folder), "COTERIE_GATEWAY_PORT": str(port)}
     log = (folder / "log").open("wb")
     processes = [
-        subprocess.Popen([sys.executable, "-m", f"services.{name}"], env=environment, stderr=log) for name in ports
+        subprocess.Popen([sys.executable, "-m", f"services.{name}"], env=environment, stderr=log) for name in services
     ]
     try:
-        url = f"http://127.0.0.1:{ports['gateway']}"
+        url = f"http://127.0.0.1:{port}"
         _await_ready(url)
         yield _settle(url, (folder / "admin.key").read_text().strip())
     finally:

@@ -142,7 +142,7 @@ async def test_ready_says_which_service_is_away(
 ) -> None:
     whole = await client.get("/health/ready")
     assert (whole.status_code, set(whole.json()["services"].values())) == (200, {"serving"})
-    app = build(platform.settings(tmp_path).model_copy(update={"pricing_address": "127.0.0.1:1"}))
+    app = build(platform.settings(tmp_path).model_copy(update={"pricing_address": f"unix:{tmp_path}/away/pricing"}))
     async with (
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as other,

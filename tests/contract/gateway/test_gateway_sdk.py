@@ -14,6 +14,8 @@ from fastapi.routing import APIRoute
 from coterie import records
 from coterie.cache import BlobCache
 from coterie.client import Platform
+from coterie.sums.terms import Place
+from coterie_api.aggregation.v1 import aggregation_pb2
 from services.gateway.access.table import ACCESS
 from services.gateway.app import build
 from services.gateway.settings import GatewaySettings
@@ -22,6 +24,7 @@ from tests.contract.gateway.fakes import FakePlatform
 ADMIN, PUBLISHER, DEVICE = "admin", "publisher", "device"
 Call = tuple[str, Callable[[Platform], Any]]
 KEY = bytes(32)
+PLACE = Place("tsk_1", cohort=0, round=1, sitting=1)
 BODY = {
     "token": "ct",
     "name": "x",
@@ -33,7 +36,10 @@ MET = {"id": "m", "device_a": "dev_1", "device_b": "dev_2", "positive": True, "a
 CELL: dict[str, Any] = {"x_metres": 0, "y_metres": 0, "blocks": 1, "power_watts": 1, "bandwidth_hertz": 1}
 CELL |= {"delay_limit_seconds": 1, "radius_metres": 1}
 CALLS: dict[str, Call] = {
+    "tell_measurement": (DEVICE, lambda p: p.tell_measurement("tsk_1", 1, {"loss": 0.5})),
+    "list_measurements": (PUBLISHER, lambda p: p.measurements("tsk_1", 1)),
     "ready": (ADMIN, lambda p: p.health()),
+    "versions": (ADMIN, lambda p: p.versions()),
     "register_device": (ADMIN, lambda p: p.register_device(BODY)),
     "get_me": (DEVICE, lambda p: p.me()),
     "create_owner": (ADMIN, lambda p: p.create_owner("Ada")),
@@ -48,8 +54,11 @@ CALLS: dict[str, Call] = {
     "rotate_keys": (DEVICE, lambda p: p.rotate_keys("dev_1", signing_key=KEY, sealing_key=KEY, proof=KEY + KEY)),
     "revoke_device": (ADMIN, lambda p: p.revoke_device("dev_1", "lost")),
     "create_key": (ADMIN, lambda p: p.create_key("publisher", "hospital")),
+    "list_keys": (ADMIN, lambda p: p.keys()),
+    "rotate_key": (PUBLISHER, lambda p: p.rotate_key("key_1")),
     "revoke_key": (ADMIN, lambda p: p.revoke_key("key_1")),
     "list_audit": (ADMIN, lambda p: p.audit(act="trust.read")),
+    "verify_audit": (ADMIN, lambda p: p.verify_audit()),
     "record_interactions": (DEVICE, lambda p: p.record_interactions([MET])),
     "list_interactions": (ADMIN, lambda p: p.interactions("dev_1")),
     "explain_trust": (ADMIN, lambda p: p.explain_trust("dev_1", "dev_2", at=5.0)),
@@ -60,6 +69,7 @@ CALLS: dict[str, Call] = {
     "list_relations": (ADMIN, lambda p: p.relations("dev_1")),
     "derive_relations": (ADMIN, lambda p: p.derive_relations(["social"])),
     "declare_friendship": (ADMIN, lambda p: p.declare_friendship("own_1", "own_2", 0.5)),
+    "list_friendships": (ADMIN, lambda p: list(p.friendships("own_1"))),
     "import_rows": (ADMIN, lambda p: p.import_rows(b'{"name": "town", "owner_name": "Town"}')),
     "get_import": (ADMIN, lambda p: p.import_progress("a town, 2")),
     "create_task": (PUBLISHER, lambda p: p.create_task(name="digits", preset="fedavg")),
@@ -77,11 +87,18 @@ CALLS: dict[str, Call] = {
     "get_prices": (ADMIN, lambda p: p.prices("tsk_1", 1)),
     "list_events": (ADMIN, lambda p: p.events("tsk_1", after=3)),
     "list_models": (ADMIN, lambda p: p.models("tsk_1")),
+    "replay_task": (ADMIN, lambda p: p.replay("tsk_1")),
+    "ask_evaluation": (ADMIN, lambda p: p.evaluation("tsk_1")),
+    "answer_evaluation": (ADMIN, lambda p: p.answer_evaluation("tsk_1", 1, "0a" * 32, [0.5])),
+    "list_contributions": (ADMIN, lambda p: p.contributions("tsk_1")),
     "report_links": (DEVICE, lambda p: p.report_links("tsk_1", [("dev_1", "dev_2", 0.5)])),
     "upload_model": (PUBLISHER, lambda p: p.upload_model(b"model")),
+    "forget_model": (PUBLISHER, lambda p: p.forget_model("0a" * 32)),
+    "sweep_blobs": (ADMIN, lambda p: p.sweep_blobs(dry_run=False)),
     "get_work": (DEVICE, lambda p: p.work(tasks=["tsk_1"])),
     "put_update": (DEVICE, lambda p: p.put_update("tsk_1", 1, "dev_1", report="{}", body=b"update")),
     "decline_work": (DEVICE, lambda p: p.decline("tsk_1", 1, "no")),
+    "object_to_verdict": (DEVICE, lambda p: p.object("tsk_1", 1, "no")),
     "send_letter": (
         DEVICE,
         lambda p: p.send_letter("tsk_1", 1, "dev_2", b"sealed", kind="update", plan_version=1),
@@ -102,11 +119,27 @@ CALLS: dict[str, Call] = {
     "summarise_payments": (ADMIN, lambda p: p.payment_summary()),
     "verify_payments": (ADMIN, lambda p: p.verify_book()),
     "what_if": (ADMIN, lambda p: p.what_if("blocks", {"limit": 0.5})),
+    "list_duties": (DEVICE, lambda p: p.duties()),
+    "put_offer": (DEVICE, lambda p: p.put_offer(PLACE, "dev_1", session_key=KEY, signature=KEY + KEY)),
+    "get_terms": (DEVICE, lambda p: p.sum_terms(PLACE)),
+    "get_candidates": (DEVICE, lambda p: p.sum_candidates(PLACE)),
+    "put_muster": (
+        DEVICE,
+        lambda p: p.put_muster(PLACE, "dev_1", candidates=KEY.hex(), ready=["a"], faults={"b": "root"}),
+    ),
+    "put_agreement": (DEVICE, lambda p: p.put_agreement(PLACE, "dev_1", digest=KEY, signature=KEY + KEY)),
+    "get_agreements": (DEVICE, lambda p: p.sum_agreements(PLACE)),
+    "put_answer": (
+        DEVICE,
+        lambda p: p.put_answer(PLACE, "dev_1", digest=KEY, digests={0: KEY}, signature=KEY + KEY),
+    ),
 }
 ELSEWHERE = {"live": "for probes", "metrics": "for Prometheus"} | dict.fromkeys(
-    ("download_model", "get_letter"), "bytes: see the client's own tests"
+    ("download_model", "get_letter", "get_participants", "get_sum_letters", "get_survivors", "put_share"),
+    "bytes, or checked on the way: see the tests of streams",
 )
-PLAIN = {"derive_relations": Mapping, "upload_model": str, "what_if": Mapping}
+PLAIN = {"list_duties": tuple, "get_terms": str, "get_candidates": str, "get_agreements": Mapping}
+PLAIN |= {"put_answer": tuple, "derive_relations": Mapping, "upload_model": str, "what_if": Mapping}
 """Methods that give a part of the answer, or an answer of no fixed shape."""
 
 
@@ -130,6 +163,7 @@ async def test_an_answer_is_read_as_the_record_the_document_names(
     served: int, platform: FakePlatform, tmp_path: Path, name: str
 ) -> None:
     role, call = CALLS[name]
+    platform.replies["AdmitModel"] = aggregation_pb2.AdmitModelReply(max_bytes=1 << 20)
 
     def ask() -> Any:
         with Platform(f"http://127.0.0.1:{served}", f"{role}-key", cache=BlobCache(tmp_path)) as client:

@@ -14,7 +14,7 @@ from prometheus_client import REGISTRY
 
 from coterie_api.aggregation.v1 import aggregation_pb2
 from coterie_api.words.v1 import words_pb2 as words
-from services.gateway.routes.updates import SMALL_BYTES
+from services.gateway.wire.bodies import SMALL_BYTES
 from services.kit.errors import Conflict
 from tests.contract.gateway.conftest import bearer
 from tests.contract.gateway.fakes import FakePlatform
@@ -75,7 +75,7 @@ async def test_a_small_update_is_stored_and_submitted_in_one_call(
     assert (sent.digest, sent.size_bytes, sent.form, sent.weight) == (_digest(SMALL), len(SMALL), words.FORM_SUM, 12.5)
     assert (dict(sent.metrics), sent.model_index, sent.budget) == ({"loss": 0.5}, 1, 0.1)
     assert (sent.privacy[0].mechanism, sent.privacy[0].steps, sent.members[0].outcome) == (
-        "zcdp",
+        words.PRIVACY_MECHANISM_ZCDP,
         2,
         words.PARTICIPATION_STATE_DROPPED,
     )
@@ -225,6 +225,7 @@ async def test_a_model_goes_up_and_comes_down_whole_in_part_or_not_at_all(
     online: httpx.AsyncClient, platform: FakePlatform
 ) -> None:
     digest = _digest(LARGE)
+    platform.replies["AdmitModel"] = aggregation_pb2.AdmitModelReply(max_bytes=1 << 30)
     up = await online.post("/v1/models", headers=bearer("publisher"), content=LARGE)
     assert up.status_code == 201
     assert platform.called("RegisterModel")[0].request.digest == digest

@@ -15,6 +15,7 @@ from coterie_api.pricing.v1.pricing_pb2_grpc import LedgerStub, PricingStub
 from coterie_api.trust.v1 import trust_pb2
 from coterie_api.words.v1 import words_pb2 as words
 from services.kit.caller import SERVICE, Caller, set_caller
+from services.kit.documents import read_parameters
 from services.kit.server import Server
 from services.kit.settings import ServiceSettings
 from services.kit.upstream import open_channel
@@ -88,14 +89,20 @@ class World:
         await self.ledger.OpenEscrow(request)
 
     async def quote(
-        self, task: str, number: int, incentive: str, devices: list[str], parameters: str = "{}", rounds: int = 1
+        self,
+        task: str,
+        number: int,
+        incentive: str,
+        devices: list[str],
+        parameters: dict[str, Any] | None = None,
+        rounds: int = 1,
     ) -> pb.Quote:
         """Prices a round."""
         request = pb.QuoteRoundRequest(
             task_id=task,
             round=number,
             incentive=incentive,
-            parameters_json=parameters,
+            parameters=read_parameters(parameters or {}),
             participants=[pb.Participant(device_id=device, samples=10, owner_id="own_1") for device in devices],
             rounds=rounds,
         )
@@ -148,6 +155,7 @@ async def world(settings: ServiceSettings) -> AsyncIterator[World]:
         database_url=settings.database_url,
         trust_address=f"127.0.0.1:{trust.port}",
         drain_seconds=1,
+        insecure=True,
     )
     clock = Hand()
     app = App(own, "127.0.0.1:0", clock)

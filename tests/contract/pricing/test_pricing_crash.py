@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from coterie.privacy.accounting import zcdp_charge
-from coterie.records.words import ParticipationState
+from coterie.records.words import ParticipationState, QuoteStatus
 from services.kit.clock import SystemClock
 from services.kit.database import Database
 from services.kit.settings import ServiceSettings
@@ -76,7 +76,7 @@ async def prepare(database: Database) -> None:
     await accounts.open_escrow("tsk_1", "pub_1", 100_000)
     offers = tuple(Offer(w.device_id, 100, most_microcredits=1_000) for w in WORK)
     async with database.writing() as connection:
-        await quotes.add(connection, Quote("tsk_1", 1, "stackelberg", "ok", offers), 0.0)
+        await quotes.add(connection, Quote("tsk_1", 1, "stackelberg", QuoteStatus.OK, offers), 0.0)
 
 
 async def die_at(place: str, settings: ServiceSettings) -> int:

@@ -51,7 +51,7 @@ async def test_an_empty_escrow_needs_no_money(world: World) -> None:
 async def test_a_free_round_settles_and_opens_an_account_per_device(world: World) -> None:
     await world.fund("tsk_1", 0)
     quote = await world.quote("tsk_1", 1, "none", ["dev_1", "dev_2"])
-    assert quote.status == "ok"
+    assert quote.status == words.QUOTE_STATUS_OK
     assert [(offer.device_id, offer.price_microcredits) for offer in quote.offers] == [("dev_1", 0), ("dev_2", 0)]
     settled = await world.settle(
         "tsk_1", 1, [pb.Work(device_id="dev_1", owner_id="own_1", outcome=words.PARTICIPATION_STATE_DELIVERED)]

@@ -44,7 +44,7 @@ async def test_a_market_round_from_price_to_payment(world: World) -> None:
     tie(world)
     await world.fund("tsk_1", 100 * CREDITS)
     quote = await world.quote("tsk_1", 1, "stackelberg", DEVICES)
-    assert quote.status == "ok"
+    assert quote.status == words.QUOTE_STATUS_OK
     assert len({offer.price_microcredits for offer in quote.offers}) == 1
     assert all(offer.external_risk > 0 for offer in quote.offers)
     work = []
@@ -65,8 +65,7 @@ async def test_a_survey_round_from_price_to_payment(world: World) -> None:
     tie(world)
     await world.fund("tsk_1", 20 * CREDITS)
     quote = await world.quote("tsk_1", 1, "correlated", DEVICES)
-    details = json.loads(quote.details_json)
-    assert (quote.status, details["plan"]) == ("ok", "tight")
+    assert (quote.status, quote.survey_details.plan) == (words.QUOTE_STATUS_OK, "tight")
     expected = [offer.expected for offer in quote.offers]
     for offer in quote.offers:
         assert offer.terms.others_variance == pytest.approx(sum(expected) - offer.expected)
@@ -90,10 +89,10 @@ async def test_a_survey_round_from_price_to_payment(world: World) -> None:
 async def test_a_budget_too_small_is_an_answer_not_an_error(world: World) -> None:
     tie(world)
     await world.fund("tsk_1", 1)
-    parameters = json.dumps({"pricing": {"variance_high": 1.0}})
+    parameters = {"pricing": {"variance_high": 1.0}}
     quote = await world.quote("tsk_1", 1, "correlated", DEVICES, parameters)
-    assert quote.status == "infeasible"
-    assert json.loads(quote.details_json)["least_microcredits"] > 1
+    assert quote.status == words.QUOTE_STATUS_INFEASIBLE
+    assert quote.survey_details.least_microcredits > 1
     assert all(offer.most_microcredits == 0 for offer in quote.offers)
 
 
@@ -114,11 +113,11 @@ async def test_a_device_sees_its_own_offer_and_a_publisher_its_own_tasks(world: 
 
 async def test_parameters_are_checked_before_a_task_is_made(world: World) -> None:
     speak_as("publisher", "pub_1")
-    request = pb.CheckParametersRequest(incentive="stackelberg", escrow_microcredits=5, rounds=3, parameters_json="{}")
+    request = pb.CheckParametersRequest(incentive="stackelberg", escrow_microcredits=5, rounds=3)
     completed = await world.pricing.CheckParameters(request)
-    assert json.loads(completed.parameters_json)["pricing"]["hops"] == 5
-    request.parameters_json = '{"pricing": {"hoops": 5}}'
-    with pytest.raises(InvalidInput, match="hoops") as refused:
+    assert completed.parameters.pricing.hops == 5
+    request.parameters.pricing.own_care = 5
+    with pytest.raises(InvalidInput, match=r"pricing\.own_care") as refused:
         await world.pricing.CheckParameters(request)
     assert refused.value.reason == "bad_parameters"
 

@@ -37,7 +37,10 @@ async def test_a_statement_adds_up_over_any_period_and_page(world: World) -> Non
     request = pb.GetStatementRequest(account_id="escrow:tsk_1", since=START + DAY, until=START + 3 * DAY)
     statement = await world.ledger.GetStatement(request)
     assert (statement.opening_microcredits, statement.closing_microcredits) == (600, 559)
-    assert [(p.amount_microcredits, p.kind) for p in statement.postings] == [(-30, "payment"), (-11, "payment")]
+    assert [(p.amount_microcredits, p.kind) for p in statement.postings] == [
+        (-30, words.POSTING_KIND_PAYMENT),
+        (-11, words.POSTING_KIND_PAYMENT),
+    ]
     whole = pb.GetStatementRequest(account_id="escrow:tsk_1", limit=2)
     amounts = []
     while True:
@@ -181,8 +184,12 @@ async def test_privacy_composes_over_rounds_and_tasks(world: World) -> None:
     """Two rounds of multiplier 4 and a Laplace answer in another task, against the device's own accounting."""
     for task in ("tsk_1", "tsk_2"):
         await world.fund(task, 0)
-    gaussian = pb.PrivacyCharge(mechanism="gaussian", parameter=4.0, unit="device")
-    laplace = pb.PrivacyCharge(mechanism="laplace", parameter=0.3, unit="example")
+    gaussian = pb.PrivacyCharge(
+        mechanism=words.PRIVACY_MECHANISM_GAUSSIAN, parameter=4.0, unit=words.PRIVACY_UNIT_DEVICE
+    )
+    laplace = pb.PrivacyCharge(
+        mechanism=words.PRIVACY_MECHANISM_LAPLACE, parameter=0.3, unit=words.PRIVACY_UNIT_EXAMPLE
+    )
     for task, number, charge in (("tsk_1", 1, gaussian), ("tsk_1", 2, gaussian), ("tsk_2", 1, laplace)):
         await world.quote(task, number, "none", ["dev_1"])
         for _ in range(2):  # a repeat charges nothing
@@ -196,9 +203,12 @@ async def test_privacy_composes_over_rounds_and_tasks(world: World) -> None:
     report = await world.ledger.GetPrivacy(pb.GetPrivacyRequest(device_id="dev_1"))
     assert report.delta == 1e-6
     assert report.epsilon == pytest.approx(accounting.total(own, 1e-6))
-    assert [(t.task_id, t.rounds, t.unit) for t in report.tasks] == [("tsk_1", 2, "device"), ("tsk_2", 1, "example")]
+    assert [(t.task_id, t.rounds) for t in report.tasks] == [("tsk_1", 2), ("tsk_2", 1)]
+    assert [t.unit for t in report.tasks] == [words.PRIVACY_UNIT_DEVICE, words.PRIVACY_UNIT_EXAMPLE]
     first = report.tasks[0]
-    assert (first.adjacency, report.adjacency, report.unit) == ("left-out", "replaced", "example")
+    assert first.adjacency == words.PRIVACY_ADJACENCY_LEFT_OUT
+    assert report.adjacency == words.PRIVACY_ADJACENCY_REPLACED
+    assert report.unit == words.PRIVACY_UNIT_EXAMPLE
     assert first.epsilon == pytest.approx(accounting.total(own[:2], 1e-6, "device"))
     assert first.epsilon_replaced == pytest.approx(accounting.total(own[:2], 1e-6, "device", "replaced"))
     assert "left out" in first.in_words
@@ -210,7 +220,7 @@ async def test_privacy_composes_over_rounds_and_tasks(world: World) -> None:
 async def test_an_impossible_charge_does_not_hold_the_round_up(world: World) -> None:
     await world.fund("tsk_1", 0)
     await world.quote("tsk_1", 1, "none", ["dev_1"])
-    charges = [pb.PrivacyCharge(mechanism="gaussian\x00", parameter=math.nan, unit="\x00")]
+    charges = [pb.PrivacyCharge(parameter=math.nan), pb.PrivacyCharge.FromString(b"\x38\x63\x40\x63")]  # words 99
     await world.settle(
         "tsk_1", 1, [pb.Work(device_id="dev_1", outcome=words.PARTICIPATION_STATE_DELIVERED, privacy=charges)]
     )

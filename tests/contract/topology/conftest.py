@@ -94,7 +94,7 @@ class World:
         """Whether every training has ended."""
         return all(policy.state != words.POLICY_STATE_TRAINING for policy in await self.policies())
 
-    async def until(self, condition: Callable[[], Awaitable[bool]], seconds: float = 60.0) -> None:
+    async def until(self, condition: Callable[[], Awaitable[bool]], seconds: float = 180.0) -> None:
         """Returns when the condition holds."""
         async with asyncio.timeout(seconds):
             while not await condition():  # noqa: ASYNC110 - a condition of another process

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words
 from services.kit.caller import Caller, set_caller
+from services.kit.documents import read_parameters
 from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied
 from tests.contract.topology.conftest import World
 
@@ -22,12 +22,13 @@ async def plan(world: World, number: int = 1, **topology: Any) -> pb.Plan:
             key=f"{number}.1",
             topology="cells",
             privacy="optimised",
-            parameters_json=json.dumps({"topology": topology}),
+            parameters=read_parameters({"topology": topology}),
             participants=[pb.Participant(device_id=d, samples=50, model_index=-1) for d in world.registry.devices],
             round=number,
             models=2,
-            privacy_unit="example",
-        )
+            privacy_unit=words.PRIVACY_UNIT_EXAMPLE,
+        ),
+        timeout=300.0,  # as the aggregation server allows
     )
 
 

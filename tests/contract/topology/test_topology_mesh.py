@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.topology.v1.topology_pb2_grpc import TopologyStub
 from coterie_api.trust.v1 import trust_pb2
 from services.kit.caller import SERVICE, set_caller
+from services.kit.documents import read_parameters
 from services.kit.errors import InvalidInput
 from services.kit.settings import ServiceSettings
 from services.kit.upstream import open_channel
@@ -51,23 +51,32 @@ class Meshes:
                 device_b=b,
                 positive=True,
                 duration_seconds=600.0,
-                at=self.registry.clock.now(),
+                at=self.registry.clock.now() - n * 14_400.0,
                 kind="meeting",
             )
-            for n in range(5)
+            for n in range(20)
         ]
-        request = trust_pb2.RecordInteractionsRequest(interactions=meetings)
-        await self.registry.trust.RecordInteractions(request)
+        await self.registry.vouch(*meetings)
 
-    async def plan(self, devices: list[str], number: int = 1, privacy: str = "partial", **topology: Any) -> pb.Plan:
+    async def plan(
+        self,
+        devices: list[str],
+        number: int = 1,
+        privacy: str = "partial",
+        strangers: dict[str, list[str]] | None = None,
+        **topology: Any,
+    ) -> pb.Plan:
         """The plan of a round; ε is so small that noise never pays."""
         request = pb.MakePlanRequest(
             task_id="tsk_1",
             key=f"{number}.1",
             topology="mesh",
             privacy=privacy,
-            parameters_json=json.dumps({"topology": topology, "privacy": {"epsilon": 0.01}}),
-            participants=[pb.Participant(device_id=device, samples=100) for device in devices],
+            parameters=read_parameters({"topology": topology, "privacy": {"epsilon": 0.01}}),
+            participants=[
+                pb.Participant(device_id=device, samples=100, strangers=(strangers or {}).get(device, ()))
+                for device in devices
+            ],
             round=number,
             models=1,
             model_bytes=MODEL_BYTES,
@@ -81,7 +90,7 @@ class Meshes:
 @pytest.fixture
 async def meshes(settings: ServiceSettings) -> AsyncIterator[Meshes]:
     set_caller(SERVICE)
-    own = TrustSettings(data_dir=settings.data_dir, database_url=settings.database_url, drain_seconds=1)
+    own = TrustSettings(data_dir=settings.data_dir, database_url=settings.database_url, drain_seconds=1, insecure=True)
     clock = Hand()
     clock.time = time.time()  # the planner's clock, which asks for trust as it was at a plan
     registry, trust_channel = await open_world(own, clock)
@@ -111,7 +120,7 @@ async def three(meshes: Meshes) -> list[str]:
 
 async def test_trust_links_and_speeds_come_from_the_registry(meshes: Meshes) -> None:
     a, g, h = devices = await three(meshes)
-    plan = await meshes.plan(devices, trust_threshold=0.99)
+    plan = await meshes.plan(devices, trust_threshold=0.7)
     assert links(plan) == {frozenset((a, g)), frozenset((g, h))}
     seats = {seat.device_id: seat for seat in plan.seats}
     assert not any(seat.noised for seat in plan.seats)
@@ -119,28 +128,44 @@ async def test_trust_links_and_speeds_come_from_the_registry(meshes: Meshes) -> 
     assert [n.link_seconds for n in seats[h].neighbours] == [pytest.approx(8.96)]
     # shared transfers: 32 samples at 1 s and both of g's letters
     assert plan.round_seconds == pytest.approx(32.0 + 8.96 + 0.004654, abs=1e-5)
-    assert json.loads(plan.details_json)["names"] == {a: "a", g: "g", h: "h"}
+    assert plan.mesh_details.names == {a: "a", g: "g", h: "h"}
 
 
 async def test_strangers_are_refused_by_name_or_bridged_with_noise(meshes: Meshes) -> None:
     a, g, h = devices = await three(meshes)
     stranger = await meshes.device("Mary", "m")
     with pytest.raises(InvalidInput, match=r"2 parts, \{a, g, h\}, \{m\}; trust between a–m would connect them"):
-        await meshes.plan([*devices, stranger], trust_threshold=0.99)
-    plan = await meshes.plan([*devices, stranger], number=2, trust_threshold=0.99, bridge=True)
+        await meshes.plan([*devices, stranger], trust_threshold=0.7)
+    plan = await meshes.plan([*devices, stranger], number=2, trust_threshold=0.7, bridge=True)
     assert {seat.device_id for seat in plan.seats if seat.noised} == {a, stranger}
     with pytest.raises(InvalidInput, match="no possible link would connect them"):
-        await meshes.plan([g, h, stranger], number=3, privacy="none", trust_threshold=0.99)
+        await meshes.plan([g, h, stranger], number=3, privacy="none", trust_threshold=0.7)
+
+
+async def test_devices_whose_owners_do_not_know_each_other_exchange_nothing_raw(meshes: Meshes) -> None:
+    a, g, _ = devices = await three(meshes)
+    first = await meshes.plan(devices, trust_threshold=0.7)
+    assert not any(seat.noised for seat in first.seats)
+    unknown = {a: [g], g: ["dev_gone"]}
+    second = await meshes.plan(devices, number=2, strangers=unknown, trust_threshold=0.7)
+    for seat in second.seats:
+        for neighbour in seat.neighbours:
+            if {seat.device_id, neighbour.device_id} == {a, g}:
+                assert not neighbour.trusted
+        assert seat.noised == any(not neighbour.trusted for neighbour in seat.neighbours)
+    assert {seat.device_id for seat in second.seats if seat.noised} >= {a}
+    with pytest.raises(InvalidInput, match="2 parts"):
+        await meshes.plan(devices, number=3, privacy="none", strangers=unknown, trust_threshold=0.7)
 
 
 async def test_measured_links_change_the_plan_when_they_change_enough(meshes: Meshes) -> None:
     a, g, h = devices = await three(meshes)
     await meshes.meet(a, h)
-    first = await meshes.plan(devices, trust_threshold=0.99)
-    assert (await meshes.plan(devices, number=2, trust_threshold=0.99)).version == first.version
+    first = await meshes.plan(devices, trust_threshold=0.7)
+    assert (await meshes.plan(devices, number=2, trust_threshold=0.7)).version == first.version
     slow = pb.Link(device_a=a, device_b=g, seconds=500.0)
     await meshes.topology.ReportLinks(pb.ReportLinksRequest(task_id="tsk_1", links=[slow]))
-    second = await meshes.plan(devices, number=3, trust_threshold=0.99)
+    second = await meshes.plan(devices, number=3, trust_threshold=0.7)
     assert second.version > first.version
     assert links(second) == {frozenset((a, h)), frozenset((g, h))}
     with pytest.raises(InvalidInput):
@@ -150,12 +175,12 @@ async def test_measured_links_change_the_plan_when_they_change_enough(meshes: Me
 
 async def test_trust_earned_inside_a_task_opens_no_raw_link_in_it_unless_asked(meshes: Meshes) -> None:
     a, g, h = devices = await three(meshes)
-    first = await meshes.plan(devices, trust_threshold=0.99)
-    meshes.registry.clock.time = first.created_at + 60.0
+    first = await meshes.plan(devices, trust_threshold=0.7)
+    meshes.registry.clock.time = first.created_at + 4 * 86_400.0  # trust takes days to earn
     await meshes.meet(a, h)
     meshes.registry.clock.time += 60.0
-    kept = await meshes.plan(devices, number=2, trust_threshold=0.99)
+    kept = await meshes.plan(devices, number=2, trust_threshold=0.7)
     assert links(kept) == {frozenset((a, g)), frozenset((g, h))}
-    earned = await meshes.plan(devices, number=3, trust_threshold=0.99, may_earn_trust=True, replan_gain=0.0)
-    assert json.loads(earned.details_json)["baselines"]["social"]["noised"] == 0.0
+    earned = await meshes.plan(devices, number=3, trust_threshold=0.7, may_earn_trust=True, replan_gain=0.0)
+    assert earned.mesh_details.baselines["social"].noised == 0.0
     assert frozenset((a, h)) in links(earned)

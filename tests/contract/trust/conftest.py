@@ -13,7 +13,7 @@ from nacl.signing import SigningKey
 
 from coterie_api.trust.v1 import trust_pb2 as pb
 from coterie_api.trust.v1.trust_pb2_grpc import RegistryStub, TrustStub
-from services.kit.caller import SERVICE, Caller, set_caller
+from services.kit.caller import SERVICE, Caller, acting_as, current_caller, set_caller
 from services.kit.settings import ServiceSettings
 from services.kit.upstream import open_channel
 from services.trust.app import App
@@ -75,6 +75,30 @@ class World:
         request = pb.RegisterDeviceRequest(token=token, device=pair.profile(name), proof=pair.proof())
         return await self.registry.RegisterDevice(request)
 
+    async def vouch(self, *items: pb.Interaction) -> pb.RecordInteractionsReply:
+        """Records interactions as the present caller; where that is the platform, as an admin who vouches for them."""
+        caller = current_caller()
+        with acting_as(Caller("admin", "adm_test") if caller == SERVICE else caller):
+            return await self.trust.RecordInteractions(pb.RecordInteractionsRequest(interactions=items))
+
+    async def meet(self, a: str, b: str, *at: float, seconds: float = 60.0) -> None:
+        """Meetings at these times, each reported by both ends: the honest path to trust."""
+        for me in (a, b):
+            items = [
+                pb.Interaction(
+                    id=f"{me[-6:]}{a[-6:]}{b[-6:]}{moment}",
+                    device_a=a,
+                    device_b=b,
+                    positive=True,
+                    duration_seconds=seconds,
+                    at=moment,
+                    kind="meeting",
+                )
+                for moment in at
+            ]
+            with acting_as(Caller("device", me)):
+                await self.trust.RecordInteractions(pb.RecordInteractionsRequest(interactions=items))
+
     async def devices(self, count: int, owner: str = "Ada") -> list[str]:
         """Ids of `count` devices of one owner."""
         token = await self.token(await self.owner(owner))
@@ -98,7 +122,7 @@ async def open_world(settings: TrustSettings, clock: Hand) -> tuple[World, grpc.
 async def world(settings: ServiceSettings) -> AsyncIterator[World]:
     """A registry on a fresh database, its clock in the test's hand."""
     set_caller(SERVICE)
-    own = TrustSettings(data_dir=settings.data_dir, database_url=settings.database_url, drain_seconds=1)
+    own = TrustSettings(data_dir=settings.data_dir, database_url=settings.database_url, drain_seconds=1, insecure=True)
     found, channel = await open_world(own, Hand())
     yield found
     set_caller(SERVICE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -38,8 +37,8 @@ async def only_device(registry: RegistryAsyncStub) -> pb.Device:
     return (await registry.ListDevices(pb.ListDevicesRequest(), wait_for_ready=True)).devices[0]
 
 
-async def serve(folder: Path, address: str) -> asyncio.subprocess.Process:
-    environment = {**os.environ, "COTERIE_DATA_DIR": str(folder), "COTERIE_TRUST_ADDRESS": address}
+async def serve(folder: Path) -> asyncio.subprocess.Process:
+    environment = {**os.environ, "COTERIE_DATA_DIR": str(folder)}
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "services.trust", env=environment, stderr=asyncio.subprocess.PIPE
     )
@@ -47,12 +46,10 @@ async def serve(folder: Path, address: str) -> asyncio.subprocess.Process:
 
 async def test_a_process_drains_on_sigterm_and_keeps_heartbeats_and_secrets(tmp_path: Path) -> None:
     set_caller(SERVICE)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    settings = ServiceSettings(data_dir=tmp_path)
     for start in (1, 2):
-        process = await serve(tmp_path, address)
-        async with open_channel(ServiceSettings(data_dir=tmp_path), address) as channel:
+        process = await serve(tmp_path)
+        async with open_channel(settings, settings.trust_address) as channel:
             registry = RegistryStub(channel)
             if start == 1:
                 await TrustStub(channel).Import(one_row(), wait_for_ready=True)

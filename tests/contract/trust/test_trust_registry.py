@@ -89,7 +89,7 @@ async def test_a_device_registers_and_its_key_authenticates(world: World) -> Non
     assert device.capabilities.link_class == "wifi"
     assert await world.registry.GetDevice(pb.GetDeviceRequest(device_id=device.id)) == device
     principal = await world.registry.Authenticate(pb.AuthenticateRequest(api_key=reply.api_key))
-    assert (principal.role, principal.subject, principal.owner_id) == ("device", device.id, owner)
+    assert (principal.role, principal.subject, principal.owner_id) == (words.CALLER_ROLE_DEVICE, device.id, owner)
 
 
 async def test_registering_again_returns_the_same_device_and_replaces_its_api_key(world: World) -> None:
@@ -242,7 +242,7 @@ async def test_heartbeats_are_seen_at_once_and_kept_over_a_restart(world: World)
 
 
 async def test_publisher_keys_work_until_revoked_and_keep_their_subject(world: World) -> None:
-    request = pb.CreateKeyRequest(role="publisher", name="lab")
+    request = pb.CreateKeyRequest(role=words.CALLER_ROLE_PUBLISHER, name="lab")
     first = await world.registry.CreateKey(request)
     assert first.principal.subject.startswith("pub_")
     await refused(AlreadyExists, "name_taken", world.registry.CreateKey(request))
@@ -253,9 +253,55 @@ async def test_publisher_keys_work_until_revoked_and_keep_their_subject(world: W
     await refused(Unauthenticated, "invalid_api_key", call)
     second = await world.registry.CreateKey(request)
     assert second.principal.subject == first.principal.subject
-    root = pb.CreateKeyRequest(role="root", name="me")
+    root = pb.CreateKeyRequest(role=words.CALLER_ROLE_DEVICE, name="me")
     await refused(InvalidInput, "invalid_field", world.registry.CreateKey(root))
     await refused(NotFound, "unknown_key", world.registry.RevokeKey(pb.RevokeKeyRequest(key_id="key_\x00")))
+
+
+async def test_a_key_is_replaced_without_a_gap_and_ends_after_its_grace(world: World) -> None:
+    first = await world.registry.CreateKey(pb.CreateKeyRequest(role=words.CALLER_ROLE_PUBLISHER, name="lab"))
+    speak_as("publisher", "pub_other")
+    theirs = pb.RotateKeyRequest(key_id=first.id, grace_seconds=60)
+    await refused(NotFound, "unknown_key", world.registry.RotateKey(theirs))
+    speak_as("publisher", first.principal.subject)
+    second = await world.registry.RotateKey(theirs)
+    assert second.principal.subject == first.principal.subject
+    world.clock.time += 59
+    for key in (first, second):
+        held = await world.registry.Authenticate(pb.AuthenticateRequest(api_key=key.api_key))
+        assert held.subject == first.principal.subject
+    world.clock.time += 1
+    await refused(
+        Unauthenticated, "invalid_api_key", world.registry.Authenticate(pb.AuthenticateRequest(api_key=first.api_key))
+    )
+    await world.registry.Authenticate(pb.AuthenticateRequest(api_key=second.api_key))
+    await refused(NotFound, "unknown_key", world.registry.RotateKey(theirs))
+    await refused(PermissionDenied, "not_allowed", world.registry.ListKeys(pb.ListKeysRequest()))
+
+
+async def test_a_key_may_end_and_the_list_says_when(world: World) -> None:
+    past = pb.CreateKeyRequest(role=words.CALLER_ROLE_PUBLISHER, name="trial", expires_at=START - 1)
+    await refused(InvalidInput, "past_end", world.registry.CreateKey(past))
+    trial = pb.CreateKeyRequest(role=words.CALLER_ROLE_PUBLISHER, name="trial", expires_at=START + 60)
+    made = await world.registry.CreateKey(trial)
+    await world.registry.Authenticate(pb.AuthenticateRequest(api_key=made.api_key))
+    listed = {key.id: key for key in (await world.registry.ListKeys(pb.ListKeysRequest())).keys}
+    assert (listed[made.id].expires_at, listed[made.id].revoked_at) == (START + 60, 0.0)
+    assert {key.principal.role for key in listed.values()} == {words.CALLER_ROLE_PUBLISHER, words.CALLER_ROLE_ADMIN}
+    world.clock.time += 60
+    await refused(
+        Unauthenticated, "invalid_api_key", world.registry.Authenticate(pb.AuthenticateRequest(api_key=made.api_key))
+    )
+    again = pb.CreateKeyRequest(role=words.CALLER_ROLE_PUBLISHER, name="trial")
+    assert (await world.registry.CreateKey(again)).principal.subject == made.principal.subject
+
+
+async def test_the_last_admin_key_that_goes_on_is_not_revoked(world: World) -> None:
+    """One that was rotated away does not count once it has ended."""
+    text = (world.settings.data_dir / "admin.key").read_text().strip()
+    old = await world.registry.Authenticate(pb.AuthenticateRequest(api_key=text))
+    new = await world.registry.RotateKey(pb.RotateKeyRequest(key_id=old.key_id, grace_seconds=0))
+    await refused(Conflict, "last_admin_key", world.registry.RevokeKey(pb.RevokeKeyRequest(key_id=new.id)))
 
 
 async def test_keys_nobody_holds_are_refused(world: World) -> None:
@@ -271,11 +317,11 @@ async def test_the_first_admin_key_is_written_for_its_user_alone_and_never_logge
     text = path.read_text().strip()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     holder = await world.registry.Authenticate(pb.AuthenticateRequest(api_key=text))
-    assert holder.role == "admin"
+    assert holder.role == words.CALLER_ROLE_ADMIN
     assert text not in capfd.readouterr().err
     last = pb.RevokeKeyRequest(key_id=holder.key_id)
     await refused(Conflict, "last_admin_key", world.registry.RevokeKey(last))
-    await world.registry.CreateKey(pb.CreateKeyRequest(role="admin", name="second"))
+    await world.registry.CreateKey(pb.CreateKeyRequest(role=words.CALLER_ROLE_ADMIN, name="second"))
     await world.registry.RevokeKey(last)
 
 
@@ -298,14 +344,16 @@ async def test_an_admin_key_file_named_in_the_settings_is_adopted(world: World) 
     named = world.settings.model_copy(update={"admin_key_file": path})
     restarted, channel = await open_world(named, world.clock)
     holder = await restarted.registry.Authenticate(pb.AuthenticateRequest(api_key=secret.text))
-    assert (holder.role, holder.key_id) == ("admin", secret.id)
+    assert (holder.role, holder.key_id) == (words.CALLER_ROLE_ADMIN, secret.id)
     await channel.close()
     await restarted.app.stop()
 
 
 async def test_an_admin_key_file_without_a_key_stops_the_start(settings: ServiceSettings) -> None:
     path = settings.data_dir / "given.key"
-    own = TrustSettings(data_dir=settings.data_dir, database_url=settings.database_url, admin_key_file=path)
+    own = TrustSettings(
+        data_dir=settings.data_dir, database_url=settings.database_url, admin_key_file=path, insecure=True
+    )
     for text in (None, "hunter2"):
         if text is not None:
             path.write_text(text)
@@ -332,7 +380,7 @@ async def test_a_device_reaches_only_what_is_its_own(world: World) -> None:
         world.registry.RotateKeys(pb.RotateKeysRequest(device_id=other)),
         world.registry.RevokeDevice(pb.RevokeDeviceRequest(device_id=other)),
         world.registry.Heartbeat(pb.HeartbeatRequest(device_ids=[other])),
-        world.registry.CreateKey(pb.CreateKeyRequest(role="admin", name="me")),
+        world.registry.CreateKey(pb.CreateKeyRequest(role=words.CALLER_ROLE_ADMIN, name="me")),
         world.registry.RevokeKey(pb.RevokeKeyRequest(key_id="key_" + "0" * 26)),
         world.registry.ListAudit(pb.ListAuditRequest()),
     ]
@@ -352,7 +400,7 @@ async def test_the_audit_log_pages_newest_first_and_names_the_caller(world: Worl
         pb.ListAuditRequest(act="owner.create", limit=2, cursor=first.next_cursor, subject="adm_someone")
     )
     assert [entry.note for entry in (*first.entries, *rest.entries)] == ["Cem", "Bob", "Ada"]
-    assert {(entry.role, entry.subject) for entry in first.entries} == {("admin", "adm_someone")}
+    assert {(entry.role, entry.subject) for entry in first.entries} == {(words.CALLER_ROLE_ADMIN, "adm_someone")}
     assert all(entry.request_id for entry in first.entries)
 
 

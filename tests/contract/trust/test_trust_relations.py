@@ -7,8 +7,13 @@ from typing import Any
 
 import pytest
 
+from coterie.records.words import RelationKind
 from coterie_api.trust.v1 import trust_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
+from services.kit.caller import SERVICE, acting_as
 from services.kit.errors import CoterieError, InvalidInput, NotFound, PermissionDenied, TooLarge
+from services.kit.words import number as number_of
+from services.kit.words import word
 from tests.contract.trust.conftest import START, Keypair, World, open_world, speak_as
 
 HOUR = 3_600.0
@@ -24,11 +29,13 @@ async def refused(kind: type[CoterieError], reason: str, call: Any) -> CoterieEr
 async def related(world: World, device: str) -> list[tuple[str, str]]:
     reply = await world.trust.ListRelations(pb.ListRelationsRequest(device_id=device))
     assert {item.a for item in reply.relations} <= {device}
-    return [(item.kind, item.b) for item in reply.relations]
+    return [(word(RelationKind, item.kind), item.b) for item in reply.relations]
 
 
 async def derived(world: World, *kinds: str) -> dict[str, int]:
-    reply = await world.trust.DeriveRelations(pb.DeriveRelationsRequest(kinds=kinds))
+    reply = await world.trust.DeriveRelations(
+        pb.DeriveRelationsRequest(kinds=[number_of(RelationKind(kind)) for kind in kinds])
+    )
     return {kind: number for kind, number in reply.counts.items() if number}
 
 
@@ -45,7 +52,7 @@ async def meet(world: World, a: str, b: str, times: int, *, seconds: float, ever
         )
         for k in range(times)
     ]
-    await world.trust.RecordInteractions(pb.RecordInteractionsRequest(interactions=items))
+    await world.vouch(*items)
 
 
 async def make(world: World, token: str, name: str, **profile: str) -> str:
@@ -66,11 +73,13 @@ async def test_ownership_parenthood_and_friendship_hold_as_soon_as_their_facts_d
     assert await related(world, a) == [("ownership", b), ("parental", c)]
     request = pb.DeclareFriendshipRequest(owner_a=bob, owner_b=ada, strength=0.7)
     declared = await world.trust.DeclareFriendship(request)
-    assert (declared.kind, declared.a, declared.b, declared.strength) == ("friendship", bob, ada, 0.7)
+    assert (declared.kind, declared.a, declared.b) == (words.RELATION_KIND_FRIENDSHIP, bob, ada)
+    assert declared.strength == 0.7
     assert await related(world, c) == [("parental", a), ("friendship", a), ("friendship", b)]
     explained = await world.trust.ExplainTrust(pb.ExplainTrustRequest(device_a=c, device_b=a))
     assert [item.because for item in explained.relations] == ["both are a Acme X1 (camera)", "their owners are friends"]
-    assert explained.trust == 0.0  # a relation alone is no evidence
+    assert explained.trust == pytest.approx(0.8 * 0.7)  # friendship of both counts as five meetings of 0.8 · 0.7
+    assert "relations alone are worth direct trust 0.560" in explained.text
     assert await derived(world) == {"ownership": 1, "parental": 1, "friendship": 2}
     await world.trust.DeclareFriendship(pb.DeclareFriendshipRequest(owner_a=ada, owner_b=bob, strength=0))
     assert await related(world, b) == [("ownership", a)]
@@ -94,7 +103,28 @@ async def test_a_device_declares_friendship_for_its_own_owner(world: World) -> N
     forged = pb.DeclareFriendshipRequest(owner_a=bob, owner_b=ada, strength=1)
     await refused(PermissionDenied, "not_allowed", world.trust.DeclareFriendship(forged))
     own = pb.DeclareFriendshipRequest(owner_a=ada, owner_b=bob, strength=1)
-    assert (await world.trust.DeclareFriendship(own)).strength == 1.0
+    declared = await world.trust.DeclareFriendship(own)
+    assert (declared.strength, declared.confirmed, declared.because) == (1.0, False, "declared by one")
+    listed = await world.trust.ListFriendships(pb.ListFriendshipsRequest(owner_id=ada))
+    assert [(item.a, item.b, item.because) for item in listed.relations] == [(ada, bob, "waits for the other owner")]
+    foreign = pb.ListFriendshipsRequest(owner_id=bob)
+    await refused(PermissionDenied, "not_allowed", world.trust.ListFriendships(foreign))
+    his = (await world.register(await as_platform(world, bob), "phone")).device
+    assert await related(world, device.id) == []  # one owner alone declares nothing
+    speak_as("device", his.id, bob)
+    back = await world.trust.DeclareFriendship(pb.DeclareFriendshipRequest(owner_a=bob, owner_b=ada, strength=0.6))
+    assert (back.strength, back.confirmed) == (0.6, True)  # the weaker of both
+    assert await related(world, his.id) == [("friendship", device.id)]
+    gone = await world.trust.DeclareFriendship(pb.DeclareFriendshipRequest(owner_a=bob, owner_b=ada, strength=0))
+    assert (gone.confirmed, gone.because) == (False, "withdrawn")
+    again = await world.trust.DeclareFriendship(pb.DeclareFriendshipRequest(owner_a=bob, owner_b=ada, strength=1))
+    assert not again.confirmed  # hers went with it
+
+
+async def as_platform(world: World, owner: str) -> str:
+    """A token of an owner, whoever speaks at present."""
+    with acting_as(SERVICE):
+        return await world.token(owner)
 
 
 async def test_meetings_make_social_and_co_located_relations(world: World) -> None:
@@ -109,7 +139,8 @@ async def test_meetings_make_social_and_co_located_relations(world: World) -> No
     assert await derived(world) == {"social": 1, "co-location": 1}
     assert await related(world, walker) == [("social", friend), ("co-location", fixed)]
     assert await derived(world) == {"social": 1, "co-location": 1}  # deriving again changes nothing
-    await refused(InvalidInput, "invalid_field", world.trust.DeriveRelations(pb.DeriveRelationsRequest(kinds=["love"])))
+    newer = pb.DeriveRelationsRequest.FromString(b"\x12\x01\x63")  # a kind 99
+    await refused(InvalidInput, "invalid_field", world.trust.DeriveRelations(newer))
 
 
 async def test_common_tasks_make_colleagues(world: World) -> None:
@@ -167,7 +198,7 @@ async def test_an_import_makes_devices_interactions_and_relations(world: World) 
         pb.ImportRow(line=2, device=pb.Device(name="phone", kind="smartphone")),
         meeting(3, "lamp", "phone"),
         meeting(4, "phone", "watch"),
-        pb.ImportRow(line=5, relation=pb.Relation(kind="social", a="watch", b="lamp", strength=0.4)),
+        pb.ImportRow(line=5, relation=pb.Relation(kind=words.RELATION_KIND_SOCIAL, a="watch", b="lamp", strength=0.4)),
     ]
     reply = await run_import(world, "city", [rows[:2], rows[2:]])
     assert (reply.last_line, reply.devices, reply.interactions, reply.relations) == (5, 3, 2, 1)
@@ -176,7 +207,8 @@ async def test_an_import_makes_devices_interactions_and_relations(world: World) 
     assert sorted(ids) == ["lamp", "phone", "watch"]
     assert {device.key_version for device in listed} == {0}
     explained = await world.trust.ExplainTrust(pb.ExplainTrustRequest(device_a=ids["lamp"], device_b=ids["watch"]))
-    assert (explained.indirect, [item.kind for item in explained.relations]) == (1.0, ["social"])
+    assert explained.indirect == pytest.approx(1 / 36)  # one good minute each: 1/(1 + κ), κ = 5
+    assert [item.kind for item in explained.relations] == [words.RELATION_KIND_SOCIAL]
     again = await run_import(world, "city", [rows])
     assert again == reply  # lines stored before are skipped
     more = await run_import(world, "city", [[*rows, meeting(6, "lamp", "watch")]])
@@ -190,7 +222,7 @@ async def test_a_bad_line_is_named_and_its_chunk_left_out(world: World) -> None:
         ([meeting(3, "c", "d"), meeting(4, "a", "b", -1.0)], "invalid_interactions", "line 4"),
         ([meeting(3, "c", "c")], "invalid_interactions", "line 3"),
         ([pb.ImportRow(line=7, device=pb.Device(name=""))], "bad_import", "line 7"),
-        ([pb.ImportRow(line=8, relation=pb.Relation(kind="love", a="a", b="b"))], "bad_import", "line 8"),
+        ([pb.ImportRow(line=8, relation=pb.Relation(a="a", b="b"))], "bad_import", "line 8"),
         ([meeting(5, "a", "b"), meeting(4, "b", "c")], "bad_import", "lines must count up"),
     ):
         error = await refused(InvalidInput, reason, run_import(world, "town", [good, bad]))
@@ -214,10 +246,10 @@ async def test_an_imported_device_is_claimed_by_registering_under_its_name(world
 
 
 async def test_relations_count_before_evidence_only_when_told_to(world: World) -> None:
-    """(K·ē + k₀·c)/(K + k₀) with c = 0.9 and k₀ = 5 for devices of one owner; one bad minute counts −2."""
+    """(P − νN + k₀·c)/(K′ + max(κ, k₀)) with c = 0.9 and k₀ = 5 for devices of one owner; one bad minute counts −2."""
     a, b, c = await world.devices(3)
     bad = pb.Interaction(id="1", device_a=a, device_b=b, duration_seconds=60, at=START)
-    await world.trust.RecordInteractions(pb.RecordInteractionsRequest(interactions=[bad]))
+    await world.vouch(bad)
     plain = await world.trust.GetMatrix(pb.GetMatrixRequest(device_ids=[a, b, c]))
     assert list(plain.direct) == []
     await world.app.stop()
@@ -243,13 +275,13 @@ async def test_other_decay_or_duration_settings_make_the_sums_anew(world: World)
         )
         for k in range(6)
     ]
-    await world.trust.RecordInteractions(pb.RecordInteractionsRequest(interactions=items))
+    await world.vouch(*items)
     await world.app.stop()
     changed = world.settings.model_copy(update={"trust_full_seconds": 30.0, "trust_halving_days": 0.0})
     other, channel = await open_world(changed, world.clock)
     matrix = await other.trust.GetMatrix(pb.GetMatrixRequest(device_ids=[a, b, c]))
     assert list(zip(matrix.rows, matrix.columns, strict=True)) == [(0, 1)]
-    assert list(matrix.direct) == pytest.approx([1.0])
+    assert list(matrix.direct) == pytest.approx([3 / 8])
     explained = await other.trust.ExplainTrust(pb.ExplainTrustRequest(device_a=a, device_b=c))
     assert (explained.direct, explained.positive_count) == (0.0, 2)
     await channel.close()

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 from coterie_api.trust.v1 import trust_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
 from services.kit.caller import SERVICE, set_caller
 from services.kit.errors import CoterieError, InvalidInput, NotFound, PermissionDenied, TooLarge
-from services.trust.domain.parameters import DAY_SECONDS, TrustParameters
-from services.trust.domain.scores import Interaction, direct_trust, trust_matrix
+from services.trust.domain.parameters import DAY_SECONDS, LIVE, TrustParameters
+from services.trust.domain.scores import Interaction, trust_matrix
 from tests.contract.trust.conftest import START, World, open_world, speak_as
+from tests.unit.trust.domain.evidence_by_hand import vouched_trust
 
 PARAMETERS = TrustParameters()
 
@@ -26,7 +28,7 @@ def act(name: str, a: str, b: str, **fields: Any) -> pb.Interaction:
 
 
 async def record(world: World, *items: pb.Interaction) -> tuple[int, int]:
-    reply = await world.trust.RecordInteractions(pb.RecordInteractionsRequest(interactions=items))
+    reply = await world.vouch(*items)
     return reply.recorded, reply.repeated_before
 
 
@@ -42,7 +44,7 @@ async def refused(kind: type[CoterieError], reason: str, call: Any) -> CoterieEr
 
 
 async def test_direct_trust_follows_the_formula_and_fades(world: World) -> None:
-    """e = (w₁ + w₂ − ν w₃)/3 by hand: one full minute, half a minute, and a bad quarter, ν = 2."""
+    """e = (w₁ + w₂ − ν w₃)/(K′ + κ) by hand: one full minute, half a minute, and a bad quarter, ν = 2, κ = 5."""
     a, b = await world.devices(2)
     items = [
         act("1", a, b),
@@ -51,13 +53,13 @@ async def test_direct_trust_follows_the_formula_and_fades(world: World) -> None:
     ]
     assert await record(world, *items) == (3, 0)
     found = await explain(world, a, b)
-    assert found.direct == pytest.approx((1 + 0.5 - 2 * 0.25) / 3)
+    assert found.direct == pytest.approx((1 + 0.5 - 2 * 0.25) / (3 + 5))
     assert found.trust == found.direct == (await explain(world, b, a)).direct
     assert (found.positive_count, found.negative_count, found.last_at) == (2, 1, START)
     assert (found.positive_sum, found.negative_sum) == (1.5, 0.25)
     world.clock.time += 30 * DAY_SECONDS  # evidence halves in 30 days
     later = await explain(world, a, b)
-    assert later.direct == pytest.approx(found.direct / 2)
+    assert later.direct == pytest.approx((1 + 0.5 - 2 * 0.25) / 2 / (3 / 2 + 5))
     assert later.positive_sum == pytest.approx(0.75)
     assert "3 times, 2 well and 1 badly" in later.text
     assert [(hop.from_device, hop.to_device) for hop in later.path] == [(a, b)]
@@ -90,7 +92,7 @@ async def test_recording_is_idempotent_and_batches_match_single_reports(world: W
             for item in items
             if {item.device_a, item.device_b} == {order[i], order[j]}
         ]
-        direct[i, j] = direct[j, i] = direct_trust(history, START, PARAMETERS)
+        direct[i, j] = direct[j, i] = vouched_trust(history, START, PARAMETERS, LIVE)
     expected = trust_matrix(direct, PARAMETERS.direct_weight)
     found = await world.trust.GetMatrix(pb.GetMatrixRequest(device_ids=order))
     assert list(zip(found.rows, found.columns, strict=True)) == [
@@ -104,10 +106,10 @@ async def test_a_task_chooses_its_weight_of_direct_trust_and_the_registry_applie
     a, b, c = await world.devices(3)
     await record(world, act("1", a, b), act("2", b, c))
     own = await world.trust.GetMatrix(pb.GetMatrixRequest(device_ids=[a, c]))
-    assert list(own.trust) == pytest.approx([0.2])
+    assert list(own.trust) == pytest.approx([0.2 / 36])
     assert (own.direct_weight, own.next_piece) == (0.8, 0)
     asked = await world.trust.GetMatrix(pb.GetMatrixRequest(device_ids=[a, c], direct_weight=0.5))
-    assert list(asked.trust) == pytest.approx([0.5])
+    assert list(asked.trust) == pytest.approx([0.5 / 36])
     assert asked.direct_weight == 0.5
     none = await world.trust.GetMatrix(pb.GetMatrixRequest(device_ids=[a, c], direct_weight=1.0))
     assert (list(none.trust), none.direct_weight) == ([], 1.0)
@@ -123,7 +125,7 @@ async def test_reports_that_come_together_are_each_counted_once(world: World) ->
     counted = await asyncio.gather(*(record(world, *batch) for batch in batches))
     assert sum(new for new, _ in counted) == 60
     totals = [(await explain(world, *pair)).positive_count for pair in pairs]
-    assert totals == [10] * 6
+    assert totals == [8] * 6  # the day takes no more, however many come
 
 
 async def test_indirect_trust_multiplies_along_the_best_shortest_path(world: World) -> None:
@@ -131,16 +133,17 @@ async def test_indirect_trust_multiplies_along_the_best_shortest_path(world: Wor
     await record(world, act("1", a, b, duration_seconds=48), act("2", b, c, duration_seconds=30))
     found = await explain(world, a, c)
     assert found.direct == 0.0
-    assert found.indirect == pytest.approx(0.8 * 0.5)
-    assert found.trust == pytest.approx(0.2 * 0.8 * 0.5)
+    first, second = 0.8 / 6, 0.5 / 6  # 48 s and 30 s of one minute, over 1 + κ
+    assert found.indirect == pytest.approx(first * second)
+    assert found.trust == pytest.approx(0.2 * first * second)
     assert [(hop.from_device, hop.to_device) for hop in found.path] == [(a, b), (b, c)]
-    assert [hop.direct for hop in found.path] == pytest.approx([0.8, 0.5])
-    assert "0.800 × 0.500" in found.text
+    assert [hop.direct for hop in found.path] == pytest.approx([first, second])
+    assert "0.133 × 0.083" in found.text
     nobody = await explain(world, a, lonely)
     assert (nobody.trust, list(nobody.path)) == (0.0, [])
     peers = (await world.trust.ListPeers(pb.ListPeersRequest(device_id=a))).peers
     assert [peer.device_id for peer in peers] == [b, c]
-    assert [peer.trust for peer in peers] == pytest.approx([0.8, 0.08])
+    assert [peer.trust for peer in peers] == pytest.approx([first, 0.2 * first * second])
     heads = await world.trust.GetCentrality(pb.GetCentralityRequest(device_ids=[a, b, c, lonely]))
     assert (list(heads.centrality), heads.head_device_id) == ([1, 2, 1, 0], b)
 
@@ -190,7 +193,7 @@ async def test_batches_have_one_to_ten_thousand_items(world: World) -> None:
 async def test_a_time_within_the_allowed_skew_counts_as_now(world: World) -> None:
     a, b = await world.devices(2)
     await record(world, act("1", a, b, at=START + 299))
-    assert (await explain(world, a, b)).direct == 1.0
+    assert (await explain(world, a, b)).direct == pytest.approx(1 / 6)
     (stored,) = (await world.trust.ListInteractions(pb.ListInteractionsRequest(device_a=a))).interactions
     assert stored.at == START
 
@@ -238,7 +241,7 @@ async def test_scores_of_the_past_know_nothing_of_what_came_later(world: World) 
     peers = await world.trust.ListPeers(pb.ListPeersRequest(device_id=a, at=START - DAY_SECONDS))
     assert [peer.device_id for peer in peers.peers] == [b, c]
     later = await explain(world, b, c, START + 25 * DAY_SECONDS)
-    assert later.direct == pytest.approx(0.5)
+    assert later.direct == pytest.approx(0.5 / 5.5)
 
 
 async def test_history_and_losses_show_who_lost_trust_and_why(world: World) -> None:
@@ -249,13 +252,13 @@ async def test_history_and_losses_show_who_lost_trust_and_why(world: World) -> N
     await record(world, *bad)
     history = await world.trust.GetHistory(pb.GetHistoryRequest(device_a=b, device_b=a, points=101))
     points = history.points
-    assert (points[0].at, points[-1].at, points[-1].count) == (START - 100, START, 22)
-    assert points[50].direct == pytest.approx(1.0, abs=1e-3)
+    assert (points[0].at, points[-1].at, points[-1].count) == (START - 100, START, 16)
+    assert points[50].direct == pytest.approx(8 / 13, abs=1e-3)  # eight of the ten count, of one day
     assert points[-1].direct == 0.0
     losses = (await world.trust.ListLosses(pb.ListLossesRequest(since=START - 100))).losses
     (loss,) = losses
     assert {loss.device_a, loss.device_b} == {a, b}
-    assert loss.before == pytest.approx(1.0, abs=1e-3)
+    assert loss.before == pytest.approx(8 / 13, abs=1e-3)
     assert loss.after == 0.0
     assert [item.id for item in loss.because] == [f"bad {k}" for k in range(11, 1, -1)]
     none = await world.trust.GetHistory(pb.GetHistoryRequest(device_a=b, device_b=c))
@@ -299,10 +302,10 @@ async def test_the_graph_has_devices_ties_and_relations(world: World) -> None:
     everything = await world.trust.GetGraph(pb.GetGraphRequest())
     assert [device.id for device in everything.devices] == [a, b, idle, c]
     assert [(tie.device_a, tie.device_b, tie.direct, list(tie.relations)) for tie in everything.ties] == [
-        (a, b, 1.0, ["ownership"]),
-        (b, c, 0.5, []),
+        (a, b, 1 / 6, [words.RELATION_KIND_OWNERSHIP]),
+        (b, c, 0.5 / 6, []),
     ]
-    strong = await world.trust.GetGraph(pb.GetGraphRequest(least=0.6))
+    strong = await world.trust.GetGraph(pb.GetGraphRequest(least=0.1))
     assert len(strong.ties) == 1
     some = await world.trust.GetGraph(pb.GetGraphRequest(device_ids=[a, c]))
     assert ([device.id for device in some.devices], list(some.ties)) == ([a, c], [])
@@ -399,7 +402,7 @@ async def test_two_registries_on_one_database_agree(world: World) -> None:
     await record(world, act("1", a, b))
     if world.settings.database_url:
         other, channel = await open_world(world.settings, world.clock)
-        assert (await explain(other, a, b)).direct == 1.0
+        assert (await explain(other, a, b)).direct == pytest.approx(1 / 6)
         await record(other, act("2", a, b, positive=False))
         assert (await explain(world, a, b)).negative_count == 1
         await record(world, act("3", a, b))
@@ -409,6 +412,6 @@ async def test_two_registries_on_one_database_agree(world: World) -> None:
     else:
         await world.app.stop()
         other, channel = await open_world(world.settings, world.clock)
-        assert (await explain(other, a, b)).direct == 1.0
+        assert (await explain(other, a, b)).direct == pytest.approx(1 / 6)
         await channel.close()
         await other.app.stop()

@@ -46,15 +46,66 @@ def test_a_late_arrival_enters_the_sums_aged() -> None:
     # Bad: ½ · 2^(−20/10) = ⅛ at reference 20.
     assert (late.count, late.reference_time) == (2, 20)
     assert (late.positive, late.negative) == pytest.approx((1.0, 0.125))
-    assert direct_trust_at(late, 30, HALVING) == pytest.approx((1 - 0.25) / 2 / 2)
+    assert (late.positive_weight, late.negative_weight) == pytest.approx((1.0, 0.25))
+    # Ten seconds on everything is worth half: (½ − 2/16)/(1.25/2 + 5).
+    assert direct_trust_at(late, 30, HALVING) == pytest.approx(0.375 / 5.625)
 
 
 def test_a_prior_counts_as_so_many_interactions() -> None:
     once = add(Evidence(), Interaction(True, 4, 0), HALVING)
-    # (1 + 3·0.6)/(1 + 3)
-    assert direct_trust_at(once, 0, HALVING, Prior(0.6, 3)) == pytest.approx(0.7)
-    # ten seconds on: (½ + 1.8)/4
-    assert direct_trust_at(once, 10, HALVING, Prior(0.6, 3)) == pytest.approx(0.575)
+    # (1 + 7·0.6)/(1 + 7)
+    assert direct_trust_at(once, 0, HALVING, prior=Prior(0.6, 7)) == pytest.approx(0.65)
+    # ten seconds on: (½ + 4.2)/(½ + 7)
+    assert direct_trust_at(once, 10, HALVING, prior=Prior(0.6, 7)) == pytest.approx(4.7 / 7.5)
+    # A prior that weighs less than not knowing is shrunk like everything else: 3·0.6/5.
+    assert direct_trust_at(Evidence(), 0, HALVING, prior=Prior(0.6, 3)) == pytest.approx(0.36)
+
+
+def meetings(times: list[float], parameters: TrustParameters, *, witnessed: bool = False) -> Evidence:
+    found = Evidence()
+    for at in times:
+        found = add(found, Interaction(True, 600, at), parameters, witnessed=witnessed)
+    return found
+
+
+def test_a_live_pair_reaches_the_threshold_after_twelve_meetings_in_two_days() -> None:
+    """Spec §1.3a: κ = 5, evidence halves in 30 days; eight meetings on the first day, four on the second."""
+    live, day = TrustParameters(), 86_400.0
+    half_day = 2 ** (-0.5 / 30)
+    eleven = meetings([0.0] * 8 + [day / 2] * 3, live)
+    # (8·2^(−1/60) + 3)/(same + 5) = 0.6858…; the twelfth lifts it to 0.70432…
+    assert direct_trust_at(eleven, day / 2, live) == pytest.approx((8 * half_day + 3) / (8 * half_day + 8))
+    twelve = meetings([0.0] * 8 + [day / 2] * 4, live)
+    assert round(direct_trust_at(twelve, day / 2, live), 4) == 0.7043
+    assert direct_trust_at(eleven, day / 2, live) < 0.7 < direct_trust_at(twelve, day / 2, live)
+
+
+def test_a_pair_that_meets_daily_keeps_its_trust_and_loses_it_when_it_stops() -> None:
+    """K′ ages with the sums: a daily pair tends to k/(k + κ), k = 1/(1 − 2^(−1/30)) = 43.78: 0.8975."""
+    live, day = TrustParameters(), 86_400.0
+    year = meetings([k * day for k in range(365)], live)
+    assert direct_trust_at(year, 364 * day, live) == pytest.approx(0.8975, abs=1e-4)
+    # Ten half-lives later 43.78/1024 = 0.04275 is left: 0.04275/5.04275.
+    assert direct_trust_at(year, 664 * day, live) == pytest.approx(0.0085, abs=1e-4)
+    paper = [Interaction(True, 600, k * day) for k in range(365)]
+    assert direct_trust(paper, 364 * day, live) == pytest.approx(0.12, abs=5e-3)  # eq (1) as printed
+
+
+def test_rounds_alone_end_at_the_witness_cap() -> None:
+    live = TrustParameters()
+    assert direct_trust_at(meetings([0.0], live, witnessed=True), 0, live) == pytest.approx(1 / 6)
+    assert direct_trust_at(meetings([0.0] * 5, live, witnessed=True), 0, live) == pytest.approx(0.5)
+    many = meetings([0.0] * 500, live, witnessed=True)
+    assert direct_trust_at(many, 0, live) == 0.5
+    for _ in range(3):
+        many = add(many, Interaction(True, 60, 0), live)
+    # Three meetings alone are worth 3/8; beside many rounds the bound is ½ + ½·3/8.
+    assert direct_trust_at(many, 0, live) == pytest.approx(0.6875)
+    # Witnessed misconduct counts in full: (500 − 2·300)/… < 0.
+    bad = many
+    for _ in range(300):
+        bad = add(bad, Interaction(False, 60, 0), live, witnessed=True)
+    assert direct_trust_at(bad, 0, live) == 0.0
 
 
 def test_equation_2_prefers_fewer_hops_then_the_larger_product() -> None:

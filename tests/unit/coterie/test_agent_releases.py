@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from coterie import measuring
 from coterie.agent import Agent
 from coterie.cache import BlobCache
 from coterie.errors import BadHome, Declined
@@ -172,12 +174,10 @@ def test_a_decline_tells_the_platform_no_figure_of_the_ledger(stand_in: StandIn,
         assert not any(character.isdigit() for character in why)
 
 
-def test_a_device_that_lost_its_ledger_is_refused_and_a_new_one_is_not(phone: Phone, tmp_path: Path) -> None:
-    agent = phone()
-    assert (tmp_path / "ledger.db").exists()
-    (tmp_path / "ledger.db").unlink()
-    phone()  # has not worked yet: there is nothing to forget
-    agent.home.outbox.put("tsk_1", 1, "basis", "{}", None)
+def test_a_device_that_lost_its_ledger_is_refused_though_nothing_else_tells_that_it_worked(
+    phone: Phone, tmp_path: Path
+) -> None:
+    phone()
     (tmp_path / "ledger.db").unlink()
     with pytest.raises(BadHome, match="restore it from a backup"):
         phone()
@@ -209,8 +209,40 @@ def test_a_task_that_promised_noise_gets_nothing_raw_when_its_work_says_otherwis
     stand_in: StandIn, phone: Phone
 ) -> None:
     agent = phone(None)  # joined as "uniform"
-    with pytest.raises(Declined, match="provable noise"):
+    with pytest.raises(Declined, match="joined with privacy 'uniform'"):
         agent._prepared(item_of(stand_in, privacy="none"))
+
+
+def test_a_task_that_promised_noise_gets_no_figure_when_its_measuring_says_otherwise(
+    stand_in: StandIn, phone: Phone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(measuring, "tell", lambda platform, work, metrics: told.append(dict(metrics)))
+    agent = phone(None)  # joined as "uniform", its samples are nobody's public ones
+    agent._measure(item_of(stand_in, measure=1, privacy="none"))
+    agent._measure(item_of(stand_in, measure=1))
+    assert told == [{}, {}]
+
+
+def test_figures_stored_beside_noise_stay_at_home_when_the_work_says_there_is_none(
+    stand_in: StandIn, phone: Phone
+) -> None:
+    agent = phone(None)
+    item = item_of(stand_in)
+    agent.home.outbox.put(item.task_id, item.round, item.basis, '{"form": "mean", "metrics": {"loss": 0.5}}', b"")
+    again = agent._prepared(replace(item, privacy="none"))
+    assert json.loads(again.report)["metrics"] == {}
+
+
+def test_who_joins_is_told_what_all_rounds_cost_and_work_with_less_noise_is_declined(
+    stand_in: StandIn, phone: Phone, caplog: pytest.LogCaptureFixture
+) -> None:
+    stand_in.promised = {"privacy": {"target_epsilon": 4.0, "delta": 1e-5, "noise_multiplier": 2.0}}
+    agent = phone(Limit(4.0, 1e-5, "device"))
+    assert "ε = 3.71 for all 3 rounds together at δ = 1e-05, the device left out" in caplog.text
+    assert agent._prepared(item_of(stand_in, noise_multiplier=2.0)) is not None
+    with pytest.raises(Declined, match="less noise than the task promised"):
+        agent._prepared(item_of(stand_in, round=2, noise_multiplier=1.9))
 
 
 def test_no_figure_of_the_training_samples_travels_beside_a_noised_update(stand_in: StandIn, phone: Phone) -> None:

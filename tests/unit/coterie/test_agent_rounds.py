@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.numpy import load
 
-from coterie.agent import Agent, RunSummary
+from coterie.agent import Agent
 from coterie.cache import BlobCache
 from coterie.errors import BadHome, CoterieError, Unauthenticated
 from coterie.privacy.ledger import Limit
@@ -22,6 +22,7 @@ from coterie.privacy.simulation import SeededStream
 from coterie.procedures.context import RoundContext, round_seed
 from coterie.procedures.star import Star
 from coterie.records import WorkItem
+from coterie.results import RoundResult, RunSummary
 from coterie.training import model_bytes, single_threaded
 from coterie.work import Delivery
 from tests.e2e.stand_in import StandIn, problem
@@ -312,3 +313,19 @@ def test_stop_from_another_thread_ends_a_run(stand_in: StandIn, tmp_path: Path) 
 def test_running_before_joining_says_what_to_do(stand_in: StandIn, tmp_path: Path) -> None:
     with pytest.raises(CoterieError, match="call join"):
         agent_at(stand_in, tmp_path).run()
+
+
+def test_a_paused_device_declines_and_sends_nothing_and_works_when_it_is_resumed(
+    stand_in: StandIn, tmp_path: Path
+) -> None:
+    def resume_after_first(result: RoundResult) -> None:
+        if result.round == 1:
+            agent.home.save_private_settings({"paused": False, "costs": {"quadratic": 1.0}})
+
+    agent = agent_at(stand_in, tmp_path / "phone", on_round=resume_after_first)
+    agent.home.save_private_settings({"paused": True, "costs": {"quadratic": 1.0}})
+    agent.join("tiny")
+    outcomes = [result.outcome for result in agent.run().rounds]
+    assert outcomes == ["declined", "accepted", "accepted"]
+    assert stand_in.declined == [(1, "its owner has paused this device")]
+    assert [number for number, _ in stand_in.updates] == [2, 3]

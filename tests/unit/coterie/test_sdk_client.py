@@ -9,11 +9,12 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.responses import Response
 
 from coterie import errors
 from coterie.cache import BlobCache
 from coterie.client import Platform
-from coterie.transport import Backoff, Interrupted, Stop, retry_after
+from coterie.transport import SENT_AGAIN, Backoff, Interrupted, Stop, retry_after
 from tests.e2e.stand_in import StandIn, problem
 
 MODEL = b"\x02\0\0\0\0\0\0\0{}"
@@ -64,6 +65,35 @@ def test_a_503_is_asked_again_under_the_same_request_id(platform: Platform, stan
     ids = [headers["x-request-id"] for _, _, headers in stand_in.requests]
     assert len(ids) == 4
     assert len(set(ids)) == 1
+
+
+UPDATE = "PUT /v1/tasks/{task}/rounds/{round:int}/updates/{device}"
+
+
+def put(platform: Platform) -> str:
+    return platform.put_update("tsk_1", 1, "dev_1", report='{"weight": 1}', body=MODEL).outcome
+
+
+@pytest.mark.parametrize("reason", ["digest_mismatch", "body_cut_short"])
+def test_a_body_that_was_spoilt_on_its_way_is_sent_again(platform: Platform, stand_in: StandIn, reason: str) -> None:
+    stand_in.faults[UPDATE] = [problem(400, reason, "send it again")] * 3
+    assert put(platform) == "accepted"
+    assert stand_in.answered("PUT", "/v1/tasks/tsk_1/rounds/1/updates/dev_1") == 4
+
+
+def test_a_body_that_is_wrong_where_it_comes_from_is_not_sent_for_ever(platform: Platform, stand_in: StandIn) -> None:
+    stand_in.faults[UPDATE] = [problem(400, "digest_mismatch", "other bytes came")] * 20
+    with pytest.raises(errors.DigestMismatch):
+        put(platform)
+    assert stand_in.answered("PUT", "/v1/tasks/tsk_1/rounds/1/updates/dev_1") == 1 + SENT_AGAIN
+
+
+def test_an_answer_whose_json_was_damaged_is_asked_for_again(platform: Platform, stand_in: StandIn) -> None:
+    stand_in.faults["GET /v1/tasks/{task}"] = [Response(b'{"id": "tsk_') for _ in range(2)]
+    assert platform.task("tsk_1").id == "tsk_1"
+    stand_in.faults["POST /v1/devices"] = [Response(b"\xff")]
+    with pytest.raises(errors.Unreachable, match="cannot be read"):
+        platform.request("POST", "/v1/devices", json={})
 
 
 def test_a_503_to_a_call_that_must_not_be_repeated_is_raised(platform: Platform, stand_in: StandIn) -> None:

@@ -79,10 +79,11 @@ def test_a_missing_argument_is_one_line_and_exit_2(
     ("arguments", "says"),
     [
         (["bogus"], "No such command"),
-        (["task", "create", "x"], "give --model file.safetensors or --sample digits"),
+        (["task", "create", "x"], "give --model file.safetensors, --sample digits or --from-task"),
         (["task", "create", "x", "--model", "nowhere.safetensors"], "is no file"),
         (["task", "create", "x", "--sample", "digits", "--training", "{"], "--training is not JSON"),
         (["task", "create", "x", "--sample", "digits", "--parameters", "[1]"], "must be a JSON object"),
+        (["task", "create", "x", "--sample", "digits", "--delta", "1e-5"], "--delta belongs to --target-epsilon"),
         (["task", "create", "x", "--rounds", "0"], "greater than or equal to 1"),
         (["keys", "create", "device", "x"], "must be admin or publisher"),
         (["owners", "create", "x", "--sharing", "some"], "must be own, owners or all"),
@@ -201,7 +202,7 @@ def test_certificates_verify_against_their_authority_and_the_authority_is_kept(
     arguments = ["certs", "--out", str(tmp_path / "certs"), "--name", "trust=trust.internal", "--json"]
     assert call(*arguments, monkeypatch=monkeypatch) == 0
     made = json.loads(capsys.readouterr().out)
-    authority = x509.load_pem_x509_certificate((tmp_path / "certs" / "ca.pem").read_bytes())
+    authority = x509.load_pem_x509_certificate((tmp_path / "certs" / "authority" / "ca.pem").read_bytes())
     for folder in made.values():
         certificate = x509.load_pem_x509_certificate((Path(folder) / "cert.pem").read_bytes())
         certificate.verify_directly_issued_by(authority)
@@ -210,7 +211,23 @@ def test_certificates_verify_against_their_authority_and_the_authority_is_kept(
     names = trust.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert "trust.internal" in names.get_values_for_type(x509.DNSName)
     assert call(*arguments, monkeypatch=monkeypatch) == 0
-    assert (tmp_path / "certs" / "ca.pem").read_bytes() == authority.public_bytes(Encoding.PEM)
+    assert (tmp_path / "certs" / "authority" / "ca.pem").read_bytes() == authority.public_bytes(Encoding.PEM)
+    assert not list((tmp_path / "certs").glob("ca*"))
+
+
+def test_an_authority_from_before_it_lay_apart_is_moved_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["certs", "--out", str(tmp_path), "--json"]
+    assert call(*arguments, monkeypatch=monkeypatch) == 0
+    before = (tmp_path / "authority" / "ca.pem").read_bytes()
+    for name in ("ca.pem", "ca-key.pem"):
+        (tmp_path / "authority" / name).replace(tmp_path / name)
+    (tmp_path / "authority").rmdir()
+    assert call(*arguments, monkeypatch=monkeypatch) == 0
+    assert (tmp_path / "authority" / "ca.pem").read_bytes() == (tmp_path / "trust" / "ca.pem").read_bytes() == before
+    assert (tmp_path / "authority").stat().st_mode & 0o077 == 0
+    assert not list(tmp_path.glob("ca*"))
 
 
 def test_the_bar_tells_round_quorum_accuracy_and_time_left() -> None:
@@ -225,4 +242,4 @@ def test_the_bar_tells_round_quorum_accuracy_and_time_left() -> None:
         3: replace(done, number=3, state=RoundState.OPEN, delivered=1, attempt=2),
     }
     facts = facts_of(standing, 113.0)
-    assert facts == "round 3/4  attempt 2  updates 1/3 (quorum 2)  accuracy 87.5%  7 s left"
+    assert facts == "round 3/4  attempt 2  updates 1/3 (quorum 2)  accuracy 87.5% (v1)  7 s left"

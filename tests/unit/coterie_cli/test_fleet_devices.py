@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import save
 
 from coterie.errors import Unauthenticated
+from coterie.fleet import Fleet as WholeFleet
+from coterie.numpy_learner import NumpyLearner
 from coterie.samples import BadSource, digits, digits_model, dirichlet_shares
 from coterie.training import model_bytes
 from coterie.transport import Backoff
-from coterie_cli.fleet import Fleet, FleetSummary, Member, RandomWorker, Worker
-from coterie_cli.fleet_training import DigitsWorker
-from coterie_cli.sources import digits_source
+from coterie_cli.fleet import Fleet, FleetSummary, RandomWorker, Worker
+from coterie_cli.sources import digits_learners, digits_source, learners_of, load_source
 from tests.e2e.stand_in import StandIn, problem
 
 MODEL = save({"weight": np.zeros((3, 2), np.float32), "bias": np.zeros(3, np.float32)})
@@ -63,14 +65,40 @@ def test_a_refusal_that_repeating_cannot_help_ends_the_fleet() -> None:
             asyncio.run(fly(server, 1, RandomWorker()))
 
 
-def test_a_fleet_that_trains_learns() -> None:
+def test_a_fleet_that_trains_learns(tmp_path: Path) -> None:
     with StandIn(model_bytes(digits_model()), rounds=3, devices=4, training={"epochs": 2}) as server:
-        worker = DigitsWorker(4)
-        summary = asyncio.run(fly(server, 4, worker))
+        learners = digits_learners(4)
+        fleet = WholeFleet.register(server.url, "ct_t.s", learners, folder=tmp_path, poll_seconds=1.0)
+        fleet.join("tiny")
+        summary = fleet.run()
         losses = [server.reports[number, "dev_1"]["metrics"]["loss"] for number in (1, 2, 3)]
-    assert summary.outcomes == {"accepted": 12}
+    assert (summary.state, summary.outcomes) == ("finished", {"accepted": 12})
     assert losses[0] > losses[1] > losses[2]
-    assert sum(worker.samples_of(Member("", f"x-{index}", "")) for index in (1, 2, 3, 4)) == 1797 - 359
+    assert sum(learner.samples for learner in learners) == 1797 - 359
+    assert sorted(server.enrolled.values()) == sorted(learner.samples for learner in learners)
+
+
+def test_an_own_learner_comes_from_a_file_or_a_module_and_mistakes_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import torch\n"
+        "def make(number, devices):\n"
+        "    return torch.nn.Linear(1, 2), (torch.zeros(number + 1, 1), torch.zeros(number + 1).long())\n"
+        "def wrong(number, devices):\n"
+        "    return 7\n"
+    )
+    assert [learner.samples for learner in learners_of(f"{file}:make", 3)] == [1, 2, 3]
+    alone = load_source("tests.unit.coterie.seam_without_torch:line")
+    assert isinstance(alone, NumpyLearner)
+    assert alone.samples == 30
+    with pytest.raises(BadSource, match="must return a learner"):
+        learners_of(f"{file}:wrong", 1)
+    with pytest.raises(BadSource, match="has no function other"):
+        learners_of(f"{file}:other", 1)
+    with pytest.raises(BadSource, match="cannot be imported"):
+        learners_of("no_such_package.at_all:make", 1)
+    with pytest.raises(BadSource, match="with a file that exists"):
+        learners_of("nothing.py:make", 1)
 
 
 def test_shares_cover_every_sample_once_and_small_concentration_is_uneven() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from coterie.errors import Fault, Unreachable
+from coterie.errors import DigestMismatch, Fault, Unreachable
 from coterie.transport import Backoff
 from coterie_cli.fleet_lines import Line, Place
 from coterie_cli.processes import free_ports
@@ -19,6 +19,11 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\no\r\n1\r\n
 UNTIL_CLOSED = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nok"
 EARLY = b"HTTP/1.1 103 Early Hints\r\n\r\n"
 BUSY = b"HTTP/1.1 503 Busy\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n"
+GARBLED = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 7\r\n\r\n{"a": \x00'
+SPOILT = (
+    b"HTTP/1.1 400 Bad\r\nContent-Type: application/problem+json\r\nContent-Length: 29\r\n\r\n"
+    b'{"reason": "digest_mismatch"}'
+)
 BROKEN = b"HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n"
 CUT_SHORT = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok"
 HANG_UP = frozenset({UNTIL_CLOSED, CUT_SHORT, b""})
@@ -94,7 +99,7 @@ def test_a_request_says_where_who_and_how_much() -> None:
     assert names[b"Host"] == script.url.removeprefix("http://").removesuffix("/base").encode()
 
 
-@pytest.mark.parametrize("trouble", [BUSY, CUT_SHORT, b""])
+@pytest.mark.parametrize("trouble", [BUSY, CUT_SHORT, b"", GARBLED, SPOILT])
 def test_what_may_be_repeated_is_and_with_the_same_request_id(trouble: bytes) -> None:
     script, contents = ask([trouble, OK], "PUT")
     assert contents == [b"ok"]
@@ -102,7 +107,12 @@ def test_what_may_be_repeated_is_and_with_the_same_request_id(trouble: bytes) ->
     assert script.asked[0] == script.asked[1]
 
 
-@pytest.mark.parametrize("trouble", [CUT_SHORT, b""])
+def test_a_body_that_is_spoilt_each_time_is_not_sent_for_ever() -> None:
+    with pytest.raises(DigestMismatch):
+        ask([SPOILT] * 20, "PUT")
+
+
+@pytest.mark.parametrize("trouble", [CUT_SHORT, b"", GARBLED])
 def test_what_may_not_be_repeated_is_not(trouble: bytes) -> None:
     with pytest.raises(Unreachable, match="no answer to POST /v1/x"):
         ask([trouble, OK], "POST")

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from obstore.store import MemoryStore
 
 from services.kit.blobs import BadDigest, BlobStore, BlobTooLarge, DigestMismatch, UnknownBlob
 
@@ -55,3 +56,14 @@ async def test_writing_twice_changes_nothing_and_deleting_twice_is_fine(tmp_path
 async def test_only_digests_name_blobs(digest: str, tmp_path: Path) -> None:
     with pytest.raises(BadDigest):
         await BlobStore.in_folder(tmp_path).size(digest)
+
+
+@pytest.mark.parametrize("far", [False, True], ids=["folder", "far"])
+async def test_many_blobs_are_forgotten_together_also_ones_that_are_not_there(far: bool, tmp_path: Path) -> None:
+    store = BlobStore(MemoryStore()) if far else BlobStore.in_folder(tmp_path)
+    digests = [await store.put_bytes(f"blob {n}".encode()) for n in range(600)]
+    kept, *gone = digests
+    await store.delete_all([hashlib.sha256(b"never stored").hexdigest(), *gone])
+    await store.delete_all([])
+    left = [blob.name async for page in store.every() for blob in page]
+    assert left == [kept]

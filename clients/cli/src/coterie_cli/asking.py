@@ -29,8 +29,13 @@ def blank() -> bytes:
     return save({"value": np.zeros(1)})
 
 
-def specification(question: Question, pricing: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What makes a task a survey; `pricing` replaces parameters of the offers (variances in ranges squared)."""
+def specification(
+    question: Question, pricing: Mapping[str, Any] | None = None, sums: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """What makes a task a survey; `pricing` replaces parameters of the offers (variances in ranges squared).
+
+    `sums`, such as {"mode": "secure"}, hides single answers from the platform.
+    """
     defaults = {"variance_low": LEAST_NOISE**2, "error": ERROR}
     return {
         "preset": "survey",
@@ -39,6 +44,7 @@ def specification(question: Question, pricing: Mapping[str, Any] | None = None) 
         "parameters": {
             "survey": {"question": question.text, "low": question.low, "high": question.high},
             "pricing": {**defaults, **(pricing or {})},
+            **({"sums": dict(sums)} if sums else {}),
         },
     }
 
@@ -50,6 +56,7 @@ def ask(
     *,
     escrow_microcredits: int,
     pricing: Mapping[str, Any] | None = None,
+    sums: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Task:
     """Creates a survey; options are those of `Platform.create_task`, such as min_devices and auto_start."""
@@ -59,7 +66,7 @@ def ask(
         model_digests=[digest],
         escrow_microcredits=escrow_microcredits,
         description=options.pop("description", question.text),
-        **(specification(question, pricing) | options),
+        **(specification(question, pricing, sums) | options),
     )
 
 

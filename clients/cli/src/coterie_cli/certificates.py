@@ -14,12 +14,18 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from coterie.privacy.files import write_private_file
 
+AUTHORITY = "authority"
+OLD = "old-ca.pem"
 AUTHORITY_DAYS = 3650
 _BACKDATE = timedelta(minutes=5)
 
 
 def make_certificates(folder: Path, hosts: Mapping[str, Sequence[str]], days: int) -> dict[str, Path]:
-    """One folder per service with ca.pem, cert.pem and key.pem (mode 0600), signed by the authority in `folder`."""
+    """One folder per service with ca.pem, cert.pem and key.pem (mode 0600), signed by the authority in `folder`.
+
+    The certificate's common name is the service: it decides which calls the service may make. An authority that was
+    replaced is accepted beside the new one until it is forgotten.
+    """
     authority_key, authority = _authority(folder)
     made = {}
     for service, names in hosts.items():
@@ -28,14 +34,48 @@ def make_certificates(folder: Path, hosts: Mapping[str, Sequence[str]], days: in
         place = folder / service
         write_private_file(place / "key.pem", _private_pem(key), replace=True)
         write_private_file(place / "cert.pem", certificate.public_bytes(serialization.Encoding.PEM), replace=True)
-        write_private_file(place / "ca.pem", authority.public_bytes(serialization.Encoding.PEM), replace=True)
+        write_private_file(place / "ca.pem", _accepted(folder), replace=True)
         made[service] = place
     return made
 
 
+def replace_authority(folder: Path, services: Sequence[str]) -> dict[str, Path]:
+    """Makes a new authority and lets every service accept both; certificates stay, signed by the old one, as yet."""
+    _authority(folder)
+    place = folder / AUTHORITY
+    for name, old in (("ca.pem", OLD), ("ca-key.pem", "old-ca-key.pem")):
+        (place / name).replace(place / old)
+    (place / "old-ca-key.pem").unlink()
+    _authority(folder)
+    return _distribute(folder, services)
+
+
+def forget_authority(folder: Path, services: Sequence[str]) -> dict[str, Path]:
+    """Lets services accept the present authority alone."""
+    (folder / AUTHORITY / OLD).unlink(missing_ok=True)
+    return _distribute(folder, services)
+
+
+def _distribute(folder: Path, services: Sequence[str]) -> dict[str, Path]:
+    there = {service: folder / service for service in services if (folder / service / "cert.pem").exists()}
+    for place in there.values():
+        write_private_file(place / "ca.pem", _accepted(folder), replace=True)
+    return there
+
+
+def _accepted(folder: Path) -> bytes:
+    """Certificates of the authority and of the one before it, while that is accepted."""
+    old = folder / AUTHORITY / OLD
+    return (folder / AUTHORITY / "ca.pem").read_bytes() + (old.read_bytes() if old.exists() else b"")
+
+
 def _authority(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
-    """The authority of a folder, made on the first call; its key signs further certificates later."""
-    key_file, certificate_file = folder / "ca-key.pem", folder / "ca.pem"
+    """The authority of a folder, made on the first call; its key signs further certificates later.
+
+    It lies apart from what services are given: who has it can be any service.
+    """
+    key_file, certificate_file = (folder / AUTHORITY / name for name in ("ca-key.pem", "ca.pem"))
+    _adopt(folder)
     if key_file.exists() and certificate_file.exists():
         key = serialization.load_pem_private_key(key_file.read_bytes(), None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
@@ -63,6 +103,14 @@ def _authority(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certifica
     write_private_file(key_file, _private_pem(key), replace=True)
     write_private_file(certificate_file, certificate.public_bytes(serialization.Encoding.PEM), replace=True)
     return key, certificate
+
+
+def _adopt(folder: Path) -> None:
+    """Moves an authority of before 0.2 out of the folder that holds the services' folders."""
+    for name in ("ca.pem", "ca-key.pem"):
+        if (folder / name).exists() and not (folder / AUTHORITY / name).exists():
+            (folder / AUTHORITY).mkdir(mode=0o700, exist_ok=True)
+            (folder / name).replace(folder / AUTHORITY / name)
 
 
 def _service_certificate(

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.markup import escape
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -30,6 +31,7 @@ from coterie.errors import (
     TooLarge,
     Unauthenticated,
 )
+from coterie.harmless import harmless
 from coterie.records.reading import plain
 from coterie.transport import Backoff
 
@@ -39,8 +41,18 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 CLI_PATIENCE_SECONDS = 10.0
 _INPUT_ERRORS = (InvalidRequest, Unauthenticated, NotAllowed, NotFound, Conflict, TooLarge, BadHome)
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+
+class Screen(Console):
+    """A console on which text from outside can command nothing: every piece of text is made harmless when rendered."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Segments of text as rich makes them, with control characters written out."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(harmless(segment.text), segment.style)
+
+
+out = Screen(highlight=False)
+err = Screen(stderr=True, highlight=False)
 
 Url = Annotated[
     str, typer.Option("--url", envvar="COTERIE_URL", help="Where the platform answers.", show_default=DEFAULT_URL)

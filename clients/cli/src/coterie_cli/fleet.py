@@ -1,14 +1,12 @@
-"""Many simulated devices in one process, over real REST: each registers, polls and delivers like a device of its own.
+"""Thousands of devices that only send: they register, poll and deliver random changes, to measure the platform alone.
 
-One event loop drives them all; one cache holds the models. A device either trains (in a few threads) or sends a seeded
-random change of the model's shape, which measures the platform alone.
+One event loop drives them all; one cache holds the models. Devices that work as devices do are `coterie.fleet`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -17,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+from cachetools import LRUCache
 from numpy.typing import NDArray
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
@@ -33,6 +32,7 @@ from coterie_cli.fleet_lines import Line, Place
 POLL_SECONDS = 25.0
 HEARTBEAT_SECONDS = 60.0
 AT_ONCE = 64
+KEPT_MODELS = 5
 _GROUP = 8
 Arrays: TypeAlias = dict[str, NDArray[np.floating[Any]]]
 
@@ -45,6 +45,7 @@ class Member:
     name: str
     api_key: str = field(repr=False)
     samples: int = 1
+    keys: DeviceKeys | None = field(default=None, repr=False)
 
 
 class Worker(Protocol):
@@ -95,7 +96,7 @@ class Fleet:
     def __init__(self, url: str, *, backoff: Backoff | None = None) -> None:
         self._url, self._backoff = url.rstrip("/"), backoff or Backoff(patience_seconds=120.0)
         self._lines: list[Line] = []
-        self._models: dict[str, asyncio.Task[Arrays]] = {}
+        self._models: LRUCache[str, asyncio.Task[Arrays]] = LRUCache(KEPT_MODELS)
 
     @asynccontextmanager
     async def open(self, members: int) -> AsyncIterator[Fleet]:
@@ -111,19 +112,21 @@ class Fleet:
         """Registers members with one token good for all of them."""
 
         async def one(index: int, name: str) -> Member:
-            body = registration_body(DeviceKeys.generate(), token, name, {"kind": "simulated"})
+            keys = DeviceKeys.generate()
+            body = registration_body(keys, token, name, {"kind": "simulated"})
             answer = await self._line(index).send("POST", "/v1/devices", json=body, idempotent=True)
-            made = RegisteredDevice.from_json(json.loads(answer.content))
-            return Member(made.device.id, name, made.api_key, samples)
+            made = RegisteredDevice.from_json(answer.said)
+            return Member(made.device.id, name, made.api_key, samples, keys)
 
         return await _bounded([lambda i=i, name=name: one(i, name) for i, name in enumerate(names)])  # type: ignore[misc]
 
-    async def enrol(self, task_id: str, members: Sequence[Member]) -> None:
-        """Enrols every member in a task."""
+    async def enrol(self, task_id: str, members: Sequence[Member], **said: Any) -> None:
+        """Enrols every member in a task; `said` is what each says of itself beside its samples."""
 
         async def one(index: int, member: Member) -> None:
             path = f"/v1/tasks/{task_id}/enrolments/{member.id}"
-            await self._line(index).send("PUT", path, key=member.api_key, json={"samples": member.samples})
+            body = {"samples": member.samples} | said
+            await self._line(index).send("PUT", path, key=member.api_key, json=body)
 
         await _bounded([lambda i=i, member=member: one(i, member) for i, member in enumerate(members)])  # type: ignore[misc]
 
@@ -163,7 +166,7 @@ class Fleet:
         params = {"wait": POLL_SECONDS, "task": task_id}
         while True:
             answer = await line.send("GET", "/v1/work", key=member.api_key, params=params, wait_seconds=POLL_SECONDS)
-            work = Work.from_json(json.loads(answer.content))
+            work = Work.from_json(answer.said)
             if task_id in work.ended:
                 summary.state = work.ended[task_id]
                 return
@@ -190,16 +193,15 @@ class Fleet:
             return "late"
         except Refused as error:
             return error.reason
-        return UpdateOutcome.from_json(json.loads(answer.content)).outcome
+        return UpdateOutcome.from_json(answer.said).outcome
 
     async def _model(self, line: Line, member: Member, digest: str) -> Arrays:
         """The round's model, fetched by the first member that needs it."""
-        if digest not in self._models:
-            while len(self._models) > 4:
-                self._models.pop(next(iter(self._models)))
-            self._models[digest] = asyncio.create_task(self._fetch(line, member, digest))
+        fetching = self._models.get(digest)
+        if fetching is None:
+            fetching = self._models[digest] = asyncio.create_task(self._fetch(line, member, digest))
         try:
-            return await asyncio.shield(self._models[digest])
+            return await asyncio.shield(fetching)
         except Exception:
             self._models.pop(digest, None)
             raise

@@ -12,7 +12,7 @@ import ssl
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -24,6 +24,8 @@ from coterie.transport import (
     ANSWER_SECONDS,
     CONNECT_SECONDS,
     IDEMPOTENT,
+    SENT_AGAIN,
+    SPOILT,
     TRY_LATER,
     Backoff,
     headers_for,
@@ -45,11 +47,21 @@ class NoAnswer(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole answer."""
+    """A whole answer; `said` is what its JSON says, where it has some."""
 
     status: int
     headers: _Headers
     content: bytes
+    said: Any = None
+
+    def read(self) -> Answer:
+        """The same with what it says; JSON that was damaged on its way counts as no answer."""
+        if (b"content-type", b"application/json") not in self.headers:
+            return self
+        try:
+            return replace(self, said=json_text.loads(self.content))
+        except ValueError as error:
+            raise NoAnswer("its JSON cannot be read") from error
 
     def as_response(self) -> httpx.Response:
         """The same as `httpx` would tell it."""
@@ -168,17 +180,19 @@ class Line:
         target = self._place.prefix + path + (f"?{urlencode(params)}" if params else "")
         sort = {} if json is None else {"Content-Type": "application/json"}
         request = self._request(method, target, {**headers_for(key), **sort, **(headers or {})}, body)
-        began = time.monotonic()
+        began, spoilt = time.monotonic(), 0
         for pause in self._backoff.pauses():
             self.requests += 1
             failure: Exception
             try:
                 answer = await self._ask(request, body, ANSWER_SECONDS + wait_seconds)
                 if 200 <= answer.status < 300:
-                    return answer
+                    return answer.read()
                 response = answer.as_response()
-                failure = problem_of(response)
-                if answer.status not in TRY_LATER or not safe:
+                failure = refused = problem_of(response)
+                spoilt += refused.reason in SPOILT
+                again = answer.status in TRY_LATER or (refused.reason in SPOILT and spoilt <= SENT_AGAIN)
+                if not again or not safe:
                     raise failure
                 pause = max(pause, retry_after(response))
             except NoConnection as error:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 
 from coterie.client import Platform
@@ -25,14 +26,14 @@ def follow(platform: Platform, task_id: str, on_change: Callable[[Standing], Non
 
 @contextmanager
 def _bar() -> Iterator[Callable[[Standing], None]]:
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TextColumn("{task.fields[facts]}"))
-    with Progress(*columns, console=err) as progress:
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), TextColumn("{task.fields[facts]}"))
+    with Progress(*columns, console=err, expand=True) as progress:
         bar = progress.add_task("", total=None, facts="")
 
         def show(standing: Standing) -> None:
             progress.update(
                 bar,
-                description=f"[bold]{standing.task.specification.name}[/] {standing.task.state}",
+                description=f"[bold]{escape(standing.task.specification.name[:20])}[/]",
                 total=standing.total,
                 completed=standing.done,
                 facts=facts_of(standing, time.time()),
@@ -53,10 +54,14 @@ def facts_of(standing: Standing, now: float) -> str:
     parts.append(f"updates {current.delivered}/{current.participants} (quorum {current.quorum})")
     accuracy, loss = standing.metric("accuracy"), standing.metric("loss")
     if accuracy is not None:
-        parts.append(f"accuracy {accuracy:.1%}")
+        parts.append(f"accuracy {accuracy[0]:.1%}{_of(accuracy[1])}")
     elif loss is not None:
-        parts.append(f"loss {loss:.4g}")
+        parts.append(f"loss {loss[0]:.4g}{_of(loss[1])}")
     left = standing.seconds_left(now)
     if left is not None and not standing.ended:
         parts.append(f"{left:.0f} s left")
     return "  ".join(parts)
+
+
+def _of(version: int) -> str:
+    return f" (v{version})" if version >= 0 else ""

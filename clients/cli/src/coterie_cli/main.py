@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
+from coterie import version
 from coterie_cli.commands import (
+    backup,
+    blobs,
     cells,
     certs,
+    circle,
+    conformance,
+    contributions,
     demo,
     device,
+    doctor,
     fleet,
     keys,
+    logs,
     owners,
     payments,
     privacy,
+    results,
     schedule,
     task,
     trust,
@@ -46,9 +55,30 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"coterie {version.told()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _coterie(
+    _: Annotated[
+        bool,
+        typer.Option("--version", callback=_tell_version, is_eager=True, help="Show version and commit, and exit."),
+    ] = False,
+) -> None:
+    """Learning among devices whose owners know and trust each other."""
+
+
 app.command("up", epilog=up.EPILOG)(up.up)
 app.command("demo", epilog=demo.EPILOG)(demo.demo)
+app.command("backup", epilog=backup.BACKUP_EPILOG)(backup.backup)
+app.command("restore", epilog=backup.RESTORE_EPILOG)(backup.restore)
 app.add_typer(device.app, name="device")
+task.app.registered_commands += results.app.registered_commands + contributions.app.registered_commands
 app.add_typer(task.app, name="task")
 task.app.command("schedule", epilog=schedule.EPILOG)(schedule.schedule)
 app.add_typer(cells.app, name="cells")
@@ -58,7 +88,12 @@ app.add_typer(keys.app, name="keys")
 app.add_typer(trust.app, name="trust")
 app.add_typer(payments.app, name="payments")
 app.add_typer(privacy.app, name="privacy")
+app.command("logs", epilog=logs.EPILOG)(logs.logs)
+app.add_typer(blobs.app, name="blobs")
+app.command("doctor", epilog=doctor.EPILOG)(doctor.doctor)
+app.add_typer(circle.app, name="circle")
 app.command("certs", epilog=certs.EPILOG)(certs.certs)
+app.command("conformance", epilog=conformance.EPILOG)(conformance.conformance)
 
 
 def run() -> None:

@@ -25,7 +25,8 @@ from coterie.errors import CoterieError
 SERVICES = ("trust", "topology", "pricing", "aggregation", "gateway")
 CONSOLE = "console"
 CONSOLE_PORT = 8090
-DEFAULT_PORTS = {"trust": 50051, "topology": 50052, "pricing": 50053, "aggregation": 50054, "gateway": 8080}
+GATEWAY = "gateway"
+DEFAULT_PORTS = {GATEWAY: 8080}
 STOP_SECONDS = 15.0
 _HEALTH_PAUSE_SECONDS = 0.1
 _PR_SET_PDEATHSIG = 1
@@ -41,6 +42,12 @@ def die_with_parent() -> None:
     """Run in a child before it becomes the program: the kernel ends it when its parent is gone, however that went."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _inherited() -> dict[str, str]:
+    """This process's variables, without addresses: those of another platform are not this one's."""
+    addresses = {f"COTERIE_{name.upper()}_ADDRESS" for name in SERVICES}
+    return {name: value for name, value in os.environ.items() if name not in addresses}
 
 
 def free_ports(count: int) -> list[int]:
@@ -67,13 +74,38 @@ def busy_port(ports: Mapping[str, int]) -> tuple[str, int] | None:
     return None
 
 
+def planners_are_compiled() -> bool:
+    """Whether the loops of the cluster and mesh planners were compiled on this machine, for this Python."""
+    found = importlib.util.find_spec("services.topology.domain")
+    folders = [Path(place) / "__pycache__" for place in (found.submodule_search_locations if found else None) or ()]
+    kept = os.environ.get("NUMBA_CACHE_DIR", "")
+    return any(any(folder.rglob("*.nbi")) for folder in ([Path(kept)] if kept else folders))
+
+
+def compile_planners(*, quietly: bool = False) -> subprocess.Popen[bytes]:
+    """Begins to compile them, with less priority than what people wait for; it says so unless `quietly`."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "services.topology", "warm"],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL if quietly else None,
+        start_new_session=True,
+        preexec_fn=_behind,
+    )
+
+
+def _behind() -> None:
+    os.nice(10)
+    die_with_parent()
+
+
 @dataclass(slots=True)
 class PlatformProcesses:
     """The five processes of an embedded platform, and the web console where its port is given.
 
     Attributes:
         data: folder of databases, blobs, logs and the admin key.
-        ports: port of each service; with one for "console", the web console starts too.
+        ports: of the gateway; with one for "console", the web console starts too. The others speak over Unix sockets in
+            the data folder, which nobody else may enter.
         environment: further variables for the children.
         log_to_files: write each service's log to `data/logs`; otherwise they share this process's stderr.
     """
@@ -87,7 +119,7 @@ class PlatformProcesses:
     @classmethod
     def on_free_ports(cls, data: Path, environment: Mapping[str, str] | None = None) -> PlatformProcesses:
         """A platform that collides with no other."""
-        return cls(data, dict(zip(SERVICES, free_ports(len(SERVICES)), strict=True)), environment or {})
+        return cls(data, {GATEWAY: free_ports(1)[0]}, environment or {})
 
     @property
     def url(self) -> str:
@@ -132,12 +164,12 @@ class PlatformProcesses:
         log = None
         if self.log_to_files:
             folder = self.data / "logs"
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             log = (folder / f"{name}.log").open("ab")
         try:
             self.running[name] = subprocess.Popen(
                 [sys.executable, "-m", f"services.{name}"],
-                env={**os.environ, **self.variables(), **self.environment},
+                env=self._environment_of(name),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT if log else None,
@@ -149,15 +181,21 @@ class PlatformProcesses:
             if log is not None:
                 log.close()
 
+    def _environment_of(self, name: str) -> dict[str, str]:
+        """A child's variables; a metrics port is the first service's, the others have the next ones."""
+        told = {**_inherited(), **self.variables(), **self.environment}
+        first = told.get("COTERIE_METRICS_PORT", "")
+        if first.isdecimal() and int(first):
+            told["COTERIE_METRICS_PORT"] = str(int(first) + (*SERVICES, CONSOLE).index(name))
+        return told
+
     def variables(self) -> dict[str, str]:
         """What the children are told."""
-        addresses = {f"COTERIE_{name.upper()}_ADDRESS": f"127.0.0.1:{self.ports[name]}" for name in SERVICES[:-1]}
         return {
             "COTERIE_DATA_DIR": str(self.data),
             "COTERIE_GATEWAY_PORT": str(self.ports["gateway"]),
             "COTERIE_GATEWAY_URL": self.url,
             "COTERIE_CONSOLE_PORT": str(self.ports.get(CONSOLE, 0)),
-            **addresses,
         }
 
     def wait_until_healthy(self, seconds: float = 60.0) -> None:
@@ -190,6 +228,12 @@ class PlatformProcesses:
     def ended(self) -> str | None:
         """Name of a service that has ended by itself."""
         return next((name for name, process in self.running.items() if process.poll() is not None), None)
+
+    def start_again(self, name: str) -> int:
+        """Starts a service that has ended once more; the code it ended with."""
+        code = self.running.pop(name).wait()
+        self.start_one(name)
+        return code
 
     def stop(self) -> None:
         """Stops every service, the console and the gateway first, each with time to drain."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from coterie.client import Platform
-from coterie.records import Event, Round, RoundState, Task
+from coterie.records import Event, Model, Round, RoundState, Task
 
 WAIT_SECONDS = 1.0
 
@@ -20,11 +20,13 @@ class Standing:
         task: the task as REST describes it.
         rounds: rounds by number, the present one included.
         events: those since the standing before.
+        models: versions with their figures, once the task has ended.
     """
 
     task: Task
     rounds: dict[int, Round] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
+    models: tuple[Model, ...] = ()
 
     @property
     def total(self) -> int:
@@ -46,11 +48,15 @@ class Standing:
         """Whether nothing more will happen."""
         return self.task.state.has_ended
 
-    def metric(self, name: str) -> float | None:
-        """The newest value of a metric."""
+    def metric(self, name: str) -> tuple[float, int] | None:
+        """The newest value of a metric and the version it is of; −1 in a mesh, where each device has its own model."""
+        for model in sorted(self.models, key=lambda each: -each.version):
+            if name in model.metrics:
+                return model.metrics[name], model.version
+        own = self.task.specification.topology == "mesh"
         for number in sorted(self.rounds, reverse=True):
             if name in self.rounds[number].metrics:
-                return self.rounds[number].metrics[name]
+                return self.rounds[number].metrics[name], -1 if own else number - 1
         return None
 
     def seconds_left(self, now: float) -> float | None:
@@ -80,3 +86,5 @@ def _refresh(platform: Platform, standing: Standing) -> None:
     settled = [number for number, round in standing.rounds.items() if round.state == RoundState.DONE]
     fresh = platform.rounds(standing.task.id, after=max(settled, default=0))
     standing.rounds |= {round.number: round for round in fresh}
+    if standing.ended:
+        standing.models = tuple(platform.models(standing.task.id))

@@ -1,7 +1,8 @@
-"""What `coterie device run` trains: a part of the digits, or what a function in a file returns."""
+"""What `coterie device run` and `coterie fleet run` train: parts of the digits, or what a function returns."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from collections.abc import Callable
@@ -14,7 +15,8 @@ from coterie.samples import BadSource, digits, digits_model
 if TYPE_CHECKING:
     import torch
 
-    from coterie.training import Samples
+    from coterie.batches import Samples
+    from coterie.learner import Learner
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +36,64 @@ def digits_source(part: int, parts: int, *, seed: int = 0) -> Source:
     return Source(digits_model(), split.shards[part - 1], split.test)
 
 
-def load_source(place: str) -> Source:
-    """What `file.py:function` returns: (model, data) or (model, data, test_data)."""
+def load_source(place: str) -> Source | Learner:
+    """What `file.py:function` or `package.module:function` returns: a learner, (model, data[, test_data])."""
+    made = load_function(place)()
+    return Source(*made) if isinstance(made, tuple) and len(made) in (2, 3) else _learner(made, place)
+
+
+def learners_of(place: str, devices: int) -> list[Learner]:
+    """What `file.py:function` or `package.module:function` returns for (number, devices), number from 0 on."""
+    function = load_function(place)
+    return [_learner(function(number, devices), place) for number in range(devices)]
+
+
+def digits_learners(devices: int, *, seed: int = 0) -> list[Learner]:
+    """Parts of the digits, dealt unevenly."""
+    from coterie.torch_learner import TorchLearner
+
+    return [TorchLearner(digits_model(), shard) for shard in digits(devices, seed=seed).shards]
+
+
+def _learner(made: Any, place: str) -> Learner:
+    if isinstance(made, tuple) and len(made) in (2, 3):
+        from coterie.torch_learner import TorchLearner
+
+        return TorchLearner(made[0], made[1], test_data=made[2] if len(made) == 3 else None)
+    if not all(hasattr(made, name) for name in ("samples", "parameters", "load", "train", "evaluate")):
+        raise BadSource(
+            f"{place} must return a learner, (model, data) or (model, data, test_data), not {type(made).__name__}"
+        )
+    learner: Learner = made
+    return learner
+
+
+def load_function(place: str) -> Callable[..., Any]:
+    """The function that `file.py:function` or `package.module:function` names."""
     file, _, name = place.partition(":")
     path = Path(file)
-    if not path.is_file() or not name:
-        raise BadSource(f"{place!r} must be file.py:function with a file that exists")
+    if not name or (file.endswith(".py") and not path.is_file()):
+        raise BadSource(f"{place!r} must be file.py:function with a file that exists, or package.module:function")
+    if not file.endswith(".py"):
+        return _function_in(_imported(file), file, name)
     specification = importlib.util.spec_from_file_location(path.stem, path)
     if specification is None or specification.loader is None:
         raise BadSource(f"{file} is not a Python file")
     module = importlib.util.module_from_spec(specification)
     sys.modules[path.stem] = module
     specification.loader.exec_module(module)
-    function: Callable[[], Any] | None = getattr(module, name, None)
+    return _function_in(module, file, name)
+
+
+def _imported(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise BadSource(f"{name} cannot be imported ({error}); a file's name ends in .py") from error
+
+
+def _function_in(module: Any, file: str, name: str) -> Callable[..., Any]:
+    function: Callable[..., Any] | None = getattr(module, name, None)
     if function is None:
         raise BadSource(f"{file} has no function {name}")
-    made = function()
-    if not isinstance(made, tuple) or len(made) not in (2, 3):
-        raise BadSource(f"{place} must return (model, data) or (model, data, test_data), not {type(made).__name__}")
-    return Source(*made)
+    return function

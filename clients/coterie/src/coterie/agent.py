@@ -10,27 +10,39 @@ platform does meanwhile (restart, drain, answer late), the agent asks again with
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
+import hashlib
+import inspect
 import json
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 from safetensors.numpy import save as save_tensors
 
+from coterie import measuring, objections
 from coterie.cache import BlobCache
+from coterie.clerking import Clerking
 from coterie.client import Platform
 from coterie.errors import (
+    BadAnswer,
     BadHome,
+    BadLearner,
+    CorruptDownload,
     CoterieError,
     Declined,
     Fault,
     InvalidRequest,
+    LearnerFailed,
+    NotInCircle,
     Refused,
     RoundOver,
     TooLarge,
@@ -38,53 +50,30 @@ from coterie.errors import (
 )
 from coterie.heartbeat import Heartbeat
 from coterie.home import DeviceHome, DeviceIdentity, Prepared
+from coterie.learner import Guarded, Learner, learner_of
 from coterie.mail import Mail
-from coterie.privacy.ledger import LedgerError, Limit
+from coterie.privacy.ledger import LedgerError, Limit, Spent
 from coterie.privacy.stream import FreshStream, Stream
-from coterie.procedures import Procedure, consent, procedure_for
+from coterie.procedures import Procedure, consent, procedure_for, sums_apart
 from coterie.procedures.context import RoundContext, round_seed
+from coterie.procedures.masked import is_hidden_alone, refuse_downgrade
 from coterie.records import TaskSpecification, Work, WorkItem
 from coterie.registration import register_device
+from coterie.results import RoundResult, RunSummary, Told, late
+from coterie.sums.joining import Joined, kept
+from coterie.sums.uploads import FORM as MASKED
 from coterie.transport import Backoff, Interrupted, Stop
+from coterie.workload import Workload, sound_id
 
 if TYPE_CHECKING:  # torch is imported only for a device that trains
     import torch
 
-    from coterie.training import Loss, Samples, Trainer
+    from coterie.batches import Samples
+    from coterie.torch_learner import Loss
 
 POLL_SECONDS = 20.0
 _HASTY_SECONDS = 0.2
 _log = logging.getLogger("coterie.agent")
-
-
-@dataclass(frozen=True, slots=True)
-class RoundResult:
-    """What became of one round's work: "accepted", "repeated", "late", "declined" or "refused"."""
-
-    task_id: str
-    round: int
-    outcome: str
-    seconds: float
-    metrics: dict[str, float]
-    note: str = ""
-
-
-@dataclass(slots=True)
-class RunSummary:
-    """What an agent did: how each task ended ("interrupted" when the agent was stopped first), and its rounds."""
-
-    tasks: dict[str, str] = field(default_factory=dict)
-    rounds: list[RoundResult] = field(default_factory=list)
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether the agent was stopped before its tasks ended."""
-        return "interrupted" in self.tasks.values()
-
-    def __str__(self) -> str:
-        done = sum(result.outcome in ("accepted", "repeated") for result in self.rounds)
-        states = ", ".join(f"{task} {state}" for task, state in self.tasks.items())
-        return f"{done} of {len(self.rounds)} rounds delivered; {states or 'no task'}"
 
 
 class Agent:
@@ -96,7 +85,9 @@ class Agent:
         model: torch.nn.Module | None = None,
         data: Samples | None = None,
         *,
+        learner: Learner | None = None,
         test_data: Samples | None = None,
+        public_test_data: bool = False,
         loss: Loss | None = None,
         samples: int = 1,
         limit: Limit | None = None,
@@ -105,6 +96,7 @@ class Agent:
         simulated_noise: Callable[[], Stream] | None = None,
         choose: Callable[[WorkItem], Procedure] = procedure_for,
         on_round: Callable[[RoundResult], None] | None = None,
+        on_error: Literal["stop", "continue"] = "stop",
         heartbeat_seconds: float = 15.0,
         poll_seconds: float = POLL_SECONDS,
         verify: bool | str = True,
@@ -114,8 +106,10 @@ class Agent:
         Args:
             home: the device's folder, as given to `register`.
             model: module whose floating-point state fits the task's model; None for a device that trains nothing.
-            data: training samples: a dataset or loader of (input, target) pairs, or two tensors.
+            data: training samples: a dataset, list or loader of (input, target) pairs, or two tensors.
+            learner: the device's own way to learn, instead of model, data, test_data and loss.
             test_data: samples for metrics; the training samples when left out.
+            public_test_data: whether the test samples are nobody's secret; beside noise no other figures are sent.
             loss: mean loss of (outputs, targets); cross entropy when left out.
             samples: how many samples a device without a model speaks for.
             limit: privacy the owner allows in all; left out, the one stored in the ledger.
@@ -123,7 +117,9 @@ class Agent:
             seed: of the training order; left out, the task's.
             simulated_noise: makes streams of noise that can be drawn again, for simulations: they hide nothing.
             choose: picks the procedure for a work item.
-            on_round: called after each round.
+            on_round: called after each round; a good place to add data that has arrived.
+            on_error: whether the agent stops when its learner's code raises, or goes on with the next round. Either way
+                the round is declined in one line, and the traceback is in the log "coterie.agent".
             heartbeat_seconds: between heartbeats.
             poll_seconds: how long one question for work waits for an answer, 0 to 30.
             verify: TLS verification as in httpx: True, False or a file of CA certificates.
@@ -133,13 +129,16 @@ class Agent:
         if identity is None:
             raise BadHome(f"{self.home.folder} holds no registered device; use Agent.register with a token first")
         self.identity: DeviceIdentity = identity
-        self.trainer = _trainer(model, data, test_data, loss)
-        self.samples = samples if self.trainer is None else self.trainer.samples
+        self.learner = learner_of(learner, model, data, test_data, loss)
+        self._public_figures = public_test_data and (test_data is not None or learner is not None)
+        self._samples = samples
         self._keys, self._ledger = self.home.keys(), self.home.ledger(limit)
         self._stop = Stop()
         self._verify, self._seed, self._choose = verify, seed, choose
         self._noise: Callable[[], Stream] = FreshStream if simulated_noise is None else simulated_noise
+        _check_options(on_error, poll_seconds, heartbeat_seconds)
         self._on_round, self._heartbeat_seconds, self._poll_seconds = on_round, heartbeat_seconds, poll_seconds
+        self._on_error = on_error
         self.platform = Platform(
             identity.url,
             identity.api_key,
@@ -149,6 +148,9 @@ class Agent:
             verify=verify,
         )
         self._tasks: dict[str, TaskSpecification] = {}
+        self._joined: dict[str, Joined] = {}
+        self._told: dict[str, Told] = {}
+        self._reported: dict[str, int] = {}
 
     @classmethod
     def register(
@@ -166,48 +168,100 @@ class Agent:
     ) -> Agent:
         """Registers the device with an enrolment token, or resumes it without one when `home` knows it already.
 
-        `profile` may hold brand, model, location and capabilities; `options` are those of `Agent`.
+        `profile` may hold brand, model, location and capabilities; `options` are those of `Agent`. Learner and options
+        are tried before anything is registered: a mistake in them costs no token.
         """
+        asked = inspect.signature(cls).bind(home, model, data, **options)
+        asked.apply_defaults()
+        _check_options(*(asked.arguments[name] for name in ("on_error", "poll_seconds", "heartbeat_seconds")))
+        parts = {part: options.pop(part, None) for part in ("learner", "test_data", "loss")}
+        learner = learner_of(parts["learner"], model, data, parts["test_data"], parts["loss"])
+        if learner is not None:
+            Guarded(learner).parameters()
+        if options.get("public_test_data") and parts["learner"] is None and parts["test_data"] is None:
+            options["public_test_data"] = False  # the training samples are nobody's public ones
         details = {"kind": kind, **(profile or {})}
         verify = options.get("verify", True)
         register_device(DeviceHome(Path(home)), url, token, name=name, profile=details, verify=verify)
-        return cls(home, model, data, **options)
+        return cls(home, learner=learner, **options)
+
+    def spent(self) -> Spent:
+        """Privacy spent so far, by the device's own ledger."""
+        return self._ledger.spent()
+
+    @property
+    def samples(self) -> int:
+        """Training samples now."""
+        return self._samples if self.learner is None else self.learner.samples
 
     # --- joining -----------------------------------------------------------------------------------------------------
 
     def join(self, task: str, *, non_iid: float = 0.0) -> str:
         """Enrols in a task by id or name; returns its id. Safe to repeat."""
+        samples = self._samples if self.learner is None else Guarded(self.learner).samples
         found = self.platform.find_task(task)
-        self.platform.enrol(found.id, self.identity.id, samples=self.samples, non_iid=non_iid)
+        sound_id(found.id)  # folders are named after it
+        self._enrol(found.specification, found.id, samples, non_iid)
+        self._told[found.id] = Told(samples, samples, non_iid)
         self._tasks[found.id] = found.specification
-        said = consent.in_words(found.specification.privacy, self._ledger)
+        shown = Joined.of(
+            found.specification.privacy,
+            found.specification.parameters,
+            apart=sums_apart(found.specification.topology),
+        )
+        self._joined[found.id] = kept(self.home.joined(found.id), shown)
+        spec = found.specification
+        said = consent.in_words(spec.privacy, self._ledger, consent.lifetime_of(spec))
         if said:
             _log.warning("%s joins %s: %s", self.identity.name, found.specification.name, said)
         return found.id
+
+    def _enrol(self, specification: TaskSpecification, task_id: str, samples: int, non_iid: float) -> None:
+        circle = self.home.circle()
+        is_told = specification.privacy == consent.NO_NOISE or self._public_figures
+        self.platform.enrol(
+            task_id,
+            self.identity.id,
+            samples=samples,
+            non_iid=non_iid,
+            clerks=[self.identity.id, *circle.members] if circle.takes_named_clerks_only else (),
+            no_clerk=not circle.clerk,
+            measures=self.learner is not None and is_told,
+        )
 
     def stop(self) -> None:
         """Asks a running agent to stop, from another thread; it does so within one poll."""
         self._stop.set()
 
     def close(self) -> None:
-        """Gives connections back; `run` does so by itself."""
+        """Gives connections back; `run` does so by itself. The agent may be used again."""
         self.platform.close()
 
     # --- running -----------------------------------------------------------------------------------------------------
 
+    async def arun(self) -> RunSummary:
+        """As `run`, without holding up the event loop; cancelling it stops the agent within one poll."""
+        running = asyncio.ensure_future(asyncio.to_thread(self.run))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            self.stop()
+            await asyncio.gather(running, return_exceptions=True)
+            raise
+
     def run(self) -> RunSummary:
-        """Does the work of all joined tasks until they have ended, or until Ctrl-C."""
+        """Does the work of all joined tasks until they have ended, or until Ctrl-C; may be called again after that."""
         if not self._tasks:
             raise CoterieError("this agent has joined no task; call join with a task's id or name first")
         summary = RunSummary()
         try:
-            with self._only_one(), self._heartbeat():
+            with self._only_one(), self._heartbeat(), self._clerking():
                 self._work_until_ended(summary)
         except (KeyboardInterrupt, Interrupted):
-            self._stop.set()
             summary.tasks |= dict.fromkeys(self._tasks.keys() - summary.tasks.keys(), "interrupted")
             _log.info("%s stops; it goes on where it was when started again", self.identity.name)
         finally:
+            self._stop.clear()  # it asked this run to stop, not the next one
             self.platform.close()
         return summary
 
@@ -218,24 +272,57 @@ class Agent:
             try:
                 self._work_once(summary)
                 pauses = Backoff().pauses()
-            except Fault as error:
+            except (Fault, BadAnswer) as error:
                 # The platform's own mistake; what was prepared is stored, so nothing is lost by asking again.
-                _log.warning("%s: the platform failed (request %s); asking again", self.identity.name, error.request_id)
+                request = getattr(error, "request_id", "")
+                told = f"request {request}" if request else str(error)
+                _log.warning("%s: the platform failed (%s); asking again", self.identity.name, told)
                 self._stop.sleep(next(pauses))
 
     def _work_once(self, summary: RunSummary) -> None:
         open_tasks = [task for task in self._tasks if task not in summary.tasks]
         began = time.monotonic()
-        work = self.platform.work(tasks=open_tasks, wait_seconds=self._poll_seconds)
+        work = self._of_joined_tasks(self.platform.work(tasks=open_tasks, wait_seconds=self._poll_seconds))
         summary.tasks |= {task: state for task, state in work.ended.items() if task in self._tasks}
+        for task in work.ended.keys() & self._reported.keys():
+            objections.after_task(self.platform, task, self._reported.pop(task), self.identity.id)
         for item in work.items:
+            if self.home.is_paused:
+                summary.rounds.extend(self._rest(item))
+                continue
+            if item.measure is not None:
+                self._measure(item)
+                continue
             place = (item.task_id, item.round, item.attempt)
             if place == self._last:
                 # The platform has not noticed yet what we told it; do not hammer it.
                 self._stop.sleep(_HASTY_SECONDS * (1.0 + random.random()))
+            left_over = self._left_over(item) if self._last is None else None
             self._last = place
-            summary.rounds.append(self._do(item))
+            objections.after_round(self.platform, item)
+            if item.role == "member":
+                self._reported[item.task_id] = item.round
+            summary.rounds.append(left_over or self._do(item))
+            self._tell_samples(item.task_id)
         self._pace(work, time.monotonic() - began)
+
+    def _rest(self, work: WorkItem) -> Iterator[RoundResult]:
+        """Does nothing, because the owner has paused the device, and says so: the others need not wait for it."""
+        self._stop.sleep(_HASTY_SECONDS)
+        if work.measure is not None:
+            measuring.tell(self.platform, work, {})
+            return
+        why = "its owner has paused this device"
+        self._decline(work, why)
+        yield self._tell(RoundResult(work.task_id, work.round, "declined", 0.0, {}, why))
+
+    def _of_joined_tasks(self, work: Work) -> Work:
+        """The answer without what this device never joined: it owes nobody that work."""
+        own = tuple(item for item in work.items if item.task_id in self._tasks)
+        for item in work.items:
+            if item.task_id not in self._tasks:
+                _log.warning("%s: work of %r, which it never joined, is ignored", self.identity.name, item.task_id[:80])
+        return work if len(own) == len(work.items) else replace(work, items=own)
 
     def _pace(self, work: Work, took_seconds: float) -> None:
         """Waits as long as the platform asks; an empty answer that came at once is not followed by another."""
@@ -245,63 +332,126 @@ class Agent:
         if not work.items and pause > 0.0:
             self._stop.sleep(pause)
 
+    def _left_over(self, work: WorkItem) -> RoundResult | None:
+        """Hands in what was prepared for an earlier round before this device stopped, where that still counts."""
+        if self._tasks[work.task_id].pace != "asynchronous":
+            return None
+        began, prepared = time.monotonic(), self.home.outbox.find_latest(work.task_id, work.round)
+        if prepared is None:
+            return None
+        outcome, note = self._deliver(prepared)
+        if outcome != "accepted":
+            return None
+        metrics = json.loads(prepared.report)["metrics"]
+        return self._tell(RoundResult(work.task_id, prepared.round, outcome, time.monotonic() - began, metrics, note))
+
     def _do(self, work: WorkItem) -> RoundResult:
         began = time.monotonic()
         metrics: dict[str, float] = {}
         try:
+            Workload.of(self.home.private_settings()).check(work)
             prepared = self._prepared(work)
             metrics = json.loads(prepared.report)["metrics"]
             outcome, note = self._deliver(prepared)
+            if outcome == "late":
+                note = late(note, work, time.monotonic() - began)
         except LedgerError as error:
             outcome, note = "declined", str(error)
             self._decline(work, "the device's privacy ledger cannot be used")  # its words may hold what was spent
-        except (Declined, WrongModel) as error:
+        except NotInCircle as error:
+            outcome, note = "declined", str(error)
+            self._decline(work, str(error), error.strangers)
+        except LearnerFailed as error:
+            outcome, note = "declined", str(error)
+            _log.error("%s round %d: %s", self.identity.name, work.round, error, exc_info=error.__cause__)
+            self._decline(work, str(error))
+            if self._on_error == "stop":
+                raise
+        except (Declined, WrongModel, CorruptDownload) as error:
             outcome, note = "declined", _for_the_owner(error)
             self._decline(work, str(error))
         except RoundOver as error:
             # The round ended or was planned anew while this device worked; it asks for work again.
-            outcome, note = "late", str(error)
+            outcome, note = "late", late(error, work, time.monotonic() - began)
         except (CoterieError, Interrupted, KeyboardInterrupt):
             raise
         except Exception as error:
             self._decline(work, f"training failed: {type(error).__name__}: {error}")
             raise
         self.home.outbox.forget_before(work.task_id, work.round)
-        result = RoundResult(work.task_id, work.round, outcome, time.monotonic() - began, metrics, note)
-        _log.info("%s round %d: %s %s", self.identity.name, work.round, outcome, note)
+        return self._tell(RoundResult(work.task_id, work.round, outcome, time.monotonic() - began, metrics, note))
+
+    def _tell_samples(self, task_id: str) -> None:
+        """Tells the platform when the device has more or fewer samples than it last said."""
+        told = self._told[task_id]
+        try:
+            now = self._samples if self.learner is None else Guarded(self.learner).samples
+            if now != told.now:
+                self._enrol(self._tasks[task_id], task_id, now, told.non_iid)
+        except (Refused, BadLearner) as error:
+            _log.info("%s: the platform was told of no other number of samples: %s", self.identity.name, error)
+            return
+        self._told[task_id] = Told(told.now, now, told.non_iid)
+
+    def _measure(self, work: WorkItem) -> None:
+        """Measures a model without training it; one that cannot tell anything says so, so that nobody waits for it."""
+        metrics: dict[str, float] = {}
+        try:
+            Workload.of(self.home.private_settings()).check(work)
+            consent.refuse_other_privacy(self._joined[work.task_id].privacy, work.privacy)
+            metrics = measuring.measured(self._context(work))
+        except (Fault, Interrupted, KeyboardInterrupt):
+            raise
+        except Exception:
+            _log.exception("%s could not measure version %s", self.identity.name, work.measure)
+        measuring.tell(self.platform, work, metrics)
+
+    def _tell(self, result: RoundResult) -> RoundResult:
+        _log.info("%s round %d: %s %s", self.identity.name, result.round, result.outcome, result.note)
         if self._on_round is not None:
             self._on_round(result)
         return result
 
     def _prepared(self, work: WorkItem) -> Prepared:
         """The update of a round: as it was prepared before a crash, or made now."""
+        joined = self._joined[work.task_id]
         found = self.home.outbox.find(work.task_id, work.round, work.basis)
         if found is not None:
-            return found
+            return replace(found, report=consent.as_taken(found.report, joined.privacy))
+        refuse_downgrade(work, joined, self.home.circle())
+        consent.refuse_other_privacy(joined.privacy, work.privacy)
         delivery = self._choose(work).prepare(self._context(work))
-        body = None if delivery.tensors is None else save_tensors(dict(delivery.tensors))
+        if joined.secure and delivery.form != MASKED and not is_hidden_alone(work, joined):
+            raise Declined("this task was joined as secure; nothing but masked words leaves this device")
+        tensors = delivery.tensors
+        body = None if tensors is None else save_tensors({name: np.asarray(each) for name, each in tensors.items()})
         return self.home.outbox.put(work.task_id, work.round, work.basis, delivery.report(), body)
 
     def _context(self, work: WorkItem) -> RoundContext:
         specification = self._tasks[work.task_id]
         seed = specification.seed if self._seed is None else self._seed
+        now = self._samples if self.learner is None else Guarded(self.learner).samples
         return RoundContext(
             work,
             self.identity.id,
             self._keys,
-            self.trainer,
-            self.samples,
-            Mail(self.platform, work, self.identity.id, self._keys, self.home.outbox),
+            self.learner,
+            self._told[work.task_id].spoken_for(now),
+            Mail(self.platform, work, self.identity.id, self._keys, self.home.outbox, self.home.circle()),
             self._ledger,
             self.home.private_settings(),
             self.home.memory(work.task_id),
             self.home.outbox,
-            self.platform.download_model,
+            partial(self.platform.download_model, most_bytes=_largest_model(work)),
             round_seed(seed, specification.name, work.round, self.identity.name),
             self._noise,
             lambda: self._stop.is_set,
             self.home.save_private_settings,
-            specification.privacy,
+            self._joined[work.task_id].privacy,
+            self._joined[work.task_id],
+            self.identity.owner_id,
+            self.home.save_circle,
+            self._public_figures,
         )
 
     def _deliver(self, prepared: Prepared) -> tuple[str, str]:
@@ -321,14 +471,32 @@ class Agent:
                 raise
             return "repeated", str(error)
 
-    def _decline(self, work: WorkItem, why: str) -> None:
-        self._decline_round(work.task_id, work.round, why)
+    def _decline(self, work: WorkItem, why: str, strangers: Sequence[str] = ()) -> None:
+        terms = hashlib.sha256(work.sum.encode()).hexdigest() if work.sum else ""
+        self._decline_round(work.task_id, work.round, why, strangers, terms)
 
-    def _decline_round(self, task_id: str, round: int, why: str) -> None:
+    def _decline_round(
+        self, task_id: str, round: int, why: str, strangers: Sequence[str] = (), terms: str = ""
+    ) -> None:
         try:
-            self.platform.decline(task_id, round, why)
+            self.platform.decline(task_id, round, why, strangers=strangers, terms=terms)
         except RoundOver:
             _log.info("%s: round %d was over before it was declined", self.identity.name, round)
+
+    def _clerking(self) -> AbstractContextManager[object]:
+        """Serves as a clerk while the agent runs, where one of its tasks has secure sums."""
+        if not self.home.circle().clerk or not any(joined.secure for joined in self._joined.values()):
+            return nullcontext()
+        stop, patient = Stop(), Backoff(patience_seconds=float("inf"))
+        platform = Platform(
+            self.identity.url,
+            self.identity.api_key,
+            cache=self.platform.cache,
+            backoff=patient,
+            stop=stop,
+            verify=self._verify,
+        )
+        return Clerking(platform, self.identity.id, self._keys, self.home.cabinet(), stop)
 
     def _heartbeat(self) -> Heartbeat:
         return Heartbeat(
@@ -350,16 +518,18 @@ class Agent:
             yield
 
 
+def _largest_model(work: WorkItem) -> int:
+    """Bytes a model of this work may have: an update is as large, and masked words are half as wide at the least."""
+    return 2 * work.max_update_bytes if work.sum else work.max_update_bytes
+
+
+def _check_options(on_error: str, poll_seconds: float, heartbeat_seconds: float) -> None:
+    if on_error not in ("stop", "continue"):
+        raise ValueError(f"on_error is {on_error!r}; give stop or continue")
+    if not 0.0 <= poll_seconds <= 30.0 or not heartbeat_seconds > 0.0:
+        raise ValueError("poll_seconds must be from 0 to 30, and heartbeat_seconds above 0")
+
+
 def _for_the_owner(error: CoterieError) -> str:
     """Why a round was declined, with the figures that the platform is not told."""
     return f"{error}: {error.__cause__}" if isinstance(error.__cause__, LedgerError) else str(error)
-
-
-def _trainer(
-    model: torch.nn.Module | None, data: Samples | None, test_data: Samples | None, loss: Loss | None
-) -> Trainer | None:
-    if model is None or data is None:
-        return None
-    from coterie.training import Trainer
-
-    return Trainer(model, data, test_data=test_data, loss=loss)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -20,6 +21,7 @@ from coterie.errors import CorruptDownload
 
 MOST_BYTES = 4 << 30
 _KEEP_SECONDS = 600.0
+_DIGEST = re.compile(r"^[0-9a-f]{64}$")
 
 
 def default_cache_folder() -> Path:
@@ -37,8 +39,19 @@ class BlobCache:
         self._guard = threading.Lock()
         self._locks: dict[str, threading.Lock] = {}
 
-    def fetch(self, digest: str, pieces: Callable[[Callable[[Iterable[bytes]], None]], None]) -> Path:
-        """Path of the blob, downloaded if need be: `pieces` is called with a function that takes its bytes."""
+    def fetch(
+        self,
+        digest: str,
+        pieces: Callable[[Callable[[Iterable[bytes]], None]], None],
+        *,
+        most_bytes: int | None = None,
+    ) -> Path:
+        """Path of the blob, downloaded if need be: `pieces` is called with a function that takes its bytes.
+
+        A download of more than `most_bytes` is broken off: nobody else's word keeps a disk from filling up.
+        """
+        if not _DIGEST.match(digest):
+            raise CorruptDownload(f"{digest[:80]!r} is no SHA-256; do not use this platform")
         path = self.folder / digest[:2] / digest
         with self._guard:
             lock = self._locks.setdefault(digest, threading.Lock())
@@ -47,19 +60,26 @@ class BlobCache:
                 with contextlib.suppress(FileNotFoundError):
                     os.utime(path)
                     return path
-            pieces(lambda chunks: self._store(path, digest, chunks))
+            most = self._most_bytes if most_bytes is None else most_bytes
+            pieces(lambda chunks: self._store(path, digest, chunks, most))
         with self._guard:
             self._locks.pop(digest, None)
         self._trim()
         return path
 
-    def _store(self, path: Path, digest: str, chunks: Iterable[bytes]) -> None:
+    def _store(self, path: Path, digest: str, chunks: Iterable[bytes], most_bytes: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{digest}.{os.getpid()}.{threading.get_ident()}")
-        hasher = hashlib.sha256()
+        hasher, size = hashlib.sha256(), 0
         try:
             with draft.open("wb") as file:
                 for chunk in chunks:
+                    size += len(chunk)
+                    if size > most_bytes:
+                        raise CorruptDownload(
+                            f"{digest[:12]}… should have {most_bytes} bytes at most, and more came; "
+                            "tell the platform's admin"
+                        )
                     hasher.update(chunk)
                     file.write(chunk)
             if hasher.hexdigest() != digest:

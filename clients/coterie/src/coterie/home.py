@@ -3,7 +3,11 @@
 keys.json       signing and sealing keys (`coterie.keys`)
 device.json     id, name, platform and API key
 ledger.db       what was given away (`coterie.privacy.ledger`)
+ledger.count    how many releases that were, to know an old ledger when it is put back
+circle.json     whom the owner knows, and what it asks of sums; optional (`coterie.sums.circle`)
 private.json    what the owner keeps to itself, such as costs; optional
+joined/         what each task said when the device joined it
+clerk.db        what it keeps as a clerk of secure sums (`coterie.sums.cabinet`)
 outbox/         updates prepared and not yet known to have arrived
 tasks/<task>/   what a procedure carries from round to round
 """
@@ -27,6 +31,8 @@ from coterie.keys import DeviceKeys
 from coterie.letters import Tensors
 from coterie.privacy.files import WidePermissions, refuse_wide_permissions, write_private_file
 from coterie.privacy.ledger import Limit, PrivacyLedger
+from coterie.sums.cabinet import Cabinet
+from coterie.sums.circle import BadCircle, Circle, invitation, read_invitation
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +83,27 @@ class Outbox:
 
     def find(self, task_id: str, round: int, basis: str) -> Prepared | None:
         """What was prepared for a round, if it is whole and was made from `basis`."""
+        found = self._read(task_id, round)
+        return found if found is not None and found.basis == basis else None
+
+    def _read(self, task_id: str, round: int) -> Prepared | None:
         place = self._place(task_id, round)
         try:
             entry = json.loads(place.with_suffix(".json").read_bytes())
         except (FileNotFoundError, ValueError):
             return None
-        if entry.get("basis") != basis:
-            return None
-        body = place.with_suffix(".safetensors")
+        basis, body = str(entry.get("basis")), place.with_suffix(".safetensors")
         if not entry["digest"]:
             return Prepared(task_id, round, basis, entry["report"], None)
         if not body.exists() or hashlib.sha256(body.read_bytes()).hexdigest() != entry["digest"]:
             return None
         return Prepared(task_id, round, basis, entry["report"], body)
+
+    def find_latest(self, task_id: str, before: int) -> Prepared | None:
+        """What was prepared last for a round before this one, if it is whole."""
+        numbers = (path.name.split(".")[1] for path in self._folder.glob(f"{task_id}.*.json"))
+        earlier = [int(number) for number in numbers if number.isdecimal() and int(number) < before]
+        return self._read(task_id, max(earlier)) if earlier else None
 
     def put_letter(self, task_id: str, round: int, address: str, sealed: bytes) -> None:
         """Remembers a sealed letter; on disk when this returns. `address` names plan, kind and recipient."""
@@ -177,15 +191,23 @@ class DeviceHome:
     def ledger(self, limit: Limit | None = None) -> PrivacyLedger:
         """The device's privacy ledger; a limit given here replaces the one stored.
 
-        A device that has worked before and has lost its ledger is refused: a new one would forget what it gave away.
+        A device that has lost its ledger is refused: a new one would forget what it gave away.
         """
         path = self.folder / "ledger.db"
-        if not path.exists() and self._has_worked():
+        if not path.exists() and self.identity() is not None:
             raise BadHome(
-                f"{path} is missing, although this device has worked before; restore it from a backup, or register "
-                "a new device into a new folder: an empty ledger would forget what was already given away"
+                f"{path} is missing beside the device's identity; restore it from a backup, or register a new device "
+                "into a new folder: an empty ledger would forget what was already given away"
             )
         return PrivacyLedger(path, limit)
+
+    def joined(self, task_id: str) -> Path:
+        """Where is kept what a task said when the device joined it (`coterie.sums.joining`)."""
+        return self.folder / "joined" / f"{task_id}.json"
+
+    def cabinet(self) -> Cabinet:
+        """What the device keeps as a clerk."""
+        return Cabinet(self.folder / "clerk.db")
 
     def memory(self, task_id: str) -> Memory:
         """What a procedure keeps for a task."""
@@ -209,17 +231,45 @@ class DeviceHome:
         content = json.dumps(asdict(identity), indent=2).encode()
         write_private_file(self.folder / "device.json", content, replace=True)
 
+    def circle(self) -> Circle:
+        """Whom the owner knows; nobody where there is no file yet."""
+        try:
+            return Circle.load(self.folder / "circle.json")
+        except (BadCircle, WidePermissions) as error:
+            raise BadHome(str(error)) from error
+
+    def invitation(self) -> str:
+        """What another owner needs to take this device into a circle: its id, its owner and its key, as one text."""
+        identity = self.identity()
+        if identity is None:
+            raise BadHome(f"{self.folder} holds no registered device; register it first")
+        return invitation(identity.id, self.keys().public().signing, identity.owner_id)
+
+    def admit(self, invited: str) -> str:
+        """Takes the device of an invitation, received from its owner and nobody else, into the circle; its id."""
+        try:
+            device, member = read_invitation(invited)
+            self.save_circle(self.circle().with_member(device, member.signing_key, member.owner))
+        except BadCircle as error:
+            raise BadHome(str(error)) from error
+        return device
+
+    def save_circle(self, circle: Circle) -> None:
+        """Replaces the circle; it counts from the next round on."""
+        circle.save(self.folder / "circle.json")
+
     def private_settings(self) -> Mapping[str, Any]:
         """What the owner keeps to itself, such as `{"costs": {"quadratic": 2.0}}`."""
         return self._read("private.json") or {}
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether the owner wants the device to do nothing for now; it then declines all work."""
+        return bool(self.private_settings().get("paused", False))
+
     def save_private_settings(self, settings: Mapping[str, Any]) -> None:
         """Replaces the private settings."""
         write_private_file(self.folder / "private.json", json.dumps(dict(settings), indent=2).encode(), replace=True)
-
-    def _has_worked(self) -> bool:
-        traces = ("outbox", "tasks", "running.lock")
-        return self.identity() is not None and any((self.folder / name).exists() for name in traces)
 
     def _read(self, name: str) -> dict[str, Any] | None:
         path = self.folder / name
@@ -235,3 +285,17 @@ class DeviceHome:
         if not isinstance(content, dict):
             raise BadHome(f"{path} must hold a JSON object")
         return content
+
+
+def introduce(*homes: DeviceHome) -> None:
+    """Takes each of these devices into the circle of every other, for folders that lie beside each other.
+
+    Owners apart do the same by `coterie circle show` and `coterie circle add`.
+    """
+    known = {home.folder: read_invitation(home.invitation()) for home in homes}
+    for home in homes:
+        circle = home.circle()
+        for folder, (device, member) in known.items():
+            if folder != home.folder:
+                circle = circle.with_member(device, member.signing_key, member.owner)
+        home.save_circle(circle)

@@ -12,7 +12,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from nacl.exceptions import BadSignatureError
+from nacl.bindings import crypto_core_ed25519_is_valid_point, crypto_scalarmult
+from nacl.exceptions import BadSignatureError, CryptoError
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey, VerifyKey
 
@@ -41,7 +42,8 @@ class PublicKeys:
         return " ".join(digits[start : start + 4] for start in range(0, len(digits), 4))
 
     def verify(self) -> None:
-        """Raise `BadKeys` unless the sealing key is certified by the signing key."""
+        """Raise `BadKeys` unless both keys are sound and the sealing key is certified by the signing key."""
+        demand_sound(self.signing, self.sealing)
         try:
             VerifyKey(self.signing).verify(_CERTIFICATE + self.sealing, self.certificate)
         except (BadSignatureError, ValueError) as error:
@@ -55,6 +57,36 @@ class PublicKeys:
             VerifyKey(self.signing).verify(message, signature)
         except (BadSignatureError, ValueError) as error:
             raise BadKeys("the signature is not this device's; the message was changed or is not from it") from error
+
+
+def demand_sound(signing: bytes, sealing: bytes) -> None:
+    """Raise `BadKeys` for keys that hide or prove nothing: points of small order, and what is no key at all.
+
+    Everybody knows the secret that two keys share when one of them is such a point, and a signature under such an
+    identity fits messages nobody signed.
+    """
+    if len(signing) != _KEY_BYTES or not crypto_core_ed25519_is_valid_point(signing):
+        raise BadKeys(
+            "the signing key is no ed25519 key, or one of small order that anybody can sign for; make new keys"
+        )
+    try:
+        # Any scalar does: all are multiples of eight, which send points of small order, and only those, to zero.
+        crypto_scalarmult(b"\x01" * _KEY_BYTES, sealing)
+    except (CryptoError, ValueError, TypeError, RuntimeError) as error:
+        raise BadKeys(
+            "the sealing key is no x25519 key, or one of small order that hides nothing; make new keys"
+        ) from error
+
+
+def sealed_to_identity(signing_key: bytes) -> bytes:
+    """The x25519 key that letters to an identity are sealed to: its signing key on the other form of the same curve.
+
+    Whoever compared the fingerprint needs nobody's word for this key, as it would for a sealing key.
+    """
+    try:
+        return bytes(VerifyKey(signing_key).to_curve25519_public_key())
+    except (CryptoError, ValueError, TypeError, RuntimeError) as error:
+        raise BadKeys("this is no key of a device; ask its owner for it again") from error
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -123,6 +155,10 @@ class DeviceKeys:
         signing = SigningKey(self.signing)
         sealing = bytes(PrivateKey(self.sealing).public_key)
         return PublicKeys(bytes(signing.verify_key), sealing, signing.sign(_CERTIFICATE + sealing).signature)
+
+    def as_identity(self) -> DeviceKeys:
+        """Keys whose sealing half is the identity itself: for letters between devices that know each other's."""
+        return DeviceKeys(self.signing, bytes(SigningKey(self.signing).to_curve25519_private_key()))
 
     def sign(self, message: bytes) -> bytes:
         """64-byte signature of the message by this identity."""

@@ -148,7 +148,7 @@ def step(
 def clip_samples(gradients: Vector, clip: float) -> Vector:
     """Each row scaled to ‖·‖₁ ≤ clip; (B, d) in and out."""
     norms = np.abs(gradients).sum(axis=1, keepdims=True)
-    return np.asarray(gradients * np.minimum(1.0, clip / np.maximum(norms, np.finfo(float).tiny)), dtype=np.float64)
+    return np.asarray(gradients * (clip / np.maximum(norms, clip)), dtype=np.float64)
 
 
 def logistic_gradient(parameters: Vector, samples: Vector, signs: Vector, *, clip: float | None = None) -> Vector:
@@ -172,7 +172,7 @@ def softmax_gradient(
     residual[np.arange(len(labels)), labels] -= 1.0
     if clip is not None:
         norms = np.abs(residual).sum(axis=1) * np.abs(samples).sum(axis=1)
-        residual *= np.minimum(1.0, clip / np.maximum(norms, np.finfo(float).tiny))[:, None]
+        residual *= (clip / np.maximum(norms, clip))[:, None]
     return np.asarray((residual.T @ samples).ravel() / len(labels), dtype=np.float64)
 
 

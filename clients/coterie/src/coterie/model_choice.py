@@ -10,6 +10,7 @@ sign is that of *descent*: with the gradient's own sign the rule prefers the mod
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,6 +18,12 @@ from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 
+MARGIN = 0.1
+"""A model whose score leads by this much need not be compared with another."""
+LOOK_AGAIN = 5
+"""Rounds after which a settled device compares all models again."""
+RISE = 1.05
+"""A loss this many times the last one has risen."""
 TIE = 1e-12
 """Scores closer than this, relative to the terms they are made of, are equal; the lowest model number wins."""
 
@@ -70,21 +77,50 @@ def choose(
     return first
 
 
-def likely_models(history: Sequence[int], models: int, *, settle_after: int = 3) -> tuple[int, ...]:
+def likely_models(
+    history: Sequence[int],
+    models: int,
+    *,
+    settle_after: int = 3,
+    margins: Sequence[float] = (),
+    losses: Sequence[float] = (),
+) -> tuple[int, ...]:
     """The models a device still needs to download, given its past identities (oldest first).
 
-    Until its last `settle_after` choices agree a device compares all `models`; afterwards it keeps the settled model
-    and the one it chose most recently before that, so that a wrong settlement can still be undone.
+    Until its last `settle_after` choices agree a device compares all `models`. Then it compares its own with one other:
+    the one it chose before or, where it never chose another, each of them in turn. It stops that only while its model
+    led by MARGIN in its last `settle_after` comparisons. Every LOOK_AGAIN rounds, and when its loss has risen, it
+    compares all again: no settlement is for ever.
+
+    margins: by how much the chosen model's score led in each past round, NaN where it was compared with none.
+    losses: of the chosen model in each past round. Both as long as `history`, or empty when nothing is known.
     """
     if models < 1:
         raise ValueError(f"{models} models; a multi-task device needs at least one")
     if any(not 0 <= k < models for k in history):
         raise ValueError(f"the identity history {list(history)} names a model outside 0..{models - 1}")
-    recent = list(history[-settle_after:])
-    if len(recent) < settle_after or len(set(recent)) > 1:
+    own = history[-1] if history else 0
+    run = next((place for place, k in enumerate(reversed(history)) if k != own), len(history))
+    settled = run - settle_after
+    is_due = settled > 0 and settled % LOOK_AGAIN == 0
+    if settled < 0 or is_due or _has_risen(losses[-run:]):
         return tuple(range(models))
-    before = [k for k in history if k != recent[0]]
-    return tuple(sorted({recent[0], *before[-1:]}))
+    led = [margin for margin in margins[-run:] if not math.isnan(margin)][-settle_after:]
+    if models == 1 or (len(led) == settle_after and min(led) >= MARGIN):
+        return (own,)
+    before = [k for k in history if k != own]
+    other = before[-1] if before else (own + 1 + settled % (models - 1)) % models
+    return tuple(sorted((own, other)))
+
+
+def lead(value: Floats) -> float:
+    """By how much the best of a device's scores leads the second; NaN where there is none to lead."""
+    best = np.sort(value)[::-1]
+    return float(best[0] - best[1]) if len(best) > 1 and np.isfinite(best[0]) else math.nan
+
+
+def _has_risen(losses: Sequence[float]) -> bool:
+    return len(losses) > 1 and losses[-1] > RISE * losses[-2]
 
 
 def _checked(loss: ArrayLike, similarity: ArrayLike | None, weight: float) -> tuple[Floats, Floats]:

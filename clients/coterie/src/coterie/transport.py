@@ -1,7 +1,9 @@
 """One HTTP request, made until it is answered: back-off with jitter, Retry-After, request ids, problems as errors.
 
 A request is repeated when that is safe: always when no connection came about, and otherwise when it is idempotent and
-was answered 503 (by a proxy: 502, 504) or not at all. Everything else is raised at once.
+was answered 503 (by a proxy: 429, 502, 504), not at all or with JSON that is none. A body that was changed or cut short
+on its way is sent again a few times. Everything else is raised at once. Redirects are not followed: they would take the
+key elsewhere.
 """
 
 from __future__ import annotations
@@ -20,11 +22,15 @@ import httpx
 
 from coterie.errors import Refused, Unreachable, refusal
 
-TRY_LATER = frozenset({502, 503, 504})
+TRY_LATER = frozenset({429, 502, 503, 504})
 IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 30.0
 MOST_RETRY_AFTER_SECONDS = 30.0
+SPOILT = frozenset({"digest_mismatch", "body_cut_short"})
+"""Reasons that say of a body that other bytes came than were sent."""
+SENT_AGAIN = 5
+"""Times a spoilt body is sent again; one that is wrong where it comes from stays wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +67,12 @@ class Stop:
         self._event = threading.Event()
 
     def set(self) -> None:
-        """Stop; cannot be undone."""
+        """Stop."""
         self._event.set()
+
+    def clear(self) -> None:
+        """Start again, when whoever was to stop has."""
+        self._event.clear()
 
     @property
     def is_set(self) -> bool:
@@ -124,13 +134,17 @@ class Transport:
     ) -> None:
         self.url, self.stop = url.rstrip("/"), stop or Stop()
         self._backoff, self._monotonic = backoff or Backoff(), monotonic
-        context = httpx.create_ssl_context(verify=verify) if url.startswith("https") else False
-        self._client = httpx.Client(
-            base_url=self.url, headers=headers_for(api_key), verify=context, timeout=timeout_for(), trust_env=False
+        self._context = httpx.create_ssl_context(verify=verify) if url.startswith("https") else False
+        self._headers = headers_for(api_key)
+        self._client = self._opened()
+
+    def _opened(self) -> httpx.Client:
+        return httpx.Client(
+            base_url=self.url, headers=self._headers, verify=self._context, timeout=timeout_for(), trust_env=False
         )
 
     def close(self) -> None:
-        """Gives connections back."""
+        """Gives connections back; a later request opens new ones."""
         self._client.close()
 
     def send(
@@ -155,7 +169,9 @@ class Transport:
         """
         safe = method in IDEMPOTENT if idempotent is None else idempotent
         options["headers"] = {"X-Request-Id": secrets.token_hex(8), **(options.get("headers") or {})}
-        began = self._monotonic()
+        if self._client.is_closed:
+            self._client = self._opened()
+        began, spoilt = self._monotonic(), 0
         for pause in self._backoff.pauses():
             if self.stop.is_set:
                 raise Interrupted
@@ -170,6 +186,11 @@ class Transport:
                 if not safe:
                     raise later.refusal from None
                 pause, failure = max(pause, later.seconds), later.refusal
+            except Refused as refused:
+                spoilt += 1
+                if not safe or refused.reason not in SPOILT or spoilt > SENT_AGAIN:
+                    raise
+                failure = refused
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 failure = error
             except httpx.TransportError as error:
@@ -193,7 +214,15 @@ class Transport:
             raise _TryLater(retry_after(response), problem_of(response))
         if not response.is_success:
             raise problem_of(response)
-        return json.loads(response.content) if response.content else None
+        return whole_json(response.content)
+
+
+def whole_json(content: bytes) -> Any:
+    """What an answer says, None when it is empty; JSON that was damaged on its way counts as no answer."""
+    try:
+        return json.loads(content) if content else None
+    except (ValueError, RecursionError) as error:
+        raise httpx.RemoteProtocolError("the answer is not whole: its JSON cannot be read") from error
 
 
 class _TryLater(Exception):

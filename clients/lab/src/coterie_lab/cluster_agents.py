@@ -22,11 +22,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from coterie.agent import Agent, RoundResult
+from coterie.agent import Agent
 from coterie.privacy.ledger import Limit
 from coterie.privacy.simulation import SeededStream
+from coterie.results import RoundResult
 from coterie.samples import Split, digits, dirichlet_shares
-from coterie.training import Trainer, load_model, model_bytes, single_threaded
+from coterie.torch_learner import TorchLearner
+from coterie.training import load_model, model_bytes, single_threaded
 from coterie_cli.demos.clusters import CAST, CREDITS_PER_POINT, ESCROW, NOISE_MAX, meet
 from coterie_cli.demos.market import publisher_with
 from coterie_cli.demos.stage import Stage, stage
@@ -182,6 +184,7 @@ def _device(ground: Stage, study: Study, number: int, seed: int, note: Any) -> A
         model=study.model(),
         data=study.split.shards[number],
         test_data=study.split.test,
+        public_test_data=True,
         limit=Limit(1e4, DELTA, "device", allow_raw=True),
         simulated_noise=lambda: noise,
         on_round=note,
@@ -189,7 +192,7 @@ def _device(ground: Stage, study: Study, number: int, seed: int, note: Any) -> A
 
 
 def _accuracy(study: Study, tensors: Any) -> float:
-    trainer = Trainer(study.model(), study.split.test)
+    trainer = TorchLearner(study.model(), study.split.test)
     trainer.load(tensors)
     return float(trainer.evaluate()["accuracy"])
 

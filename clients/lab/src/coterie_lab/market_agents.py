@@ -29,7 +29,8 @@ from coterie.privacy.simulation import SeededStream
 from coterie.procedures import procedure_for
 from coterie.procedures.context import RoundContext
 from coterie.procedures.market import noised_descent
-from coterie.training import Trainer, load_model, model_bytes, single_threaded
+from coterie.torch_learner import TorchLearner
+from coterie.training import load_model, model_bytes, single_threaded
 from coterie.work import Delivery
 from coterie_cli.demos.market import meet, publisher_with
 from coterie_cli.demos.stage import Stage, stage
@@ -87,7 +88,7 @@ class ClippedSteps:
     def prepare(self, context: RoundContext) -> Delivery:
         """The steps of some budget, without its noise."""
         change = noised_descent(
-            context.trainer, context.model(), LocalSteps.of(TRAINING), 1.0, lambda total, sensitivity, multiplier: total
+            context.learner, context.model(), LocalSteps.of(TRAINING), 1.0, lambda total, sensitivity, multiplier: total
         )
         return Delivery(change, float(context.samples))
 
@@ -162,7 +163,7 @@ def _device(ground: Stage, data: Images, part: torch.Tensor, number: int, seed: 
 
 
 def _curve(platform: Platform, task_id: str, data: Images, seed: int) -> tuple[float, ...]:
-    judge, found = Trainer(network(seed), (data[2], data[3])), []
+    judge, found = TorchLearner(network(seed), (data[2], data[3])), []
     for round in platform.rounds(task_id):
         judge.load(load_model(platform.download_model(round.model_digests[0])))
         found.append(100.0 * judge.evaluate()["accuracy"])

@@ -6,6 +6,7 @@ bytes never travel in these messages: they lie in the blob store under their SHA
 """
 
 from collections import abc as _abc
+from coterie_api.parameters.v1 import parameters_pb2 as _parameters_pb2
 from coterie_api.pricing.v1 import pricing_pb2 as _pricing_pb2
 from coterie_api.words.v1 import words_pb2 as _words_pb2
 from google.protobuf import descriptor as _descriptor
@@ -41,13 +42,19 @@ class TaskSpecification(_message.Message):
     MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
     MAX_DEVICES_FIELD_NUMBER: _builtins.int
     TRAINING_JSON_FIELD_NUMBER: _builtins.int
-    PARAMETERS_JSON_FIELD_NUMBER: _builtins.int
+    PARAMETERS_FIELD_NUMBER: _builtins.int
     ESCROW_MICROCREDITS_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
     PRIVACY_UNIT_FIELD_NUMBER: _builtins.int
     AUTO_START_FIELD_NUMBER: _builtins.int
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     RULE_FIELD_NUMBER: _builtins.int
+    JOIN_BY_FIELD_NUMBER: _builtins.int
+    INVITED_FIELD_NUMBER: _builtins.int
+    PACE_FIELD_NUMBER: _builtins.int
+    KEEP_ROUNDS_FIELD_NUMBER: _builtins.int
+    FRACTION_FIELD_NUMBER: _builtins.int
+    STOP_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name, 1 to 100 characters."""
     preset: _builtins.str
@@ -72,25 +79,52 @@ class TaskSpecification(_message.Message):
     """Most devices per round, chosen at random with the task's seed; 0 = all."""
     training_json: _builtins.str
     """What devices are told about training (epochs, batch size, learning rate, clip norm), a JSON object of at most 16 KiB."""
-    parameters_json: _builtins.str
-    """Parameters of the axes, a JSON object of at most 64 KiB."""
     escrow_microcredits: _builtins.int
     """Credits the publisher puts in escrow, micro-credits."""
     seed: _builtins.int
     """Seed of every random choice the platform makes for this task."""
-    privacy_unit: _builtins.str
-    """"example" or "device": what noise protects."""
+    privacy_unit: _words_pb2.PrivacyUnit.ValueType
+    """What noise protects."""
     auto_start: _builtins.bool
     """Start by itself as soon as `min_devices` have enrolled."""
     description: _builtins.str
     """Text a device owner reads before joining; the question, in a survey."""
     rule: _builtins.str
     """Rule axis: how a round's updates become a step of the model, such as "mean", "nnm+trimmed-mean", "fedadam" or
-    "trust+centred-clipping"; its parameters stand under "rule" in `parameters_json`. Empty means "mean".
+    "trust+centred-clipping"; its parameters stand under "rule" in `parameters`. Empty means "mean".
+    """
+    join_by: _builtins.str
+    """Who may join: "open" (any device), "owners" (devices of the owners in `invited`) or "devices" (those in `invited`).
+    Empty means "open".
+    """
+    pace: _builtins.str
+    """Pace axis: "synchronous" rounds wait for their devices; "asynchronous" ones step as soon as a buffer of updates is
+    full, whatever version each was made from. Its parameters stand under "pace" in `parameters`. Empty means
+    "synchronous".
+    """
+    keep_rounds: _builtins.int
+    """Rounds whose updates stay stored after the round, for a replay; -1 means none, 0 means none of a synchronous task
+    and 100 of an asynchronous one.
+    """
+    fraction: _builtins.float
+    """Share of the devices that take part in a round, in (0, 1], chosen as `max_devices` are; 0 = all. At least
+    `min_devices`, at most `max_devices`.
     """
     @_builtins.property
     def model_digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """SHA-256 of each initial model (hexadecimal), one per model line; already registered."""
+
+    @_builtins.property
+    def parameters(self) -> _parameters_pb2.TaskParameters:
+        """Parameters of the axes, at most 64 KiB as JSON."""
+
+    @_builtins.property
+    def invited(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of the owners or devices that may join, at most 1,000; empty in an open task."""
+
+    @_builtins.property
+    def stop(self) -> Global___Stop:
+        """When the task stops before its last round; absent = never."""
 
     def __init__(
         self,
@@ -108,21 +142,63 @@ class TaskSpecification(_message.Message):
         max_attempts: _builtins.int = ...,
         max_devices: _builtins.int = ...,
         training_json: _builtins.str = ...,
-        parameters_json: _builtins.str = ...,
+        parameters: _parameters_pb2.TaskParameters | None = ...,
         escrow_microcredits: _builtins.int = ...,
         seed: _builtins.int = ...,
-        privacy_unit: _builtins.str = ...,
+        privacy_unit: _words_pb2.PrivacyUnit.ValueType = ...,
         auto_start: _builtins.bool = ...,
         description: _builtins.str = ...,
         rule: _builtins.str = ...,
+        join_by: _builtins.str = ...,
+        invited: _abc.Iterable[_builtins.str] | None = ...,
+        pace: _builtins.str = ...,
+        keep_rounds: _builtins.int = ...,
+        fraction: _builtins.float = ...,
+        stop: Global___Stop | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["parameters", b"parameters", "stop", b"stop"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["auto_start", b"auto_start", "description", b"description", "escrow_microcredits", b"escrow_microcredits", "incentive", b"incentive", "max_attempts", b"max_attempts", "max_devices", b"max_devices", "min_devices", b"min_devices", "model_digests", b"model_digests", "name", b"name", "parameters_json", b"parameters_json", "preset", b"preset", "privacy", b"privacy", "privacy_unit", b"privacy_unit", "quorum", b"quorum", "round_seconds", b"round_seconds", "rounds", b"rounds", "rule", b"rule", "seed", b"seed", "topology", b"topology", "training_json", b"training_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["auto_start", b"auto_start", "description", b"description", "escrow_microcredits", b"escrow_microcredits", "fraction", b"fraction", "incentive", b"incentive", "invited", b"invited", "join_by", b"join_by", "keep_rounds", b"keep_rounds", "max_attempts", b"max_attempts", "max_devices", b"max_devices", "min_devices", b"min_devices", "model_digests", b"model_digests", "name", b"name", "pace", b"pace", "parameters", b"parameters", "preset", b"preset", "privacy", b"privacy", "privacy_unit", b"privacy_unit", "quorum", b"quorum", "round_seconds", b"round_seconds", "rounds", b"rounds", "rule", b"rule", "seed", b"seed", "stop", b"stop", "topology", b"topology", "training_json", b"training_json"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TaskSpecification: _TypeAlias = TaskSpecification  # noqa: Y015
+
+@_typing.final
+class Stop(_message.Message):
+    """When a task stops before its last round."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    METRIC_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    PATIENCE_FIELD_NUMBER: _builtins.int
+    BETTER_FIELD_NUMBER: _builtins.int
+    metric: _builtins.str
+    """Name of the figure that is watched, such as "accuracy"."""
+    at: _builtins.float
+    """Stop once a model version reaches this."""
+    patience: _builtins.int
+    """Stop when no version was better than the best for this many; 0 = never."""
+    better: _builtins.str
+    """"up" or "down": which way is better. Empty means down for a loss or an error, else up."""
+    def __init__(
+        self,
+        *,
+        metric: _builtins.str = ...,
+        at: _builtins.float | None = ...,
+        patience: _builtins.int = ...,
+        better: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_at", b"_at", "at", b"at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at", b"_at", "at", b"at", "better", b"better", "metric", b"metric", "patience", b"patience"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__at: _TypeAlias = _typing.Literal["at"]  # noqa: Y015
+    _WhichOneofArgType__at: _TypeAlias = _typing.Literal["_at", b"_at"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__at) -> _WhichOneofReturnType__at | None: ...
+
+Global___Stop: _TypeAlias = Stop  # noqa: Y015
 
 @_typing.final
 class Task(_message.Message):
@@ -142,6 +218,7 @@ class Task(_message.Message):
     ENDED_AT_FIELD_NUMBER: _builtins.int
     MODEL_DIGESTS_FIELD_NUMBER: _builtins.int
     LAST_EVENT_FIELD_NUMBER: _builtins.int
+    BEST_VERSION_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Identifier, `tsk_…`."""
     publisher: _builtins.str
@@ -162,6 +239,8 @@ class Task(_message.Message):
     """When it ended; 0 = not yet."""
     last_event: _builtins.int
     """Number of the last event."""
+    best_version: _builtins.int
+    """Version with the best figure that `stop` watches; absent without one."""
     @_builtins.property
     def specification(self) -> Global___TaskSpecification:
         """The specification with every default filled in."""
@@ -185,12 +264,15 @@ class Task(_message.Message):
         ended_at: _builtins.float = ...,
         model_digests: _abc.Iterable[_builtins.str] | None = ...,
         last_event: _builtins.int = ...,
+        best_version: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["specification", b"specification"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_best_version", b"_best_version", "best_version", b"best_version", "specification", b"specification"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "ended_at", b"ended_at", "enrolled", b"enrolled", "id", b"id", "last_event", b"last_event", "model_digests", b"model_digests", "publisher", b"publisher", "reason", b"reason", "round", b"round", "specification", b"specification", "started_at", b"started_at", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_best_version", b"_best_version", "best_version", b"best_version", "created_at", b"created_at", "ended_at", b"ended_at", "enrolled", b"enrolled", "id", b"id", "last_event", b"last_event", "model_digests", b"model_digests", "publisher", b"publisher", "reason", b"reason", "round", b"round", "specification", b"specification", "started_at", b"started_at", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__best_version: _TypeAlias = _typing.Literal["best_version"]  # noqa: Y015
+    _WhichOneofArgType__best_version: _TypeAlias = _typing.Literal["_best_version", b"_best_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__best_version) -> _WhichOneofReturnType__best_version | None: ...
 
 Global___Task: _TypeAlias = Task  # noqa: Y015
 
@@ -250,6 +332,7 @@ class ListTasksRequest(_message.Message):
     PUBLISHER_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
     state: _words_pb2.TaskState.ValueType
     """Only in this state; unspecified means any."""
     publisher: _builtins.str
@@ -258,6 +341,8 @@ class ListTasksRequest(_message.Message):
     """At most this many, 1 to 500; 0 means 100."""
     cursor: _builtins.str
     """Continue after this cursor; empty starts."""
+    name: _builtins.str
+    """Only of this name; empty means any."""
     def __init__(
         self,
         *,
@@ -265,10 +350,11 @@ class ListTasksRequest(_message.Message):
         publisher: _builtins.str = ...,
         limit: _builtins.int = ...,
         cursor: _builtins.str = ...,
+        name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "limit", b"limit", "publisher", b"publisher", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "limit", b"limit", "name", b"name", "publisher", b"publisher", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -362,6 +448,7 @@ class Enrolment(_message.Message):
     SAMPLES_FIELD_NUMBER: _builtins.int
     NON_IID_FIELD_NUMBER: _builtins.int
     ENROLLED_AT_FIELD_NUMBER: _builtins.int
+    MEASURES_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """Task's id."""
     device_id: _builtins.str
@@ -374,6 +461,8 @@ class Enrolment(_message.Message):
     """Declared degree of non-IID data; 0 = unknown."""
     enrolled_at: _builtins.float
     """When it enrolled."""
+    measures: _builtins.bool
+    """Whether it measures models without training them when asked."""
     def __init__(
         self,
         *,
@@ -383,10 +472,11 @@ class Enrolment(_message.Message):
         samples: _builtins.int = ...,
         non_iid: _builtins.float = ...,
         enrolled_at: _builtins.float = ...,
+        measures: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "enrolled_at", b"enrolled_at", "non_iid", b"non_iid", "samples", b"samples", "state", b"state", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "enrolled_at", b"enrolled_at", "measures", b"measures", "non_iid", b"non_iid", "samples", b"samples", "state", b"state", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -402,6 +492,9 @@ class EnrolRequest(_message.Message):
     DEVICE_ID_FIELD_NUMBER: _builtins.int
     SAMPLES_FIELD_NUMBER: _builtins.int
     NON_IID_FIELD_NUMBER: _builtins.int
+    CLERKS_FIELD_NUMBER: _builtins.int
+    NO_CLERK_FIELD_NUMBER: _builtins.int
+    MEASURES_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """Task's id."""
     device_id: _builtins.str
@@ -410,6 +503,14 @@ class EnrolRequest(_message.Message):
     """Training samples, 1 to 1,000,000,000."""
     non_iid: _builtins.float
     """Declared degree of non-IID data; 0 = unknown."""
+    no_clerk: _builtins.bool
+    """Whether its owner does not let it be a clerk of secure sums."""
+    measures: _builtins.bool
+    """Whether it measures models without training them when asked."""
+    @_builtins.property
+    def clerks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Devices it would take as clerks of secure sums; none named = anybody."""
+
     def __init__(
         self,
         *,
@@ -417,10 +518,13 @@ class EnrolRequest(_message.Message):
         device_id: _builtins.str = ...,
         samples: _builtins.int = ...,
         non_iid: _builtins.float = ...,
+        clerks: _abc.Iterable[_builtins.str] | None = ...,
+        no_clerk: _builtins.bool = ...,
+        measures: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "non_iid", b"non_iid", "samples", b"samples", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clerks", b"clerks", "device_id", b"device_id", "measures", b"measures", "no_clerk", b"no_clerk", "non_iid", b"non_iid", "samples", b"samples", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -549,6 +653,7 @@ class Round(_message.Message):
     PLAN_VERSION_FIELD_NUMBER: _builtins.int
     METRICS_FIELD_NUMBER: _builtins.int
     MODEL_DIGESTS_FIELD_NUMBER: _builtins.int
+    DISPUTED_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """Task's id."""
     number: _builtins.int
@@ -571,9 +676,13 @@ class Round(_message.Message):
     """When it was done; 0 = not yet."""
     plan_version: _builtins.int
     """Plan it uses."""
+    disputed: _builtins.int
+    """Verdicts of heads that their members objected to."""
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
-        """Means of the participants' metrics weighted by samples, such as "accuracy" and "loss"."""
+        """Means of the participants' metrics, such as "accuracy" and "loss", weighted by the samples each measured. In a star,
+        clusters and cells they are of the model the round began with, version `number` − 1; see Model.metrics.
+        """
 
     @_builtins.property
     def model_digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -595,10 +704,11 @@ class Round(_message.Message):
         plan_version: _builtins.int = ...,
         metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         model_digests: _abc.Iterable[_builtins.str] | None = ...,
+        disputed: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "deadline_at", b"deadline_at", "delivered", b"delivered", "done_at", b"done_at", "metrics", b"metrics", "model_digests", b"model_digests", "number", b"number", "opened_at", b"opened_at", "participants", b"participants", "plan_version", b"plan_version", "quorum", b"quorum", "state", b"state", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "deadline_at", b"deadline_at", "delivered", b"delivered", "disputed", b"disputed", "done_at", b"done_at", "metrics", b"metrics", "model_digests", b"model_digests", "number", b"number", "opened_at", b"opened_at", "participants", b"participants", "plan_version", b"plan_version", "quorum", b"quorum", "state", b"state", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -639,8 +749,11 @@ class Participation(_message.Message):
     PAYLOAD_BYTES_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
     ASIDE_FIELD_NUMBER: _builtins.int
+    JUDGED_BY_FIELD_NUMBER: _builtins.int
+    OBJECTION_FIELD_NUMBER: _builtins.int
     MODEL_INDEX_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
+    BASE_FIELD_NUMBER: _builtins.int
     device_id: _builtins.str
     """Device's id."""
     role: _words_pb2.Role.ValueType
@@ -657,13 +770,19 @@ class Participation(_message.Message):
     """Why it was rejected, and the like; for people."""
     aside: _builtins.str
     """Why the task's rule did not count its update; empty where it did, or there is none."""
+    judged_by: _builtins.str
+    """Head whose word alone the state and the note are, although the device's report came in time; empty = nobody's."""
+    objection: _builtins.str
+    """What the device objects to that with; empty = nothing."""
     model_index: _builtins.int
     """Model it trained."""
     round: _builtins.int
     """Round's number."""
+    base: _builtins.int
+    """Round whose model its update was made from; below `round` when it came late to an asynchronous task, 0 = none came."""
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
-        """Its metrics."""
+        """Its metrics; "samples" is how many samples the others were measured on."""
 
     def __init__(
         self,
@@ -677,12 +796,15 @@ class Participation(_message.Message):
         payload_bytes: _builtins.int = ...,
         note: _builtins.str = ...,
         aside: _builtins.str = ...,
+        judged_by: _builtins.str = ...,
+        objection: _builtins.str = ...,
         model_index: _builtins.int = ...,
         round: _builtins.int = ...,
+        base: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aside", b"aside", "delivered_at", b"delivered_at", "device_id", b"device_id", "metrics", b"metrics", "model_index", b"model_index", "note", b"note", "payload_bytes", b"payload_bytes", "role", b"role", "round", b"round", "state", b"state", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aside", b"aside", "base", b"base", "delivered_at", b"delivered_at", "device_id", b"device_id", "judged_by", b"judged_by", "metrics", b"metrics", "model_index", b"model_index", "note", b"note", "objection", b"objection", "payload_bytes", b"payload_bytes", "role", b"role", "round", b"round", "state", b"state", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -974,12 +1096,56 @@ class Model(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class MetricsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class EvaluatedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     TASK_ID_FIELD_NUMBER: _builtins.int
     LINE_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     CREATED_AT_FIELD_NUMBER: _builtins.int
+    METRICS_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
+    SAMPLES_FIELD_NUMBER: _builtins.int
+    EVALUATED_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """Task's id."""
     line: _builtins.int
@@ -992,6 +1158,18 @@ class Model(_message.Message):
     """Size."""
     created_at: _builtins.float
     """When it was made."""
+    devices: _builtins.int
+    """Devices whose figures these are."""
+    samples: _builtins.float
+    """Samples they measured."""
+    @_builtins.property
+    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Means of what devices measured of this very version, weighted by the samples each measured; empty = not measured."""
+
+    @_builtins.property
+    def evaluated(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """What the publisher's evaluator measured; empty = not measured."""
+
     def __init__(
         self,
         *,
@@ -1001,14 +1179,217 @@ class Model(_message.Message):
         digest: _builtins.str = ...,
         size_bytes: _builtins.int = ...,
         created_at: _builtins.float = ...,
+        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        devices: _builtins.int = ...,
+        samples: _builtins.float = ...,
+        evaluated: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "digest", b"digest", "line", b"line", "size_bytes", b"size_bytes", "task_id", b"task_id", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "devices", b"devices", "digest", b"digest", "evaluated", b"evaluated", "line", b"line", "metrics", b"metrics", "samples", b"samples", "size_bytes", b"size_bytes", "task_id", b"task_id", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Model: _TypeAlias = Model  # noqa: Y015
+
+@_typing.final
+class Measurement(_message.Message):
+    """What one device measured of a model version."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class MetricsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    SAMPLES_FIELD_NUMBER: _builtins.int
+    METRICS_FIELD_NUMBER: _builtins.int
+    MEASURED_AT_FIELD_NUMBER: _builtins.int
+    device_id: _builtins.str
+    """Device's id."""
+    samples: _builtins.float
+    """Samples it measured."""
+    measured_at: _builtins.float
+    """When they came."""
+    @_builtins.property
+    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Its figures."""
+
+    def __init__(
+        self,
+        *,
+        device_id: _builtins.str = ...,
+        samples: _builtins.float = ...,
+        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        measured_at: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "measured_at", b"measured_at", "metrics", b"metrics", "samples", b"samples"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Measurement: _TypeAlias = Measurement  # noqa: Y015
+
+@_typing.final
+class TellMeasurementRequest(_message.Message):
+    """See Tasks.TellMeasurement."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class MetricsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    LINE_FIELD_NUMBER: _builtins.int
+    METRICS_FIELD_NUMBER: _builtins.int
+    PUBLIC_METRICS_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.str
+    """Task's id."""
+    version: _builtins.int
+    """Version."""
+    line: _builtins.int
+    """Model line."""
+    public_metrics: _builtins.bool
+    """Whether the figures tell nothing of private data. Where a task promises noise, a device's others are refused."""
+    @_builtins.property
+    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Figures, at most 32, finite; "samples" says how many samples the others were measured on."""
+
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.str = ...,
+        version: _builtins.int = ...,
+        line: _builtins.int = ...,
+        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        public_metrics: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["line", b"line", "metrics", b"metrics", "public_metrics", b"public_metrics", "task_id", b"task_id", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TellMeasurementRequest: _TypeAlias = TellMeasurementRequest  # noqa: Y015
+
+@_typing.final
+class TellMeasurementReply(_message.Message):
+    """Nothing to say."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TellMeasurementReply: _TypeAlias = TellMeasurementReply  # noqa: Y015
+
+@_typing.final
+class ListMeasurementsRequest(_message.Message):
+    """See Tasks.ListMeasurements."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    LINE_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.str
+    """Task's id."""
+    version: _builtins.int
+    """Version."""
+    line: _builtins.int
+    """Model line."""
+    limit: _builtins.int
+    """At most this many, 1 to 500; 0 means 100."""
+    cursor: _builtins.str
+    """Continue after this cursor; empty starts."""
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.str = ...,
+        version: _builtins.int = ...,
+        line: _builtins.int = ...,
+        limit: _builtins.int = ...,
+        cursor: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "limit", b"limit", "line", b"line", "task_id", b"task_id", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListMeasurementsRequest: _TypeAlias = ListMeasurementsRequest  # noqa: Y015
+
+@_typing.final
+class ListMeasurementsReply(_message.Message):
+    """A page of measurements."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEASUREMENTS_FIELD_NUMBER: _builtins.int
+    NEXT_CURSOR_FIELD_NUMBER: _builtins.int
+    next_cursor: _builtins.str
+    """Cursor of the next page; empty at the end."""
+    @_builtins.property
+    def measurements(self) -> _containers.RepeatedCompositeFieldContainer[Global___Measurement]:
+        """The page, by device id."""
+
+    def __init__(
+        self,
+        *,
+        measurements: _abc.Iterable[Global___Measurement] | None = ...,
+        next_cursor: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["measurements", b"measurements", "next_cursor", b"next_cursor"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListMeasurementsReply: _TypeAlias = ListMeasurementsReply  # noqa: Y015
 
 @_typing.final
 class ListModelsRequest(_message.Message):
@@ -1067,6 +1448,348 @@ class ListModelsReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListModelsReply: _TypeAlias = ListModelsReply  # noqa: Y015
+
+@_typing.final
+class AskEvaluationRequest(_message.Message):
+    """See Tasks.AskEvaluation."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    WAIT_SECONDS_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.str
+    """Task's id."""
+    wait_seconds: _builtins.float
+    """Wait this long for a question, 0 to 30."""
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.str = ...,
+        wait_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["task_id", b"task_id", "wait_seconds", b"wait_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AskEvaluationRequest: _TypeAlias = AskEvaluationRequest  # noqa: Y015
+
+@_typing.final
+class Evaluation(_message.Message):
+    """Models whose worth is asked for; no digest when there is nothing to ask."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    MODEL_DIGEST_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    MODELS_FIELD_NUMBER: _builtins.int
+    KNOWN_FIELD_NUMBER: _builtins.int
+    PLAYERS_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.str
+    """Task's id."""
+    round: _builtins.int
+    """Round whose updates are valued; 0 = none."""
+    model_digest: _builtins.str
+    """A safetensors file with the task's tensors, each with one more dimension in front: model after model."""
+    size_bytes: _builtins.int
+    """Its size."""
+    models: _builtins.int
+    """How many models it holds."""
+    known: _builtins.int
+    """Models of the round whose worth is known."""
+    players: _builtins.int
+    """Devices, or clusters, whose updates are valued."""
+    ended: _builtins.bool
+    """The task has ended and nothing is left to ask."""
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.str = ...,
+        round: _builtins.int = ...,
+        model_digest: _builtins.str = ...,
+        size_bytes: _builtins.int = ...,
+        models: _builtins.int = ...,
+        known: _builtins.int = ...,
+        players: _builtins.int = ...,
+        ended: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "known", b"known", "model_digest", b"model_digest", "models", b"models", "players", b"players", "round", b"round", "size_bytes", b"size_bytes", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Evaluation: _TypeAlias = Evaluation  # noqa: Y015
+
+@_typing.final
+class AnswerEvaluationRequest(_message.Message):
+    """See Tasks.AnswerEvaluation."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    MODEL_DIGEST_FIELD_NUMBER: _builtins.int
+    WORTHS_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.str
+    """Task's id."""
+    round: _builtins.int
+    """Round."""
+    model_digest: _builtins.str
+    """Digest of the models that were asked for."""
+    @_builtins.property
+    def worths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Worth of each, in order: finite, higher is better."""
+
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.str = ...,
+        round: _builtins.int = ...,
+        model_digest: _builtins.str = ...,
+        worths: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model_digest", b"model_digest", "round", b"round", "task_id", b"task_id", "worths", b"worths"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AnswerEvaluationRequest: _TypeAlias = AnswerEvaluationRequest  # noqa: Y015
+
+@_typing.final
+class AnswerEvaluationReply(_message.Message):
+    """What the answer led to."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IS_VALUED_FIELD_NUMBER: _builtins.int
+    KNOWN_FIELD_NUMBER: _builtins.int
+    is_valued: _builtins.bool
+    """Whether the round's contributions are known by now."""
+    known: _builtins.int
+    """Models of the round whose worth is known."""
+    def __init__(
+        self,
+        *,
+        is_valued: _builtins.bool = ...,
+        known: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_valued", b"is_valued", "known", b"known"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AnswerEvaluationReply: _TypeAlias = AnswerEvaluationReply  # noqa: Y015
+
+@_typing.final
+class ListContributionsRequest(_message.Message):
+    """See Tasks.ListContributions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.str
+    """Task's id."""
+    round: _builtins.int
+    """Only of this round; 0 = all together."""
+    limit: _builtins.int
+    """At most this many, 1 to 500; 0 means 100."""
+    cursor: _builtins.str
+    """Continue after this cursor; empty starts."""
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.str = ...,
+        round: _builtins.int = ...,
+        limit: _builtins.int = ...,
+        cursor: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "limit", b"limit", "round", b"round", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListContributionsRequest: _TypeAlias = ListContributionsRequest  # noqa: Y015
+
+@_typing.final
+class Contribution(_message.Message):
+    """What a device contributed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    ROUNDS_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    device_id: _builtins.str
+    """Device's id; the head's where a cluster's sum is valued."""
+    rounds: _builtins.int
+    """Rounds that were valued with it."""
+    value: _builtins.float
+    """Sum of its Shapley values, in units of the publisher's worth."""
+    error: _builtins.float
+    """Standard error of that sum."""
+    def __init__(
+        self,
+        *,
+        device_id: _builtins.str = ...,
+        rounds: _builtins.int = ...,
+        value: _builtins.float = ...,
+        error: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "error", b"error", "rounds", b"rounds", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Contribution: _TypeAlias = Contribution  # noqa: Y015
+
+@_typing.final
+class ListContributionsReply(_message.Message):
+    """A page of contributions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTRIBUTIONS_FIELD_NUMBER: _builtins.int
+    NEXT_CURSOR_FIELD_NUMBER: _builtins.int
+    next_cursor: _builtins.str
+    """Cursor of the next page; empty at the end."""
+    @_builtins.property
+    def contributions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Contribution]:
+        """The page, by device id."""
+
+    def __init__(
+        self,
+        *,
+        contributions: _abc.Iterable[Global___Contribution] | None = ...,
+        next_cursor: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contributions", b"contributions", "next_cursor", b"next_cursor"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListContributionsReply: _TypeAlias = ListContributionsReply  # noqa: Y015
+
+@_typing.final
+class ReplayTaskRequest(_message.Message):
+    """See Tasks.ReplayTask."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.str
+    """Task's id."""
+    limit: _builtins.int
+    """At most this many rounds, 1 to 500; 0 means 100."""
+    cursor: _builtins.str
+    """Continue after this cursor; empty starts."""
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.str = ...,
+        limit: _builtins.int = ...,
+        cursor: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "limit", b"limit", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplayTaskRequest: _TypeAlias = ReplayTaskRequest  # noqa: Y015
+
+@_typing.final
+class ReplayedRound(_message.Message):
+    """A round made again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: _builtins.int
+    UPDATES_FIELD_NUMBER: _builtins.int
+    STALENESS_FIELD_NUMBER: _builtins.int
+    MODEL_DIGESTS_FIELD_NUMBER: _builtins.int
+    REPLAYED_DIGESTS_FIELD_NUMBER: _builtins.int
+    SAME_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
+    round: _builtins.int
+    """Round's number; it made this version of the model."""
+    updates: _builtins.int
+    """Updates that were counted in it."""
+    staleness: _builtins.int
+    """Greatest staleness among them, in versions."""
+    same: _builtins.bool
+    """Whether every bit is the same."""
+    note: _builtins.str
+    """What kept the round from being made again; empty = nothing did."""
+    @_builtins.property
+    def model_digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Digest of each model line as the round ended; hexadecimal SHA-256."""
+
+    @_builtins.property
+    def replayed_digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The same, made again; empty where the updates are no longer stored."""
+
+    def __init__(
+        self,
+        *,
+        round: _builtins.int = ...,
+        updates: _builtins.int = ...,
+        staleness: _builtins.int = ...,
+        model_digests: _abc.Iterable[_builtins.str] | None = ...,
+        replayed_digests: _abc.Iterable[_builtins.str] | None = ...,
+        same: _builtins.bool = ...,
+        note: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model_digests", b"model_digests", "note", b"note", "replayed_digests", b"replayed_digests", "round", b"round", "same", b"same", "staleness", b"staleness", "updates", b"updates"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplayedRound: _TypeAlias = ReplayedRound  # noqa: Y015
+
+@_typing.final
+class ReplayTaskReply(_message.Message):
+    """A page of rounds made again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUNDS_FIELD_NUMBER: _builtins.int
+    NEXT_CURSOR_FIELD_NUMBER: _builtins.int
+    next_cursor: _builtins.str
+    """Cursor of the next page; empty at the end."""
+    @_builtins.property
+    def rounds(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplayedRound]:
+        """The rounds, in order."""
+
+    def __init__(
+        self,
+        *,
+        rounds: _abc.Iterable[Global___ReplayedRound] | None = ...,
+        next_cursor: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_cursor", b"next_cursor", "rounds", b"rounds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplayTaskReply: _TypeAlias = ReplayTaskReply  # noqa: Y015
 
 @_typing.final
 class RegisterModelRequest(_message.Message):
@@ -1247,7 +1970,7 @@ class WorkItem(_message.Message):
     BASE_MICROCREDITS_FIELD_NUMBER: _builtins.int
     SLOPE_MICROCREDITS_FIELD_NUMBER: _builtins.int
     TRAINING_JSON_FIELD_NUMBER: _builtins.int
-    PARAMETERS_JSON_FIELD_NUMBER: _builtins.int
+    PARAMETERS_FIELD_NUMBER: _builtins.int
     PRIVACY_UNIT_FIELD_NUMBER: _builtins.int
     TOPOLOGY_FIELD_NUMBER: _builtins.int
     PRIVACY_FIELD_NUMBER: _builtins.int
@@ -1255,6 +1978,9 @@ class WorkItem(_message.Message):
     MAX_UPDATE_BYTES_FIELD_NUMBER: _builtins.int
     ROUNDS_FIELD_NUMBER: _builtins.int
     SAY_FIELD_NUMBER: _builtins.int
+    VERDICT_FIELD_NUMBER: _builtins.int
+    MEASURE_FIELD_NUMBER: _builtins.int
+    SUM_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """Task's id."""
     round: _builtins.int
@@ -1274,7 +2000,7 @@ class WorkItem(_message.Message):
     batch_size: _builtins.int
     """Batch size; 0 = as in training_json."""
     self_weight: _builtins.float
-    """Own mixing weight (mesh), or own quality (clusters)."""
+    """Own mixing weight (mesh), own quality (clusters), or the most weight of a masked update (secure sums)."""
     price_microcredits: _builtins.int
     """Price per unit of zCDP budget, micro-credits; 0 = none."""
     external_risk: _builtins.float
@@ -1285,10 +2011,8 @@ class WorkItem(_message.Message):
     """Deduction per unit of variance, micro-credits."""
     training_json: _builtins.str
     """Training hints, a JSON object."""
-    parameters_json: _builtins.str
-    """Parameters of the axes, a JSON object."""
-    privacy_unit: _builtins.str
-    """"example" or "device"."""
+    privacy_unit: _words_pb2.PrivacyUnit.ValueType
+    """What noise protects."""
     topology: _builtins.str
     """Preset or axes, for the agent's choice of procedure."""
     privacy: _builtins.str
@@ -1303,6 +2027,12 @@ class WorkItem(_message.Message):
     """How much the device's update may weigh where the task's rule asks for trust, from 0 to 1: what the others' trust in
     it amounts to. 1 where the rule does not ask.
     """
+    verdict: _builtins.str
+    """What its head said of the device in the last round although its report came in time; it may object. Empty = nothing."""
+    measure: _builtins.int
+    """Version of the model to measure, without training it; absent = train."""
+    sum: _builtins.str
+    """Terms of the secure sum the update goes into, as canonical text; absent where updates are added in the clear."""
     @_builtins.property
     def model_digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Model to start from, per model line the device may choose from; hexadecimal SHA-256."""
@@ -1318,6 +2048,10 @@ class WorkItem(_message.Message):
     @_builtins.property
     def peers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Peer]:
         """Those it exchanges letters with."""
+
+    @_builtins.property
+    def parameters(self) -> _parameters_pb2.TaskParameters:
+        """Parameters of the axes."""
 
     def __init__(
         self,
@@ -1341,20 +2075,30 @@ class WorkItem(_message.Message):
         base_microcredits: _builtins.int = ...,
         slope_microcredits: _builtins.int = ...,
         training_json: _builtins.str = ...,
-        parameters_json: _builtins.str = ...,
-        privacy_unit: _builtins.str = ...,
+        parameters: _parameters_pb2.TaskParameters | None = ...,
+        privacy_unit: _words_pb2.PrivacyUnit.ValueType = ...,
         topology: _builtins.str = ...,
         privacy: _builtins.str = ...,
         incentive: _builtins.str = ...,
         max_update_bytes: _builtins.int = ...,
         rounds: _builtins.int = ...,
         say: _builtins.float = ...,
+        verdict: _builtins.str = ...,
+        measure: _builtins.int | None = ...,
+        sum: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_measure", b"_measure", "_sum", b"_sum", "measure", b"measure", "parameters", b"parameters", "sum", b"sum"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "base_microcredits", b"base_microcredits", "batch_size", b"batch_size", "deadline_at", b"deadline_at", "external_risk", b"external_risk", "incentive", b"incentive", "max_update_bytes", b"max_update_bytes", "model_digests", b"model_digests", "model_lines", b"model_lines", "noise_multiplier", b"noise_multiplier", "noised", b"noised", "parameters_json", b"parameters_json", "peers", b"peers", "plan_version", b"plan_version", "previous_digests", b"previous_digests", "price_microcredits", b"price_microcredits", "privacy", b"privacy", "privacy_unit", b"privacy_unit", "role", b"role", "round", b"round", "rounds", b"rounds", "say", b"say", "self_weight", b"self_weight", "slope_microcredits", b"slope_microcredits", "task_id", b"task_id", "topology", b"topology", "training_json", b"training_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_measure", b"_measure", "_sum", b"_sum", "attempt", b"attempt", "base_microcredits", b"base_microcredits", "batch_size", b"batch_size", "deadline_at", b"deadline_at", "external_risk", b"external_risk", "incentive", b"incentive", "max_update_bytes", b"max_update_bytes", "measure", b"measure", "model_digests", b"model_digests", "model_lines", b"model_lines", "noise_multiplier", b"noise_multiplier", "noised", b"noised", "parameters", b"parameters", "peers", b"peers", "plan_version", b"plan_version", "previous_digests", b"previous_digests", "price_microcredits", b"price_microcredits", "privacy", b"privacy", "privacy_unit", b"privacy_unit", "role", b"role", "round", b"round", "rounds", b"rounds", "say", b"say", "self_weight", b"self_weight", "slope_microcredits", b"slope_microcredits", "sum", b"sum", "task_id", b"task_id", "topology", b"topology", "training_json", b"training_json", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__measure: _TypeAlias = _typing.Literal["measure"]  # noqa: Y015
+    _WhichOneofArgType__measure: _TypeAlias = _typing.Literal["_measure", b"_measure"]  # noqa: Y015
+    _WhichOneofReturnType__sum: _TypeAlias = _typing.Literal["sum"]  # noqa: Y015
+    _WhichOneofArgType__sum: _TypeAlias = _typing.Literal["_sum", b"_sum"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__measure) -> _WhichOneofReturnType__measure | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__sum) -> _WhichOneofReturnType__sum | None: ...
 
 Global___WorkItem: _TypeAlias = WorkItem  # noqa: Y015
 
@@ -1580,6 +2324,8 @@ class SubmitUpdateRequest(_message.Message):
     BUDGET_FIELD_NUMBER: _builtins.int
     PRIVACY_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
+    SUM_FIELD_NUMBER: _builtins.int
+    PUBLIC_METRICS_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """Task's id."""
     round: _builtins.int
@@ -1598,9 +2344,15 @@ class SubmitUpdateRequest(_message.Message):
     """Model line it trained."""
     budget: _builtins.float
     """zCDP budget or noise variance it chose; 0 = none."""
+    public_metrics: _builtins.bool
+    """Whether the metrics tell nothing of private data: measured on samples the owner calls public, or of the network.
+    Where a task promises noise, others are refused.
+    """
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
-        """Metrics, at most 32, finite."""
+        """Metrics, at most 32, finite. "samples" says how many samples the others were measured on; left out, those the device
+        enrolled with.
+        """
 
     @_builtins.property
     def privacy(self) -> _containers.RepeatedCompositeFieldContainer[_pricing_pb2.PrivacyCharge]:
@@ -1609,6 +2361,10 @@ class SubmitUpdateRequest(_message.Message):
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemberReport]:
         """A head's report on its members."""
+
+    @_builtins.property
+    def sum(self) -> Global___SumSeal:
+        """Where a masked update belongs, signed by the device; absent for others."""
 
     def __init__(
         self,
@@ -1625,14 +2381,42 @@ class SubmitUpdateRequest(_message.Message):
         budget: _builtins.float = ...,
         privacy: _abc.Iterable[_pricing_pb2.PrivacyCharge] | None = ...,
         members: _abc.Iterable[Global___MemberReport] | None = ...,
+        sum: Global___SumSeal | None = ...,
+        public_metrics: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["sum", b"sum"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "device_id", b"device_id", "digest", b"digest", "form", b"form", "members", b"members", "metrics", b"metrics", "model_index", b"model_index", "privacy", b"privacy", "round", b"round", "size_bytes", b"size_bytes", "task_id", b"task_id", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "device_id", b"device_id", "digest", b"digest", "form", b"form", "members", b"members", "metrics", b"metrics", "model_index", b"model_index", "privacy", b"privacy", "public_metrics", b"public_metrics", "round", b"round", "size_bytes", b"size_bytes", "sum", b"sum", "task_id", b"task_id", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SubmitUpdateRequest: _TypeAlias = SubmitUpdateRequest  # noqa: Y015
+
+@_typing.final
+class SumSeal(_message.Message):
+    """What binds a masked update to its terms."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TERMS_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    terms: _builtins.str
+    """Digest of the terms."""
+    signature: _builtins.str
+    """The device's signature."""
+    def __init__(
+        self,
+        *,
+        terms: _builtins.str = ...,
+        signature: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["signature", b"signature", "terms", b"terms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SumSeal: _TypeAlias = SumSeal  # noqa: Y015
 
 @_typing.final
 class SubmitUpdateReply(_message.Message):
@@ -1670,6 +2454,69 @@ class DeclineWorkRequest(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     DEVICE_ID_FIELD_NUMBER: _builtins.int
     WHY_FIELD_NUMBER: _builtins.int
+    STRANGERS_FIELD_NUMBER: _builtins.int
+    TERMS_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.str
+    """Task's id."""
+    round: _builtins.int
+    """Round."""
+    device_id: _builtins.str
+    """Device's id."""
+    why: _builtins.str
+    """Why, for people."""
+    terms: _builtins.str
+    """Digest of the terms of the secure sum that is declined, hexadecimal: a device that has other terms by now goes on.
+    Empty = whatever work it has.
+    """
+    @_builtins.property
+    def strangers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Devices of its work that its owner does not know, clerks included; the task's next plans keep them apart."""
+
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.str = ...,
+        round: _builtins.int = ...,
+        device_id: _builtins.str = ...,
+        why: _builtins.str = ...,
+        strangers: _abc.Iterable[_builtins.str] | None = ...,
+        terms: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "round", b"round", "strangers", b"strangers", "task_id", b"task_id", "terms", b"terms", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeclineWorkRequest: _TypeAlias = DeclineWorkRequest  # noqa: Y015
+
+@_typing.final
+class DeclineWorkReply(_message.Message):
+    """Nothing to say."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeclineWorkReply: _TypeAlias = DeclineWorkReply  # noqa: Y015
+
+@_typing.final
+class ObjectToVerdictRequest(_message.Message):
+    """See Work.ObjectToVerdict."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """Task's id."""
     round: _builtins.int
@@ -1692,10 +2539,10 @@ class DeclineWorkRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___DeclineWorkRequest: _TypeAlias = DeclineWorkRequest  # noqa: Y015
+Global___ObjectToVerdictRequest: _TypeAlias = ObjectToVerdictRequest  # noqa: Y015
 
 @_typing.final
-class DeclineWorkReply(_message.Message):
+class ObjectToVerdictReply(_message.Message):
     """Nothing to say."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1709,7 +2556,7 @@ class DeclineWorkReply(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___DeclineWorkReply: _TypeAlias = DeclineWorkReply  # noqa: Y015
+Global___ObjectToVerdictReply: _TypeAlias = ObjectToVerdictReply  # noqa: Y015
 
 @_typing.final
 class Letter(_message.Message):
@@ -1804,6 +2651,7 @@ class ListLettersRequest(_message.Message):
     DEVICE_ID_FIELD_NUMBER: _builtins.int
     KNOWN_FIELD_NUMBER: _builtins.int
     WAIT_SECONDS_FIELD_NUMBER: _builtins.int
+    PLAN_VERSION_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """Task's id."""
     round: _builtins.int
@@ -1812,6 +2660,8 @@ class ListLettersRequest(_message.Message):
     """Recipient."""
     wait_seconds: _builtins.float
     """Wait this long for one not known, 0 to 30."""
+    plan_version: _builtins.int
+    """Plan the recipient works by: refused once it is replaced; 0 = whichever."""
     @_builtins.property
     def known(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Letters known already."""
@@ -1824,10 +2674,11 @@ class ListLettersRequest(_message.Message):
         device_id: _builtins.str = ...,
         known: _abc.Iterable[_builtins.str] | None = ...,
         wait_seconds: _builtins.float = ...,
+        plan_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "known", b"known", "round", b"round", "task_id", b"task_id", "wait_seconds", b"wait_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "known", b"known", "plan_version", b"plan_version", "round", b"round", "task_id", b"task_id", "wait_seconds", b"wait_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1866,6 +2717,820 @@ class ListLettersReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListLettersReply: _TypeAlias = ListLettersReply  # noqa: Y015
+
+@_typing.final
+class SumPlace(_message.Message):
+    """Where a sum stands: one cohort of one round, in one sitting."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    COHORT_FIELD_NUMBER: _builtins.int
+    SITTING_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.str
+    """Task's id."""
+    round: _builtins.int
+    """Round, from 1."""
+    cohort: _builtins.int
+    """Cohort, from 0."""
+    sitting: _builtins.int
+    """Sitting, from 1."""
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.str = ...,
+        round: _builtins.int = ...,
+        cohort: _builtins.int = ...,
+        sitting: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cohort", b"cohort", "round", b"round", "sitting", b"sitting", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SumPlace: _TypeAlias = SumPlace  # noqa: Y015
+
+@_typing.final
+class ListDutiesRequest(_message.Message):
+    """See Sums.ListDuties."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    WAIT_SECONDS_FIELD_NUMBER: _builtins.int
+    device_id: _builtins.str
+    """Device's id."""
+    wait_seconds: _builtins.float
+    """Wait this long, 0 to 30."""
+    def __init__(
+        self,
+        *,
+        device_id: _builtins.str = ...,
+        wait_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "wait_seconds", b"wait_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDutiesRequest: _TypeAlias = ListDutiesRequest  # noqa: Y015
+
+@_typing.final
+class Duty(_message.Message):
+    """Something a clerk is to do."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    SITTING_FIELD_NUMBER: _builtins.int
+    COHORT_FIELD_NUMBER: _builtins.int
+    DEADLINE_AT_FIELD_NUMBER: _builtins.int
+    kind: _words_pb2.DutyKind.ValueType
+    """What."""
+    task_id: _builtins.str
+    """Task's id."""
+    round: _builtins.int
+    """Round."""
+    sitting: _builtins.int
+    """Sitting."""
+    cohort: _builtins.int
+    """Cohort."""
+    deadline_at: _builtins.float
+    """Until when; of an offer, when the whole sitting ends at the latest."""
+    def __init__(
+        self,
+        *,
+        kind: _words_pb2.DutyKind.ValueType = ...,
+        task_id: _builtins.str = ...,
+        round: _builtins.int = ...,
+        sitting: _builtins.int = ...,
+        cohort: _builtins.int = ...,
+        deadline_at: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cohort", b"cohort", "deadline_at", b"deadline_at", "kind", b"kind", "round", b"round", "sitting", b"sitting", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Duty: _TypeAlias = Duty  # noqa: Y015
+
+@_typing.final
+class ListDutiesReply(_message.Message):
+    """What a clerk is to do, at most one duty for each sum."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DUTIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def duties(self) -> _containers.RepeatedCompositeFieldContainer[Global___Duty]:
+        """Duties."""
+
+    def __init__(
+        self,
+        *,
+        duties: _abc.Iterable[Global___Duty] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duties", b"duties"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDutiesReply: _TypeAlias = ListDutiesReply  # noqa: Y015
+
+@_typing.final
+class PutOfferRequest(_message.Message):
+    """See Sums.PutOffer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLACE_FIELD_NUMBER: _builtins.int
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    SESSION_KEY_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    device_id: _builtins.str
+    """The clerk."""
+    session_key: _builtins.str
+    """X25519 public key of this sitting."""
+    signature: _builtins.str
+    """The clerk's signature of it."""
+    @_builtins.property
+    def place(self) -> Global___SumPlace:
+        """Which sum."""
+
+    def __init__(
+        self,
+        *,
+        place: Global___SumPlace | None = ...,
+        device_id: _builtins.str = ...,
+        session_key: _builtins.str = ...,
+        signature: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["place", b"place"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "place", b"place", "session_key", b"session_key", "signature", b"signature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutOfferRequest: _TypeAlias = PutOfferRequest  # noqa: Y015
+
+@_typing.final
+class SumTaken(_message.Message):
+    """Noted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SumTaken: _TypeAlias = SumTaken  # noqa: Y015
+
+@_typing.final
+class ReadSumRequest(_message.Message):
+    """See Sums.ReadSum."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLACE_FIELD_NUMBER: _builtins.int
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    DOCUMENT_FIELD_NUMBER: _builtins.int
+    device_id: _builtins.str
+    """Who reads."""
+    document: _words_pb2.SumDocument.ValueType
+    """What."""
+    @_builtins.property
+    def place(self) -> Global___SumPlace:
+        """Which sum."""
+
+    def __init__(
+        self,
+        *,
+        place: Global___SumPlace | None = ...,
+        device_id: _builtins.str = ...,
+        document: _words_pb2.SumDocument.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["place", b"place"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "document", b"document", "place", b"place"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadSumRequest: _TypeAlias = ReadSumRequest  # noqa: Y015
+
+@_typing.final
+class SumText(_message.Message):
+    """A canonical document."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """The text itself, whose SHA-256 others have signed."""
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SumText: _TypeAlias = SumText  # noqa: Y015
+
+@_typing.final
+class SumReader(_message.Message):
+    """A clerk that reads something of a sum."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLACE_FIELD_NUMBER: _builtins.int
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    device_id: _builtins.str
+    """The clerk."""
+    @_builtins.property
+    def place(self) -> Global___SumPlace:
+        """Which sum."""
+
+    def __init__(
+        self,
+        *,
+        place: Global___SumPlace | None = ...,
+        device_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["place", b"place"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "place", b"place"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SumReader: _TypeAlias = SumReader  # noqa: Y015
+
+@_typing.final
+class SumLetter(_message.Message):
+    """Where a letter lies: bytes [start, start + length) of a blob."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
+    LENGTH_FIELD_NUMBER: _builtins.int
+    device_id: _builtins.str
+    """Who sealed it."""
+    digest: _builtins.str
+    """SHA-256 of the blob."""
+    start: _builtins.int
+    """First byte."""
+    length: _builtins.int
+    """Bytes."""
+    def __init__(
+        self,
+        *,
+        device_id: _builtins.str = ...,
+        digest: _builtins.str = ...,
+        start: _builtins.int = ...,
+        length: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "digest", b"digest", "length", b"length", "start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SumLetter: _TypeAlias = SumLetter  # noqa: Y015
+
+@_typing.final
+class ListSumLettersReply(_message.Message):
+    """Letters to one clerk, by device id."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LETTERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def letters(self) -> _containers.RepeatedCompositeFieldContainer[Global___SumLetter]:
+        """One for every candidate."""
+
+    def __init__(
+        self,
+        *,
+        letters: _abc.Iterable[Global___SumLetter] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["letters", b"letters"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSumLettersReply: _TypeAlias = ListSumLettersReply  # noqa: Y015
+
+@_typing.final
+class PutMusterRequest(_message.Message):
+    """See Sums.PutMuster."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class FaultsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    PLACE_FIELD_NUMBER: _builtins.int
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    CANDIDATES_FIELD_NUMBER: _builtins.int
+    READY_FIELD_NUMBER: _builtins.int
+    FAULTS_FIELD_NUMBER: _builtins.int
+    device_id: _builtins.str
+    """The clerk."""
+    candidates: _builtins.str
+    """Digest of the list of candidates it was shown."""
+    @_builtins.property
+    def place(self) -> Global___SumPlace:
+        """Which sum."""
+
+    @_builtins.property
+    def ready(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Devices it can serve, by id."""
+
+    @_builtins.property
+    def faults(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """What is wrong with the others: "stranger", "signature", "letter", "terms", "shape", "seed", "root" or "company"."""
+
+    def __init__(
+        self,
+        *,
+        place: Global___SumPlace | None = ...,
+        device_id: _builtins.str = ...,
+        candidates: _builtins.str = ...,
+        ready: _abc.Iterable[_builtins.str] | None = ...,
+        faults: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["place", b"place"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "device_id", b"device_id", "faults", b"faults", "place", b"place", "ready", b"ready"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutMusterRequest: _TypeAlias = PutMusterRequest  # noqa: Y015
+
+@_typing.final
+class Survivor(_message.Message):
+    """A survivor."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    ROOT_FIELD_NUMBER: _builtins.int
+    device_id: _builtins.str
+    """Device's id."""
+    root: _builtins.str
+    """Root of its seeds' commitments."""
+    def __init__(
+        self,
+        *,
+        device_id: _builtins.str = ...,
+        root: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "root", b"root"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Survivor: _TypeAlias = Survivor  # noqa: Y015
+
+@_typing.final
+class Survivors(_message.Message):
+    """Devices whose updates are in the sum."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SURVIVORS_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    digest: _builtins.str
+    """What clerks agree to: a digest of terms and survivors."""
+    @_builtins.property
+    def survivors(self) -> _containers.RepeatedCompositeFieldContainer[Global___Survivor]:
+        """By id."""
+
+    def __init__(
+        self,
+        *,
+        survivors: _abc.Iterable[Global___Survivor] | None = ...,
+        digest: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "survivors", b"survivors"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Survivors: _TypeAlias = Survivors  # noqa: Y015
+
+@_typing.final
+class PutAgreementRequest(_message.Message):
+    """See Sums.PutAgreement."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLACE_FIELD_NUMBER: _builtins.int
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    device_id: _builtins.str
+    """The clerk."""
+    digest: _builtins.str
+    """Digest of the survivors."""
+    signature: _builtins.str
+    """The clerk's signature of it."""
+    @_builtins.property
+    def place(self) -> Global___SumPlace:
+        """Which sum."""
+
+    def __init__(
+        self,
+        *,
+        place: Global___SumPlace | None = ...,
+        device_id: _builtins.str = ...,
+        digest: _builtins.str = ...,
+        signature: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["place", b"place"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "digest", b"digest", "place", b"place", "signature", b"signature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutAgreementRequest: _TypeAlias = PutAgreementRequest  # noqa: Y015
+
+@_typing.final
+class Agreements(_message.Message):
+    """Who agreed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class SignaturesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    SIGNATURES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def signatures(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Signature of each clerk that agreed, by its device id."""
+
+    def __init__(
+        self,
+        *,
+        signatures: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["signatures", b"signatures"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Agreements: _TypeAlias = Agreements  # noqa: Y015
+
+@_typing.final
+class PutAnswerRequest(_message.Message):
+    """See Sums.PutAnswer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class DigestsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.int
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.int = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    PLACE_FIELD_NUMBER: _builtins.int
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    DIGESTS_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    device_id: _builtins.str
+    """The clerk."""
+    digest: _builtins.str
+    """Digest of the survivors."""
+    signature: _builtins.str
+    """The clerk's signature of them."""
+    @_builtins.property
+    def place(self) -> Global___SumPlace:
+        """Which sum."""
+
+    @_builtins.property
+    def digests(self) -> _containers.ScalarMap[_builtins.int, _builtins.str]:
+        """Digest of the sum of each share it holds."""
+
+    def __init__(
+        self,
+        *,
+        place: Global___SumPlace | None = ...,
+        device_id: _builtins.str = ...,
+        digest: _builtins.str = ...,
+        digests: _abc.Mapping[_builtins.int, _builtins.str] | None = ...,
+        signature: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["place", b"place"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "digest", b"digest", "digests", b"digests", "place", b"place", "signature", b"signature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutAnswerRequest: _TypeAlias = PutAnswerRequest  # noqa: Y015
+
+@_typing.final
+class PutAnswerReply(_message.Message):
+    """What else is wanted of a clerk."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WANTED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def wanted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Shares whose sums it is to hand in now."""
+
+    def __init__(
+        self,
+        *,
+        wanted: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["wanted", b"wanted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutAnswerReply: _TypeAlias = PutAnswerReply  # noqa: Y015
+
+@_typing.final
+class ShareRequest(_message.Message):
+    """See Sums.PutShare."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLACE_FIELD_NUMBER: _builtins.int
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    device_id: _builtins.str
+    """The clerk."""
+    share: _builtins.int
+    """Number of the share."""
+    digest: _builtins.str
+    """SHA-256 of the words."""
+    @_builtins.property
+    def place(self) -> Global___SumPlace:
+        """Which sum."""
+
+    def __init__(
+        self,
+        *,
+        place: Global___SumPlace | None = ...,
+        device_id: _builtins.str = ...,
+        share: _builtins.int = ...,
+        digest: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["place", b"place"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "digest", b"digest", "place", b"place", "share", b"share"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShareRequest: _TypeAlias = ShareRequest  # noqa: Y015
+
+@_typing.final
+class AdmitShareReply(_message.Message):
+    """See Sums.AdmitShare."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    STORED_FIELD_NUMBER: _builtins.int
+    size_bytes: _builtins.int
+    """Exact size of the body."""
+    stored: _builtins.bool
+    """True when these very words are stored already."""
+    def __init__(
+        self,
+        *,
+        size_bytes: _builtins.int = ...,
+        stored: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["size_bytes", b"size_bytes", "stored", b"stored"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AdmitShareReply: _TypeAlias = AdmitShareReply  # noqa: Y015
+
+@_typing.final
+class AdmitModelRequest(_message.Message):
+    """See Tasks.AdmitModel."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    size_bytes: _builtins.int
+    """Size of the model; 0 when not known yet."""
+    def __init__(
+        self,
+        *,
+        size_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AdmitModelRequest: _TypeAlias = AdmitModelRequest  # noqa: Y015
+
+@_typing.final
+class AdmitModelReply(_message.Message):
+    """What may be stored."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAX_BYTES_FIELD_NUMBER: _builtins.int
+    max_bytes: _builtins.int
+    """Largest body taken now."""
+    def __init__(
+        self,
+        *,
+        max_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_bytes", b"max_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AdmitModelReply: _TypeAlias = AdmitModelReply  # noqa: Y015
+
+@_typing.final
+class ForgetModelRequest(_message.Message):
+    """See Tasks.ForgetModel."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: _builtins.int
+    digest: _builtins.str
+    """SHA-256 of the model, hexadecimal."""
+    def __init__(
+        self,
+        *,
+        digest: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetModelRequest: _TypeAlias = ForgetModelRequest  # noqa: Y015
+
+@_typing.final
+class ForgetModelReply(_message.Message):
+    """Nothing to say."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetModelReply: _TypeAlias = ForgetModelReply  # noqa: Y015
+
+@_typing.final
+class SweepBlobsRequest(_message.Message):
+    """See Tasks.SweepBlobs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    OLDER_THAN_SECONDS_FIELD_NUMBER: _builtins.int
+    dry_run: _builtins.bool
+    """Only look."""
+    older_than_seconds: _builtins.float
+    """Bytes stored less long ago stay; at least 600."""
+    def __init__(
+        self,
+        *,
+        dry_run: _builtins.bool = ...,
+        older_than_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "older_than_seconds", b"older_than_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SweepBlobsRequest: _TypeAlias = SweepBlobsRequest  # noqa: Y015
+
+@_typing.final
+class SweepBlobsReply(_message.Message):
+    """What was found."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEEN_FIELD_NUMBER: _builtins.int
+    ORPHANS_FIELD_NUMBER: _builtins.int
+    ORPHAN_BYTES_FIELD_NUMBER: _builtins.int
+    REMOVED_FIELD_NUMBER: _builtins.int
+    DIGESTS_FIELD_NUMBER: _builtins.int
+    seen: _builtins.int
+    """Blobs looked at."""
+    orphans: _builtins.int
+    """Those that nothing refers to and that are old enough."""
+    orphan_bytes: _builtins.int
+    """Their size together."""
+    removed: _builtins.int
+    """Removed; 0 when it was only looked."""
+    @_builtins.property
+    def digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Some of their digests, at most 100."""
+
+    def __init__(
+        self,
+        *,
+        seen: _builtins.int = ...,
+        orphans: _builtins.int = ...,
+        orphan_bytes: _builtins.int = ...,
+        removed: _builtins.int = ...,
+        digests: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digests", b"digests", "orphan_bytes", b"orphan_bytes", "orphans", b"orphans", "removed", b"removed", "seen", b"seen"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SweepBlobsReply: _TypeAlias = SweepBlobsReply  # noqa: Y015
 
 @_typing.final
 class WhatIfRequest(_message.Message):

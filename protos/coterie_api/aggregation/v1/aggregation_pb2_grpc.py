@@ -105,10 +105,55 @@ class TasksStub:
                 request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.RegisterModelRequest.SerializeToString,
                 response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.RegisterModelReply.FromString,
                 _registered_method=True)
+        self.AdmitModel = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Tasks/AdmitModel',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AdmitModelRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AdmitModelReply.FromString,
+                _registered_method=True)
+        self.ForgetModel = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Tasks/ForgetModel',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ForgetModelRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ForgetModelReply.FromString,
+                _registered_method=True)
+        self.SweepBlobs = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Tasks/SweepBlobs',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SweepBlobsRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SweepBlobsReply.FromString,
+                _registered_method=True)
         self.AuthoriseDownload = channel.unary_unary(
                 '/coterie_api.aggregation.v1.Tasks/AuthoriseDownload',
                 request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AuthoriseDownloadRequest.SerializeToString,
                 response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AuthoriseDownloadReply.FromString,
+                _registered_method=True)
+        self.ReplayTask = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Tasks/ReplayTask',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ReplayTaskRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ReplayTaskReply.FromString,
+                _registered_method=True)
+        self.AskEvaluation = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Tasks/AskEvaluation',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AskEvaluationRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.Evaluation.FromString,
+                _registered_method=True)
+        self.AnswerEvaluation = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Tasks/AnswerEvaluation',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AnswerEvaluationRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AnswerEvaluationReply.FromString,
+                _registered_method=True)
+        self.ListContributions = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Tasks/ListContributions',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListContributionsRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListContributionsReply.FromString,
+                _registered_method=True)
+        self.TellMeasurement = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Tasks/TellMeasurement',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.TellMeasurementRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.TellMeasurementReply.FromString,
+                _registered_method=True)
+        self.ListMeasurements = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Tasks/ListMeasurements',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListMeasurementsRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListMeasurementsReply.FromString,
                 _registered_method=True)
         self.WhatIf = channel.unary_unary(
                 '/coterie_api.aggregation.v1.Tasks/WhatIf',
@@ -129,7 +174,7 @@ class TasksServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetTask(self, request, context):
-        """One task.
+        """One task. A publisher sees its own, a device those it may join or is enrolled in; so it is with all that follows.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -219,8 +264,72 @@ class TasksServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AdmitModel(self, request, context):
+        """How large a model the caller may still store; refused when its quota is spent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForgetModel(self, request, context):
+        """Forgets a model the caller uploaded; its bytes go when no task needs them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SweepBlobs(self, request, context):
+        """Removes stored bytes that nothing refers to; admins only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def AuthoriseDownload(self, request, context):
         """Whether the caller may download a blob, and how large it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReplayTask(self, request, context):
+        """Makes the models of a task's rounds again from the updates that are stored, and compares: a page of rounds.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AskEvaluation(self, request, context):
+        """The next models of a task whose worth its publisher is asked for; waits up to `wait_seconds` for some.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AnswerEvaluation(self, request, context):
+        """Tells the worth of each model that was asked for. Idempotent by (task, round, digest).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListContributions(self, request, context):
+        """What each device contributed to a task's models, a page at a time.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TellMeasurement(self, request, context):
+        """Takes what a model version measured: a device's own figures while the version is the newest, or the publisher's
+        evaluator's at any time. Repeatable; a device's first figures of a version stay.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListMeasurements(self, request, context):
+        """What each device measured of a model version, a page at a time; a device sees its own.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -306,10 +415,55 @@ def add_TasksServicer_to_server(servicer, server):
                     request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.RegisterModelRequest.FromString,
                     response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.RegisterModelReply.SerializeToString,
             ),
+            'AdmitModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.AdmitModel,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AdmitModelRequest.FromString,
+                    response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AdmitModelReply.SerializeToString,
+            ),
+            'ForgetModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetModel,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ForgetModelRequest.FromString,
+                    response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ForgetModelReply.SerializeToString,
+            ),
+            'SweepBlobs': grpc.unary_unary_rpc_method_handler(
+                    servicer.SweepBlobs,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SweepBlobsRequest.FromString,
+                    response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SweepBlobsReply.SerializeToString,
+            ),
             'AuthoriseDownload': grpc.unary_unary_rpc_method_handler(
                     servicer.AuthoriseDownload,
                     request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AuthoriseDownloadRequest.FromString,
                     response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AuthoriseDownloadReply.SerializeToString,
+            ),
+            'ReplayTask': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReplayTask,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ReplayTaskRequest.FromString,
+                    response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ReplayTaskReply.SerializeToString,
+            ),
+            'AskEvaluation': grpc.unary_unary_rpc_method_handler(
+                    servicer.AskEvaluation,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AskEvaluationRequest.FromString,
+                    response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.Evaluation.SerializeToString,
+            ),
+            'AnswerEvaluation': grpc.unary_unary_rpc_method_handler(
+                    servicer.AnswerEvaluation,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AnswerEvaluationRequest.FromString,
+                    response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AnswerEvaluationReply.SerializeToString,
+            ),
+            'ListContributions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListContributions,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListContributionsRequest.FromString,
+                    response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListContributionsReply.SerializeToString,
+            ),
+            'TellMeasurement': grpc.unary_unary_rpc_method_handler(
+                    servicer.TellMeasurement,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.TellMeasurementRequest.FromString,
+                    response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.TellMeasurementReply.SerializeToString,
+            ),
+            'ListMeasurements': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListMeasurements,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListMeasurementsRequest.FromString,
+                    response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListMeasurementsReply.SerializeToString,
             ),
             'WhatIf': grpc.unary_unary_rpc_method_handler(
                     servicer.WhatIf,
@@ -707,6 +861,87 @@ class Tasks:
             _registered_method=True)
 
     @staticmethod
+    def AdmitModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.aggregation.v1.Tasks/AdmitModel',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AdmitModelRequest.SerializeToString,
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AdmitModelReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.aggregation.v1.Tasks/ForgetModel',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ForgetModelRequest.SerializeToString,
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ForgetModelReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SweepBlobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.aggregation.v1.Tasks/SweepBlobs',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SweepBlobsRequest.SerializeToString,
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SweepBlobsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def AuthoriseDownload(request,
             target,
             options=(),
@@ -723,6 +958,168 @@ class Tasks:
             '/coterie_api.aggregation.v1.Tasks/AuthoriseDownload',
             coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AuthoriseDownloadRequest.SerializeToString,
             coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AuthoriseDownloadReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReplayTask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.aggregation.v1.Tasks/ReplayTask',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ReplayTaskRequest.SerializeToString,
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ReplayTaskReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AskEvaluation(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.aggregation.v1.Tasks/AskEvaluation',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AskEvaluationRequest.SerializeToString,
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.Evaluation.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AnswerEvaluation(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.aggregation.v1.Tasks/AnswerEvaluation',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AnswerEvaluationRequest.SerializeToString,
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AnswerEvaluationReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListContributions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.aggregation.v1.Tasks/ListContributions',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListContributionsRequest.SerializeToString,
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListContributionsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TellMeasurement(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.aggregation.v1.Tasks/TellMeasurement',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.TellMeasurementRequest.SerializeToString,
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.TellMeasurementReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListMeasurements(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.aggregation.v1.Tasks/ListMeasurements',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListMeasurementsRequest.SerializeToString,
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListMeasurementsReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -791,10 +1188,20 @@ class WorkStub:
                 request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.DeclineWorkRequest.SerializeToString,
                 response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.DeclineWorkReply.FromString,
                 _registered_method=True)
+        self.ObjectToVerdict = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Work/ObjectToVerdict',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ObjectToVerdictRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ObjectToVerdictReply.FromString,
+                _registered_method=True)
         self.SendLetter = channel.unary_unary(
                 '/coterie_api.aggregation.v1.Work/SendLetter',
                 request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SendLetterRequest.SerializeToString,
                 response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.Letter.FromString,
+                _registered_method=True)
+        self.AdmitLetter = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Work/AdmitLetter',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SendLetterRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AdmitUpdateReply.FromString,
                 _registered_method=True)
         self.ListLetters = channel.unary_unary(
                 '/coterie_api.aggregation.v1.Work/ListLetters',
@@ -835,8 +1242,23 @@ class WorkServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ObjectToVerdict(self, request, context):
+        """Objects to what the device's head said of it in a round, although its report came in time. Repeatable; until the next
+        round has ended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SendLetter(self, request, context):
         """Stores a sealed letter whose bytes lie in the blob store. Idempotent by (task, round, sender, recipient, kind).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AdmitLetter(self, request, context):
+        """Whether a letter would be taken, before its bytes are stored; size_bytes 0 when not known yet.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -872,10 +1294,20 @@ def add_WorkServicer_to_server(servicer, server):
                     request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.DeclineWorkRequest.FromString,
                     response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.DeclineWorkReply.SerializeToString,
             ),
+            'ObjectToVerdict': grpc.unary_unary_rpc_method_handler(
+                    servicer.ObjectToVerdict,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ObjectToVerdictRequest.FromString,
+                    response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ObjectToVerdictReply.SerializeToString,
+            ),
             'SendLetter': grpc.unary_unary_rpc_method_handler(
                     servicer.SendLetter,
                     request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SendLetterRequest.FromString,
                     response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.Letter.SerializeToString,
+            ),
+            'AdmitLetter': grpc.unary_unary_rpc_method_handler(
+                    servicer.AdmitLetter,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SendLetterRequest.FromString,
+                    response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AdmitUpdateReply.SerializeToString,
             ),
             'ListLetters': grpc.unary_unary_rpc_method_handler(
                     servicer.ListLetters,
@@ -1003,6 +1435,33 @@ class Work:
             _registered_method=True)
 
     @staticmethod
+    def ObjectToVerdict(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.aggregation.v1.Work/ObjectToVerdict',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ObjectToVerdictRequest.SerializeToString,
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ObjectToVerdictReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def SendLetter(request,
             target,
             options=(),
@@ -1030,6 +1489,33 @@ class Work:
             _registered_method=True)
 
     @staticmethod
+    def AdmitLetter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.aggregation.v1.Work/AdmitLetter',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SendLetterRequest.SerializeToString,
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AdmitUpdateReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def ListLetters(request,
             target,
             options=(),
@@ -1046,6 +1532,522 @@ class Work:
             '/coterie_api.aggregation.v1.Work/ListLetters',
             coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListLettersRequest.SerializeToString,
             coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListLettersReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
+class SumsStub:
+    """For devices: secure sums, of which the platform learns the sum only. Keys, digests and signatures are hexadecimal.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.ListDuties = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Sums/ListDuties',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListDutiesRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListDutiesReply.FromString,
+                _registered_method=True)
+        self.PutOffer = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Sums/PutOffer',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutOfferRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumTaken.FromString,
+                _registered_method=True)
+        self.ReadSum = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Sums/ReadSum',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ReadSumRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumText.FromString,
+                _registered_method=True)
+        self.ListSumLetters = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Sums/ListSumLetters',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumReader.SerializeToString,
+                response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListSumLettersReply.FromString,
+                _registered_method=True)
+        self.PutMuster = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Sums/PutMuster',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutMusterRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumTaken.FromString,
+                _registered_method=True)
+        self.GetSurvivors = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Sums/GetSurvivors',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumReader.SerializeToString,
+                response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.Survivors.FromString,
+                _registered_method=True)
+        self.PutAgreement = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Sums/PutAgreement',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutAgreementRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumTaken.FromString,
+                _registered_method=True)
+        self.GetAgreements = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Sums/GetAgreements',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumReader.SerializeToString,
+                response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.Agreements.FromString,
+                _registered_method=True)
+        self.PutAnswer = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Sums/PutAnswer',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutAnswerRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutAnswerReply.FromString,
+                _registered_method=True)
+        self.AdmitShare = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Sums/AdmitShare',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ShareRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AdmitShareReply.FromString,
+                _registered_method=True)
+        self.PutShare = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Sums/PutShare',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ShareRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumTaken.FromString,
+                _registered_method=True)
+
+
+class SumsServicer:
+    """For devices: secure sums, of which the platform learns the sum only. Keys, digests and signatures are hexadecimal.
+    """
+
+    def ListDuties(self, request, context):
+        """What the device is to do as a clerk; waits up to `wait_seconds` for something.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PutOffer(self, request, context):
+        """A clerk offers a session key for one sitting.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadSum(self, request, context):
+        """Terms, participants or candidates of a sum, as canonical text.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSumLetters(self, request, context):
+        """Where the letters to a clerk lie, one for every candidate.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PutMuster(self, request, context):
+        """A clerk says which candidates it can serve.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSurvivors(self, request, context):
+        """The survivors clerks are to agree to.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PutAgreement(self, request, context):
+        """A clerk agrees to the survivors.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetAgreements(self, request, context):
+        """Signatures of the clerks that agreed, once enough have.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PutAnswer(self, request, context):
+        """A clerk tells the digests of its share sums; the answer says which of the vectors are wanted of it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AdmitShare(self, request, context):
+        """How many bytes a share sum must have; called before the body is read.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PutShare(self, request, context):
+        """Hands in a share sum whose bytes lie in the blob store.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_SumsServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'ListDuties': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDuties,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListDutiesRequest.FromString,
+                    response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListDutiesReply.SerializeToString,
+            ),
+            'PutOffer': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutOffer,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutOfferRequest.FromString,
+                    response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumTaken.SerializeToString,
+            ),
+            'ReadSum': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadSum,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ReadSumRequest.FromString,
+                    response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumText.SerializeToString,
+            ),
+            'ListSumLetters': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSumLetters,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumReader.FromString,
+                    response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListSumLettersReply.SerializeToString,
+            ),
+            'PutMuster': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutMuster,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutMusterRequest.FromString,
+                    response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumTaken.SerializeToString,
+            ),
+            'GetSurvivors': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSurvivors,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumReader.FromString,
+                    response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.Survivors.SerializeToString,
+            ),
+            'PutAgreement': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutAgreement,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutAgreementRequest.FromString,
+                    response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumTaken.SerializeToString,
+            ),
+            'GetAgreements': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetAgreements,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumReader.FromString,
+                    response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.Agreements.SerializeToString,
+            ),
+            'PutAnswer': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutAnswer,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutAnswerRequest.FromString,
+                    response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutAnswerReply.SerializeToString,
+            ),
+            'AdmitShare': grpc.unary_unary_rpc_method_handler(
+                    servicer.AdmitShare,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ShareRequest.FromString,
+                    response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AdmitShareReply.SerializeToString,
+            ),
+            'PutShare': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutShare,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ShareRequest.FromString,
+                    response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumTaken.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'coterie_api.aggregation.v1.Sums', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('coterie_api.aggregation.v1.Sums', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Sums:
+    """For devices: secure sums, of which the platform learns the sum only. Keys, digests and signatures are hexadecimal.
+    """
+
+    @staticmethod
+    def ListDuties(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.aggregation.v1.Sums/ListDuties',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListDutiesRequest.SerializeToString,
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListDutiesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutOffer(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.aggregation.v1.Sums/PutOffer',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutOfferRequest.SerializeToString,
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumTaken.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadSum(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.aggregation.v1.Sums/ReadSum',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ReadSumRequest.SerializeToString,
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumText.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSumLetters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.aggregation.v1.Sums/ListSumLetters',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumReader.SerializeToString,
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListSumLettersReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutMuster(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.aggregation.v1.Sums/PutMuster',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutMusterRequest.SerializeToString,
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumTaken.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSurvivors(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.aggregation.v1.Sums/GetSurvivors',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumReader.SerializeToString,
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.Survivors.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutAgreement(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.aggregation.v1.Sums/PutAgreement',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutAgreementRequest.SerializeToString,
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumTaken.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetAgreements(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.aggregation.v1.Sums/GetAgreements',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumReader.SerializeToString,
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.Agreements.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutAnswer(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.aggregation.v1.Sums/PutAnswer',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutAnswerRequest.SerializeToString,
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutAnswerReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AdmitShare(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.aggregation.v1.Sums/AdmitShare',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ShareRequest.SerializeToString,
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AdmitShareReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutShare(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.aggregation.v1.Sums/PutShare',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ShareRequest.SerializeToString,
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumTaken.FromString,
             options,
             channel_credentials,
             insecure,

@@ -38,7 +38,7 @@ class TasksStub:
     CreateTask: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.CreateTaskRequest, _aggregation_pb2.Task]
     """Creates a task in state "created". Idempotent by (publisher, name, same specification)."""
     GetTask: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.GetTaskRequest, _aggregation_pb2.Task]
-    """One task."""
+    """One task. A publisher sees its own, a device those it may join or is enrolled in; so it is with all that follows."""
     ListTasks: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.ListTasksRequest, _aggregation_pb2.ListTasksReply]
     """Tasks, newest first, a page at a time."""
     StartTask: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.StartTaskRequest, _aggregation_pb2.Task]
@@ -63,8 +63,28 @@ class TasksStub:
     """Model versions of a task, in order."""
     RegisterModel: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.RegisterModelRequest, _aggregation_pb2.RegisterModelReply]
     """Registers a blob the gateway has stored as a model: checks that it is a sound safetensors file."""
+    AdmitModel: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.AdmitModelRequest, _aggregation_pb2.AdmitModelReply]
+    """How large a model the caller may still store; refused when its quota is spent."""
+    ForgetModel: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.ForgetModelRequest, _aggregation_pb2.ForgetModelReply]
+    """Forgets a model the caller uploaded; its bytes go when no task needs them."""
+    SweepBlobs: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.SweepBlobsRequest, _aggregation_pb2.SweepBlobsReply]
+    """Removes stored bytes that nothing refers to; admins only."""
     AuthoriseDownload: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.AuthoriseDownloadRequest, _aggregation_pb2.AuthoriseDownloadReply]
     """Whether the caller may download a blob, and how large it is."""
+    ReplayTask: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.ReplayTaskRequest, _aggregation_pb2.ReplayTaskReply]
+    """Makes the models of a task's rounds again from the updates that are stored, and compares: a page of rounds."""
+    AskEvaluation: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.AskEvaluationRequest, _aggregation_pb2.Evaluation]
+    """The next models of a task whose worth its publisher is asked for; waits up to `wait_seconds` for some."""
+    AnswerEvaluation: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.AnswerEvaluationRequest, _aggregation_pb2.AnswerEvaluationReply]
+    """Tells the worth of each model that was asked for. Idempotent by (task, round, digest)."""
+    ListContributions: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.ListContributionsRequest, _aggregation_pb2.ListContributionsReply]
+    """What each device contributed to a task's models, a page at a time."""
+    TellMeasurement: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.TellMeasurementRequest, _aggregation_pb2.TellMeasurementReply]
+    """Takes what a model version measured: a device's own figures while the version is the newest, or the publisher's
+    evaluator's at any time. Repeatable; a device's first figures of a version stay.
+    """
+    ListMeasurements: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.ListMeasurementsRequest, _aggregation_pb2.ListMeasurementsReply]
+    """What each device measured of a model version, a page at a time; a device sees its own."""
     WhatIf: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.WhatIfRequest, _aggregation_pb2.WhatIfReply]
     """Runs a solver on a JSON question, without a task: "combine", "step". For admins and publishers."""
 
@@ -76,7 +96,7 @@ class TasksAsyncStub(TasksStub):
     CreateTask: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.CreateTaskRequest, _aggregation_pb2.Task]  # type: ignore[assignment]
     """Creates a task in state "created". Idempotent by (publisher, name, same specification)."""
     GetTask: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.GetTaskRequest, _aggregation_pb2.Task]  # type: ignore[assignment]
-    """One task."""
+    """One task. A publisher sees its own, a device those it may join or is enrolled in; so it is with all that follows."""
     ListTasks: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.ListTasksRequest, _aggregation_pb2.ListTasksReply]  # type: ignore[assignment]
     """Tasks, newest first, a page at a time."""
     StartTask: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.StartTaskRequest, _aggregation_pb2.Task]  # type: ignore[assignment]
@@ -101,8 +121,28 @@ class TasksAsyncStub(TasksStub):
     """Model versions of a task, in order."""
     RegisterModel: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.RegisterModelRequest, _aggregation_pb2.RegisterModelReply]  # type: ignore[assignment]
     """Registers a blob the gateway has stored as a model: checks that it is a sound safetensors file."""
+    AdmitModel: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.AdmitModelRequest, _aggregation_pb2.AdmitModelReply]  # type: ignore[assignment]
+    """How large a model the caller may still store; refused when its quota is spent."""
+    ForgetModel: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.ForgetModelRequest, _aggregation_pb2.ForgetModelReply]  # type: ignore[assignment]
+    """Forgets a model the caller uploaded; its bytes go when no task needs them."""
+    SweepBlobs: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.SweepBlobsRequest, _aggregation_pb2.SweepBlobsReply]  # type: ignore[assignment]
+    """Removes stored bytes that nothing refers to; admins only."""
     AuthoriseDownload: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.AuthoriseDownloadRequest, _aggregation_pb2.AuthoriseDownloadReply]  # type: ignore[assignment]
     """Whether the caller may download a blob, and how large it is."""
+    ReplayTask: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.ReplayTaskRequest, _aggregation_pb2.ReplayTaskReply]  # type: ignore[assignment]
+    """Makes the models of a task's rounds again from the updates that are stored, and compares: a page of rounds."""
+    AskEvaluation: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.AskEvaluationRequest, _aggregation_pb2.Evaluation]  # type: ignore[assignment]
+    """The next models of a task whose worth its publisher is asked for; waits up to `wait_seconds` for some."""
+    AnswerEvaluation: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.AnswerEvaluationRequest, _aggregation_pb2.AnswerEvaluationReply]  # type: ignore[assignment]
+    """Tells the worth of each model that was asked for. Idempotent by (task, round, digest)."""
+    ListContributions: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.ListContributionsRequest, _aggregation_pb2.ListContributionsReply]  # type: ignore[assignment]
+    """What each device contributed to a task's models, a page at a time."""
+    TellMeasurement: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.TellMeasurementRequest, _aggregation_pb2.TellMeasurementReply]  # type: ignore[assignment]
+    """Takes what a model version measured: a device's own figures while the version is the newest, or the publisher's
+    evaluator's at any time. Repeatable; a device's first figures of a version stay.
+    """
+    ListMeasurements: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.ListMeasurementsRequest, _aggregation_pb2.ListMeasurementsReply]  # type: ignore[assignment]
+    """What each device measured of a model version, a page at a time; a device sees its own."""
     WhatIf: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.WhatIfRequest, _aggregation_pb2.WhatIfReply]  # type: ignore[assignment]
     """Runs a solver on a JSON question, without a task: "combine", "step". For admins and publishers."""
 
@@ -123,7 +163,7 @@ class TasksServicer(metaclass=_abc_1.ABCMeta):
         request: _aggregation_pb2.GetTaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_aggregation_pb2.Task, _abc.Awaitable[_aggregation_pb2.Task]]:
-        """One task."""
+        """One task. A publisher sees its own, a device those it may join or is enrolled in; so it is with all that follows."""
 
     @_abc_1.abstractmethod
     def ListTasks(
@@ -222,12 +262,86 @@ class TasksServicer(metaclass=_abc_1.ABCMeta):
         """Registers a blob the gateway has stored as a model: checks that it is a sound safetensors file."""
 
     @_abc_1.abstractmethod
+    def AdmitModel(
+        self,
+        request: _aggregation_pb2.AdmitModelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_aggregation_pb2.AdmitModelReply, _abc.Awaitable[_aggregation_pb2.AdmitModelReply]]:
+        """How large a model the caller may still store; refused when its quota is spent."""
+
+    @_abc_1.abstractmethod
+    def ForgetModel(
+        self,
+        request: _aggregation_pb2.ForgetModelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_aggregation_pb2.ForgetModelReply, _abc.Awaitable[_aggregation_pb2.ForgetModelReply]]:
+        """Forgets a model the caller uploaded; its bytes go when no task needs them."""
+
+    @_abc_1.abstractmethod
+    def SweepBlobs(
+        self,
+        request: _aggregation_pb2.SweepBlobsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_aggregation_pb2.SweepBlobsReply, _abc.Awaitable[_aggregation_pb2.SweepBlobsReply]]:
+        """Removes stored bytes that nothing refers to; admins only."""
+
+    @_abc_1.abstractmethod
     def AuthoriseDownload(
         self,
         request: _aggregation_pb2.AuthoriseDownloadRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_aggregation_pb2.AuthoriseDownloadReply, _abc.Awaitable[_aggregation_pb2.AuthoriseDownloadReply]]:
         """Whether the caller may download a blob, and how large it is."""
+
+    @_abc_1.abstractmethod
+    def ReplayTask(
+        self,
+        request: _aggregation_pb2.ReplayTaskRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_aggregation_pb2.ReplayTaskReply, _abc.Awaitable[_aggregation_pb2.ReplayTaskReply]]:
+        """Makes the models of a task's rounds again from the updates that are stored, and compares: a page of rounds."""
+
+    @_abc_1.abstractmethod
+    def AskEvaluation(
+        self,
+        request: _aggregation_pb2.AskEvaluationRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_aggregation_pb2.Evaluation, _abc.Awaitable[_aggregation_pb2.Evaluation]]:
+        """The next models of a task whose worth its publisher is asked for; waits up to `wait_seconds` for some."""
+
+    @_abc_1.abstractmethod
+    def AnswerEvaluation(
+        self,
+        request: _aggregation_pb2.AnswerEvaluationRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_aggregation_pb2.AnswerEvaluationReply, _abc.Awaitable[_aggregation_pb2.AnswerEvaluationReply]]:
+        """Tells the worth of each model that was asked for. Idempotent by (task, round, digest)."""
+
+    @_abc_1.abstractmethod
+    def ListContributions(
+        self,
+        request: _aggregation_pb2.ListContributionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_aggregation_pb2.ListContributionsReply, _abc.Awaitable[_aggregation_pb2.ListContributionsReply]]:
+        """What each device contributed to a task's models, a page at a time."""
+
+    @_abc_1.abstractmethod
+    def TellMeasurement(
+        self,
+        request: _aggregation_pb2.TellMeasurementRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_aggregation_pb2.TellMeasurementReply, _abc.Awaitable[_aggregation_pb2.TellMeasurementReply]]:
+        """Takes what a model version measured: a device's own figures while the version is the newest, or the publisher's
+        evaluator's at any time. Repeatable; a device's first figures of a version stay.
+        """
+
+    @_abc_1.abstractmethod
+    def ListMeasurements(
+        self,
+        request: _aggregation_pb2.ListMeasurementsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_aggregation_pb2.ListMeasurementsReply, _abc.Awaitable[_aggregation_pb2.ListMeasurementsReply]]:
+        """What each device measured of a model version, a page at a time; a device sees its own."""
 
     @_abc_1.abstractmethod
     def WhatIf(
@@ -254,8 +368,14 @@ class WorkStub:
     """Hands in an update whose bytes lie in the blob store. Idempotent by (task, round, device, digest)."""
     DeclineWork: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.DeclineWorkRequest, _aggregation_pb2.DeclineWorkReply]
     """Declines the present work: the device will not deliver this round."""
+    ObjectToVerdict: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.ObjectToVerdictRequest, _aggregation_pb2.ObjectToVerdictReply]
+    """Objects to what the device's head said of it in a round, although its report came in time. Repeatable; until the next
+    round has ended.
+    """
     SendLetter: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.SendLetterRequest, _aggregation_pb2.Letter]
     """Stores a sealed letter whose bytes lie in the blob store. Idempotent by (task, round, sender, recipient, kind)."""
+    AdmitLetter: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.SendLetterRequest, _aggregation_pb2.AdmitUpdateReply]
+    """Whether a letter would be taken, before its bytes are stored; size_bytes 0 when not known yet."""
     ListLetters: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.ListLettersRequest, _aggregation_pb2.ListLettersReply]
     """Letters to the device in a round; waits up to `wait_seconds` for one not yet listed."""
 
@@ -272,8 +392,14 @@ class WorkAsyncStub(WorkStub):
     """Hands in an update whose bytes lie in the blob store. Idempotent by (task, round, device, digest)."""
     DeclineWork: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.DeclineWorkRequest, _aggregation_pb2.DeclineWorkReply]  # type: ignore[assignment]
     """Declines the present work: the device will not deliver this round."""
+    ObjectToVerdict: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.ObjectToVerdictRequest, _aggregation_pb2.ObjectToVerdictReply]  # type: ignore[assignment]
+    """Objects to what the device's head said of it in a round, although its report came in time. Repeatable; until the next
+    round has ended.
+    """
     SendLetter: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.SendLetterRequest, _aggregation_pb2.Letter]  # type: ignore[assignment]
     """Stores a sealed letter whose bytes lie in the blob store. Idempotent by (task, round, sender, recipient, kind)."""
+    AdmitLetter: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.SendLetterRequest, _aggregation_pb2.AdmitUpdateReply]  # type: ignore[assignment]
+    """Whether a letter would be taken, before its bytes are stored; size_bytes 0 when not known yet."""
     ListLetters: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.ListLettersRequest, _aggregation_pb2.ListLettersReply]  # type: ignore[assignment]
     """Letters to the device in a round; waits up to `wait_seconds` for one not yet listed."""
 
@@ -313,12 +439,30 @@ class WorkServicer(metaclass=_abc_1.ABCMeta):
         """Declines the present work: the device will not deliver this round."""
 
     @_abc_1.abstractmethod
+    def ObjectToVerdict(
+        self,
+        request: _aggregation_pb2.ObjectToVerdictRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_aggregation_pb2.ObjectToVerdictReply, _abc.Awaitable[_aggregation_pb2.ObjectToVerdictReply]]:
+        """Objects to what the device's head said of it in a round, although its report came in time. Repeatable; until the next
+        round has ended.
+        """
+
+    @_abc_1.abstractmethod
     def SendLetter(
         self,
         request: _aggregation_pb2.SendLetterRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_aggregation_pb2.Letter, _abc.Awaitable[_aggregation_pb2.Letter]]:
         """Stores a sealed letter whose bytes lie in the blob store. Idempotent by (task, round, sender, recipient, kind)."""
+
+    @_abc_1.abstractmethod
+    def AdmitLetter(
+        self,
+        request: _aggregation_pb2.SendLetterRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_aggregation_pb2.AdmitUpdateReply, _abc.Awaitable[_aggregation_pb2.AdmitUpdateReply]]:
+        """Whether a letter would be taken, before its bytes are stored; size_bytes 0 when not known yet."""
 
     @_abc_1.abstractmethod
     def ListLetters(
@@ -329,3 +473,154 @@ class WorkServicer(metaclass=_abc_1.ABCMeta):
         """Letters to the device in a round; waits up to `wait_seconds` for one not yet listed."""
 
 def add_WorkServicer_to_server(servicer: WorkServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
+class SumsStub:
+    """For devices: secure sums, of which the platform learns the sum only. Keys, digests and signatures are hexadecimal."""
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> SumsAsyncStub: ...
+    ListDuties: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.ListDutiesRequest, _aggregation_pb2.ListDutiesReply]
+    """What the device is to do as a clerk; waits up to `wait_seconds` for something."""
+    PutOffer: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.PutOfferRequest, _aggregation_pb2.SumTaken]
+    """A clerk offers a session key for one sitting."""
+    ReadSum: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.ReadSumRequest, _aggregation_pb2.SumText]
+    """Terms, participants or candidates of a sum, as canonical text."""
+    ListSumLetters: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.SumReader, _aggregation_pb2.ListSumLettersReply]
+    """Where the letters to a clerk lie, one for every candidate."""
+    PutMuster: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.PutMusterRequest, _aggregation_pb2.SumTaken]
+    """A clerk says which candidates it can serve."""
+    GetSurvivors: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.SumReader, _aggregation_pb2.Survivors]
+    """The survivors clerks are to agree to."""
+    PutAgreement: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.PutAgreementRequest, _aggregation_pb2.SumTaken]
+    """A clerk agrees to the survivors."""
+    GetAgreements: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.SumReader, _aggregation_pb2.Agreements]
+    """Signatures of the clerks that agreed, once enough have."""
+    PutAnswer: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.PutAnswerRequest, _aggregation_pb2.PutAnswerReply]
+    """A clerk tells the digests of its share sums; the answer says which of the vectors are wanted of it."""
+    AdmitShare: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.ShareRequest, _aggregation_pb2.AdmitShareReply]
+    """How many bytes a share sum must have; called before the body is read."""
+    PutShare: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.ShareRequest, _aggregation_pb2.SumTaken]
+    """Hands in a share sum whose bytes lie in the blob store."""
+
+@_typing.type_check_only
+class SumsAsyncStub(SumsStub):
+    """For devices: secure sums, of which the platform learns the sum only. Keys, digests and signatures are hexadecimal."""
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    ListDuties: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.ListDutiesRequest, _aggregation_pb2.ListDutiesReply]  # type: ignore[assignment]
+    """What the device is to do as a clerk; waits up to `wait_seconds` for something."""
+    PutOffer: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.PutOfferRequest, _aggregation_pb2.SumTaken]  # type: ignore[assignment]
+    """A clerk offers a session key for one sitting."""
+    ReadSum: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.ReadSumRequest, _aggregation_pb2.SumText]  # type: ignore[assignment]
+    """Terms, participants or candidates of a sum, as canonical text."""
+    ListSumLetters: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.SumReader, _aggregation_pb2.ListSumLettersReply]  # type: ignore[assignment]
+    """Where the letters to a clerk lie, one for every candidate."""
+    PutMuster: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.PutMusterRequest, _aggregation_pb2.SumTaken]  # type: ignore[assignment]
+    """A clerk says which candidates it can serve."""
+    GetSurvivors: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.SumReader, _aggregation_pb2.Survivors]  # type: ignore[assignment]
+    """The survivors clerks are to agree to."""
+    PutAgreement: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.PutAgreementRequest, _aggregation_pb2.SumTaken]  # type: ignore[assignment]
+    """A clerk agrees to the survivors."""
+    GetAgreements: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.SumReader, _aggregation_pb2.Agreements]  # type: ignore[assignment]
+    """Signatures of the clerks that agreed, once enough have."""
+    PutAnswer: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.PutAnswerRequest, _aggregation_pb2.PutAnswerReply]  # type: ignore[assignment]
+    """A clerk tells the digests of its share sums; the answer says which of the vectors are wanted of it."""
+    AdmitShare: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.ShareRequest, _aggregation_pb2.AdmitShareReply]  # type: ignore[assignment]
+    """How many bytes a share sum must have; called before the body is read."""
+    PutShare: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.ShareRequest, _aggregation_pb2.SumTaken]  # type: ignore[assignment]
+    """Hands in a share sum whose bytes lie in the blob store."""
+
+class SumsServicer(metaclass=_abc_1.ABCMeta):
+    """For devices: secure sums, of which the platform learns the sum only. Keys, digests and signatures are hexadecimal."""
+
+    @_abc_1.abstractmethod
+    def ListDuties(
+        self,
+        request: _aggregation_pb2.ListDutiesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_aggregation_pb2.ListDutiesReply, _abc.Awaitable[_aggregation_pb2.ListDutiesReply]]:
+        """What the device is to do as a clerk; waits up to `wait_seconds` for something."""
+
+    @_abc_1.abstractmethod
+    def PutOffer(
+        self,
+        request: _aggregation_pb2.PutOfferRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_aggregation_pb2.SumTaken, _abc.Awaitable[_aggregation_pb2.SumTaken]]:
+        """A clerk offers a session key for one sitting."""
+
+    @_abc_1.abstractmethod
+    def ReadSum(
+        self,
+        request: _aggregation_pb2.ReadSumRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_aggregation_pb2.SumText, _abc.Awaitable[_aggregation_pb2.SumText]]:
+        """Terms, participants or candidates of a sum, as canonical text."""
+
+    @_abc_1.abstractmethod
+    def ListSumLetters(
+        self,
+        request: _aggregation_pb2.SumReader,
+        context: _ServicerContext,
+    ) -> _typing.Union[_aggregation_pb2.ListSumLettersReply, _abc.Awaitable[_aggregation_pb2.ListSumLettersReply]]:
+        """Where the letters to a clerk lie, one for every candidate."""
+
+    @_abc_1.abstractmethod
+    def PutMuster(
+        self,
+        request: _aggregation_pb2.PutMusterRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_aggregation_pb2.SumTaken, _abc.Awaitable[_aggregation_pb2.SumTaken]]:
+        """A clerk says which candidates it can serve."""
+
+    @_abc_1.abstractmethod
+    def GetSurvivors(
+        self,
+        request: _aggregation_pb2.SumReader,
+        context: _ServicerContext,
+    ) -> _typing.Union[_aggregation_pb2.Survivors, _abc.Awaitable[_aggregation_pb2.Survivors]]:
+        """The survivors clerks are to agree to."""
+
+    @_abc_1.abstractmethod
+    def PutAgreement(
+        self,
+        request: _aggregation_pb2.PutAgreementRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_aggregation_pb2.SumTaken, _abc.Awaitable[_aggregation_pb2.SumTaken]]:
+        """A clerk agrees to the survivors."""
+
+    @_abc_1.abstractmethod
+    def GetAgreements(
+        self,
+        request: _aggregation_pb2.SumReader,
+        context: _ServicerContext,
+    ) -> _typing.Union[_aggregation_pb2.Agreements, _abc.Awaitable[_aggregation_pb2.Agreements]]:
+        """Signatures of the clerks that agreed, once enough have."""
+
+    @_abc_1.abstractmethod
+    def PutAnswer(
+        self,
+        request: _aggregation_pb2.PutAnswerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_aggregation_pb2.PutAnswerReply, _abc.Awaitable[_aggregation_pb2.PutAnswerReply]]:
+        """A clerk tells the digests of its share sums; the answer says which of the vectors are wanted of it."""
+
+    @_abc_1.abstractmethod
+    def AdmitShare(
+        self,
+        request: _aggregation_pb2.ShareRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_aggregation_pb2.AdmitShareReply, _abc.Awaitable[_aggregation_pb2.AdmitShareReply]]:
+        """How many bytes a share sum must have; called before the body is read."""
+
+    @_abc_1.abstractmethod
+    def PutShare(
+        self,
+        request: _aggregation_pb2.ShareRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_aggregation_pb2.SumTaken, _abc.Awaitable[_aggregation_pb2.SumTaken]]:
+        """Hands in a share sum whose bytes lie in the blob store."""
+
+def add_SumsServicer_to_server(servicer: SumsServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -6,6 +6,7 @@ micro-credits (1 credit = 1,000,000). Times are Unix seconds.
 """
 
 from collections import abc as _abc
+from coterie_api.parameters.v1 import parameters_pb2 as _parameters_pb2
 from coterie_api.topology.v1 import topology_pb2 as _topology_pb2
 from coterie_api.words.v1 import words_pb2 as _words_pb2
 from google.protobuf import descriptor as _descriptor
@@ -61,7 +62,7 @@ class QuoteRoundRequest(_message.Message):
     TASK_ID_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     INCENTIVE_FIELD_NUMBER: _builtins.int
-    PARAMETERS_JSON_FIELD_NUMBER: _builtins.int
+    PARAMETERS_FIELD_NUMBER: _builtins.int
     PARTICIPANTS_FIELD_NUMBER: _builtins.int
     ROUNDS_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
@@ -70,10 +71,12 @@ class QuoteRoundRequest(_message.Message):
     """Round, from 1."""
     incentive: _builtins.str
     """"none", "payoff", "stackelberg" or "correlated"."""
-    parameters_json: _builtins.str
-    """Parameters as a JSON object."""
     rounds: _builtins.int
     """Rounds in the task."""
+    @_builtins.property
+    def parameters(self) -> _parameters_pb2.TaskParameters:
+        """Parameters of the axes."""
+
     @_builtins.property
     def participants(self) -> _containers.RepeatedCompositeFieldContainer[Global___Participant]:
         """Who takes part."""
@@ -84,13 +87,13 @@ class QuoteRoundRequest(_message.Message):
         task_id: _builtins.str = ...,
         round: _builtins.int = ...,
         incentive: _builtins.str = ...,
-        parameters_json: _builtins.str = ...,
+        parameters: _parameters_pb2.TaskParameters | None = ...,
         participants: _abc.Iterable[Global___Participant] | None = ...,
         rounds: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["parameters", b"parameters"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["incentive", b"incentive", "parameters_json", b"parameters_json", "participants", b"participants", "round", b"round", "rounds", b"rounds", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incentive", b"incentive", "parameters", b"parameters", "participants", b"participants", "round", b"round", "rounds", b"rounds", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -200,21 +203,33 @@ class Quote(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     OFFERS_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
-    DETAILS_JSON_FIELD_NUMBER: _builtins.int
     POT_MICROCREDITS_FIELD_NUMBER: _builtins.int
+    POT_DETAILS_FIELD_NUMBER: _builtins.int
+    MARKET_DETAILS_FIELD_NUMBER: _builtins.int
+    SURVEY_DETAILS_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """Task's id."""
     round: _builtins.int
     """Round."""
-    status: _builtins.str
-    """"ok", or an economic answer such as "infeasible"."""
-    details_json: _builtins.str
-    """Everything else the solver found, a JSON object."""
+    status: _words_pb2.QuoteStatus.ValueType
+    """How it was priced."""
     pot_microcredits: _builtins.int
     """Pot of the round, micro-credits: shared by payoff where clusters are paid, else by quality; 0 = none."""
     @_builtins.property
     def offers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Offer]:
         """One offer per participant."""
+
+    @_builtins.property
+    def pot_details(self) -> Global___PotDetails:
+        """Of a payoff."""
+
+    @_builtins.property
+    def market_details(self) -> Global___MarketDetails:
+        """Of a market for budgets (stackelberg)."""
+
+    @_builtins.property
+    def survey_details(self) -> Global___SurveyDetails:
+        """Of a survey (correlated)."""
 
     def __init__(
         self,
@@ -222,17 +237,176 @@ class Quote(_message.Message):
         task_id: _builtins.str = ...,
         round: _builtins.int = ...,
         offers: _abc.Iterable[Global___Offer] | None = ...,
-        status: _builtins.str = ...,
-        details_json: _builtins.str = ...,
+        status: _words_pb2.QuoteStatus.ValueType = ...,
+        pot_microcredits: _builtins.int = ...,
+        pot_details: Global___PotDetails | None = ...,
+        market_details: Global___MarketDetails | None = ...,
+        survey_details: Global___SurveyDetails | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["details", b"details", "market_details", b"market_details", "pot_details", b"pot_details", "survey_details", b"survey_details"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["details", b"details", "market_details", b"market_details", "offers", b"offers", "pot_details", b"pot_details", "pot_microcredits", b"pot_microcredits", "round", b"round", "status", b"status", "survey_details", b"survey_details", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_details: _TypeAlias = _typing.Literal["pot_details", "market_details", "survey_details"]  # noqa: Y015
+    _WhichOneofArgType_details: _TypeAlias = _typing.Literal["details", b"details"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_details) -> _WhichOneofReturnType_details | None: ...
+
+Global___Quote: _TypeAlias = Quote  # noqa: Y015
+
+@_typing.final
+class PotDetails(_message.Message):
+    """What is shared out by quality."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POT_MICROCREDITS_FIELD_NUMBER: _builtins.int
+    pot_microcredits: _builtins.int
+    """The pot, micro-credits."""
+    def __init__(
+        self,
+        *,
         pot_microcredits: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["details_json", b"details_json", "offers", b"offers", "pot_microcredits", b"pot_microcredits", "round", b"round", "status", b"status", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pot_microcredits", b"pot_microcredits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Quote: _TypeAlias = Quote  # noqa: Y015
+Global___PotDetails: _TypeAlias = PotDetails  # noqa: Y015
+
+@_typing.final
+class MarketDetails(_message.Message):
+    """What else the solver of the market found; amounts are credits unless named otherwise, "nan" without a price."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRICE_FIELD_NUMBER: _builtins.int
+    LEADER_PRICE_FIELD_NUMBER: _builtins.int
+    LEADER_STATUS_FIELD_NUMBER: _builtins.int
+    RISK_WEIGHT_FIELD_NUMBER: _builtins.int
+    EXPECTED_MICROCREDITS_FIELD_NUMBER: _builtins.int
+    STAYING_FIELD_NUMBER: _builtins.int
+    LEAST_MICROCREDITS_FIELD_NUMBER: _builtins.int
+    SERVER_COST_FIELD_NUMBER: _builtins.int
+    WELFARE_FIELD_NUMBER: _builtins.int
+    WELFARE_OPTIMUM_FIELD_NUMBER: _builtins.int
+    PRICE_OF_ANARCHY_FIELD_NUMBER: _builtins.int
+    RESIDUAL_FIELD_NUMBER: _builtins.int
+    LARGEST_GAIN_FIELD_NUMBER: _builtins.int
+    HEADROOM_FIELD_NUMBER: _builtins.int
+    price: _builtins.float
+    """Unit price posted."""
+    leader_price: _builtins.float
+    """Unit price the leader would choose without a purse."""
+    leader_status: _builtins.str
+    """"ok", "boundary", or why the leader has no price."""
+    risk_weight: _builtins.float
+    """α, weight of the external risk."""
+    expected_microcredits: _builtins.int
+    """What devices are expected to be paid, micro-credits."""
+    staying: _builtins.int
+    """Devices expected to sell."""
+    least_microcredits: _builtins.float
+    """What the lowest price that keeps everybody in would cost, micro-credits; infinite = there is none."""
+    server_cost: _builtins.float
+    """Cost to the platform; infinite = infeasible."""
+    welfare: _builtins.float
+    """Welfare of the round."""
+    welfare_optimum: _builtins.float
+    """Largest welfare possible."""
+    price_of_anarchy: _builtins.float
+    """The latter over the former."""
+    residual: _builtins.float
+    """Distance from the equilibrium; 0 = at it."""
+    largest_gain: _builtins.float
+    """The most one device could gain by deviating alone."""
+    headroom: _builtins.float
+    """How often a device may sell what is expected of it."""
+    def __init__(
+        self,
+        *,
+        price: _builtins.float = ...,
+        leader_price: _builtins.float = ...,
+        leader_status: _builtins.str = ...,
+        risk_weight: _builtins.float = ...,
+        expected_microcredits: _builtins.int = ...,
+        staying: _builtins.int = ...,
+        least_microcredits: _builtins.float = ...,
+        server_cost: _builtins.float = ...,
+        welfare: _builtins.float = ...,
+        welfare_optimum: _builtins.float = ...,
+        price_of_anarchy: _builtins.float = ...,
+        residual: _builtins.float = ...,
+        largest_gain: _builtins.float = ...,
+        headroom: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_microcredits", b"expected_microcredits", "headroom", b"headroom", "largest_gain", b"largest_gain", "leader_price", b"leader_price", "leader_status", b"leader_status", "least_microcredits", b"least_microcredits", "price", b"price", "price_of_anarchy", b"price_of_anarchy", "residual", b"residual", "risk_weight", b"risk_weight", "server_cost", b"server_cost", "staying", b"staying", "welfare", b"welfare", "welfare_optimum", b"welfare_optimum"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MarketDetails: _TypeAlias = MarketDetails  # noqa: Y015
+
+@_typing.final
+class SurveyDetails(_message.Message):
+    """What else the solver of a survey found."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_FIELD_NUMBER: _builtins.int
+    TOTAL_VARIANCE_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    ACCURACY_FIELD_NUMBER: _builtins.int
+    LEAST_MICROCREDITS_FIELD_NUMBER: _builtins.int
+    HIDDEN_VARIANCES_FIELD_NUMBER: _builtins.int
+    VARIANCE_LOW_FIELD_NUMBER: _builtins.int
+    VARIANCE_HIGH_FIELD_NUMBER: _builtins.int
+    plan: _builtins.str
+    """"tight", "saturated", or why there is no plan."""
+    total_variance: _builtins.float
+    """Λ, variance of the sum of all answers; absent = there is no plan."""
+    error: _builtins.float
+    """Error of the sum that accuracy is certified for."""
+    accuracy: _builtins.float
+    """Certified accuracy, in [0, 1]; absent = there is no plan."""
+    least_microcredits: _builtins.int
+    """The least budget that surely brings prices, micro-credits."""
+    variance_low: _builtins.float
+    """Least variance."""
+    variance_high: _builtins.float
+    """Largest variance."""
+    @_builtins.property
+    def hidden_variances(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Variance that hides each user; infinite = nothing is known of it."""
+
+    def __init__(
+        self,
+        *,
+        plan: _builtins.str = ...,
+        total_variance: _builtins.float | None = ...,
+        error: _builtins.float = ...,
+        accuracy: _builtins.float | None = ...,
+        least_microcredits: _builtins.int = ...,
+        hidden_variances: _abc.Iterable[_builtins.float] | None = ...,
+        variance_low: _builtins.float = ...,
+        variance_high: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_accuracy", b"_accuracy", "_total_variance", b"_total_variance", "accuracy", b"accuracy", "total_variance", b"total_variance"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy", b"_accuracy", "_total_variance", b"_total_variance", "accuracy", b"accuracy", "error", b"error", "hidden_variances", b"hidden_variances", "least_microcredits", b"least_microcredits", "plan", b"plan", "total_variance", b"total_variance", "variance_high", b"variance_high", "variance_low", b"variance_low"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__accuracy: _TypeAlias = _typing.Literal["accuracy"]  # noqa: Y015
+    _WhichOneofArgType__accuracy: _TypeAlias = _typing.Literal["_accuracy", b"_accuracy"]  # noqa: Y015
+    _WhichOneofReturnType__total_variance: _TypeAlias = _typing.Literal["total_variance"]  # noqa: Y015
+    _WhichOneofArgType__total_variance: _TypeAlias = _typing.Literal["_total_variance", b"_total_variance"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__accuracy) -> _WhichOneofReturnType__accuracy | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__total_variance) -> _WhichOneofReturnType__total_variance | None: ...
+
+Global___SurveyDetails: _TypeAlias = SurveyDetails  # noqa: Y015
 
 @_typing.final
 class GetQuoteRequest(_message.Message):
@@ -267,28 +441,30 @@ class CheckParametersRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     INCENTIVE_FIELD_NUMBER: _builtins.int
-    PARAMETERS_JSON_FIELD_NUMBER: _builtins.int
+    PARAMETERS_FIELD_NUMBER: _builtins.int
     ESCROW_MICROCREDITS_FIELD_NUMBER: _builtins.int
     ROUNDS_FIELD_NUMBER: _builtins.int
     incentive: _builtins.str
     """Incentive axis."""
-    parameters_json: _builtins.str
-    """Parameters as a JSON object."""
     escrow_microcredits: _builtins.int
     """Escrow offered, micro-credits."""
     rounds: _builtins.int
     """Rounds in the task."""
+    @_builtins.property
+    def parameters(self) -> _parameters_pb2.TaskParameters:
+        """Parameters as given."""
+
     def __init__(
         self,
         *,
         incentive: _builtins.str = ...,
-        parameters_json: _builtins.str = ...,
+        parameters: _parameters_pb2.TaskParameters | None = ...,
         escrow_microcredits: _builtins.int = ...,
         rounds: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["parameters", b"parameters"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["escrow_microcredits", b"escrow_microcredits", "incentive", b"incentive", "parameters_json", b"parameters_json", "rounds", b"rounds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["escrow_microcredits", b"escrow_microcredits", "incentive", b"incentive", "parameters", b"parameters", "rounds", b"rounds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -300,17 +476,19 @@ class CheckParametersReply(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    PARAMETERS_JSON_FIELD_NUMBER: _builtins.int
-    parameters_json: _builtins.str
-    """A JSON object."""
+    PARAMETERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def parameters(self) -> _parameters_pb2.TaskParameters:
+        """The parameters."""
+
     def __init__(
         self,
         *,
-        parameters_json: _builtins.str = ...,
+        parameters: _parameters_pb2.TaskParameters | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["parameters", b"parameters"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["parameters_json", b"parameters_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["parameters", b"parameters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -432,29 +610,29 @@ class PrivacyCharge(_message.Message):
     SAMPLING_RATE_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
     ADJACENCY_FIELD_NUMBER: _builtins.int
-    mechanism: _builtins.str
-    """"gaussian", "laplace", "zcdp", or "raw" for a release without noise."""
+    mechanism: _words_pb2.PrivacyMechanism.ValueType
+    """Its noise."""
     parameter: _builtins.float
     """Noise multiplier (gaussian), ε (laplace) or ρ (zcdp)."""
-    unit: _builtins.str
-    """"example" or "device"."""
+    unit: _words_pb2.PrivacyUnit.ValueType
+    """What is hidden."""
     sampling_rate: _builtins.float
     """Fraction of the data used; 0 or 1 = all."""
     steps: _builtins.int
     """Repetitions; 0 means 1."""
-    adjacency: _builtins.str
-    """"left-out" or "replaced": what the loss compares a unit's contribution with, none or any other. Empty = as version
-    0.1.0 meant: laplace, zcdp and gaussian at example level replaced, gaussian at device level left out.
+    adjacency: _words_pb2.PrivacyAdjacency.ValueType
+    """What the loss compares a unit's contribution with. Unspecified = as version 0.1.0 meant: laplace, zcdp and gaussian
+    at example level replaced, gaussian at device level left out.
     """
     def __init__(
         self,
         *,
-        mechanism: _builtins.str = ...,
+        mechanism: _words_pb2.PrivacyMechanism.ValueType = ...,
         parameter: _builtins.float = ...,
-        unit: _builtins.str = ...,
+        unit: _words_pb2.PrivacyUnit.ValueType = ...,
         sampling_rate: _builtins.float = ...,
         steps: _builtins.int = ...,
-        adjacency: _builtins.str = ...,
+        adjacency: _words_pb2.PrivacyAdjacency.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -972,8 +1150,8 @@ class Posting(_message.Message):
     """Account."""
     amount_microcredits: _builtins.int
     """Positive into the account, negative out of it."""
-    kind: _builtins.str
-    """What it was, such as "deposit", "escrow", "payment", "release"."""
+    kind: _words_pb2.PostingKind.ValueType
+    """What it was for."""
     note: _builtins.str
     """More, for people."""
     def __init__(
@@ -983,7 +1161,7 @@ class Posting(_message.Message):
         at: _builtins.float = ...,
         account_id: _builtins.str = ...,
         amount_microcredits: _builtins.int = ...,
-        kind: _builtins.str = ...,
+        kind: _words_pb2.PostingKind.ValueType = ...,
         note: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -1276,10 +1454,10 @@ class TaskPrivacy(_message.Message):
     """Rounds charged."""
     epsilon: _builtins.float
     """ε composed over the task at the report's δ, for `unit` and `adjacency`; infinity = no noise was added."""
-    unit: _builtins.str
-    """What every release hides: "example" or "device"."""
-    adjacency: _builtins.str
-    """What `epsilon` compares the unit's contribution with: none ("left-out") or any other ("replaced")."""
+    unit: _words_pb2.PrivacyUnit.ValueType
+    """What every release hides."""
+    adjacency: _words_pb2.PrivacyAdjacency.ValueType
+    """What `epsilon` compares the unit's contribution with."""
     epsilon_replaced: _builtins.float
     """ε of the same releases for the unit replaced."""
     in_words: _builtins.str
@@ -1290,8 +1468,8 @@ class TaskPrivacy(_message.Message):
         task_id: _builtins.str = ...,
         rounds: _builtins.int = ...,
         epsilon: _builtins.float = ...,
-        unit: _builtins.str = ...,
-        adjacency: _builtins.str = ...,
+        unit: _words_pb2.PrivacyUnit.ValueType = ...,
+        adjacency: _words_pb2.PrivacyAdjacency.ValueType = ...,
         epsilon_replaced: _builtins.float = ...,
         in_words: _builtins.str = ...,
     ) -> None: ...
@@ -1323,10 +1501,10 @@ class PrivacyReport(_message.Message):
     """δ."""
     epsilon: _builtins.float
     """ε composed over all tasks, for `unit` and `adjacency`."""
-    unit: _builtins.str
-    """What all releases of all tasks hide: "example" or "device"."""
-    adjacency: _builtins.str
-    """What `epsilon` compares the unit's contribution with: none ("left-out") or any other ("replaced")."""
+    unit: _words_pb2.PrivacyUnit.ValueType
+    """What all releases of all tasks hide."""
+    adjacency: _words_pb2.PrivacyAdjacency.ValueType
+    """What `epsilon` compares the unit's contribution with."""
     epsilon_replaced: _builtins.float
     """ε of the same releases for the unit replaced."""
     in_words: _builtins.str
@@ -1342,8 +1520,8 @@ class PrivacyReport(_message.Message):
         delta: _builtins.float = ...,
         epsilon: _builtins.float = ...,
         tasks: _abc.Iterable[Global___TaskPrivacy] | None = ...,
-        unit: _builtins.str = ...,
-        adjacency: _builtins.str = ...,
+        unit: _words_pb2.PrivacyUnit.ValueType = ...,
+        adjacency: _words_pb2.PrivacyAdjacency.ValueType = ...,
         epsilon_replaced: _builtins.float = ...,
         in_words: _builtins.str = ...,
     ) -> None: ...

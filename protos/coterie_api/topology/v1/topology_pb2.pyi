@@ -4,6 +4,7 @@ isort:skip_file
 The topology planner: who exchanges updates with whom, and how much noise each adds. Times are Unix seconds."""
 
 from collections import abc as _abc
+from coterie_api.parameters.v1 import parameters_pb2 as _parameters_pb2
 from coterie_api.words.v1 import words_pb2 as _words_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -29,6 +30,8 @@ class Participant(_message.Message):
     SAMPLES_FIELD_NUMBER: _builtins.int
     NON_IID_FIELD_NUMBER: _builtins.int
     MODEL_INDEX_FIELD_NUMBER: _builtins.int
+    STRANGERS_FIELD_NUMBER: _builtins.int
+    ALONE_FIELD_NUMBER: _builtins.int
     device_id: _builtins.str
     """Device's id."""
     samples: _builtins.int
@@ -37,6 +40,14 @@ class Participant(_message.Message):
     """Declared degree of non-IID data (γ of the clusters preset); 0 means unknown."""
     model_index: _builtins.int
     """Model it chose last round (multitask); -1 = none yet."""
+    alone: _builtins.bool
+    """Whether trust between it and anybody counts as 0: it has just been given somebody its owner does not know, or several
+    disputed its verdicts as a head.
+    """
+    @_builtins.property
+    def strangers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Devices its owner does not know: between them and it trust counts as 0."""
+
     def __init__(
         self,
         *,
@@ -44,10 +55,12 @@ class Participant(_message.Message):
         samples: _builtins.int = ...,
         non_iid: _builtins.float = ...,
         model_index: _builtins.int = ...,
+        strangers: _abc.Iterable[_builtins.str] | None = ...,
+        alone: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "model_index", b"model_index", "non_iid", b"non_iid", "samples", b"samples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alone", b"alone", "device_id", b"device_id", "model_index", b"model_index", "non_iid", b"non_iid", "samples", b"samples", "strangers", b"strangers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -63,7 +76,7 @@ class MakePlanRequest(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     TOPOLOGY_FIELD_NUMBER: _builtins.int
     PRIVACY_FIELD_NUMBER: _builtins.int
-    PARAMETERS_JSON_FIELD_NUMBER: _builtins.int
+    PARAMETERS_FIELD_NUMBER: _builtins.int
     PARTICIPANTS_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     KEEP_IF_STABLE_FIELD_NUMBER: _builtins.int
@@ -78,18 +91,20 @@ class MakePlanRequest(_message.Message):
     """"star", "clusters", "mesh" or "cells"."""
     privacy: _builtins.str
     """"none", "uniform", "trust", "partial", "priced" or "optimised"."""
-    parameters_json: _builtins.str
-    """Parameters of the axes as a JSON object."""
     round: _builtins.int
     """Round the plan is first used in, from 1."""
     keep_if_stable: _builtins.bool
     """Keep the previous plan unless trust, links or membership changed enough."""
     models: _builtins.int
     """Models of the task; 0 means 1."""
-    privacy_unit: _builtins.str
-    """What privacy hides, "example" or "device"; empty means "device"."""
+    privacy_unit: _words_pb2.PrivacyUnit.ValueType
+    """What privacy hides; unspecified means a device."""
     model_bytes: _builtins.int
     """Size of one model, bytes; 0 = unknown."""
+    @_builtins.property
+    def parameters(self) -> _parameters_pb2.TaskParameters:
+        """Parameters of the axes."""
+
     @_builtins.property
     def participants(self) -> _containers.RepeatedCompositeFieldContainer[Global___Participant]:
         """Who takes part."""
@@ -101,21 +116,159 @@ class MakePlanRequest(_message.Message):
         key: _builtins.str = ...,
         topology: _builtins.str = ...,
         privacy: _builtins.str = ...,
-        parameters_json: _builtins.str = ...,
+        parameters: _parameters_pb2.TaskParameters | None = ...,
         participants: _abc.Iterable[Global___Participant] | None = ...,
         round: _builtins.int = ...,
         keep_if_stable: _builtins.bool = ...,
         models: _builtins.int = ...,
-        privacy_unit: _builtins.str = ...,
+        privacy_unit: _words_pb2.PrivacyUnit.ValueType = ...,
         model_bytes: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["parameters", b"parameters"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep_if_stable", b"keep_if_stable", "key", b"key", "model_bytes", b"model_bytes", "models", b"models", "parameters_json", b"parameters_json", "participants", b"participants", "privacy", b"privacy", "privacy_unit", b"privacy_unit", "round", b"round", "task_id", b"task_id", "topology", b"topology"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep_if_stable", b"keep_if_stable", "key", b"key", "model_bytes", b"model_bytes", "models", b"models", "parameters", b"parameters", "participants", b"participants", "privacy", b"privacy", "privacy_unit", b"privacy_unit", "round", b"round", "task_id", b"task_id", "topology", b"topology"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MakePlanRequest: _TypeAlias = MakePlanRequest  # noqa: Y015
+
+@_typing.final
+class ChooseClerksRequest(_message.Message):
+    """See Topology.ChooseClerks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTICIPANTS_FIELD_NUMBER: _builtins.int
+    CANDIDATES_FIELD_NUMBER: _builtins.int
+    CLERKS_FIELD_NUMBER: _builtins.int
+    THRESHOLD_FIELD_NUMBER: _builtins.int
+    ACCEPTANCES_FIELD_NUMBER: _builtins.int
+    clerks: _builtins.int
+    """Clerks in the committee."""
+    threshold: _builtins.int
+    """Clerks that open a sum together."""
+    @_builtins.property
+    def participants(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Devices whose updates go into the sum."""
+
+    @_builtins.property
+    def candidates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Devices that may be clerks."""
+
+    @_builtins.property
+    def acceptances(self) -> _containers.RepeatedCompositeFieldContainer[Global___Acceptance]:
+        """Participants that named the clerks they would take; those not listed here take anybody."""
+
+    def __init__(
+        self,
+        *,
+        participants: _abc.Iterable[_builtins.str] | None = ...,
+        candidates: _abc.Iterable[_builtins.str] | None = ...,
+        clerks: _builtins.int = ...,
+        threshold: _builtins.int = ...,
+        acceptances: _abc.Iterable[Global___Acceptance] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptances", b"acceptances", "candidates", b"candidates", "clerks", b"clerks", "participants", b"participants", "threshold", b"threshold"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChooseClerksRequest: _TypeAlias = ChooseClerksRequest  # noqa: Y015
+
+@_typing.final
+class Acceptance(_message.Message):
+    """Whom a participant would take as clerks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    CLERKS_FIELD_NUMBER: _builtins.int
+    device_id: _builtins.str
+    """The participant."""
+    @_builtins.property
+    def clerks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Devices; any other counts as trust 0."""
+
+    def __init__(
+        self,
+        *,
+        device_id: _builtins.str = ...,
+        clerks: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clerks", b"clerks", "device_id", b"device_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Acceptance: _TypeAlias = Acceptance  # noqa: Y015
+
+@_typing.final
+class CommitteeMember(_message.Message):
+    """A clerk of a committee."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    OWNER_ID_FIELD_NUMBER: _builtins.int
+    SIGNING_KEY_FIELD_NUMBER: _builtins.int
+    device_id: _builtins.str
+    """Device's id."""
+    owner_id: _builtins.str
+    """Its owner."""
+    signing_key: _builtins.bytes
+    """Ed25519 public key."""
+    def __init__(
+        self,
+        *,
+        device_id: _builtins.str = ...,
+        owner_id: _builtins.str = ...,
+        signing_key: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "owner_id", b"owner_id", "signing_key", b"signing_key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommitteeMember: _TypeAlias = CommitteeMember  # noqa: Y015
+
+@_typing.final
+class Committee(_message.Message):
+    """A committee; without members where the candidates have too few owners."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    LEAST_TRUST_FIELD_NUMBER: _builtins.int
+    TOTAL_TRUST_FIELD_NUMBER: _builtins.int
+    OWNERS_FIELD_NUMBER: _builtins.int
+    least_trust: _builtins.float
+    """How far the least trusting participant trusts it: the t-th smallest of its trust in the clerks."""
+    total_trust: _builtins.float
+    """The same, of all participants together."""
+    owners: _builtins.int
+    """Owners among the candidates."""
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___CommitteeMember]:
+        """In order of id."""
+
+    def __init__(
+        self,
+        *,
+        members: _abc.Iterable[Global___CommitteeMember] | None = ...,
+        least_trust: _builtins.float = ...,
+        total_trust: _builtins.float = ...,
+        owners: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["least_trust", b"least_trust", "members", b"members", "owners", b"owners", "total_trust", b"total_trust"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Committee: _TypeAlias = Committee  # noqa: Y015
 
 @_typing.final
 class Neighbour(_message.Message):
@@ -273,8 +426,10 @@ class Plan(_message.Message):
     CREATED_AT_FIELD_NUMBER: _builtins.int
     SEATS_FIELD_NUMBER: _builtins.int
     ROUND_SECONDS_FIELD_NUMBER: _builtins.int
-    DETAILS_JSON_FIELD_NUMBER: _builtins.int
     STAKES_FIELD_NUMBER: _builtins.int
+    CLUSTER_DETAILS_FIELD_NUMBER: _builtins.int
+    MESH_DETAILS_FIELD_NUMBER: _builtins.int
+    CELL_DETAILS_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """Task's id."""
     version: _builtins.int
@@ -285,8 +440,6 @@ class Plan(_message.Message):
     """When it was made."""
     round_seconds: _builtins.float
     """Planned seconds of one round; 0 = not predicted."""
-    details_json: _builtins.str
-    """Everything else the planner found (stability, transfers, scores), a JSON object."""
     @_builtins.property
     def seats(self) -> _containers.RepeatedCompositeFieldContainer[Global___Seat]:
         """A seat for every participant."""
@@ -294,6 +447,18 @@ class Plan(_message.Message):
     @_builtins.property
     def stakes(self) -> Global___Stakes:
         """What the plan was played for (clusters); absent = nothing was."""
+
+    @_builtins.property
+    def cluster_details(self) -> Global___ClusterDetails:
+        """Of clusters."""
+
+    @_builtins.property
+    def mesh_details(self) -> Global___MeshDetails:
+        """Of a mesh."""
+
+    @_builtins.property
+    def cell_details(self) -> Global___CellDetails:
+        """Of cells."""
 
     def __init__(
         self,
@@ -304,16 +469,583 @@ class Plan(_message.Message):
         created_at: _builtins.float = ...,
         seats: _abc.Iterable[Global___Seat] | None = ...,
         round_seconds: _builtins.float = ...,
-        details_json: _builtins.str = ...,
         stakes: Global___Stakes | None = ...,
+        cluster_details: Global___ClusterDetails | None = ...,
+        mesh_details: Global___MeshDetails | None = ...,
+        cell_details: Global___CellDetails | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["stakes", b"stakes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cell_details", b"cell_details", "cluster_details", b"cluster_details", "details", b"details", "mesh_details", b"mesh_details", "stakes", b"stakes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "details_json", b"details_json", "round_seconds", b"round_seconds", "seats", b"seats", "stakes", b"stakes", "task_id", b"task_id", "topology", b"topology", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell_details", b"cell_details", "cluster_details", b"cluster_details", "created_at", b"created_at", "details", b"details", "mesh_details", b"mesh_details", "round_seconds", b"round_seconds", "seats", b"seats", "stakes", b"stakes", "task_id", b"task_id", "topology", b"topology", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_details: _TypeAlias = _typing.Literal["cluster_details", "mesh_details", "cell_details"]  # noqa: Y015
+    _WhichOneofArgType_details: _TypeAlias = _typing.Literal["details", b"details"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_details) -> _WhichOneofReturnType_details | None: ...
+
+Global___Plan: _TypeAlias = Plan  # noqa: Y015
+
+@_typing.final
+class DeviceList(_message.Message):
+    """Devices, shown as a list of ids."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ITEMS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def items(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Their ids."""
+
+    def __init__(
+        self,
+        *,
+        items: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Plan: _TypeAlias = Plan  # noqa: Y015
+Global___DeviceList: _TypeAlias = DeviceList  # noqa: Y015
+
+@_typing.final
+class ClusterDetails(_message.Message):
+    """What else the planner of clusters found."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class AloneEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    STABLE_FIELD_NUMBER: _builtins.int
+    CONVERGED_FIELD_NUMBER: _builtins.int
+    KEPT_FIELD_NUMBER: _builtins.int
+    ITERATIONS_FIELD_NUMBER: _builtins.int
+    RESTARTS_FIELD_NUMBER: _builtins.int
+    SEARCHED_FIELD_NUMBER: _builtins.int
+    CLUSTERS_FIELD_NUMBER: _builtins.int
+    TRANSFERS_FIELD_NUMBER: _builtins.int
+    TRANSFERS_MADE_FIELD_NUMBER: _builtins.int
+    BLOCKING_FIELD_NUMBER: _builtins.int
+    MEAN_PAYOFF_FIELD_NUMBER: _builtins.int
+    MEAN_ALONE_FIELD_NUMBER: _builtins.int
+    STAKES_FIELD_NUMBER: _builtins.int
+    ALONE_FIELD_NUMBER: _builtins.int
+    ABSENT_FIELD_NUMBER: _builtins.int
+    stable: _builtins.bool
+    """Whether nobody gains by moving, says the independent checker."""
+    converged: _builtins.bool
+    """Whether play ended because nobody wanted to move, not at the limit."""
+    kept: _builtins.bool
+    """Whether the clusters of the plan before were kept."""
+    iterations: _builtins.int
+    """Rounds or sweeps in which somebody moved."""
+    restarts: _builtins.int
+    """Further starts of the search."""
+    searched: _builtins.str
+    """How the clusters were found if not by play: "exact" or "perturbed"; empty = by play."""
+    transfers_made: _builtins.int
+    """How many moves there were."""
+    mean_payoff: _builtins.float
+    """Mean payoff, in points."""
+    mean_alone: _builtins.float
+    """Mean worth of devices alone, in points."""
+    @_builtins.property
+    def clusters(self) -> _containers.RepeatedCompositeFieldContainer[Global___FormedCluster]:
+        """The clusters."""
+
+    @_builtins.property
+    def transfers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Transfer]:
+        """Moves in their order, the first 500."""
+
+    @_builtins.property
+    def blocking(self) -> Global___Move:
+        """The most profitable move left, if not stable."""
+
+    @_builtins.property
+    def stakes(self) -> Global___Stakes:
+        """What was played for."""
+
+    @_builtins.property
+    def alone(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Worth of each device alone, in points."""
+
+    @_builtins.property
+    def absent(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeviceList]:
+        """Where those sat who take no part now, for when they come back."""
+
+    def __init__(
+        self,
+        *,
+        stable: _builtins.bool = ...,
+        converged: _builtins.bool = ...,
+        kept: _builtins.bool = ...,
+        iterations: _builtins.int = ...,
+        restarts: _builtins.int = ...,
+        searched: _builtins.str = ...,
+        clusters: _abc.Iterable[Global___FormedCluster] | None = ...,
+        transfers: _abc.Iterable[Global___Transfer] | None = ...,
+        transfers_made: _builtins.int = ...,
+        blocking: Global___Move | None = ...,
+        mean_payoff: _builtins.float = ...,
+        mean_alone: _builtins.float = ...,
+        stakes: Global___Stakes | None = ...,
+        alone: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        absent: _abc.Iterable[Global___DeviceList] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["blocking", b"blocking", "stakes", b"stakes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent", b"absent", "alone", b"alone", "blocking", b"blocking", "clusters", b"clusters", "converged", b"converged", "iterations", b"iterations", "kept", b"kept", "mean_alone", b"mean_alone", "mean_payoff", b"mean_payoff", "restarts", b"restarts", "searched", b"searched", "stable", b"stable", "stakes", b"stakes", "transfers", b"transfers", "transfers_made", b"transfers_made"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClusterDetails: _TypeAlias = ClusterDetails  # noqa: Y015
+
+@_typing.final
+class FormedCluster(_message.Message):
+    """A cluster as it formed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEAD_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    head: _builtins.str
+    """Its head's id."""
+    value: _builtins.float
+    """Its value, in points."""
+    @_builtins.property
+    def members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of all in it, the head included."""
+
+    def __init__(
+        self,
+        *,
+        head: _builtins.str = ...,
+        members: _abc.Iterable[_builtins.str] | None = ...,
+        value: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["head", b"head", "members", b"members", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FormedCluster: _TypeAlias = FormedCluster  # noqa: Y015
+
+@_typing.final
+class Transfer(_message.Message):
+    """A move that was made."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ITERATION_FIELD_NUMBER: _builtins.int
+    DEVICE_FIELD_NUMBER: _builtins.int
+    FROM_FIELD_NUMBER: _builtins.int
+    TO_FIELD_NUMBER: _builtins.int
+    GAIN_FIELD_NUMBER: _builtins.int
+    iteration: _builtins.int
+    """In which iteration."""
+    device: _builtins.str
+    """Who moved."""
+    gain: _builtins.float
+    """What it gained, in points; absent = without bound, from a stranger's cluster."""
+    @_builtins.property
+    def to(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """To whom; empty = to be alone."""
+
+    def __init__(
+        self,
+        *,
+        iteration: _builtins.int = ...,
+        device: _builtins.str = ...,
+        to: _abc.Iterable[_builtins.str] | None = ...,
+        gain: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_gain", b"_gain", "gain", b"gain"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gain", b"_gain", "device", b"device", "from", b"from", "gain", b"gain", "iteration", b"iteration", "to", b"to"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__gain: _TypeAlias = _typing.Literal["gain"]  # noqa: Y015
+    _WhichOneofArgType__gain: _TypeAlias = _typing.Literal["_gain", b"_gain"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__gain) -> _WhichOneofReturnType__gain | None: ...
+
+Global___Transfer: _TypeAlias = Transfer  # noqa: Y015
+
+@_typing.final
+class Move(_message.Message):
+    """A move that somebody would gain by."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICE_FIELD_NUMBER: _builtins.int
+    FROM_FIELD_NUMBER: _builtins.int
+    TO_FIELD_NUMBER: _builtins.int
+    GAIN_FIELD_NUMBER: _builtins.int
+    device: _builtins.str
+    """Who would move."""
+    gain: _builtins.float
+    """What it would gain, in points; absent = without bound."""
+    @_builtins.property
+    def to(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """To whom; empty = to be alone."""
+
+    def __init__(
+        self,
+        *,
+        device: _builtins.str = ...,
+        to: _abc.Iterable[_builtins.str] | None = ...,
+        gain: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_gain", b"_gain", "gain", b"gain"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gain", b"_gain", "device", b"device", "from", b"from", "gain", b"gain", "to", b"to"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__gain: _TypeAlias = _typing.Literal["gain"]  # noqa: Y015
+    _WhichOneofArgType__gain: _TypeAlias = _typing.Literal["_gain", b"_gain"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__gain) -> _WhichOneofReturnType__gain | None: ...
+
+Global___Move: _TypeAlias = Move  # noqa: Y015
+
+@_typing.final
+class MeshDetails(_message.Message):
+    """What else the planner of a mesh found: the quantities of [BETTA] (13), and what else was possible."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class NamesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class BaselinesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___MeshBaseline: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___MeshBaseline | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    BASIS_FIELD_NUMBER: _builtins.int
+    NAMES_FIELD_NUMBER: _builtins.int
+    LINKS_FIELD_NUMBER: _builtins.int
+    BRIDGES_FIELD_NUMBER: _builtins.int
+    DP_BUDGET_FIELD_NUMBER: _builtins.int
+    NOISED_FIELD_NUMBER: _builtins.int
+    HITTING_TIME_FIELD_NUMBER: _builtins.int
+    SPECTRAL_GAP_FIELD_NUMBER: _builtins.int
+    PSEUDO_TRAINING_TIME_FIELD_NUMBER: _builtins.int
+    TRANSFERS_FIELD_NUMBER: _builtins.int
+    EPSILON_FIELD_NUMBER: _builtins.int
+    BASELINES_FIELD_NUMBER: _builtins.int
+    basis: _builtins.str
+    """Fingerprint of what the plan depends on."""
+    dp_budget: _builtins.int
+    """How many devices were allowed to add noise."""
+    hitting_time: _builtins.float
+    """Hitting time."""
+    spectral_gap: _builtins.float
+    """Spectral gap of the mixing matrix."""
+    pseudo_training_time: _builtins.float
+    """Pseudo training time, seconds."""
+    transfers: _builtins.str
+    """How a device's messages share its link."""
+    epsilon: _builtins.float
+    """ε of one letter."""
+    @_builtins.property
+    def names(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Name of each device."""
+
+    @_builtins.property
+    def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlannedLink]:
+        """Links, in the order they were added."""
+
+    @_builtins.property
+    def bridges(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeviceList]:
+        """Pairs that join parts which trust does not connect."""
+
+    @_builtins.property
+    def noised(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of those that do."""
+
+    @_builtins.property
+    def baselines(self) -> _containers.MessageMap[_builtins.str, Global___MeshBaseline]:
+        """The plain topologies by name, those that are possible."""
+
+    def __init__(
+        self,
+        *,
+        basis: _builtins.str = ...,
+        names: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        links: _abc.Iterable[Global___PlannedLink] | None = ...,
+        bridges: _abc.Iterable[Global___DeviceList] | None = ...,
+        dp_budget: _builtins.int = ...,
+        noised: _abc.Iterable[_builtins.str] | None = ...,
+        hitting_time: _builtins.float = ...,
+        spectral_gap: _builtins.float = ...,
+        pseudo_training_time: _builtins.float = ...,
+        transfers: _builtins.str = ...,
+        epsilon: _builtins.float = ...,
+        baselines: _abc.Mapping[_builtins.str, Global___MeshBaseline] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["baselines", b"baselines", "basis", b"basis", "bridges", b"bridges", "dp_budget", b"dp_budget", "epsilon", b"epsilon", "hitting_time", b"hitting_time", "links", b"links", "names", b"names", "noised", b"noised", "pseudo_training_time", b"pseudo_training_time", "spectral_gap", b"spectral_gap", "transfers", b"transfers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MeshDetails: _TypeAlias = MeshDetails  # noqa: Y015
+
+@_typing.final
+class PlannedLink(_message.Message):
+    """A link of a mesh."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BETWEEN_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    TRUSTED_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    step: _builtins.str
+    """Step that added it."""
+    score: _builtins.float
+    """Its score then; absent = it had none."""
+    trusted: _builtins.bool
+    """Whether raw parameters may be sent over it."""
+    seconds: _builtins.float
+    """Seconds of one message."""
+    @_builtins.property
+    def between(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of its two ends."""
+
+    def __init__(
+        self,
+        *,
+        between: _abc.Iterable[_builtins.str] | None = ...,
+        step: _builtins.str = ...,
+        score: _builtins.float | None = ...,
+        trusted: _builtins.bool = ...,
+        seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_score", b"_score", "score", b"score"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_score", b"_score", "between", b"between", "score", b"score", "seconds", b"seconds", "step", b"step", "trusted", b"trusted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__score: _TypeAlias = _typing.Literal["score"]  # noqa: Y015
+    _WhichOneofArgType__score: _TypeAlias = _typing.Literal["_score", b"_score"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__score) -> _WhichOneofReturnType__score | None: ...
+
+Global___PlannedLink: _TypeAlias = PlannedLink  # noqa: Y015
+
+@_typing.final
+class MeshBaseline(_message.Message):
+    """What a plain topology would come to."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_SECONDS_FIELD_NUMBER: _builtins.int
+    PSEUDO_TRAINING_TIME_FIELD_NUMBER: _builtins.int
+    NOISED_FIELD_NUMBER: _builtins.int
+    WHY_NOT_FIELD_NUMBER: _builtins.int
+    round_seconds: _builtins.float
+    """Seconds of one round."""
+    pseudo_training_time: _builtins.float
+    """Pseudo training time, seconds."""
+    noised: _builtins.float
+    """Devices that would add noise."""
+    why_not: _builtins.str
+    """Why the plan was chosen and not this, for people; empty in plans of before 0.3.0."""
+    def __init__(
+        self,
+        *,
+        round_seconds: _builtins.float = ...,
+        pseudo_training_time: _builtins.float = ...,
+        noised: _builtins.float = ...,
+        why_not: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["noised", b"noised", "pseudo_training_time", b"pseudo_training_time", "round_seconds", b"round_seconds", "why_not", b"why_not"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MeshBaseline: _TypeAlias = MeshBaseline  # noqa: Y015
+
+@_typing.final
+class CellDetails(_message.Message):
+    """What else the planner of cells found."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ModelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class WaitedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    POLICY_FIELD_NUMBER: _builtins.int
+    LAYOUT_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    REWARD_FIELD_NUMBER: _builtins.int
+    MATCHING_REWARD_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    MODELS_FIELD_NUMBER: _builtins.int
+    CELLS_FIELD_NUMBER: _builtins.int
+    WAITED_FIELD_NUMBER: _builtins.int
+    policy: _builtins.str
+    """"matching", "greedy", "random" or a trained policy's id."""
+    layout: _builtins.str
+    """Fingerprint of the cells, the models and the channel."""
+    status: _builtins.str
+    """"complete", "partial" or "nobody": who is served."""
+    reward: _builtins.float
+    """Reward of the schedule."""
+    matching_reward: _builtins.float
+    """Reward that "matching" would get."""
+    round: _builtins.int
+    """Round it is for."""
+    @_builtins.property
+    def models(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Model of each device; -1 = none yet."""
+
+    @_builtins.property
+    def cells(self) -> _containers.RepeatedCompositeFieldContainer[Global___CellLoad]:
+        """Load of each cell."""
+
+    @_builtins.property
+    def waited(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Rounds in a row each device was not served."""
+
+    def __init__(
+        self,
+        *,
+        policy: _builtins.str = ...,
+        layout: _builtins.str = ...,
+        status: _builtins.str = ...,
+        reward: _builtins.float = ...,
+        matching_reward: _builtins.float = ...,
+        round: _builtins.int = ...,
+        models: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        cells: _abc.Iterable[Global___CellLoad] | None = ...,
+        waited: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "layout", b"layout", "matching_reward", b"matching_reward", "models", b"models", "policy", b"policy", "reward", b"reward", "round", b"round", "status", b"status", "waited", b"waited"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CellDetails: _TypeAlias = CellDetails  # noqa: Y015
+
+@_typing.final
+class CellLoad(_message.Message):
+    """A cell's load."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    BLOCKS_FIELD_NUMBER: _builtins.int
+    SERVED_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Cell's id."""
+    blocks: _builtins.int
+    """Its resource blocks."""
+    served: _builtins.int
+    """Devices it serves."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        blocks: _builtins.int = ...,
+        served: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "id", b"id", "served", b"served"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CellLoad: _TypeAlias = CellLoad  # noqa: Y015
 
 @_typing.final
 class GetPlanRequest(_message.Message):
@@ -349,23 +1081,25 @@ class CheckParametersRequest(_message.Message):
 
     TOPOLOGY_FIELD_NUMBER: _builtins.int
     PRIVACY_FIELD_NUMBER: _builtins.int
-    PARAMETERS_JSON_FIELD_NUMBER: _builtins.int
+    PARAMETERS_FIELD_NUMBER: _builtins.int
     topology: _builtins.str
     """Topology axis."""
     privacy: _builtins.str
     """Privacy axis."""
-    parameters_json: _builtins.str
-    """Parameters as a JSON object."""
+    @_builtins.property
+    def parameters(self) -> _parameters_pb2.TaskParameters:
+        """Parameters as given."""
+
     def __init__(
         self,
         *,
         topology: _builtins.str = ...,
         privacy: _builtins.str = ...,
-        parameters_json: _builtins.str = ...,
+        parameters: _parameters_pb2.TaskParameters | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["parameters", b"parameters"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["parameters_json", b"parameters_json", "privacy", b"privacy", "topology", b"topology"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["parameters", b"parameters", "privacy", b"privacy", "topology", b"topology"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -377,17 +1111,19 @@ class CheckParametersReply(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    PARAMETERS_JSON_FIELD_NUMBER: _builtins.int
-    parameters_json: _builtins.str
-    """A JSON object."""
+    PARAMETERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def parameters(self) -> _parameters_pb2.TaskParameters:
+        """The parameters."""
+
     def __init__(
         self,
         *,
-        parameters_json: _builtins.str = ...,
+        parameters: _parameters_pb2.TaskParameters | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["parameters", b"parameters"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["parameters_json", b"parameters_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["parameters", b"parameters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -541,35 +1277,37 @@ class TrainPolicyRequest(_message.Message):
     PENALTY_FIELD_NUMBER: _builtins.int
     USERS_FIELD_NUMBER: _builtins.int
     MODELS_FIELD_NUMBER: _builtins.int
-    RADIO_JSON_FIELD_NUMBER: _builtins.int
-    learner: _builtins.str
-    """"vdn" or "iql"."""
+    RADIO_FIELD_NUMBER: _builtins.int
+    learner: _words_pb2.PolicyLearner.ValueType
+    """How it learns."""
     seed: _builtins.int
     """Seed."""
     steps: _builtins.int
     """Training steps; 0 means the default."""
-    penalty: _builtins.str
-    """"dynamic" or "fixed"."""
+    penalty: _words_pb2.PolicyPenalty.ValueType
+    """What breaking a limit costs."""
     users: _builtins.int
     """Expected number of users."""
     models: _builtins.int
     """Number of models."""
-    radio_json: _builtins.str
-    """Radio constants of the tasks it is for, as in their "topology" parameters, a JSON object; empty = the defaults."""
+    @_builtins.property
+    def radio(self) -> _parameters_pb2.RadioParameters:
+        """Radio constants of the tasks it is for, as in their "topology" parameters; left out = the defaults."""
+
     def __init__(
         self,
         *,
-        learner: _builtins.str = ...,
+        learner: _words_pb2.PolicyLearner.ValueType = ...,
         seed: _builtins.int = ...,
         steps: _builtins.int = ...,
-        penalty: _builtins.str = ...,
+        penalty: _words_pb2.PolicyPenalty.ValueType = ...,
         users: _builtins.int = ...,
         models: _builtins.int = ...,
-        radio_json: _builtins.str = ...,
+        radio: _parameters_pb2.RadioParameters | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["radio", b"radio"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["learner", b"learner", "models", b"models", "penalty", b"penalty", "radio_json", b"radio_json", "seed", b"seed", "steps", b"steps", "users", b"users"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["learner", b"learner", "models", b"models", "penalty", b"penalty", "radio", b"radio", "seed", b"seed", "steps", b"steps", "users", b"users"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -591,8 +1329,8 @@ class Policy(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Identifier, `pol_…`."""
-    learner: _builtins.str
-    """"vdn" or "iql"."""
+    learner: _words_pb2.PolicyLearner.ValueType
+    """How it learns."""
     layout: _builtins.str
     """Fingerprint of the layout it was trained for."""
     state: _words_pb2.PolicyState.ValueType
@@ -609,7 +1347,7 @@ class Policy(_message.Message):
         self,
         *,
         id: _builtins.str = ...,
-        learner: _builtins.str = ...,
+        learner: _words_pb2.PolicyLearner.ValueType = ...,
         layout: _builtins.str = ...,
         state: _words_pb2.PolicyState.ValueType = ...,
         progress: _builtins.float = ...,
@@ -740,6 +1478,47 @@ class ReportLinksReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReportLinksReply: _TypeAlias = ReportLinksReply  # noqa: Y015
+
+@_typing.final
+class ListBlobsRequest(_message.Message):
+    """See Topology.ListBlobs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListBlobsRequest: _TypeAlias = ListBlobsRequest  # noqa: Y015
+
+@_typing.final
+class ListBlobsReply(_message.Message):
+    """Blobs in use."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGESTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """SHA-256 of each, hexadecimal."""
+
+    def __init__(
+        self,
+        *,
+        digests: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digests", b"digests"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListBlobsReply: _TypeAlias = ListBlobsReply  # noqa: Y015
 
 @_typing.final
 class WhatIfRequest(_message.Message):

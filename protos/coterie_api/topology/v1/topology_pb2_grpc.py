@@ -75,10 +75,20 @@ class TopologyStub:
                 request_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ListPoliciesRequest.SerializeToString,
                 response_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ListPoliciesReply.FromString,
                 _registered_method=True)
+        self.ChooseClerks = channel.unary_unary(
+                '/coterie_api.topology.v1.Topology/ChooseClerks',
+                request_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ChooseClerksRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.Committee.FromString,
+                _registered_method=True)
         self.ReportLinks = channel.unary_unary(
                 '/coterie_api.topology.v1.Topology/ReportLinks',
                 request_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ReportLinksRequest.SerializeToString,
                 response_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ReportLinksReply.FromString,
+                _registered_method=True)
+        self.ListBlobs = channel.unary_unary(
+                '/coterie_api.topology.v1.Topology/ListBlobs',
+                request_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ListBlobsRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ListBlobsReply.FromString,
                 _registered_method=True)
         self.WhatIf = channel.unary_unary(
                 '/coterie_api.topology.v1.Topology/WhatIf',
@@ -148,8 +158,22 @@ class TopologyServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ChooseClerks(self, request, context):
+        """Which devices count a secure sum: a committee of different owners that the participants trust as far as possible.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ReportLinks(self, request, context):
         """Measured link times between devices.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListBlobs(self, request, context):
+        """Blobs that policies need, for whoever sweeps.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -205,10 +229,20 @@ def add_TopologyServicer_to_server(servicer, server):
                     request_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ListPoliciesRequest.FromString,
                     response_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ListPoliciesReply.SerializeToString,
             ),
+            'ChooseClerks': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChooseClerks,
+                    request_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ChooseClerksRequest.FromString,
+                    response_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.Committee.SerializeToString,
+            ),
             'ReportLinks': grpc.unary_unary_rpc_method_handler(
                     servicer.ReportLinks,
                     request_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ReportLinksRequest.FromString,
                     response_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ReportLinksReply.SerializeToString,
+            ),
+            'ListBlobs': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListBlobs,
+                    request_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ListBlobsRequest.FromString,
+                    response_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ListBlobsReply.SerializeToString,
             ),
             'WhatIf': grpc.unary_unary_rpc_method_handler(
                     servicer.WhatIf,
@@ -444,6 +478,33 @@ class Topology:
             _registered_method=True)
 
     @staticmethod
+    def ChooseClerks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.topology.v1.Topology/ChooseClerks',
+            coterie__api_dot_topology_dot_v1_dot_topology__pb2.ChooseClerksRequest.SerializeToString,
+            coterie__api_dot_topology_dot_v1_dot_topology__pb2.Committee.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def ReportLinks(request,
             target,
             options=(),
@@ -460,6 +521,33 @@ class Topology:
             '/coterie_api.topology.v1.Topology/ReportLinks',
             coterie__api_dot_topology_dot_v1_dot_topology__pb2.ReportLinksRequest.SerializeToString,
             coterie__api_dot_topology_dot_v1_dot_topology__pb2.ReportLinksReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListBlobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.topology.v1.Topology/ListBlobs',
+            coterie__api_dot_topology_dot_v1_dot_topology__pb2.ListBlobsRequest.SerializeToString,
+            coterie__api_dot_topology_dot_v1_dot_topology__pb2.ListBlobsReply.FromString,
             options,
             channel_credentials,
             insecure,

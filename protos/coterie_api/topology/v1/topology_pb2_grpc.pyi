@@ -51,8 +51,12 @@ class TopologyStub:
     """Starts training a scheduling policy for the present cells in a worker process."""
     ListPolicies: _grpc.UnaryUnaryMultiCallable[_topology_pb2.ListPoliciesRequest, _topology_pb2.ListPoliciesReply]
     """Policies, newest first."""
+    ChooseClerks: _grpc.UnaryUnaryMultiCallable[_topology_pb2.ChooseClerksRequest, _topology_pb2.Committee]
+    """Which devices count a secure sum: a committee of different owners that the participants trust as far as possible."""
     ReportLinks: _grpc.UnaryUnaryMultiCallable[_topology_pb2.ReportLinksRequest, _topology_pb2.ReportLinksReply]
     """Measured link times between devices."""
+    ListBlobs: _grpc.UnaryUnaryMultiCallable[_topology_pb2.ListBlobsRequest, _topology_pb2.ListBlobsReply]
+    """Blobs that policies need, for whoever sweeps."""
     WhatIf: _grpc.UnaryUnaryMultiCallable[_topology_pb2.WhatIfRequest, _topology_pb2.WhatIfReply]
     """A what-if solver on JSON text (see the what-if contract)."""
 
@@ -79,8 +83,12 @@ class TopologyAsyncStub(TopologyStub):
     """Starts training a scheduling policy for the present cells in a worker process."""
     ListPolicies: _aio.UnaryUnaryMultiCallable[_topology_pb2.ListPoliciesRequest, _topology_pb2.ListPoliciesReply]  # type: ignore[assignment]
     """Policies, newest first."""
+    ChooseClerks: _aio.UnaryUnaryMultiCallable[_topology_pb2.ChooseClerksRequest, _topology_pb2.Committee]  # type: ignore[assignment]
+    """Which devices count a secure sum: a committee of different owners that the participants trust as far as possible."""
     ReportLinks: _aio.UnaryUnaryMultiCallable[_topology_pb2.ReportLinksRequest, _topology_pb2.ReportLinksReply]  # type: ignore[assignment]
     """Measured link times between devices."""
+    ListBlobs: _aio.UnaryUnaryMultiCallable[_topology_pb2.ListBlobsRequest, _topology_pb2.ListBlobsReply]  # type: ignore[assignment]
+    """Blobs that policies need, for whoever sweeps."""
     WhatIf: _aio.UnaryUnaryMultiCallable[_topology_pb2.WhatIfRequest, _topology_pb2.WhatIfReply]  # type: ignore[assignment]
     """A what-if solver on JSON text (see the what-if contract)."""
 
@@ -154,12 +162,28 @@ class TopologyServicer(metaclass=_abc_1.ABCMeta):
         """Policies, newest first."""
 
     @_abc_1.abstractmethod
+    def ChooseClerks(
+        self,
+        request: _topology_pb2.ChooseClerksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_topology_pb2.Committee, _abc.Awaitable[_topology_pb2.Committee]]:
+        """Which devices count a secure sum: a committee of different owners that the participants trust as far as possible."""
+
+    @_abc_1.abstractmethod
     def ReportLinks(
         self,
         request: _topology_pb2.ReportLinksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_topology_pb2.ReportLinksReply, _abc.Awaitable[_topology_pb2.ReportLinksReply]]:
         """Measured link times between devices."""
+
+    @_abc_1.abstractmethod
+    def ListBlobs(
+        self,
+        request: _topology_pb2.ListBlobsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_topology_pb2.ListBlobsReply, _abc.Awaitable[_topology_pb2.ListBlobsReply]]:
+        """Blobs that policies need, for whoever sweeps."""
 
     @_abc_1.abstractmethod
     def WhatIf(

@@ -718,23 +718,155 @@ class CreateKeyRequest(_message.Message):
 
     ROLE_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
-    role: _builtins.str
-    """"admin" or "publisher"."""
+    EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    role: _words_pb2.CallerRole.ValueType
+    """An admin or a publisher."""
     name: _builtins.str
     """Name of the holder, unique within the role."""
+    expires_at: _builtins.float
+    """When it ends; 0 = never."""
     def __init__(
         self,
         *,
-        role: _builtins.str = ...,
+        role: _words_pb2.CallerRole.ValueType = ...,
         name: _builtins.str = ...,
+        expires_at: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at", "name", b"name", "role", b"role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CreateKeyRequest: _TypeAlias = CreateKeyRequest  # noqa: Y015
+
+@_typing.final
+class ListKeysRequest(_message.Message):
+    """See Registry.ListKeys."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    subject: _builtins.str
+    """Only of this holder, `adm_…` or `pub_…`; empty means any."""
+    limit: _builtins.int
+    """At most this many, 1 to 500; 0 means 100."""
+    cursor: _builtins.str
+    """Continue after this cursor; empty starts."""
+    def __init__(
+        self,
+        *,
+        subject: _builtins.str = ...,
+        limit: _builtins.int = ...,
+        cursor: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "limit", b"limit", "subject", b"subject"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListKeysRequest: _TypeAlias = ListKeysRequest  # noqa: Y015
+
+@_typing.final
+class KeyInfo(_message.Message):
+    """An API key, without its secret."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    CREATED_AT_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    REVOKED_AT_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Identifier of the key, `key_…`."""
+    created_at: _builtins.float
+    """When it was made."""
+    expires_at: _builtins.float
+    """When it ends; 0 = never."""
+    revoked_at: _builtins.float
+    """When it was revoked; 0 = it was not."""
+    @_builtins.property
+    def principal(self) -> Global___Principal:
+        """Who it speaks for."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        principal: Global___Principal | None = ...,
+        created_at: _builtins.float = ...,
+        expires_at: _builtins.float = ...,
+        revoked_at: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "id", b"id", "principal", b"principal", "revoked_at", b"revoked_at"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeyInfo: _TypeAlias = KeyInfo  # noqa: Y015
+
+@_typing.final
+class ListKeysReply(_message.Message):
+    """A page of keys."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEYS_FIELD_NUMBER: _builtins.int
+    NEXT_CURSOR_FIELD_NUMBER: _builtins.int
+    next_cursor: _builtins.str
+    """Cursor of the next page; empty at the end."""
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___KeyInfo]:
+        """The page, by id."""
+
+    def __init__(
+        self,
+        *,
+        keys: _abc.Iterable[Global___KeyInfo] | None = ...,
+        next_cursor: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys", "next_cursor", b"next_cursor"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListKeysReply: _TypeAlias = ListKeysReply  # noqa: Y015
+
+@_typing.final
+class RotateKeyRequest(_message.Message):
+    """See Registry.RotateKey."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_ID_FIELD_NUMBER: _builtins.int
+    GRACE_SECONDS_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    key_id: _builtins.str
+    """The old key's id."""
+    grace_seconds: _builtins.float
+    """How long the old key goes on, 0 to 2,592,000 (30 days)."""
+    expires_at: _builtins.float
+    """When the new key ends; 0 = never."""
+    def __init__(
+        self,
+        *,
+        key_id: _builtins.str = ...,
+        grace_seconds: _builtins.float = ...,
+        expires_at: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at", "grace_seconds", b"grace_seconds", "key_id", b"key_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RotateKeyRequest: _TypeAlias = RotateKeyRequest  # noqa: Y015
 
 @_typing.final
 class CreateKeyReply(_message.Message):
@@ -840,8 +972,8 @@ class Principal(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     OWNER_ID_FIELD_NUMBER: _builtins.int
     KEY_ID_FIELD_NUMBER: _builtins.int
-    role: _builtins.str
-    """"admin", "publisher" or "device"."""
+    role: _words_pb2.CallerRole.ValueType
+    """An admin, a publisher or a device."""
     subject: _builtins.str
     """Device id for devices, `adm_…` or `pub_…` otherwise."""
     name: _builtins.str
@@ -853,7 +985,7 @@ class Principal(_message.Message):
     def __init__(
         self,
         *,
-        role: _builtins.str = ...,
+        role: _words_pb2.CallerRole.ValueType = ...,
         subject: _builtins.str = ...,
         name: _builtins.str = ...,
         owner_id: _builtins.str = ...,
@@ -919,7 +1051,7 @@ class AuditEntry(_message.Message):
     """Number, increasing."""
     at: _builtins.float
     """When."""
-    role: _builtins.str
+    role: _words_pb2.CallerRole.ValueType
     """Role of who did it."""
     subject: _builtins.str
     """Who did it."""
@@ -936,7 +1068,7 @@ class AuditEntry(_message.Message):
         *,
         number: _builtins.int = ...,
         at: _builtins.float = ...,
-        role: _builtins.str = ...,
+        role: _words_pb2.CallerRole.ValueType = ...,
         subject: _builtins.str = ...,
         act: _builtins.str = ...,
         object: _builtins.str = ...,
@@ -980,6 +1112,63 @@ class ListAuditReply(_message.Message):
 Global___ListAuditReply: _TypeAlias = ListAuditReply  # noqa: Y015
 
 @_typing.final
+class VerifyAuditRequest(_message.Message):
+    """See Registry.VerifyAudit."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerifyAuditRequest: _TypeAlias = VerifyAuditRequest  # noqa: Y015
+
+@_typing.final
+class VerifyAuditReply(_message.Message):
+    """Whether the audit log is sound."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOUND_FIELD_NUMBER: _builtins.int
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    HEAD_FIELD_NUMBER: _builtins.int
+    FAULTS_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    sound: _builtins.bool
+    """True when every entry follows from the one before, and the head from the last."""
+    entries: _builtins.int
+    """Entries read."""
+    head: _builtins.str
+    """Hash of the last entry, hexadecimal."""
+    seconds: _builtins.float
+    """Seconds it took."""
+    @_builtins.property
+    def faults(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What is wrong, for people; empty when sound."""
+
+    def __init__(
+        self,
+        *,
+        sound: _builtins.bool = ...,
+        entries: _builtins.int = ...,
+        head: _builtins.str = ...,
+        faults: _abc.Iterable[_builtins.str] | None = ...,
+        seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "faults", b"faults", "head", b"head", "seconds", b"seconds", "sound", b"sound"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerifyAuditReply: _TypeAlias = VerifyAuditReply  # noqa: Y015
+
+@_typing.final
 class Interaction(_message.Message):
     """One thing two devices did together, as one of them (or the platform) saw it."""
 
@@ -994,6 +1183,7 @@ class Interaction(_message.Message):
     REPORTER_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Chosen by the reporter, unique for that reporter, 1 to 100 characters; repeats are ignored."""
     device_a: _builtins.str
@@ -1012,6 +1202,8 @@ class Interaction(_message.Message):
     """What it was, such as "delivered", "late", "dropped", "rejected", "meeting"."""
     note: _builtins.str
     """More, for people: the task and round, say."""
+    state: _words_pb2.InteractionState.ValueType
+    """Whether it counts as evidence; ignored on input."""
     def __init__(
         self,
         *,
@@ -1024,10 +1216,11 @@ class Interaction(_message.Message):
         reporter: _builtins.str = ...,
         kind: _builtins.str = ...,
         note: _builtins.str = ...,
+        state: _words_pb2.InteractionState.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "device_a", b"device_a", "device_b", b"device_b", "duration_seconds", b"duration_seconds", "id", b"id", "kind", b"kind", "note", b"note", "positive", b"positive", "reporter", b"reporter"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "device_a", b"device_a", "device_b", b"device_b", "duration_seconds", b"duration_seconds", "id", b"id", "kind", b"kind", "note", b"note", "positive", b"positive", "reporter", b"reporter", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1065,19 +1258,23 @@ class RecordInteractionsReply(_message.Message):
 
     RECORDED_FIELD_NUMBER: _builtins.int
     REPEATED_BEFORE_FIELD_NUMBER: _builtins.int
+    UNCONFIRMED_FIELD_NUMBER: _builtins.int
     recorded: _builtins.int
     """How many were new."""
     repeated_before: _builtins.int
     """How many had been recorded before."""
+    unconfirmed: _builtins.int
+    """How many of the new ones wait for the other end's report."""
     def __init__(
         self,
         *,
         recorded: _builtins.int = ...,
         repeated_before: _builtins.int = ...,
+        unconfirmed: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["recorded", b"recorded", "repeated_before", b"repeated_before"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["recorded", b"recorded", "repeated_before", b"repeated_before", "unconfirmed", b"unconfirmed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1157,8 +1354,9 @@ class Relation(_message.Message):
     STRENGTH_FIELD_NUMBER: _builtins.int
     BECAUSE_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
-    kind: _builtins.str
-    """"ownership", "parental", "co-location", "co-work", "social" or "friendship"."""
+    CONFIRMED_FIELD_NUMBER: _builtins.int
+    kind: _words_pb2.RelationKind.ValueType
+    """How they are related."""
     a: _builtins.str
     """One device (or owner, for friendship)."""
     b: _builtins.str
@@ -1169,23 +1367,56 @@ class Relation(_message.Message):
     """Why it holds, for people."""
     since: _builtins.float
     """Since when."""
+    confirmed: _builtins.bool
+    """Whether it holds; false for a friendship that only one owner has declared."""
     def __init__(
         self,
         *,
-        kind: _builtins.str = ...,
+        kind: _words_pb2.RelationKind.ValueType = ...,
         a: _builtins.str = ...,
         b: _builtins.str = ...,
         strength: _builtins.float = ...,
         because: _builtins.str = ...,
         since: _builtins.float = ...,
+        confirmed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["a", b"a", "b", b"b", "because", b"because", "kind", b"kind", "since", b"since", "strength", b"strength"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["a", b"a", "b", b"b", "because", b"because", "confirmed", b"confirmed", "kind", b"kind", "since", b"since", "strength", b"strength"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Relation: _TypeAlias = Relation  # noqa: Y015
+
+@_typing.final
+class ListFriendshipsRequest(_message.Message):
+    """See Trust.ListFriendships."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OWNER_ID_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    owner_id: _builtins.str
+    """Whose."""
+    limit: _builtins.int
+    """At most this many, 1 to 500; 0 means 100."""
+    cursor: _builtins.str
+    """Continue after this cursor; empty starts."""
+    def __init__(
+        self,
+        *,
+        owner_id: _builtins.str = ...,
+        limit: _builtins.int = ...,
+        cursor: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "limit", b"limit", "owner_id", b"owner_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFriendshipsRequest: _TypeAlias = ListFriendshipsRequest  # noqa: Y015
 
 @_typing.final
 class DeclareFriendshipRequest(_message.Message):
@@ -1225,13 +1456,13 @@ class DeriveRelationsRequest(_message.Message):
 
     KINDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    def kinds(self) -> _containers.RepeatedScalarFieldContainer[_words_pb2.RelationKind.ValueType]:
         """Only these kinds; empty means all."""
 
     def __init__(
         self,
         *,
-        kinds: _abc.Iterable[_builtins.str] | None = ...,
+        kinds: _abc.Iterable[_words_pb2.RelationKind.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -1423,6 +1654,8 @@ class TrustExplanation(_message.Message):
     PATH_FIELD_NUMBER: _builtins.int
     RELATIONS_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
+    UNCONFIRMED_COUNT_FIELD_NUMBER: _builtins.int
+    RULE_FIELD_NUMBER: _builtins.int
     device_a: _builtins.str
     """Who trusts."""
     device_b: _builtins.str
@@ -1447,6 +1680,8 @@ class TrustExplanation(_message.Message):
     """Last interaction's time; 0 = none."""
     text: _builtins.str
     """In one paragraph, for people."""
+    unconfirmed_count: _builtins.int
+    """Good interactions that one end reported and the other may still confirm."""
     @_builtins.property
     def path(self) -> _containers.RepeatedCompositeFieldContainer[Global___Hop]:
         """The hops of the indirect trust's path, less those the caller may not see."""
@@ -1454,6 +1689,10 @@ class TrustExplanation(_message.Message):
     @_builtins.property
     def relations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Relation]:
         """Relations between the two."""
+
+    @_builtins.property
+    def rule(self) -> Global___TrustRule:
+        """What the registry demands of evidence."""
 
     def __init__(
         self,
@@ -1472,14 +1711,74 @@ class TrustExplanation(_message.Message):
         path: _abc.Iterable[Global___Hop] | None = ...,
         relations: _abc.Iterable[Global___Relation] | None = ...,
         text: _builtins.str = ...,
+        unconfirmed_count: _builtins.int = ...,
+        rule: Global___TrustRule | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["rule", b"rule"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "device_a", b"device_a", "device_b", b"device_b", "direct", b"direct", "indirect", b"indirect", "last_at", b"last_at", "negative_count", b"negative_count", "negative_sum", b"negative_sum", "path", b"path", "positive_count", b"positive_count", "positive_sum", b"positive_sum", "relations", b"relations", "text", b"text", "trust", b"trust"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "device_a", b"device_a", "device_b", b"device_b", "direct", b"direct", "indirect", b"indirect", "last_at", b"last_at", "negative_count", b"negative_count", "negative_sum", b"negative_sum", "path", b"path", "positive_count", b"positive_count", "positive_sum", b"positive_sum", "relations", b"relations", "rule", b"rule", "text", b"text", "trust", b"trust", "unconfirmed_count", b"unconfirmed_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TrustExplanation: _TypeAlias = TrustExplanation  # noqa: Y015
+
+@_typing.final
+class TrustRule(_message.Message):
+    """The registry's settings: what counts as evidence and how much."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HALVING_DAYS_FIELD_NUMBER: _builtins.int
+    PENALTY_FIELD_NUMBER: _builtins.int
+    FULL_SECONDS_FIELD_NUMBER: _builtins.int
+    DIRECT_WEIGHT_FIELD_NUMBER: _builtins.int
+    PRIOR_WEIGHT_FIELD_NUMBER: _builtins.int
+    WITNESS_CAP_FIELD_NUMBER: _builtins.int
+    PAIR_DAY_FIELD_NUMBER: _builtins.int
+    REPORTER_DAY_FIELD_NUMBER: _builtins.int
+    MEETING_WINDOW_SECONDS_FIELD_NUMBER: _builtins.int
+    CONFIRM_DAYS_FIELD_NUMBER: _builtins.int
+    halving_days: _builtins.float
+    """Days in which evidence halves; 0 = never."""
+    penalty: _builtins.float
+    """How many good interactions a bad one outweighs."""
+    full_seconds: _builtins.float
+    """Duration from which an interaction counts fully, seconds."""
+    direct_weight: _builtins.float
+    """Share of direct trust in combined trust."""
+    prior_weight: _builtins.float
+    """How many meetings knowing nothing weighs."""
+    witness_cap: _builtins.float
+    """What direct trust rounds done well together alone can lift a pair to."""
+    pair_day: _builtins.float
+    """Interactions of each sign that count for a pair in one day."""
+    reporter_day: _builtins.float
+    """Bad interactions of one reporter that count in one day."""
+    meeting_window_seconds: _builtins.float
+    """How far apart the two ends' times of one meeting may lie, seconds."""
+    confirm_days: _builtins.float
+    """How long the second report of a meeting is waited for, days."""
+    def __init__(
+        self,
+        *,
+        halving_days: _builtins.float = ...,
+        penalty: _builtins.float = ...,
+        full_seconds: _builtins.float = ...,
+        direct_weight: _builtins.float = ...,
+        prior_weight: _builtins.float = ...,
+        witness_cap: _builtins.float = ...,
+        pair_day: _builtins.float = ...,
+        reporter_day: _builtins.float = ...,
+        meeting_window_seconds: _builtins.float = ...,
+        confirm_days: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["confirm_days", b"confirm_days", "direct_weight", b"direct_weight", "full_seconds", b"full_seconds", "halving_days", b"halving_days", "meeting_window_seconds", b"meeting_window_seconds", "pair_day", b"pair_day", "penalty", b"penalty", "prior_weight", b"prior_weight", "reporter_day", b"reporter_day", "witness_cap", b"witness_cap"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TrustRule: _TypeAlias = TrustRule  # noqa: Y015
 
 @_typing.final
 class ListPeersRequest(_message.Message):
@@ -1722,7 +2021,7 @@ class Tie(_message.Message):
     direct: _builtins.float
     """Direct trust in (0, 1]."""
     @_builtins.property
-    def relations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    def relations(self) -> _containers.RepeatedScalarFieldContainer[_words_pb2.RelationKind.ValueType]:
         """Kinds of relation between them."""
 
     def __init__(
@@ -1731,7 +2030,7 @@ class Tie(_message.Message):
         device_a: _builtins.str = ...,
         device_b: _builtins.str = ...,
         direct: _builtins.float = ...,
-        relations: _abc.Iterable[_builtins.str] | None = ...,
+        relations: _abc.Iterable[_words_pb2.RelationKind.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

@@ -105,6 +105,16 @@ class RegistryStub:
                 request_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.CreateKeyRequest.SerializeToString,
                 response_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.CreateKeyReply.FromString,
                 _registered_method=True)
+        self.ListKeys = channel.unary_unary(
+                '/coterie_api.trust.v1.Registry/ListKeys',
+                request_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListKeysRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListKeysReply.FromString,
+                _registered_method=True)
+        self.RotateKey = channel.unary_unary(
+                '/coterie_api.trust.v1.Registry/RotateKey',
+                request_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.RotateKeyRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.CreateKeyReply.FromString,
+                _registered_method=True)
         self.RevokeKey = channel.unary_unary(
                 '/coterie_api.trust.v1.Registry/RevokeKey',
                 request_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.RevokeKeyRequest.SerializeToString,
@@ -119,6 +129,11 @@ class RegistryStub:
                 '/coterie_api.trust.v1.Registry/ListAudit',
                 request_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListAuditRequest.SerializeToString,
                 response_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListAuditReply.FromString,
+                _registered_method=True)
+        self.VerifyAudit = channel.unary_unary(
+                '/coterie_api.trust.v1.Registry/VerifyAudit',
+                request_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.VerifyAuditRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.VerifyAuditReply.FromString,
                 _registered_method=True)
 
 
@@ -225,6 +240,21 @@ class RegistryServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListKeys(self, request, context):
+        """Keys of admins and publishers, a page at a time, revoked and ended ones included; never their secrets. Admins only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RotateKey(self, request, context):
+        """A fresh key for whom a key speaks for; the old one goes on for a while, so that nobody is locked out meanwhile. For
+        admins, and for who holds the key.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RevokeKey(self, request, context):
         """Revokes an API key by its id.
         """
@@ -241,6 +271,13 @@ class RegistryServicer:
 
     def ListAudit(self, request, context):
         """The audit log, newest first, a page at a time. Admins only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def VerifyAudit(self, request, context):
+        """Follows the audit log's chain of hashes from its first entry to its head. Admins only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -319,6 +356,16 @@ def add_RegistryServicer_to_server(servicer, server):
                     request_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.CreateKeyRequest.FromString,
                     response_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.CreateKeyReply.SerializeToString,
             ),
+            'ListKeys': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListKeys,
+                    request_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListKeysRequest.FromString,
+                    response_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListKeysReply.SerializeToString,
+            ),
+            'RotateKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.RotateKey,
+                    request_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.RotateKeyRequest.FromString,
+                    response_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.CreateKeyReply.SerializeToString,
+            ),
             'RevokeKey': grpc.unary_unary_rpc_method_handler(
                     servicer.RevokeKey,
                     request_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.RevokeKeyRequest.FromString,
@@ -333,6 +380,11 @@ def add_RegistryServicer_to_server(servicer, server):
                     servicer.ListAudit,
                     request_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListAuditRequest.FromString,
                     response_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListAuditReply.SerializeToString,
+            ),
+            'VerifyAudit': grpc.unary_unary_rpc_method_handler(
+                    servicer.VerifyAudit,
+                    request_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.VerifyAuditRequest.FromString,
+                    response_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.VerifyAuditReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -725,6 +777,60 @@ class Registry:
             _registered_method=True)
 
     @staticmethod
+    def ListKeys(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.trust.v1.Registry/ListKeys',
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListKeysRequest.SerializeToString,
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListKeysReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RotateKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.trust.v1.Registry/RotateKey',
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.RotateKeyRequest.SerializeToString,
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.CreateKeyReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def RevokeKey(request,
             target,
             options=(),
@@ -805,6 +911,33 @@ class Registry:
             metadata,
             _registered_method=True)
 
+    @staticmethod
+    def VerifyAudit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.trust.v1.Registry/VerifyAudit',
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.VerifyAuditRequest.SerializeToString,
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.VerifyAuditReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
 
 class TrustStub:
     """Social memory: relations, interactions and the trust computed from them.
@@ -830,6 +963,11 @@ class TrustStub:
                 '/coterie_api.trust.v1.Trust/DeclareFriendship',
                 request_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.DeclareFriendshipRequest.SerializeToString,
                 response_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.Relation.FromString,
+                _registered_method=True)
+        self.ListFriendships = channel.unary_unary(
+                '/coterie_api.trust.v1.Trust/ListFriendships',
+                request_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListFriendshipsRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListRelationsReply.FromString,
                 _registered_method=True)
         self.DeriveRelations = channel.unary_unary(
                 '/coterie_api.trust.v1.Trust/DeriveRelations',
@@ -899,7 +1037,8 @@ class TrustServicer:
 
     def RecordInteractions(self, request, context):
         """Records interactions. Idempotent by interaction id; a batch with any bad item is refused whole, with the index
-        of each bad item. A device may only report interactions it is part of.
+        of each bad item. A device may only report interactions it is part of. A good one counts when the other end reports
+        it too, an admin imports it or the platform witnessed it; a bad one at once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -913,7 +1052,15 @@ class TrustServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeclareFriendship(self, request, context):
-        """Declares or withdraws friendship between two owners.
+        """Declares, confirms or withdraws friendship between two owners. A device speaks for its own owner, which is owner_a;
+        it holds when both have declared it. An admin vouches for both.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListFriendships(self, request, context):
+        """An owner's friendships, also those that wait for one of the two, a page at a time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1021,6 +1168,11 @@ def add_TrustServicer_to_server(servicer, server):
                     servicer.DeclareFriendship,
                     request_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.DeclareFriendshipRequest.FromString,
                     response_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.Relation.SerializeToString,
+            ),
+            'ListFriendships': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListFriendships,
+                    request_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListFriendshipsRequest.FromString,
+                    response_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListRelationsReply.SerializeToString,
             ),
             'DeriveRelations': grpc.unary_unary_rpc_method_handler(
                     servicer.DeriveRelations,
@@ -1165,6 +1317,33 @@ class Trust:
             '/coterie_api.trust.v1.Trust/DeclareFriendship',
             coterie__api_dot_trust_dot_v1_dot_trust__pb2.DeclareFriendshipRequest.SerializeToString,
             coterie__api_dot_trust_dot_v1_dot_trust__pb2.Relation.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListFriendships(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.trust.v1.Trust/ListFriendships',
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListFriendshipsRequest.SerializeToString,
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListRelationsReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -65,12 +65,20 @@ class RegistryStub:
     """Notes that devices are alive. Cheap: held in memory and written in batches."""
     CreateKey: _grpc.UnaryUnaryMultiCallable[_trust_pb2.CreateKeyRequest, _trust_pb2.CreateKeyReply]
     """Creates an API key for an admin or a publisher. The secret is returned once."""
+    ListKeys: _grpc.UnaryUnaryMultiCallable[_trust_pb2.ListKeysRequest, _trust_pb2.ListKeysReply]
+    """Keys of admins and publishers, a page at a time, revoked and ended ones included; never their secrets. Admins only."""
+    RotateKey: _grpc.UnaryUnaryMultiCallable[_trust_pb2.RotateKeyRequest, _trust_pb2.CreateKeyReply]
+    """A fresh key for whom a key speaks for; the old one goes on for a while, so that nobody is locked out meanwhile. For
+    admins, and for who holds the key.
+    """
     RevokeKey: _grpc.UnaryUnaryMultiCallable[_trust_pb2.RevokeKeyRequest, _trust_pb2.RevokeKeyReply]
     """Revokes an API key by its id."""
     Authenticate: _grpc.UnaryUnaryMultiCallable[_trust_pb2.AuthenticateRequest, _trust_pb2.Principal]
     """Who holds this API key. Unauthenticated when unknown, revoked or expired."""
     ListAudit: _grpc.UnaryUnaryMultiCallable[_trust_pb2.ListAuditRequest, _trust_pb2.ListAuditReply]
     """The audit log, newest first, a page at a time. Admins only."""
+    VerifyAudit: _grpc.UnaryUnaryMultiCallable[_trust_pb2.VerifyAuditRequest, _trust_pb2.VerifyAuditReply]
+    """Follows the audit log's chain of hashes from its first entry to its head. Admins only."""
 
 @_typing.type_check_only
 class RegistryAsyncStub(RegistryStub):
@@ -107,12 +115,20 @@ class RegistryAsyncStub(RegistryStub):
     """Notes that devices are alive. Cheap: held in memory and written in batches."""
     CreateKey: _aio.UnaryUnaryMultiCallable[_trust_pb2.CreateKeyRequest, _trust_pb2.CreateKeyReply]  # type: ignore[assignment]
     """Creates an API key for an admin or a publisher. The secret is returned once."""
+    ListKeys: _aio.UnaryUnaryMultiCallable[_trust_pb2.ListKeysRequest, _trust_pb2.ListKeysReply]  # type: ignore[assignment]
+    """Keys of admins and publishers, a page at a time, revoked and ended ones included; never their secrets. Admins only."""
+    RotateKey: _aio.UnaryUnaryMultiCallable[_trust_pb2.RotateKeyRequest, _trust_pb2.CreateKeyReply]  # type: ignore[assignment]
+    """A fresh key for whom a key speaks for; the old one goes on for a while, so that nobody is locked out meanwhile. For
+    admins, and for who holds the key.
+    """
     RevokeKey: _aio.UnaryUnaryMultiCallable[_trust_pb2.RevokeKeyRequest, _trust_pb2.RevokeKeyReply]  # type: ignore[assignment]
     """Revokes an API key by its id."""
     Authenticate: _aio.UnaryUnaryMultiCallable[_trust_pb2.AuthenticateRequest, _trust_pb2.Principal]  # type: ignore[assignment]
     """Who holds this API key. Unauthenticated when unknown, revoked or expired."""
     ListAudit: _aio.UnaryUnaryMultiCallable[_trust_pb2.ListAuditRequest, _trust_pb2.ListAuditReply]  # type: ignore[assignment]
     """The audit log, newest first, a page at a time. Admins only."""
+    VerifyAudit: _aio.UnaryUnaryMultiCallable[_trust_pb2.VerifyAuditRequest, _trust_pb2.VerifyAuditReply]  # type: ignore[assignment]
+    """Follows the audit log's chain of hashes from its first entry to its head. Admins only."""
 
 class RegistryServicer(metaclass=_abc_1.ABCMeta):
     """Identity: owners, devices, enrolment tokens, API keys and the audit log."""
@@ -232,6 +248,24 @@ class RegistryServicer(metaclass=_abc_1.ABCMeta):
         """Creates an API key for an admin or a publisher. The secret is returned once."""
 
     @_abc_1.abstractmethod
+    def ListKeys(
+        self,
+        request: _trust_pb2.ListKeysRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trust_pb2.ListKeysReply, _abc.Awaitable[_trust_pb2.ListKeysReply]]:
+        """Keys of admins and publishers, a page at a time, revoked and ended ones included; never their secrets. Admins only."""
+
+    @_abc_1.abstractmethod
+    def RotateKey(
+        self,
+        request: _trust_pb2.RotateKeyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trust_pb2.CreateKeyReply, _abc.Awaitable[_trust_pb2.CreateKeyReply]]:
+        """A fresh key for whom a key speaks for; the old one goes on for a while, so that nobody is locked out meanwhile. For
+        admins, and for who holds the key.
+        """
+
+    @_abc_1.abstractmethod
     def RevokeKey(
         self,
         request: _trust_pb2.RevokeKeyRequest,
@@ -255,6 +289,14 @@ class RegistryServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_trust_pb2.ListAuditReply, _abc.Awaitable[_trust_pb2.ListAuditReply]]:
         """The audit log, newest first, a page at a time. Admins only."""
 
+    @_abc_1.abstractmethod
+    def VerifyAudit(
+        self,
+        request: _trust_pb2.VerifyAuditRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trust_pb2.VerifyAuditReply, _abc.Awaitable[_trust_pb2.VerifyAuditReply]]:
+        """Follows the audit log's chain of hashes from its first entry to its head. Admins only."""
+
 def add_RegistryServicer_to_server(servicer: RegistryServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class TrustStub:
@@ -266,12 +308,17 @@ class TrustStub:
     def __new__(cls, channel: _aio.Channel) -> TrustAsyncStub: ...
     RecordInteractions: _grpc.UnaryUnaryMultiCallable[_trust_pb2.RecordInteractionsRequest, _trust_pb2.RecordInteractionsReply]
     """Records interactions. Idempotent by interaction id; a batch with any bad item is refused whole, with the index
-    of each bad item. A device may only report interactions it is part of.
+    of each bad item. A device may only report interactions it is part of. A good one counts when the other end reports
+    it too, an admin imports it or the platform witnessed it; a bad one at once.
     """
     ListInteractions: _grpc.UnaryUnaryMultiCallable[_trust_pb2.ListInteractionsRequest, _trust_pb2.ListInteractionsReply]
     """Interactions of a pair or a device, latest recorded first, a page at a time."""
     DeclareFriendship: _grpc.UnaryUnaryMultiCallable[_trust_pb2.DeclareFriendshipRequest, _trust_pb2.Relation]
-    """Declares or withdraws friendship between two owners."""
+    """Declares, confirms or withdraws friendship between two owners. A device speaks for its own owner, which is owner_a;
+    it holds when both have declared it. An admin vouches for both.
+    """
+    ListFriendships: _grpc.UnaryUnaryMultiCallable[_trust_pb2.ListFriendshipsRequest, _trust_pb2.ListRelationsReply]
+    """An owner's friendships, also those that wait for one of the two, a page at a time."""
     DeriveRelations: _grpc.UnaryUnaryMultiCallable[_trust_pb2.DeriveRelationsRequest, _trust_pb2.DeriveRelationsReply]
     """Derives relations (ownership, parental, co-location, co-work, social) anew from profiles and meetings."""
     ListRelations: _grpc.UnaryUnaryMultiCallable[_trust_pb2.ListRelationsRequest, _trust_pb2.ListRelationsReply]
@@ -306,12 +353,17 @@ class TrustAsyncStub(TrustStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     RecordInteractions: _aio.UnaryUnaryMultiCallable[_trust_pb2.RecordInteractionsRequest, _trust_pb2.RecordInteractionsReply]  # type: ignore[assignment]
     """Records interactions. Idempotent by interaction id; a batch with any bad item is refused whole, with the index
-    of each bad item. A device may only report interactions it is part of.
+    of each bad item. A device may only report interactions it is part of. A good one counts when the other end reports
+    it too, an admin imports it or the platform witnessed it; a bad one at once.
     """
     ListInteractions: _aio.UnaryUnaryMultiCallable[_trust_pb2.ListInteractionsRequest, _trust_pb2.ListInteractionsReply]  # type: ignore[assignment]
     """Interactions of a pair or a device, latest recorded first, a page at a time."""
     DeclareFriendship: _aio.UnaryUnaryMultiCallable[_trust_pb2.DeclareFriendshipRequest, _trust_pb2.Relation]  # type: ignore[assignment]
-    """Declares or withdraws friendship between two owners."""
+    """Declares, confirms or withdraws friendship between two owners. A device speaks for its own owner, which is owner_a;
+    it holds when both have declared it. An admin vouches for both.
+    """
+    ListFriendships: _aio.UnaryUnaryMultiCallable[_trust_pb2.ListFriendshipsRequest, _trust_pb2.ListRelationsReply]  # type: ignore[assignment]
+    """An owner's friendships, also those that wait for one of the two, a page at a time."""
     DeriveRelations: _aio.UnaryUnaryMultiCallable[_trust_pb2.DeriveRelationsRequest, _trust_pb2.DeriveRelationsReply]  # type: ignore[assignment]
     """Derives relations (ownership, parental, co-location, co-work, social) anew from profiles and meetings."""
     ListRelations: _aio.UnaryUnaryMultiCallable[_trust_pb2.ListRelationsRequest, _trust_pb2.ListRelationsReply]  # type: ignore[assignment]
@@ -349,7 +401,8 @@ class TrustServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_trust_pb2.RecordInteractionsReply, _abc.Awaitable[_trust_pb2.RecordInteractionsReply]]:
         """Records interactions. Idempotent by interaction id; a batch with any bad item is refused whole, with the index
-        of each bad item. A device may only report interactions it is part of.
+        of each bad item. A device may only report interactions it is part of. A good one counts when the other end reports
+        it too, an admin imports it or the platform witnessed it; a bad one at once.
         """
 
     @_abc_1.abstractmethod
@@ -366,7 +419,17 @@ class TrustServicer(metaclass=_abc_1.ABCMeta):
         request: _trust_pb2.DeclareFriendshipRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trust_pb2.Relation, _abc.Awaitable[_trust_pb2.Relation]]:
-        """Declares or withdraws friendship between two owners."""
+        """Declares, confirms or withdraws friendship between two owners. A device speaks for its own owner, which is owner_a;
+        it holds when both have declared it. An admin vouches for both.
+        """
+
+    @_abc_1.abstractmethod
+    def ListFriendships(
+        self,
+        request: _trust_pb2.ListFriendshipsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trust_pb2.ListRelationsReply, _abc.Awaitable[_trust_pb2.ListRelationsReply]]:
+        """An owner's friendships, also those that wait for one of the two, a page at a time."""
 
     @_abc_1.abstractmethod
     def DeriveRelations(

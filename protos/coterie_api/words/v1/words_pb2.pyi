@@ -43,6 +43,38 @@ DEVICE_STATE_REVOKED: DeviceState.ValueType  # 2
 """Shut out for good."""
 Global___DeviceState: _TypeAlias = DeviceState  # noqa: Y015
 
+class _InteractionState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _InteractionStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_InteractionState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    INTERACTION_STATE_UNSPECIFIED: _InteractionState.ValueType  # 0
+    """None given."""
+    INTERACTION_STATE_COUNTED: _InteractionState.ValueType  # 1
+    """Counts."""
+    INTERACTION_STATE_UNCONFIRMED: _InteractionState.ValueType  # 2
+    """Good, and waits for the other end to say so too."""
+    INTERACTION_STATE_EXPIRED: _InteractionState.ValueType  # 3
+    """The other end never said so."""
+    INTERACTION_STATE_SURPLUS: _InteractionState.ValueType  # 4
+    """More than counts in a day."""
+
+class InteractionState(_InteractionState, metaclass=_InteractionStateEnumTypeWrapper):
+    """Whether a reported interaction counts as evidence."""
+
+INTERACTION_STATE_UNSPECIFIED: InteractionState.ValueType  # 0
+"""None given."""
+INTERACTION_STATE_COUNTED: InteractionState.ValueType  # 1
+"""Counts."""
+INTERACTION_STATE_UNCONFIRMED: InteractionState.ValueType  # 2
+"""Good, and waits for the other end to say so too."""
+INTERACTION_STATE_EXPIRED: InteractionState.ValueType  # 3
+"""The other end never said so."""
+INTERACTION_STATE_SURPLUS: InteractionState.ValueType  # 4
+"""More than counts in a day."""
+Global___InteractionState: _TypeAlias = InteractionState  # noqa: Y015
+
 class _TaskState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -241,6 +273,8 @@ class _FormEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Form.ValueType],
     """Tensors are an un-normalised weighted sum, the delivery's weight is its total weight."""
     FORM_REPORT: _Form.ValueType  # 3
     """No tensors: metrics only."""
+    FORM_MASKED: _Form.ValueType  # 4
+    """Masked words of a secure sum, with the letters to its clerks."""
 
 class Form(_Form, metaclass=_FormEnumTypeWrapper):
     """What a delivery is."""
@@ -253,6 +287,8 @@ FORM_SUM: Form.ValueType  # 2
 """Tensors are an un-normalised weighted sum, the delivery's weight is its total weight."""
 FORM_REPORT: Form.ValueType  # 3
 """No tensors: metrics only."""
+FORM_MASKED: Form.ValueType  # 4
+"""Masked words of a secure sum, with the letters to its clerks."""
 Global___Form: _TypeAlias = Form  # noqa: Y015
 
 class _Reception:
@@ -351,6 +387,28 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     """A device will not deliver this round."""
     EVENT_KIND_ROUND_COMBINED: _EventKind.ValueType  # 16
     """The task's rule made a change of a round's updates; the message says how many it used."""
+    EVENT_KIND_UPDATE_STALE: _EventKind.ValueType  # 17
+    """An update came too many versions late."""
+    EVENT_KIND_ROUND_VALUED: _EventKind.ValueType  # 18
+    """What each device contributed to a round is known, or will not be; the message says."""
+    EVENT_KIND_VERDICT_DISPUTED: _EventKind.ValueType  # 19
+    """A member objects to what its head said of it."""
+    EVENT_KIND_SUM_CALLED: _EventKind.ValueType  # 30
+    """A committee of clerks was called for a secure sum."""
+    EVENT_KIND_SUM_OPENED: _EventKind.ValueType  # 31
+    """All clerks offered themselves: terms are written."""
+    EVENT_KIND_SUM_COUNTED: _EventKind.ValueType  # 32
+    """The clerks can serve the same survivors."""
+    EVENT_KIND_SUM_TOLD: _EventKind.ValueType  # 33
+    """The sum was opened."""
+    EVENT_KIND_SUM_UNCHECKED: _EventKind.ValueType  # 34
+    """Some share of a sum was told alike by fewer clerks than prove it, and taken all the same."""
+    EVENT_KIND_SUM_FAILED: _EventKind.ValueType  # 35
+    """A sitting failed; the message says why and what follows."""
+    EVENT_KIND_CLERK_SILENT: _EventKind.ValueType  # 36
+    """A clerk kept silent and is replaced, or left out."""
+    EVENT_KIND_CLERK_OUTVOTED: _EventKind.ValueType  # 37
+    """A clerk told a share otherwise than enough others."""
 
 class EventKind(_EventKind, metaclass=_EventKindEnumTypeWrapper):
     """What happened to a task; "task.created" and so on."""
@@ -389,7 +447,169 @@ EVENT_KIND_WORK_DECLINED: EventKind.ValueType  # 15
 """A device will not deliver this round."""
 EVENT_KIND_ROUND_COMBINED: EventKind.ValueType  # 16
 """The task's rule made a change of a round's updates; the message says how many it used."""
+EVENT_KIND_UPDATE_STALE: EventKind.ValueType  # 17
+"""An update came too many versions late."""
+EVENT_KIND_ROUND_VALUED: EventKind.ValueType  # 18
+"""What each device contributed to a round is known, or will not be; the message says."""
+EVENT_KIND_VERDICT_DISPUTED: EventKind.ValueType  # 19
+"""A member objects to what its head said of it."""
+EVENT_KIND_SUM_CALLED: EventKind.ValueType  # 30
+"""A committee of clerks was called for a secure sum."""
+EVENT_KIND_SUM_OPENED: EventKind.ValueType  # 31
+"""All clerks offered themselves: terms are written."""
+EVENT_KIND_SUM_COUNTED: EventKind.ValueType  # 32
+"""The clerks can serve the same survivors."""
+EVENT_KIND_SUM_TOLD: EventKind.ValueType  # 33
+"""The sum was opened."""
+EVENT_KIND_SUM_UNCHECKED: EventKind.ValueType  # 34
+"""Some share of a sum was told alike by fewer clerks than prove it, and taken all the same."""
+EVENT_KIND_SUM_FAILED: EventKind.ValueType  # 35
+"""A sitting failed; the message says why and what follows."""
+EVENT_KIND_CLERK_SILENT: EventKind.ValueType  # 36
+"""A clerk kept silent and is replaced, or left out."""
+EVENT_KIND_CLERK_OUTVOTED: EventKind.ValueType  # 37
+"""A clerk told a share otherwise than enough others."""
 Global___EventKind: _TypeAlias = EventKind  # noqa: Y015
+
+class _SumState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SumStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SumState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SUM_STATE_UNSPECIFIED: _SumState.ValueType  # 0
+    """None given."""
+    SUM_STATE_CALLING: _SumState.ValueType  # 1
+    """Clerks are asked to offer themselves."""
+    SUM_STATE_OPEN: _SumState.ValueType  # 2
+    """Terms are written; devices deliver."""
+    SUM_STATE_COUNTING: _SumState.ValueType  # 3
+    """Clerks muster, agree and answer."""
+    SUM_STATE_CLOSING: _SumState.ValueType  # 4
+    """Everything to open the sum with is there."""
+    SUM_STATE_SETTLING: _SumState.ValueType  # 5
+    """The sum is in the model."""
+    SUM_STATE_DONE: _SumState.ValueType  # 6
+    """Over."""
+    SUM_STATE_FAILED: _SumState.ValueType  # 7
+    """This sitting came to nothing."""
+
+class SumState(_SumState, metaclass=_SumStateEnumTypeWrapper):
+    """Where the sum of a cohort stands in its sitting."""
+
+SUM_STATE_UNSPECIFIED: SumState.ValueType  # 0
+"""None given."""
+SUM_STATE_CALLING: SumState.ValueType  # 1
+"""Clerks are asked to offer themselves."""
+SUM_STATE_OPEN: SumState.ValueType  # 2
+"""Terms are written; devices deliver."""
+SUM_STATE_COUNTING: SumState.ValueType  # 3
+"""Clerks muster, agree and answer."""
+SUM_STATE_CLOSING: SumState.ValueType  # 4
+"""Everything to open the sum with is there."""
+SUM_STATE_SETTLING: SumState.ValueType  # 5
+"""The sum is in the model."""
+SUM_STATE_DONE: SumState.ValueType  # 6
+"""Over."""
+SUM_STATE_FAILED: SumState.ValueType  # 7
+"""This sitting came to nothing."""
+Global___SumState: _TypeAlias = SumState  # noqa: Y015
+
+class _ClerkState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ClerkStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ClerkState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CLERK_STATE_UNSPECIFIED: _ClerkState.ValueType  # 0
+    """None given."""
+    CLERK_STATE_SERVING: _ClerkState.ValueType  # 1
+    """Has a seat, or is asked to take one."""
+    CLERK_STATE_RELEASED: _ClerkState.ValueType  # 2
+    """Gave its seat up to another before terms were written."""
+    CLERK_STATE_SILENT: _ClerkState.ValueType  # 3
+    """Did not do its duty in time."""
+    CLERK_STATE_OUTVOTED: _ClerkState.ValueType  # 4
+    """Told a share otherwise than enough others."""
+
+class ClerkState(_ClerkState, metaclass=_ClerkStateEnumTypeWrapper):
+    """Where a clerk stands in a sitting."""
+
+CLERK_STATE_UNSPECIFIED: ClerkState.ValueType  # 0
+"""None given."""
+CLERK_STATE_SERVING: ClerkState.ValueType  # 1
+"""Has a seat, or is asked to take one."""
+CLERK_STATE_RELEASED: ClerkState.ValueType  # 2
+"""Gave its seat up to another before terms were written."""
+CLERK_STATE_SILENT: ClerkState.ValueType  # 3
+"""Did not do its duty in time."""
+CLERK_STATE_OUTVOTED: ClerkState.ValueType  # 4
+"""Told a share otherwise than enough others."""
+Global___ClerkState: _TypeAlias = ClerkState  # noqa: Y015
+
+class _DutyKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DutyKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DutyKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DUTY_KIND_UNSPECIFIED: _DutyKind.ValueType  # 0
+    """None given."""
+    DUTY_KIND_OFFER: _DutyKind.ValueType  # 1
+    """Offer a session key."""
+    DUTY_KIND_MUSTER: _DutyKind.ValueType  # 2
+    """Say which candidates it can serve."""
+    DUTY_KIND_AGREE: _DutyKind.ValueType  # 3
+    """Agree to the survivors."""
+    DUTY_KIND_ANSWER: _DutyKind.ValueType  # 4
+    """Tell the sums of its shares."""
+    DUTY_KIND_FORGET: _DutyKind.ValueType  # 5
+    """Forget the sitting's keys."""
+
+class DutyKind(_DutyKind, metaclass=_DutyKindEnumTypeWrapper):
+    """What a clerk is to do."""
+
+DUTY_KIND_UNSPECIFIED: DutyKind.ValueType  # 0
+"""None given."""
+DUTY_KIND_OFFER: DutyKind.ValueType  # 1
+"""Offer a session key."""
+DUTY_KIND_MUSTER: DutyKind.ValueType  # 2
+"""Say which candidates it can serve."""
+DUTY_KIND_AGREE: DutyKind.ValueType  # 3
+"""Agree to the survivors."""
+DUTY_KIND_ANSWER: DutyKind.ValueType  # 4
+"""Tell the sums of its shares."""
+DUTY_KIND_FORGET: DutyKind.ValueType  # 5
+"""Forget the sitting's keys."""
+Global___DutyKind: _TypeAlias = DutyKind  # noqa: Y015
+
+class _SumDocument:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SumDocumentEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SumDocument.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SUM_DOCUMENT_UNSPECIFIED: _SumDocument.ValueType  # 0
+    """None given."""
+    SUM_DOCUMENT_TERMS: _SumDocument.ValueType  # 1
+    """What everybody binds to."""
+    SUM_DOCUMENT_PARTICIPANTS: _SumDocument.ValueType  # 2
+    """Who takes part, with their keys."""
+    SUM_DOCUMENT_CANDIDATES: _SumDocument.ValueType  # 3
+    """Who delivered and may survive."""
+
+class SumDocument(_SumDocument, metaclass=_SumDocumentEnumTypeWrapper):
+    """What may be read of a sum."""
+
+SUM_DOCUMENT_UNSPECIFIED: SumDocument.ValueType  # 0
+"""None given."""
+SUM_DOCUMENT_TERMS: SumDocument.ValueType  # 1
+"""What everybody binds to."""
+SUM_DOCUMENT_PARTICIPANTS: SumDocument.ValueType  # 2
+"""Who takes part, with their keys."""
+SUM_DOCUMENT_CANDIDATES: SumDocument.ValueType  # 3
+"""Who delivered and may survive."""
+Global___SumDocument: _TypeAlias = SumDocument  # noqa: Y015
 
 class _PolicyState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -418,3 +638,283 @@ POLICY_STATE_READY: PolicyState.ValueType  # 2
 POLICY_STATE_FAILED: PolicyState.ValueType  # 3
 """Its training failed; its reason says why."""
 Global___PolicyState: _TypeAlias = PolicyState  # noqa: Y015
+
+class _PolicyLearner:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PolicyLearnerEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PolicyLearner.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    POLICY_LEARNER_UNSPECIFIED: _PolicyLearner.ValueType  # 0
+    """None given: vdn."""
+    POLICY_LEARNER_VDN: _PolicyLearner.ValueType  # 1
+    """Cells share one value."""
+    POLICY_LEARNER_IQL: _PolicyLearner.ValueType  # 2
+    """Each cell has its own."""
+
+class PolicyLearner(_PolicyLearner, metaclass=_PolicyLearnerEnumTypeWrapper):
+    """How a scheduling policy learns."""
+
+POLICY_LEARNER_UNSPECIFIED: PolicyLearner.ValueType  # 0
+"""None given: vdn."""
+POLICY_LEARNER_VDN: PolicyLearner.ValueType  # 1
+"""Cells share one value."""
+POLICY_LEARNER_IQL: PolicyLearner.ValueType  # 2
+"""Each cell has its own."""
+Global___PolicyLearner: _TypeAlias = PolicyLearner  # noqa: Y015
+
+class _PolicyPenalty:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PolicyPenaltyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PolicyPenalty.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    POLICY_PENALTY_UNSPECIFIED: _PolicyPenalty.ValueType  # 0
+    """None given: dynamic."""
+    POLICY_PENALTY_DYNAMIC: _PolicyPenalty.ValueType  # 1
+    """By how much is broken."""
+    POLICY_PENALTY_FIXED: _PolicyPenalty.ValueType  # 2
+    """The same for all."""
+
+class PolicyPenalty(_PolicyPenalty, metaclass=_PolicyPenaltyEnumTypeWrapper):
+    """What a scheduling policy pays for a schedule that breaks a limit."""
+
+POLICY_PENALTY_UNSPECIFIED: PolicyPenalty.ValueType  # 0
+"""None given: dynamic."""
+POLICY_PENALTY_DYNAMIC: PolicyPenalty.ValueType  # 1
+"""By how much is broken."""
+POLICY_PENALTY_FIXED: PolicyPenalty.ValueType  # 2
+"""The same for all."""
+Global___PolicyPenalty: _TypeAlias = PolicyPenalty  # noqa: Y015
+
+class _QuoteStatus:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _QuoteStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_QuoteStatus.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    QUOTE_STATUS_UNSPECIFIED: _QuoteStatus.ValueType  # 0
+    """None given."""
+    QUOTE_STATUS_OK: _QuoteStatus.ValueType  # 1
+    """As asked."""
+    QUOTE_STATUS_LIMITED: _QuoteStatus.ValueType  # 2
+    """Lower than the leader would like: the purse is too small."""
+    QUOTE_STATUS_INFEASIBLE: _QuoteStatus.ValueType  # 3
+    """No price keeps anybody in, or the purse buys nothing."""
+    QUOTE_STATUS_BOUNDARY: _QuoteStatus.ValueType  # 4
+    """The best price is the edge of those that keep everybody in."""
+    QUOTE_STATUS_NO_MEAN_FIELD_PRICE: _QuoteStatus.ValueType  # 5
+    """The mean field has no price."""
+    QUOTE_STATUS_NOT_CONVERGED: _QuoteStatus.ValueType  # 6
+    """Leader and followers did not settle."""
+    QUOTE_STATUS_NO_POSITIVE_PRICES: _QuoteStatus.ValueType  # 7
+    """No prices above zero bring the plan about."""
+
+class QuoteStatus(_QuoteStatus, metaclass=_QuoteStatusEnumTypeWrapper):
+    """How a round was priced."""
+
+QUOTE_STATUS_UNSPECIFIED: QuoteStatus.ValueType  # 0
+"""None given."""
+QUOTE_STATUS_OK: QuoteStatus.ValueType  # 1
+"""As asked."""
+QUOTE_STATUS_LIMITED: QuoteStatus.ValueType  # 2
+"""Lower than the leader would like: the purse is too small."""
+QUOTE_STATUS_INFEASIBLE: QuoteStatus.ValueType  # 3
+"""No price keeps anybody in, or the purse buys nothing."""
+QUOTE_STATUS_BOUNDARY: QuoteStatus.ValueType  # 4
+"""The best price is the edge of those that keep everybody in."""
+QUOTE_STATUS_NO_MEAN_FIELD_PRICE: QuoteStatus.ValueType  # 5
+"""The mean field has no price."""
+QUOTE_STATUS_NOT_CONVERGED: QuoteStatus.ValueType  # 6
+"""Leader and followers did not settle."""
+QUOTE_STATUS_NO_POSITIVE_PRICES: QuoteStatus.ValueType  # 7
+"""No prices above zero bring the plan about."""
+Global___QuoteStatus: _TypeAlias = QuoteStatus  # noqa: Y015
+
+class _PostingKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PostingKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PostingKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    POSTING_KIND_UNSPECIFIED: _PostingKind.ValueType  # 0
+    """None given."""
+    POSTING_KIND_DEPOSIT: _PostingKind.ValueType  # 1
+    """Credits put in."""
+    POSTING_KIND_ESCROW: _PostingKind.ValueType  # 2
+    """Credits put aside for a task."""
+    POSTING_KIND_PAYMENT: _PostingKind.ValueType  # 3
+    """A device was paid."""
+    POSTING_KIND_RELEASE: _PostingKind.ValueType  # 4
+    """What was left of an escrow went back."""
+
+class PostingKind(_PostingKind, metaclass=_PostingKindEnumTypeWrapper):
+    """What a posting was for."""
+
+POSTING_KIND_UNSPECIFIED: PostingKind.ValueType  # 0
+"""None given."""
+POSTING_KIND_DEPOSIT: PostingKind.ValueType  # 1
+"""Credits put in."""
+POSTING_KIND_ESCROW: PostingKind.ValueType  # 2
+"""Credits put aside for a task."""
+POSTING_KIND_PAYMENT: PostingKind.ValueType  # 3
+"""A device was paid."""
+POSTING_KIND_RELEASE: PostingKind.ValueType  # 4
+"""What was left of an escrow went back."""
+Global___PostingKind: _TypeAlias = PostingKind  # noqa: Y015
+
+class _PrivacyMechanism:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PrivacyMechanismEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PrivacyMechanism.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PRIVACY_MECHANISM_UNSPECIFIED: _PrivacyMechanism.ValueType  # 0
+    """None given, or none that is known: counts as raw."""
+    PRIVACY_MECHANISM_GAUSSIAN: _PrivacyMechanism.ValueType  # 1
+    """Gaussian noise, by its multiplier."""
+    PRIVACY_MECHANISM_LAPLACE: _PrivacyMechanism.ValueType  # 2
+    """Laplace noise, by its ε."""
+    PRIVACY_MECHANISM_ZCDP: _PrivacyMechanism.ValueType  # 3
+    """Anything, by its ρ."""
+    PRIVACY_MECHANISM_RAW: _PrivacyMechanism.ValueType  # 4
+    """Nothing."""
+
+class PrivacyMechanism(_PrivacyMechanism, metaclass=_PrivacyMechanismEnumTypeWrapper):
+    """What a release was noised with."""
+
+PRIVACY_MECHANISM_UNSPECIFIED: PrivacyMechanism.ValueType  # 0
+"""None given, or none that is known: counts as raw."""
+PRIVACY_MECHANISM_GAUSSIAN: PrivacyMechanism.ValueType  # 1
+"""Gaussian noise, by its multiplier."""
+PRIVACY_MECHANISM_LAPLACE: PrivacyMechanism.ValueType  # 2
+"""Laplace noise, by its ε."""
+PRIVACY_MECHANISM_ZCDP: PrivacyMechanism.ValueType  # 3
+"""Anything, by its ρ."""
+PRIVACY_MECHANISM_RAW: PrivacyMechanism.ValueType  # 4
+"""Nothing."""
+Global___PrivacyMechanism: _TypeAlias = PrivacyMechanism  # noqa: Y015
+
+class _PrivacyUnit:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PrivacyUnitEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PrivacyUnit.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PRIVACY_UNIT_UNSPECIFIED: _PrivacyUnit.ValueType  # 0
+    """None given."""
+    PRIVACY_UNIT_EXAMPLE: _PrivacyUnit.ValueType  # 1
+    """One example."""
+    PRIVACY_UNIT_DEVICE: _PrivacyUnit.ValueType  # 2
+    """A whole device."""
+
+class PrivacyUnit(_PrivacyUnit, metaclass=_PrivacyUnitEnumTypeWrapper):
+    """What noise hides."""
+
+PRIVACY_UNIT_UNSPECIFIED: PrivacyUnit.ValueType  # 0
+"""None given."""
+PRIVACY_UNIT_EXAMPLE: PrivacyUnit.ValueType  # 1
+"""One example."""
+PRIVACY_UNIT_DEVICE: PrivacyUnit.ValueType  # 2
+"""A whole device."""
+Global___PrivacyUnit: _TypeAlias = PrivacyUnit  # noqa: Y015
+
+class _PrivacyAdjacency:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PrivacyAdjacencyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PrivacyAdjacency.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PRIVACY_ADJACENCY_UNSPECIFIED: _PrivacyAdjacency.ValueType  # 0
+    """None given: as version 0.1.0 meant."""
+    PRIVACY_ADJACENCY_LEFT_OUT: _PrivacyAdjacency.ValueType  # 1
+    """None."""
+    PRIVACY_ADJACENCY_REPLACED: _PrivacyAdjacency.ValueType  # 2
+    """Any other."""
+
+class PrivacyAdjacency(_PrivacyAdjacency, metaclass=_PrivacyAdjacencyEnumTypeWrapper):
+    """What a loss compares a unit's contribution with."""
+
+PRIVACY_ADJACENCY_UNSPECIFIED: PrivacyAdjacency.ValueType  # 0
+"""None given: as version 0.1.0 meant."""
+PRIVACY_ADJACENCY_LEFT_OUT: PrivacyAdjacency.ValueType  # 1
+"""None."""
+PRIVACY_ADJACENCY_REPLACED: PrivacyAdjacency.ValueType  # 2
+"""Any other."""
+Global___PrivacyAdjacency: _TypeAlias = PrivacyAdjacency  # noqa: Y015
+
+class _CallerRole:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CallerRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CallerRole.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CALLER_ROLE_UNSPECIFIED: _CallerRole.ValueType  # 0
+    """None given."""
+    CALLER_ROLE_ADMIN: _CallerRole.ValueType  # 1
+    """Runs the platform."""
+    CALLER_ROLE_PUBLISHER: _CallerRole.ValueType  # 2
+    """Publishes tasks."""
+    CALLER_ROLE_DEVICE: _CallerRole.ValueType  # 3
+    """A device."""
+    CALLER_ROLE_SERVICE: _CallerRole.ValueType  # 4
+    """The platform itself."""
+    CALLER_ROLE_ANONYMOUS: _CallerRole.ValueType  # 5
+    """Has no key yet and asks for one."""
+
+class CallerRole(_CallerRole, metaclass=_CallerRoleEnumTypeWrapper):
+    """As whom somebody calls."""
+
+CALLER_ROLE_UNSPECIFIED: CallerRole.ValueType  # 0
+"""None given."""
+CALLER_ROLE_ADMIN: CallerRole.ValueType  # 1
+"""Runs the platform."""
+CALLER_ROLE_PUBLISHER: CallerRole.ValueType  # 2
+"""Publishes tasks."""
+CALLER_ROLE_DEVICE: CallerRole.ValueType  # 3
+"""A device."""
+CALLER_ROLE_SERVICE: CallerRole.ValueType  # 4
+"""The platform itself."""
+CALLER_ROLE_ANONYMOUS: CallerRole.ValueType  # 5
+"""Has no key yet and asks for one."""
+Global___CallerRole: _TypeAlias = CallerRole  # noqa: Y015
+
+class _RelationKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RelationKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RelationKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RELATION_KIND_UNSPECIFIED: _RelationKind.ValueType  # 0
+    """None given."""
+    RELATION_KIND_OWNERSHIP: _RelationKind.ValueType  # 1
+    """They have one owner."""
+    RELATION_KIND_PARENTAL: _RelationKind.ValueType  # 2
+    """They are of one make."""
+    RELATION_KIND_CO_LOCATION: _RelationKind.ValueType  # 3
+    """They are at one place."""
+    RELATION_KIND_CO_WORK: _RelationKind.ValueType  # 4
+    """They work in the same tasks."""
+    RELATION_KIND_SOCIAL: _RelationKind.ValueType  # 5
+    """They meet."""
+    RELATION_KIND_FRIENDSHIP: _RelationKind.ValueType  # 6
+    """Their owners are friends."""
+
+class RelationKind(_RelationKind, metaclass=_RelationKindEnumTypeWrapper):
+    """How two devices come to be related."""
+
+RELATION_KIND_UNSPECIFIED: RelationKind.ValueType  # 0
+"""None given."""
+RELATION_KIND_OWNERSHIP: RelationKind.ValueType  # 1
+"""They have one owner."""
+RELATION_KIND_PARENTAL: RelationKind.ValueType  # 2
+"""They are of one make."""
+RELATION_KIND_CO_LOCATION: RelationKind.ValueType  # 3
+"""They are at one place."""
+RELATION_KIND_CO_WORK: RelationKind.ValueType  # 4
+"""They work in the same tasks."""
+RELATION_KIND_SOCIAL: RelationKind.ValueType  # 5
+"""They meet."""
+RELATION_KIND_FRIENDSHIP: RelationKind.ValueType  # 6
+"""Their owners are friends."""
+Global___RelationKind: _TypeAlias = RelationKind  # noqa: Y015

@@ -49,6 +49,11 @@ class Choice:
         """Whether the new model is the old one and the mean change, nothing else."""
         return self.is_mean and self.optimiser is None
 
+    @property
+    def is_bendable(self) -> bool:
+        """Whether one long update can move the change as far as it likes: a mean, however it is weighed or mixed."""
+        return self.rule.name == "mean"
+
     def of_round(self, seed: int, number: int) -> Rule:
         """The rule of one round: buckets are drawn anew in each, the same on every replica."""
         if not isinstance(self.rule.pre, Bucketing):

@@ -11,7 +11,7 @@ import numpy as np
 
 from services.aggregation.domain.rules.geometry import Cloud
 from services.aggregation.domain.rules.rows import Vector
-from services.aggregation.domain.rules.verdict import Verdict
+from services.aggregation.domain.rules.verdict import Mixture
 from services.aggregation.errors import BadRule
 
 
@@ -34,7 +34,7 @@ class CentredClipping:
             raise BadRule(f"parameters.centre: has {len(self.centre)} numbers, the updates have {elements}")
         return np.array(self.centre)
 
-    def judge(self, cloud: Cloud) -> Verdict:
+    def judge(self, cloud: Cloud) -> Mixture:
         """Everybody counts, the far ones less."""
         shares = np.zeros(cloud.count)
         weights = cloud.weights / cloud.weights.sum()
@@ -42,4 +42,4 @@ class CentredClipping:
             distances = np.sqrt(cloud.squared_distances_to(shares))
             pull = weights * np.minimum(1.0, self.radius / np.maximum(distances, self.radius))
             shares = shares * (1.0 - pull.sum()) + pull
-        return Verdict(shares)
+        return Mixture(shares)

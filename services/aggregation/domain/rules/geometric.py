@@ -16,7 +16,7 @@ import numpy as np
 
 from services.aggregation.domain.rules.geometry import Cloud
 from services.aggregation.domain.rules.rows import Matrix, Vector
-from services.aggregation.domain.rules.verdict import Verdict
+from services.aggregation.domain.rules.verdict import Mixture
 
 GAP = 1e-13
 """Proven distance from the least sum, as a share of it, at which the search ends."""
@@ -42,7 +42,7 @@ class GeometricMedian:
     def origin(self, elements: int) -> None:
         """None: see `Linear`."""
 
-    def judge(self, cloud: Cloud) -> Verdict:
+    def judge(self, cloud: Cloud) -> Mixture:
         """Everybody counts, the far ones less."""
         # Equal updates are one point of their weights' sum: rounding must not set them apart.
         first: dict[bytes, int] = {}
@@ -50,7 +50,7 @@ class GeometricMedian:
         _, places = np.unique(group, return_index=True)
         weights = np.bincount(group, cloud.weights).astype(np.float64)
         shares = median(cloud.coordinates()[places], weights).shares
-        return Verdict(shares[group] * cloud.weights / weights[group])
+        return Mixture(shares[group] * cloud.weights / weights[group])
 
 
 def median(points: Matrix, weights: Vector) -> Found:

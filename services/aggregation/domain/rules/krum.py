@@ -13,7 +13,7 @@ import numpy as np
 
 from services.aggregation.domain.rules.geometry import Cloud
 from services.aggregation.domain.rules.rows import Matrix, Vector
-from services.aggregation.domain.rules.verdict import Verdict
+from services.aggregation.domain.rules.verdict import Mixture
 
 
 def scores(squared_distances: Matrix, f: int) -> Vector:
@@ -40,14 +40,14 @@ class Krum:
     def origin(self, elements: int) -> None:
         """None: see `Linear`."""
 
-    def judge(self, cloud: Cloud) -> Verdict:
+    def judge(self, cloud: Cloud) -> Mixture:
         """Who is taken, and why the others are not."""
         found = scores(cloud.gram.squared_distances(), self.f)
         best = np.lexsort((cloud.precedence, -cloud.weights, found))
         taken = best[: cloud.count - self.f] if self.several else best[:1]
         shares = np.zeros(cloud.count)
         shares[taken] = cloud.weights[taken] if self.several else 1.0
-        return Verdict(shares, {int(i): self._why(found, int(i), int(best[0])) for i in best[len(taken) :]})
+        return Mixture(shares, {int(i): self._why(found, int(i), int(best[0])) for i in best[len(taken) :]})
 
     def _why(self, found: Vector, point: int, best: int) -> str:
         told = f"its mean squared distance to the nearest others is {found[point]:.6g}"

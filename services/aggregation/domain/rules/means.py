@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from services.aggregation.domain.rules.geometry import Cloud
 from services.aggregation.domain.rules.rows import Matrix, Vector
-from services.aggregation.domain.rules.verdict import Verdict
+from services.aggregation.domain.rules.verdict import Mixture
 
 Flags = npt.NDArray[np.bool_]
 
@@ -28,9 +28,9 @@ class Mean:
     def origin(self, elements: int) -> None:
         """None: see `Linear`."""
 
-    def judge(self, cloud: Cloud) -> Verdict:
+    def judge(self, cloud: Cloud) -> Mixture:
         """Everybody counts."""
-        return Verdict(cloud.weights)
+        return Mixture(cloud.weights)
 
 
 @dataclass(frozen=True, slots=True)

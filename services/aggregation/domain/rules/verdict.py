@@ -18,7 +18,7 @@ from services.aggregation.domain.rules.rows import Matrix, Vector
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Mixture:
     """Shares of the points, and why some of them do not count at all."""
 
     shares: Vector
@@ -31,7 +31,7 @@ class Linear(Protocol):
     def origin(self, elements: int) -> Vector | None:
         """Where shares are measured from; None: nowhere, they are divided by their sum."""
 
-    def judge(self, cloud: Cloud) -> Verdict:
+    def judge(self, cloud: Cloud) -> Mixture:
         """Shares of the points."""
 
 

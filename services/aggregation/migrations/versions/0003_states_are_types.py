@@ -44,10 +44,9 @@ def _rewrite_work() -> None:
 
 
 def typed(work: bytes) -> bytes:
-    """A work item of 0.1.0 with its roles, which were words, as enums."""
+    """A work item of 0.1.0 with its roles, which were words, as enums; what else it has stays for later versions."""
     item = pb.WorkItem.FromString(work)
     adopt(item, "role", formerly=4)
     for peer in item.peers:
         adopt(peer, "role", formerly=2)
-    item.DiscardUnknownFields()
     return item.SerializeToString()

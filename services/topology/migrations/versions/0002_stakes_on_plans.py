@@ -6,6 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 
 from coterie_api.topology.v1 import topology_pb2 as pb
+from services.kit.documents import former_text
 
 revision = "0002"
 down_revision = "0001"
@@ -19,7 +20,7 @@ def upgrade() -> None:
     connection = op.get_bind()
     for row in connection.execute(sa.select(_plans)).all():
         plan = pb.Plan.FromString(row.plan)
-        details = json.loads(plan.details_json or "{}")
+        details = json.loads(former_text(plan, 7) or "{}")
         if "stakes" not in details:
             continue
         plan.stakes.CopyFrom(pb.Stakes(**details["stakes"]))

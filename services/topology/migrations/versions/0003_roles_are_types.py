@@ -21,5 +21,4 @@ def upgrade() -> None:
         plan = pb.Plan.FromString(connection.execute(sa.select(_plans.c.plan).where(where)).scalar_one())
         for seat in plan.seats:
             adopt(seat, "role", formerly=2)
-        plan.DiscardUnknownFields()
         connection.execute(_plans.update().where(where).values(plan=plan.SerializeToString()))

@@ -169,3 +169,12 @@ def test_arbitrary_bytes_are_never_taken_for_a_model(data: bytes) -> None:
 def test_a_lying_header_is_refused(header: bytes) -> None:
     with pytest.raises(BadModel):
         parse(header, PREFIX_BYTES + len(header) + 8)
+
+
+@given(st.lists(st.floats(-1e3, 1e3, width=32), min_size=1, max_size=30), st.floats(0.5, 1e4), st.booleans())
+def test_folding_tells_the_norm_of_all_numbers_together(values: list[float], weight: float, is_sum: bool) -> None:
+    data = save({"a": np.array(values, np.float32), "b": np.ones((2, 2), np.float64)})
+    layout = layout_of(data)
+    total = Accumulator(layout, choose_scale(1, weight), 1)
+    found = total.fold(layout, read_of(data), weight, is_sum=is_sum)
+    assert found == pytest.approx(math.sqrt(float((np.array(values) ** 2).sum()) + 4.0))

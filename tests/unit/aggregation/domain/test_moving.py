@@ -67,13 +67,37 @@ def test_a_state_is_a_sound_file_and_carries_on(optimiser: Optimiser, cuts: list
             stored = b"".join(moving.remember(optimiser, 13, read_state, lambda: pieces(change, cuts)))  # noqa: B023 - used at once
             read_state = moving.state_reader(layout_of(stored), reader(stored))
             layout = layout_of(file)
-            file = b"".join(moving.advance(layout, file[: layout.header_bytes], reader(file), optimiser, read_state))
+            header, again = file[: layout.header_bytes], lambda: pieces(change, cuts)  # noqa: B023 - used at once
+            file = b"".join(moving.advance(layout, header, reader(file), optimiser, read_state, again))
         state = optimiser.remember(state, change)
         model = optimiser.advance(model, state)
         assert set(load(stored)) == set(optimiser.memory)
         for name, values in state.items():
             np.testing.assert_array_equal(load(stored)[name], values)
         np.testing.assert_array_equal(load(file)["w"], model)
+
+
+@given(window=st.integers(1, 9))
+def test_running_statistics_take_the_mean_change_as_it_is_whatever_the_optimiser(window: int) -> None:
+    """A variance that an optimiser steps may turn negative; as a mean of variances it cannot."""
+    optimiser = Adaptive("fedadam", 1.0, 0.9, 0.99, 1e-3)
+    file = save({"bn.running_var": np.full(4, 0.2), "w": np.full(5, 0.2)})
+    layout, change = layout_of(file), np.full(9, -0.1)
+    state = optimiser.remember(first_state(optimiser, 9), change)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(moving, "WINDOW", window)
+        moved = b"".join(
+            moving.advance(
+                layout,
+                file[: layout.header_bytes],
+                reader(file),
+                optimiser,
+                lambda start, stop: {name: values[start:stop] for name, values in state.items()},
+                lambda: pieces(change, [3]),
+            )
+        )
+    np.testing.assert_allclose(load(moved)["bn.running_var"], 0.1)
+    assert (load(moved)["w"] < 0.0).all()  # the very step that must not be taken there
 
 
 def test_a_step_out_of_the_tensors_range_is_refused() -> None:

@@ -4,12 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coterie.records.words import ParticipationState
 from services.aggregation.domain.rounds import (
     WITNESSES,
     Standing,
     Verdict,
     choose_participants,
     judge,
+    missing_of,
     witness_pairs,
 )
 
@@ -54,3 +56,9 @@ def test_everybody_is_witnessed_by_enough_and_few(count: int, seed: int) -> None
     for device in devices:
         met = sum(device in pair for pair in pairs)
         assert met == min(WITNESSES, count - 1)
+
+
+def test_a_missed_quorum_says_how_many_did_what() -> None:
+    states = [ParticipationState(each) for each in ("delivered", "declined", "declined", "rejected", "assigned")]
+    assert missing_of(states) == " (1 sent nothing in time, 2 declined, 1 refused)"
+    assert missing_of([ParticipationState.DELIVERED]) == ""

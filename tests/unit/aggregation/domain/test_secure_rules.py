@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coterie.sums.acceptance import Promise, check_terms
-from coterie.sums.grid import NoGrid
+from coterie.sums.grid import Extent, NoGrid
 from coterie.sums.terms import Terms
 from services.aggregation.domain.secure import fault_of_sum
 from services.aggregation.domain.secure_terms import Model, SumRules, draw_cohorts, least_survivors, make_terms
@@ -131,5 +131,5 @@ def test_sums_out_of_range_are_named_with_noise_and_without(tmp_path: Path) -> N
 
     hall = Hall(tmp_path, names(8))
     terms = hall.terms()
-    assert fault_of_sum(np.zeros(5, np.int64), 5, terms) is None
-    assert fault_of_sum(np.full(5, 2**62), 5, terms) is not None
+    assert fault_of_sum(Extent.of(np.zeros(5, np.int64)), 5, terms) is None
+    assert fault_of_sum(Extent.of(np.full(5, 2**62)), 5, terms) is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
@@ -14,12 +13,14 @@ from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
 from coterie_api.words.v1 import words_pb2 as words
+from services.aggregation.domain.layout import Layout
 from services.aggregation.domain.records import Delivery, Model, Participation, Round, Task
 from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.errors import BadTask, BadUpdate
 from services.aggregation.rounds.assignment import make_items
 from services.aggregation.rounds.settling import work_of
 from services.aggregation.ways import complete, presets, way_for
+from services.aggregation.ways.base import Roster, Update
 from services.aggregation.ways.clusters_market import ClustersMarket
 from services.kit.words import word
 
@@ -54,7 +55,7 @@ def test_only_those_who_noise_their_own_update_are_offered_a_price() -> None:
     assert [seat.device_id for seat in SEATS if WAY.is_quoted(seat)] == ["b", "s"]
     made = items()
     assert {device: item.price_microcredits for device, item in made.items()} == {"h": 0, "a": 0, "b": 7, "s": 7}
-    assert json.loads(made["b"].parameters_json)["offer"]["most_microcredits"] == 9
+    assert made["b"].parameters.offer.most_microcredits == 9
 
 
 @pytest.mark.parametrize("preset", presets())
@@ -84,7 +85,7 @@ def test_a_budget_claimed_by_one_that_was_offered_nothing_is_not_passed_on() -> 
             item.SerializeToString(),
             budget=2.5,
         )
-        told[device] = work_of(WAY, part)
+        told[device] = work_of(WAY, part, {})
     assert {device: work.budget for device, work in told.items()} == {"h": 0.0, "a": 0.0, "b": 2.5, "s": 2.5}
 
 
@@ -97,13 +98,16 @@ def delivery(**changes: Any) -> Delivery:
 def test_the_more_a_device_alone_claims_to_have_sold_the_shorter_its_update_must_be() -> None:
     """σ = 0.5 spends 2; with 6 sold 8 are spent and σ = 0.25 is left. √100 + √(2 ln 10⁹) = 16.438."""
     tail = 10.0 + math.sqrt(2.0 * math.log(1e9))
+    item = pb.WorkItem(role=words.ROLE_SOLO, noise_multiplier=0.5, price_microcredits=7)
+    roster = Roster({"s": item}, {"s": ParticipationState.ASSIGNED}, {"s": 10})
+    nothing = Layout((), 0, 0)
     for budget, multiplier in ((0.0, 0.5), (6.0, 0.25)):
         most = (1.0 + multiplier * tail) * 1.001
-        WAY.check_noise_left(0.5, delivery(budget=budget), 100, most * 0.999)
-        with pytest.raises(BadUpdate, match="sold budget"):
-            WAY.check_noise_left(0.5, delivery(budget=budget), 100, most * 1.001)
-    with pytest.raises(BadUpdate, match="form mean"):
-        WAY.check_noise_left(0.5, delivery(form="sum"), 100, 0.1)
+        for form in Form.MEAN, Form.SUM:
+            sold = delivery(budget=budget, form=form)
+            WAY.inspect(Update(sold, roster, nothing, lambda start, length: b"", 100, most * 0.999))
+            with pytest.raises(BadUpdate, match="sold budget"):
+                WAY.inspect(Update(sold, roster, nothing, lambda start, length: b"", 100, most * 1.001))
 
 
 def test_a_price_per_point_is_for_clusters_alone() -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
+
 import pytest
 
+from coterie.procedures.clusters_checks import weight_alone
 from coterie.records.words import Form, ParticipationState
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words
@@ -12,16 +16,22 @@ from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.errors import BadUpdate, RoundOver
 from services.aggregation.ways import combinations, way_for
 from services.aggregation.ways.base import Roster, Way
+from services.topology.planners.clusters import ClusterParameters, TrustPrivacy
 
 FORMS = ("mean", "sum", "report")
 
 
 def way_of(topology: str, privacy: str, incentive: str) -> Way:
-    return way_for(TaskSpecification("t", topology=topology, privacy=privacy, incentive=incentive))
+    told = {"topology": ClusterParameters().model_dump(), "privacy": TrustPrivacy().model_dump()}
+    specification = TaskSpecification(
+        "t", topology=topology, privacy=privacy, incentive=incentive, parameters_json=json.dumps(told)
+    )
+    return way_for(specification)
 
 
-def delivery(device: str, form: str, weight: float = 1.0) -> Delivery:
-    return Delivery("tsk", 1, device, "", 1, Form(form), weight, {}, 0, 0.0)
+def delivery(device: str, form: str, weight: float = 1.0, members: Iterable[str] = ()) -> Delivery:
+    told = tuple({"device_id": m, "outcome": ParticipationState.DELIVERED, "note": "", "weight": 0.0} for m in members)
+    return Delivery("tsk", 1, device, "", 1, Form(form), weight, {}, 0, 0.0, members=told)
 
 
 def roster(attempt: int = 1) -> Roster:
@@ -36,7 +46,8 @@ def roster(attempt: int = 1) -> Roster:
         "s": pb.WorkItem(role=words.ROLE_SOLO, self_weight=5.0),
     }
     states = dict.fromkeys(items, ParticipationState.ASSIGNED)
-    return Roster(items, states, dict.fromkeys(items, 10), attempt, via={"m": "h"})
+    counted = dict.fromkeys(items, 10.0)
+    return Roster(items, states, dict.fromkeys(items, 10), attempt, via={"m": "h"}, counted=counted)
 
 
 @pytest.mark.parametrize("axes", sorted(axes for axes in combinations() if axes[0] != "clusters"))
@@ -46,7 +57,7 @@ def test_outside_clusters_a_task_takes_one_form_and_no_more_weight_than_samples(
     taken = "report" if axes[0] == "mesh" else "mean"
     for form in FORMS:
         if form == taken:
-            way.check_delivery(roster(), delivery("s", form, 10.0))
+            way.check_delivery(roster(), delivery("s", form, 1.0 if axes[2] == "correlated" else 10.0))
         else:
             with pytest.raises(BadUpdate, match=f"form {taken}"):
                 way.check_delivery(roster(), delivery("s", form))
@@ -60,10 +71,18 @@ def test_in_clusters_members_report_and_the_others_bring_no_more_than_the_plan_g
     axes: tuple[str, str, str],
 ) -> None:
     way = way_of(*axes)
-    for device, form, most in (("h", "sum", 50.0), ("h", "mean", 30.0), ("s", "mean", 5.0), ("s", "sum", 5.0)):
+    alone = weight_alone(30.0, way.specification.parameters) if axes[1] == "trust" else 30.0
+    for device, form, most in (("h", "sum", 30.0), ("h", "mean", alone), ("s", "mean", 5.0), ("s", "sum", 5.0)):
         way.check_delivery(roster(), delivery(device, form, most))
         with pytest.raises(BadUpdate, match="above"):
             way.check_delivery(roster(), delivery(device, form, most * 1.001))
+    way.check_delivery(roster(), delivery("h", "sum", 50.0, members=["m"]))
+    with pytest.raises(BadUpdate, match="above"):
+        way.check_delivery(roster(), delivery("h", "sum", 50.0 * 1.001, members=["m"]))
+    with pytest.raises(BadUpdate, match="in a sum"):
+        way.check_delivery(roster(), delivery("h", "mean", 1.0, members=["m"]))
+    with pytest.raises(BadUpdate, match="no members of h"):
+        way.check_delivery(roster(), delivery("h", "sum", 1.0, members=["m", "s"]))
     way.check_delivery(roster(), delivery("m", "report"))
     for device, form in (("m", "mean"), ("m", "sum"), ("h", "report"), ("s", "report")):
         with pytest.raises(BadUpdate, match="the plan wants"):
@@ -72,10 +91,22 @@ def test_in_clusters_members_report_and_the_others_bring_no_more_than_the_plan_g
             way.check_delivery(roster(attempt=2), delivery(device, form))
 
 
-def test_a_members_report_waits_for_its_letter_and_nobody_elses_does() -> None:
+@pytest.mark.parametrize("axes", sorted(combinations()))
+def test_the_platform_knows_what_a_delivery_weighs_whatever_it_claims(axes: tuple[str, str, str]) -> None:
+    way, company = way_of(*axes), roster()
+    company.counted["s"] = 7.0  # of the 10 samples it enrolled with
+    known = {"clusters": 5.0}.get(axes[0], 1.0 if axes[2] == "correlated" else 7.0)
+    assert way.weigh(company, delivery("s", "mean", 10.0)) == known
+    if axes[0] == "clusters":
+        assert way.weigh(company, delivery("s", "mean", 1e-9)) == known
+        assert way.weigh(company, delivery("h", "sum", 1.0, members=["m"])) == 50.0
+
+
+def test_a_members_report_waits_for_its_letter_and_a_heads_sum_for_those_in_it() -> None:
     way = way_of("clusters", "trust", "payoff")
-    assert way.letter_first(roster(), delivery("m", "report")) == "h"
-    assert way.letter_first(roster(), delivery("h", "sum")) == ""
+    assert way.letters_first(roster(), delivery("m", "report")) == ("h", ["m"])
+    assert way.letters_first(roster(), delivery("h", "sum", members=["m"])) == ("h", ["m"])
+    assert way.letters_first(roster(), delivery("h", "sum")) == ("h", [])
     reported = roster()
     reported.states["m"] = ParticipationState.DELIVERED
-    assert way.letter_first(reported, delivery("m", "report")) == ""
+    assert way.letters_first(reported, delivery("m", "report")) == ("", ())

@@ -38,6 +38,8 @@ def test_exactly_the_sensible_combinations_pass() -> None:
     assert passed == {
         ("star", "none", "none"),
         ("star", "uniform", "none"),
+        ("star", "none", "contribution"),
+        ("star", "uniform", "contribution"),
         ("star", "priced", "stackelberg"),
         ("star", "priced", "correlated"),
         ("clusters", "none", "none"),

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from safetensors.numpy import save
 
 from coterie.local_steps import LocalSteps
 from coterie.questions import Question
 from coterie.records.words import Form, ParticipationState, Role
+from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_cli.asking import specification as survey_specification
 from services.aggregation.domain.layout import PREFIX_BYTES, header_length, parse
-from services.aggregation.domain.plausibility import norm_of
 from services.aggregation.domain.records import Delivery, Participation
 from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.errors import BadTask, BadUpdate
 from services.aggregation.ways import complete, way_for
+from services.aggregation.ways.base import Roster, Update, Way
 from services.aggregation.ways.market import NORM, Market
 from services.aggregation.ways.survey import Survey
+from services.kit.documents import show
 
 QUESTION = Question("How warm is it?", 10.0, 30.0)
 MARKET = Market(complete(TaskSpecification("m", preset="market", model_digests=("a" * 64,), escrow_microcredits=1)))
@@ -43,7 +42,7 @@ SURVEY = Survey(
 
 def test_a_device_is_told_the_terms_of_its_offer_as_the_first_release_told_them() -> None:
     terms = pricing.Terms(others_variance=2.5, variance_low=0.5, variance_high=9.0, trust=[1.0, 0.5], hidden=[4.0, 3.0])
-    told = json.loads(SURVEY.parameters(pricing.Offer(expected=1.5, most_microcredits=7, terms=terms)))["offer"]
+    told = show(SURVEY.parameters(pricing.Offer(expected=1.5, most_microcredits=7, terms=terms)).offer)
     assert told == {
         "expected": 1.5,
         "most_microcredits": 7,
@@ -53,7 +52,7 @@ def test_a_device_is_told_the_terms_of_its_offer_as_the_first_release_told_them(
         "trust": [1.0, 0.5],
         "hidden": [4.0, 3.0],
     }
-    nothing = json.loads(SURVEY.parameters(pricing.Offer()))["offer"]
+    nothing = show(SURVEY.parameters(pricing.Offer()).offer)
     assert nothing == {"expected": 0.0, "most_microcredits": 0}
 
 
@@ -75,20 +74,23 @@ def part(device: str, norm: float, **changes: Any) -> Participation:
     return Participation(**(values | changes))
 
 
-@given(st.lists(st.floats(-1e3, 1e3, width=32), min_size=1, max_size=30))
-def test_the_norm_is_that_of_all_numbers_together(values: list[float]) -> None:
-    numbers = np.array(values, np.float32)
-    data = save({"a": numbers, "b": np.ones((2, 2), np.float64)})
+def inspect(
+    way: Way, sold: Delivery, norm: float, *, samples: int = 100, elements: int = 650, first: float = 0.5
+) -> None:
+    """What `way` says to an update of this norm, whose first number is `first`."""
+    roster = Roster({"d": pb.WorkItem()}, {"d": ParticipationState.ASSIGNED}, {"d": samples}, counted={"d": samples})
+    data = save({"value": np.array([first])})
     layout = parse(data[PREFIX_BYTES:][: header_length(data[:PREFIX_BYTES], len(data))], len(data))
-    found = norm_of(layout, lambda start, length: data[start : start + length])
-    assert found == pytest.approx(math.sqrt(float((numbers.astype(np.float64) ** 2).sum()) + 4.0))
+    way.inspect(Update(sold, roster, layout, lambda start, length: data[start : start + length], elements, norm))
 
 
 def test_a_norm_beyond_clipping_and_noise_is_refused_and_one_within_is_not() -> None:
     most = LocalSteps().largest_change(0.3, 100, 650)
-    MARKET.check_norm(delivery(), 100, 650, most)
+    inspect(MARKET, delivery(), most)
     with pytest.raises(BadUpdate, match="beyond"):
-        MARKET.check_norm(delivery(), 100, 650, most * 1.01)
+        inspect(MARKET, delivery(), most * 1.01)
+    with pytest.raises(BadUpdate, match="zero everywhere"):
+        inspect(MARKET, delivery(), 0.0)
 
 
 def test_a_larger_budget_allows_less() -> None:
@@ -98,13 +100,16 @@ def test_a_larger_budget_allows_less() -> None:
 
 def test_a_budget_hardly_worth_the_name_is_refused() -> None:
     with pytest.raises(BadUpdate, match="least"):
-        MARKET.check_norm(delivery(budget=0.001), 100, 650, 0.1)
+        inspect(MARKET, delivery(budget=0.001), 0.1)
 
 
 def test_an_answer_far_beyond_its_range_is_refused() -> None:
-    SURVEY.check_norm(delivery(budget=0.25), 1, 1, 4.2)
-    with pytest.raises(BadUpdate, match="variance"):
-        SURVEY.check_norm(delivery(budget=0.25), 1, 1, 4.3)
+    """6.5 deviations of 0.5 beyond either end of [0, 1]: from −3.25 to 4.25."""
+    for answer in (-3.2, 0.5, 4.2):
+        inspect(SURVEY, delivery(budget=0.25), abs(answer), first=answer)
+    for answer in (-3.3, 4.3):
+        with pytest.raises(BadUpdate, match="variance"):
+            inspect(SURVEY, delivery(budget=0.25), abs(answer), first=answer)
 
 
 def test_an_update_that_stands_out_is_flagged_and_nobody_else() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -10,13 +11,15 @@ import pytest
 
 from coterie.privacy.accounting import gaussian_charge, total
 from coterie.privacy.gaussian import exact_multiplier
+from services.aggregation.domain.rules.choice import choose
 from services.console.domain.consequences import consequences, plan_of, what_if_clusters
+from services.console.domain.fields import STEPPING, Field
 from services.console.domain.graph import Graph
+from services.console.domain.hiding import who_sees
 from services.console.domain.presets import (
     AXES,
     BY_NAME,
     PRESETS,
-    Field,
     axes_of,
     fault_of,
     merged,
@@ -64,10 +67,31 @@ def test_credits_are_asked_for_in_credits_and_sent_in_micro_credits() -> None:
 def test_a_choice_brings_its_own_fields() -> None:
     preset = BY_NAME["fedavg"]
     without = {field.key for field in shown(preset, {"privacy": "none"})}
-    assert "epsilon" not in without
-    assert "epsilon" in {field.key for field in shown(preset, {"privacy": "uniform"})}
+    assert "target_epsilon" not in without
+    assert "target_epsilon" in {field.key for field in shown(preset, {"privacy": "uniform"})}
     spec = specification(preset, "n", "", defaults("fedavg") | {"privacy": "none"}, auto_start=False)
     assert "privacy" not in spec["parameters"]
+
+
+def test_rule_pace_and_pay_of_a_star_are_sent_with_what_each_needs() -> None:
+    preset, values = BY_NAME["fedavg"], defaults("fedavg")
+    plain = specification(preset, "n", "", values, auto_start=False)
+    assert (plain["rule"], plain["pace"], plain["incentive"]) == ("mean", "synchronous", "none")
+    assert plain["parameters"].keys() <= {"sums"}
+    assert "escrow_microcredits" not in plain
+    chosen = values | {"rule": "nnm+trimmed-mean", "pace": "asynchronous", "incentive": "contribution", "escrow": 5}
+    spec = specification(preset, "n", "", chosen, auto_start=False)
+    assert spec["parameters"]["rule"] == {"f": 1}
+    assert spec["parameters"]["pace"] == {"buffer": 3}
+    assert spec["escrow_microcredits"] == 5_000_000
+    assert axes_of(spec)["incentive"] == "contribution"
+
+
+@pytest.mark.parametrize("rule", dict(STEPPING[0].options or {}))
+def test_every_rule_of_the_form_is_one_the_platform_takes(rule: str) -> None:
+    spec = specification(BY_NAME["fedavg"], "n", "", defaults("fedavg") | {"rule": rule}, auto_start=False)
+    found = choose(rule, json.dumps(spec["parameters"]))
+    assert not found.rule.why_not(3)
 
 
 def test_further_keys_are_put_over_the_choices_and_nothing_else_is_lost() -> None:
@@ -130,3 +154,18 @@ def test_the_planner_is_asked_about_the_devices_chosen_alone() -> None:
     assert seats["d0"]["head_device_id"] == "d2"
     assert seats["d3"]["role"] == "solo"
     assert seats["d3"]["noise_multiplier"] == 0.3
+
+
+def test_secure_sums_are_asked_for_in_the_form_and_say_who_sees_what_then() -> None:
+    values = defaults("fedavg") | {"rounds": 10, "min_devices": 5}
+    assert "cohort_devices" not in {field.key for field in shown(BY_NAME["fedavg"], values)}
+    clear = specification(BY_NAME["fedavg"], "n", "", values, auto_start=True)
+    assert clear["parameters"]["sums"] == {"mode": "clear"}
+    assert "the device's update" in dict(who_sees(axes_of(clear)))["The platform"]
+    secure = specification(
+        BY_NAME["fedavg"], "n", "", values | {"sums": "secure", "cohort_devices": 6}, auto_start=True
+    )
+    assert secure["parameters"]["sums"] == {"mode": "secure", "cohort_devices": 6}
+    seen = dict(who_sees(axes_of(secure)))
+    assert "no single one" in seen["The platform"]
+    assert "threshold" in seen["The clerks of a sum"]

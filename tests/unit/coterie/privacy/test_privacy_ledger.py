@@ -319,3 +319,40 @@ def test_checking_writes_nothing(tmp_path: Path) -> None:
     with pytest.raises(BudgetExceeded):
         ledger.check(update(1, multiplier=0.1))
     assert ledger.history() == []
+
+
+def test_a_ledger_put_back_from_a_backup_says_how_many_releases_it_cannot_know_of(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    ledger = PrivacyLedger(path, WIDE)
+    ledger.charge(update(0))
+    backup = path.read_bytes()
+    for round in range(1, 4):
+        ledger.charge(update(round))
+        ledger.charge(update(round))  # repeated: no release
+    assert ledger.unknown == 0
+    path.write_bytes(backup)
+    assert PrivacyLedger(path).unknown == 3
+    PrivacyLedger(path).charge(update(9))
+    assert PrivacyLedger(path).unknown == 3
+
+
+def test_a_reservation_given_back_is_no_missing_release(tmp_path: Path) -> None:
+    ledger = PrivacyLedger(tmp_path / "ledger.db", WIDE)
+    ledger.charge(update(0))
+    ledger.reserve(update(1))
+    ledger.release(update(1))
+    assert ledger.unknown == 0
+
+
+@given(st.lists(st.sampled_from(["charge", "reserve", "release"]), max_size=12))
+@settings(max_examples=15, deadline=None)
+def test_whatever_is_done_with_one_ledger_nothing_is_missing_from_it(
+    tmp_path_factory: pytest.TempPathFactory, acts: list[str]
+) -> None:
+    ledger = PrivacyLedger(tmp_path_factory.mktemp("ledger") / "ledger.db", WIDE)
+    for number, act in enumerate(acts):
+        if act == "release":
+            ledger.release(update(max(number - 1, 0)))
+        else:
+            getattr(ledger, act)(update(number))
+    assert ledger.unknown == 0

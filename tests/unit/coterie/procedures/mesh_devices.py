@@ -18,12 +18,15 @@ from coterie.home import Memory, Outbox
 from coterie.keys import DeviceKeys
 from coterie.letters import Header, Subject, seal
 from coterie.mail import Mail
+from coterie.models import Flat
 from coterie.privacy.ledger import Limit, PrivacyLedger
 from coterie.procedures.context import RoundContext
 from coterie.procedures.mesh import Mesh
 from coterie.procedures.mesh_state import DeviceState
 from coterie.records import Letter, Letters, Peer, Role, WorkItem
-from coterie.training import Trainer, single_threaded
+from coterie.sums.circle import Circle
+from coterie.torch_learner import TorchLearner
+from coterie.training import single_threaded
 from tests.answers import made
 
 single_threaded()
@@ -70,7 +73,9 @@ class View:
             raise self.office.refuse
         self.office.post(round, self.device_id, recipient, letter, kind)
 
-    def letters(self, task_id: str, round: int, *, known: Iterable[str] = (), wait_seconds: float = 0.0) -> Letters:
+    def letters(
+        self, task_id: str, round: int, *, known: Iterable[str] = (), wait_seconds: float = 0.0, plan_version: int = 0
+    ) -> Letters:
         if self.office.deadly:
             raise Killed
         box = self.office.letters_by_round.get((round, self.device_id), {})
@@ -81,7 +86,7 @@ class View:
         ]
         return made(Letters, items=items, gone=self.office.gone, round_state=self.office.state)
 
-    def download_letter(self, letter_id: str, digest: str) -> Path:
+    def download_letter(self, letter_id: str, digest: str, *, most_bytes: int | None = None) -> Path:
         for (_, recipient), box in self.office.letters_by_round.items():
             if recipient == self.device_id and letter_id in box:
                 path = self.office.folder / hashlib.sha256(box[letter_id][2]).hexdigest()
@@ -117,6 +122,7 @@ class Device:
         self.keys = DeviceKeys.load_or_create(self.folder / "keys.json")
         self.data = samples(len(name)) if data is None else data
         self.now = 1000.0
+        self.circle = Circle()
 
     @property
     def memory(self) -> Memory:
@@ -133,13 +139,14 @@ class Device:
 
     def round(self, work: WorkItem) -> Any:
         """Does the round as a fresh process would."""
-        trainer = Trainer(module(), self.data)
+        trainer = TorchLearner(module(), self.data)
         mail = Mail(
             self.office.as_device(self.name),  # type: ignore[arg-type]  # plays the part of the platform
             work,
             self.name,
             self.keys,
             Outbox(self.folder / "outbox"),
+            self.circle,
             now=self._tick,
         )
         start = self.office.folder / "start.safetensors"
@@ -166,11 +173,15 @@ class Device:
 
 
 def work_for(me: Device, others: list[Device], round: int = 1, **changes: Any) -> WorkItem:
+    """Work among devices whose owners know each other, where the plan calls their links trusted."""
+    if changes.get("trusted", True):
+        for other in others:
+            me.circle = me.circle.with_member(other.name, other.keys.public().signing, f"own_{other.name}")
     peers = tuple(
         Peer(
             device_id=other.name,
             role=Role.PEER,
-            signing_key=b"",
+            signing_key=other.keys.public().signing,
             sealing_key=other.keys.public().sealing,
             weight=0.5 / len(others),
             trusted=changes.get("trusted", True),
@@ -221,12 +232,19 @@ def write(office: PostOffice, sender: Device, to: Device, values: Any, round: in
 
 def expected_step(me: Device, own: Any, received: dict[int, Any], weight: float, round: int, state: Any) -> Any:
     """(18) worked out apart from the procedure, for a raw device."""
-    trainer = Trainer(module(), me.data)
-    trainer.set_parameters(state.learner.parameters)
+    trainer = TorchLearner(module(), me.data)
+    flat = Flat.of(trainer.parameters(), trainer.trained())
+    trainer.load(flat.put(state.learner.parameters, trainer.parameters()))
     batch, _ = state.stream.take(len(me.data[0]), 8)
-    gradient = trainer.clipped_gradient_sum(batch, 5.0, "l1") / 8
+    gradient = flat.vector(trainer.gradient_sum(batch, 5.0, "l1")) / 8
     mixed = own * (1 - weight * len(received)) + sum(weight * value for value in received.values())
     return mixed - mixing.step_size(round - 1, initial=0.5) * gradient
+
+
+def start_of(device: Device) -> Any:
+    """The model a device starts from, as the vector that travels."""
+    learner = TorchLearner(module(), device.data)
+    return Flat.of(learner.parameters(), learner.trained()).vector(learner.parameters())
 
 
 def send_only(device: Device, work: WorkItem) -> None:

@@ -14,7 +14,7 @@ from coterie.privacy.simulation import SeededStream
 from coterie.privacy.stream import Stream
 from coterie.procedures.context import RoundContext
 from coterie.records import WorkItem
-from coterie.training import Trainer
+from coterie.torch_learner import TorchLearner
 
 
 def work_item(**changes: Any) -> WorkItem:
@@ -44,7 +44,7 @@ class Device:
     def context(
         self,
         work: WorkItem,
-        trainer: Trainer | None = None,
+        trainer: TorchLearner | None = None,
         model: Path | None = None,
         noise: Callable[[], Stream] = lambda: SeededStream(7),
     ) -> RoundContext:

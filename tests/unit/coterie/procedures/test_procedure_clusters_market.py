@@ -101,6 +101,7 @@ def test_the_owners_limit_allows_the_seat_but_not_the_sale(circle: Circle) -> No
 
 
 def test_trusted_members_and_heads_sell_nothing_whatever_they_are_offered(circle: Circle) -> None:
+    circle.acquaint("a", "h")
     member = Clusters().prepare(context_of(circle, selling(circle, "member", noise_multiplier=0.0)))
     assert (member.budget, [charge.mechanism for charge in member.privacy]) == (0.0, ["raw"])
     offer: dict[str, Any] = {"incentive": "stackelberg", "price_microcredits": 7_000_000}

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.errors import Declined
+from coterie.learner import Guarded
 from coterie.local_steps import LocalSteps
 from coterie.privacy.ledger import Limit
 from coterie.privacy.releases import Arrays, Descent
@@ -21,13 +22,14 @@ from coterie.privacy.simulation import SeededStream
 from coterie.privacy_sale import PrivateCosts
 from coterie.procedures import procedure_for
 from coterie.procedures.market import Market, choose_budget, costs_of, noised_descent
-from coterie.training import Trainer, model_bytes
+from coterie.torch_learner import TorchLearner
+from coterie.training import model_bytes
 from tests.unit.coterie.procedures.priced_round import Device, work_item
 
 COSTS = {"quadratic": 1.0, "linear": 0.2, "fixed": 0.0}
 
 
-def linear_trainer(samples: int = 40) -> Trainer:
+def linear_trainer(samples: int = 40) -> TorchLearner:
     draw = torch.Generator().manual_seed(3)
     inputs = torch.randn(samples, 4, generator=draw)
     targets = (inputs[:, 0] > 0).long()
@@ -35,7 +37,7 @@ def linear_trainer(samples: int = 40) -> Trainer:
     with torch.no_grad():
         module.weight.zero_()
         module.bias.zero_()
-    return Trainer(module, (inputs, targets))
+    return TorchLearner(module, (inputs, targets))
 
 
 def stored_model(folder: Path) -> Path:
@@ -130,23 +132,24 @@ def test_the_ledger_is_charged_what_is_sold_and_its_limit_is_kept(tmp_path: Path
 def test_without_noise_the_steps_are_those_of_clipped_gradient_descent(tmp_path: Path) -> None:
     context = Device(tmp_path, {"costs": COSTS}).context(work_item(), linear_trainer(), stored_model(tmp_path))
     steps = LocalSteps(steps=3, learning_rate=0.5, clip_norm=0.4)
-    change = noised_descent(context.trainer, context.model(), steps, 0.3, lambda total, sensitivity, multiplier: total)
+    change = noised_descent(context.learner, context.model(), steps, 0.3, lambda total, sensitivity, multiplier: total)
     by_hand = linear_trainer()
     for _ in range(3):
-        gradient = by_hand.clipped_gradient_sum(np.arange(40), 0.4) / 40
-        by_hand.set_parameters(by_hand.parameters() - 0.5 * gradient)
-    for name, value in by_hand.tensors().items():
+        found, gradient = by_hand.parameters(), by_hand.gradient_sum(np.arange(40), 0.4)
+        by_hand.load({name: value - 0.5 * gradient[name] / 40 for name, value in found.items()})
+    for name, value in by_hand.parameters().items():
         assert np.allclose(change[name], value, atol=1e-6)
 
 
 def test_the_noise_is_what_the_budget_buys(tmp_path: Path) -> None:
     """T = 2 steps of ρ/T: the change's noise has variance η²·T·2S²/(D²·ρ/T), measured over 4,100 numbers."""
     inputs, targets = torch.randn(40, 40, generator=torch.Generator().manual_seed(3)), torch.zeros(40).long()
-    trainer = Trainer(torch.nn.Linear(40, 100), (inputs, targets))
+    trainer = TorchLearner(torch.nn.Linear(40, 100), (inputs, targets))
     steps = LocalSteps(steps=2, learning_rate=0.5, clip_norm=1e-3)
-    received: Arrays = {name: np.zeros_like(value, dtype=np.float64) for name, value in trainer.tensors().items()}
+    received: Arrays = {name: np.zeros_like(value, dtype=np.float64) for name, value in trainer.parameters().items()}
     trainer.load(received)
-    change = Descent(0.4, lambda noised: noised_descent(trainer, received, steps, 0.4, noised)).tensors(SeededStream(7))
+    descent = Descent(0.4, lambda noised: noised_descent(Guarded(trainer), received, steps, 0.4, noised))
+    change = descent.tensors(SeededStream(7))
     values = np.concatenate([value.ravel() for value in change.values()])
     variance = 0.5**2 * 2 * 2 * 1e-3**2 / (40**2 * 0.4 / 2)
     signal = 2 * 0.5 * 1e-3  # η·T·S, the norm that is not noise at most

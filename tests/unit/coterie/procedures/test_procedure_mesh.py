@@ -10,21 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.errors import Declined, RoundOver
+from coterie.errors import Declined, NotInCircle, RoundOver
 from coterie.home import Memory
 from coterie.letters import Subject, read_header
 from coterie.mixing import MeshState
 from coterie.procedures import procedure_for
 from coterie.procedures.mesh import Mesh
 from coterie.procedures.mesh_state import DeviceState, Measured, Stream
-from coterie.training import Trainer
+from coterie.sums.circle import Circle
 from tests.unit.coterie.procedures.mesh_devices import (
     SIZE,
     Device,
     PostOffice,
     expected_step,
-    module,
     send_only,
+    start_of,
     work_for,
     write,
 )
@@ -43,7 +43,7 @@ def test_a_device_mixes_what_its_neighbour_sent_and_takes_its_own_step(
     theirs = np.arange(SIZE, dtype=np.float32)
     write(office, bobby, ada, theirs)
     delivery = ada.round(work_for(ada, [bobby]))
-    own = Trainer(module(), ada.data).parameters()
+    own = start_of(ada)
     start = DeviceState(MeshState.start(own), Stream(5))
     expected = expected_step(ada, own.astype(np.float32), {0: theirs}, 0.5, 1, start)
     assert np.allclose(ada.state().learner.parameters, expected, atol=1e-6)
@@ -52,16 +52,39 @@ def test_a_device_mixes_what_its_neighbour_sent_and_takes_its_own_step(
     assert delivery.privacy == ()
     assert delivery.metrics["heard"] == 1.0
     assert delivery.metrics["simulated_transfer_seconds"] == 2.0
-    assert delivery.metrics["consensus_distance"] == pytest.approx(
-        float(np.sqrt(np.mean((theirs - own) ** 2))), rel=1e-5
-    )
+    assert "consensus_distance" not in delivery.metrics
+
+
+def test_where_no_noise_is_promised_a_device_tells_how_far_its_neighbours_are(
+    office: PostOffice, ada: Device, bobby: Device
+) -> None:
+    theirs = np.arange(SIZE, dtype=np.float32)
+    write(office, bobby, ada, theirs)
+    delivery = ada.round(work_for(ada, [bobby], privacy="none"))
+    own = start_of(ada)
+    apart = float(np.sqrt(np.mean((theirs - own) ** 2)))
+    assert delivery.metrics["consensus_distance"] == pytest.approx(apart, rel=1e-5)
+
+
+@pytest.mark.parametrize("terms", [{}, {"sensitivity": "paper"}])
+def test_nothing_that_noise_does_not_provably_hide_goes_beyond_the_owners_circle(
+    office: PostOffice, ada: Device, bobby: Device, terms: dict[str, Any]
+) -> None:
+    work = work_for(ada, [bobby], noised=bool(terms), privacy="partial", terms=terms)
+    ada.circle = Circle()
+    with pytest.raises(NotInCircle, match="coterie circle verify bobby") as refused:
+        ada.round(work)
+    assert refused.value.strangers == ("bobby",)
+    assert not office.letters_by_round
+    ada.round(work_for(ada, [bobby], noised=True, privacy="partial", trusted=False))
+    assert len(office.letters_by_round) == 1
 
 
 def test_a_missing_neighbours_weight_returns_to_the_device_itself(
     office: PostOffice, ada: Device, bobby: Device
 ) -> None:
     delivery = ada.round(work_for(ada, [bobby]))
-    own = Trainer(module(), ada.data).parameters()
+    own = start_of(ada)
     start = DeviceState(MeshState.start(own), Stream(5))
     assert np.allclose(ada.state().learner.parameters, expected_step(ada, own, {}, 0.5, 1, start), atol=1e-6)
     assert delivery.metrics["heard"] == 0.0
@@ -81,7 +104,7 @@ def test_neighbours_that_exchange_come_together_and_learn(
     for number in range(1, 8):
         # bobby is killed behind its letters, and started again when ada is done
         send_only(bobby, work_for(bobby, [ada], number))
-        first.append(ada.round(work_for(ada, [bobby], number)).metrics["loss"])
+        first.append(ada.round(work_for(ada, [bobby], number, privacy="none")).metrics["loss"])
         bobby.round(work_for(bobby, [ada], number))
     assert first[-1] < first[0]
     apart = np.abs(ada.state().learner.parameters - bobby.state().learner.parameters).max()
@@ -106,7 +129,7 @@ def test_a_letter_of_another_round_or_plan_or_without_sound_parameters_counts_as
 ) -> None:
     write(office, bobby, ada, values, round, version)
     assert ada.round(work_for(ada, [bobby])).metrics["heard"] == 0.0
-    own = Trainer(module(), ada.data).parameters()
+    own = start_of(ada)
     start = DeviceState(MeshState.start(own), Stream(5))
     assert np.allclose(ada.state().learner.parameters, expected_step(ada, own, {}, 0.5, 1, start), atol=1e-6)
 
@@ -131,7 +154,7 @@ def test_letters_carry_task_round_and_plan_and_hide_the_parameters(
     ada.round(work_for(ada, [bobby], plan_version=4))
     ((_, _, sealed),) = office.letters_by_round[1, "bobby"].values()
     assert read_header(sealed).subject == Subject("tsk_1", 1, 4, "parameters")
-    plain = Trainer(module(), ada.data).parameters().astype(np.float32).tobytes()
+    plain = start_of(ada).astype(np.float32).tobytes()
     assert plain[:16] not in sealed
 
 

@@ -21,7 +21,8 @@ from coterie.procedures import procedure_for
 from coterie.procedures.context import RoundContext
 from coterie.procedures.multitask import Multitask, read_history
 from coterie.records import WorkItem
-from coterie.training import Trainer, model_bytes
+from coterie.torch_learner import TorchLearner
+from coterie.training import model_bytes
 from coterie.work import Delivery
 
 LIMIT = Limit(1e4, 1e-5, allow_raw=True)
@@ -34,7 +35,7 @@ class Bench:
         folder.mkdir(exist_ok=True)
         inputs = torch.linspace(-1.0, 1.0, 20)[:, None]
         self.home = DeviceHome(folder / "home")
-        self.trainer = Trainer(line(0.0), (inputs, slope * inputs), loss=torch.nn.functional.mse_loss)
+        self.trainer = TorchLearner(line(0.0), (inputs, slope * inputs), loss=torch.nn.functional.mse_loss)
         self.folder, self.limit, self.fetched = folder, limit, list[str]()
 
     def model(self, slope: float) -> str:
@@ -128,8 +129,29 @@ def test_the_history_survives_on_disk_and_a_repeated_round_counts_once(tmp_path:
     bench.round([-2.0, 1.0], round=1)
     bench.round([3.0, -1.0], round=2)
     bench.round([3.0, -1.0], round=2)
-    assert read_history(bench.context([0.0, 0.0], round=3)) == {1: 1, 2: 0}
-    assert read_history(bench.context([0.0, 0.0], round=2)) == {1: 1}
+    found = read_history(bench.context([0.0, 0.0], round=3))
+    assert {number: each.model for number, each in found.items()} == {1: 1, 2: 0}
+    assert found[1].margin > 0
+    assert found[1].loss > 0
+    assert read_history(bench.context([0.0, 0.0], round=2)).keys() == {1}
+
+
+def test_a_device_that_settled_on_the_wrong_model_finds_its_own(tmp_path: Path) -> None:
+    """Two models of nearly the same loss: it takes the wrong one three times, then the other one comes its way."""
+    bench = Bench(tmp_path, slope=2.0)
+    for number in (1, 2, 3):
+        assert bench.round([0.1, 0.0], round=number).model_index == 0
+    assert bench.round([0.1, 1.5], round=4).model_index == 1
+
+
+def test_a_settled_device_looks_at_all_models_when_its_loss_rises(tmp_path: Path) -> None:
+    """Its own model turns away after it had led clearly, and another has become its own."""
+    bench = Bench(tmp_path, slope=2.0)
+    for number in (1, 2, 3):
+        bench.round([-2.0, -1.0, 1.0], round=number)
+    assert bench.round([2.0, -1.0, 0.5], round=4).metrics["compared"] == 1.0
+    found = bench.round([2.0, -1.0, 0.5], round=5)
+    assert (found.metrics["compared"], found.model_index) == (3.0, 0)
 
 
 def test_optimised_noise_costs_two_over_the_multiplier_squared(tmp_path: Path) -> None:
@@ -171,6 +193,6 @@ def test_what_cannot_be_protected_or_paid_for_is_declined(tmp_path: Path) -> Non
     with pytest.raises(Declined, match="privacy limit of the device's owner"):
         Bench(tmp_path / "b", 2.0, Limit(0.5, 1e-5)).round([0.0, 1.0], privacy="optimised")
     empty = Bench(tmp_path / "c", 2.0)
-    empty.trainer = Trainer(line(0.0), (torch.zeros(0, 1), torch.zeros(0, 1)))
-    with pytest.raises(Declined, match="no data for any model"):
+    empty.trainer = TorchLearner(line(0.0), (torch.zeros(0, 1), torch.zeros(0, 1)))
+    with pytest.raises(Declined, match="no training samples now"):
         empty.round([0.0, 1.0])

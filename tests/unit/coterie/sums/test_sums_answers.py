@@ -1,5 +1,6 @@
 """Surveys in a secure sum: the published sum's own privacy, and sums that cannot be honest."""
 
+import dataclasses
 import math
 from pathlib import Path
 
@@ -10,17 +11,21 @@ from hypothesis import strategies as st
 
 from coterie.privacy.gaussian import exact_delta
 from coterie.privacy.simulation import SeededStream
-from coterie.sums.acceptance import Promise, check_terms
+from coterie.sums.acceptance import Promise, TermsRefused, check_terms
 from coterie.sums.answers import (
+    answer_alone,
     answer_fault,
     answer_multiplier,
     answer_noise,
     answer_scale,
     answer_values,
     answer_variance,
+    check_answer_terms,
     mean_of_answers,
 )
+from coterie.sums.circle import Circle
 from coterie.sums.grid import NoGrid
+from coterie.sums.joining import Joined
 from coterie.sums.terms import Terms
 from services.aggregation.domain.secure_terms import Model, SumRules, make_terms
 from tests.attacks.hall import MODEL, Hall, circle_of, clear_sum, myself, names
@@ -70,11 +75,36 @@ def test_devices_take_the_terms_of_a_survey(hall: Hall) -> None:
 def test_the_least_variance_everywhere_costs_what_the_terms_say(hall: Hall) -> None:
     """√(h·variance_low) is z; who sells less privacy adds more noise and is charged less."""
     terms = survey_terms(hall, 0.01, 4.0)
-    assert answer_multiplier(0.01, terms) == pytest.approx(answer_noise(terms.honest, 0.01), rel=1e-9)
-    charges = [answer_multiplier(variance, terms) for variance in (0.001, 0.01, 0.1, 1.0, 4.0)]
+    assert answer_multiplier(0.01, terms, Circle()) == pytest.approx(answer_noise(terms.honest, 0.01), rel=1e-9)
+    charges = [answer_multiplier(variance, terms, Circle()) for variance in (0.001, 0.01, 0.1, 1.0, 4.0)]
     assert charges == sorted(charges)
     assert charges[0] == charges[1], "nobody adds less than the least variance"
     assert charges[-1] == pytest.approx(math.sqrt(4.0 + (terms.honest - 1) * 0.01), rel=1e-6)
+
+
+def test_an_owner_who_counts_on_its_company_alone_is_charged_for_their_noise_alone(hall: Hall) -> None:
+    terms = survey_terms(hall, 0.01, 4.0)
+    company = Circle(count="company", company_least=2)
+    assert answer_multiplier(0.5, terms, company) == pytest.approx(math.sqrt(0.5 + 2 * 0.01), rel=1e-6)
+    assert answer_multiplier(0.5, terms, company) < answer_multiplier(0.5, terms, Circle())
+    assert answer_alone(0.5, terms) == pytest.approx(1.0)  # 1/(2·0.5): its own noise and nobody else's
+
+
+def test_a_survey_joined_takes_the_noise_and_the_scale_that_follow_from_it_and_no_other(hall: Hall) -> None:
+    pricing = {"variance_low": 0.01, "variance_high": 4.0, "constant": 10.0}
+    joined = Joined.of("priced", {"sums": {"mode": "secure"}, "survey": {"question": "?"}, "pricing": pricing})
+    terms = survey_terms(hall, 0.01, 4.0)
+    promise = joined.promise(terms.least, terms.honest)
+    check_terms(terms, hall.participants, myself("dev_07", 1), promise, circle_of(names(4)))
+    check_answer_terms(terms, joined.variance_high)
+    for change in ({"scale": terms.scale - 1}, {"clip_norm": "0.5"}, {"bits": 32}):
+        with pytest.raises(TermsRefused, match="sum of answers"):
+            check_answer_terms(dataclasses.replace(terms, **change), joined.variance_high)
+    quieter = dataclasses.replace(terms, noise_multiplier=repr(answer_noise(terms.honest, 0.009)))
+    with pytest.raises(TermsRefused, match="other noise"):
+        check_terms(quieter, hall.participants, myself("dev_07", 1), promise, circle_of(names(4)))
+    endless = Joined.of("priced", {"survey": {"question": "?"}, "pricing": {**pricing, "variance_high": None}})
+    assert endless.variance_high == math.exp(10.0)
 
 
 @pytest.mark.parametrize("variance", [0.002, 0.02])

@@ -8,20 +8,20 @@ from typing import cast
 import pytest
 
 from coterie.client import Platform
-from coterie.records import Event, Round
+from coterie.records import Event, Model
 from coterie_cli.commands.payments import Gained, progress_of
 from tests.answers import made
 
 
 class Told:
-    """A platform that tells of given rounds and events."""
+    """A platform that tells of given versions and events."""
 
     def __init__(self, accuracies: Sequence[float | None], events: Sequence[Event]) -> None:
-        self._rounds = [made(Round, metrics={} if value is None else {"accuracy": value}) for value in accuracies]
+        self._models = [made(Model, metrics={} if value is None else {"accuracy": value}) for value in accuracies]
         self._events = events
 
-    def rounds(self, task_id: str) -> Sequence[Round]:
-        return self._rounds
+    def models(self, task_id: str) -> Sequence[Model]:
+        return self._models
 
     def events(self, task_id: str) -> Sequence[Event]:
         return self._events

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from coterie_api.trust.v1 import trust_pb2
+from coterie_api.words.v1 import words_pb2 as words
 from services.gateway.access.door import Door
 from services.gateway.access.wrong_keys import WrongKeys
 from services.gateway.errors import MissingKey, TooManyWrongKeys
@@ -21,7 +22,8 @@ class FakeRegistry:
 
     def __init__(self) -> None:
         self.keys = {
-            f"key{n}": trust_pb2.Principal(role="device", subject=f"dev_{n}", key_id=f"k{n}") for n in range(9)
+            f"key{n}": trust_pb2.Principal(role=words.CALLER_ROLE_DEVICE, subject=f"dev_{n}", key_id=f"k{n}")
+            for n in range(9)
         }
         self.asked = 0
         self.gate = asyncio.Event()

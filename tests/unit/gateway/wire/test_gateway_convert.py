@@ -32,6 +32,9 @@ ANSWERS: list[tuple[type[Record], Any]] = [
     (records.Capabilities, trust_pb2.Capabilities),
     (records.RegisteredDevice, trust_pb2.RegisterDeviceReply),
     (records.ApiKey, trust_pb2.CreateKeyReply),
+    (records.KeyInfo, trust_pb2.KeyInfo),
+    (records.Stop, aggregation_pb2.Stop),
+    (records.Measurement, aggregation_pb2.Measurement),
     (records.AuditEntry, trust_pb2.AuditEntry),
     (records.Recorded, trust_pb2.RecordInteractionsReply),
     (records.Interaction, trust_pb2.Interaction),
@@ -76,6 +79,15 @@ ANSWERS: list[tuple[type[Record], Any]] = [
     (records.Summary, pricing_pb2.Summary),
     (records.Verification, pricing_pb2.VerifyReply),
     (records.ImportProgress, trust_pb2.ImportReply),
+    (records.TrustRule, trust_pb2.TrustRule),
+    (records.Duty, aggregation_pb2.Duty),
+    (records.WantedShares, aggregation_pb2.PutAnswerReply),
+    (records.Evaluation, aggregation_pb2.Evaluation),
+    (records.EvaluationAnswer, aggregation_pb2.AnswerEvaluationReply),
+    (records.Contribution, aggregation_pb2.Contribution),
+    (records.ReplayedRound, aggregation_pb2.ReplayedRound),
+    (records.BlobSweep, aggregation_pb2.SweepBlobsReply),
+    (records.AuditVerification, trust_pb2.VerifyAuditReply),
 ]
 BODIES: list[tuple[type[BaseModel], Any]] = [
     (tasks.NewTask, aggregation_pb2.TaskSpecification),
@@ -94,9 +106,12 @@ OTHERWISE = {
     "Problem": "a refusal, no message",
     "Live": "the gateway's own",
     "Ready": "the gateway's own",
+    "Versions": "the gateway's own",
+    "Build": "the gateway's own",
     "Letters": "its list is called `items`",
     "Statement": "its list is called `items`",
     "NodeLinkGraph": "networkx's form",
+    "SurvivorList": "canonical text, as clerks sign it",
 }
 """Records that are no message as it stands."""
 
@@ -131,11 +146,29 @@ def test_zeros_are_shown_absent_messages_are_null_and_bytes_are_base64() -> None
 
 
 def test_a_json_text_field_travels_as_an_object_under_its_short_name() -> None:
-    plan = topology_pb2.Plan(details_json='{"stable": true}')
-    assert to_json(plan)["details"] == {"stable": True}
+    task = aggregation_pb2.TaskSpecification(training_json='{"epochs": 2}')
+    assert to_json(task)["training"] == {"epochs": 2}
+    assert to_json(aggregation_pb2.TaskSpecification())["training"] == {}
+    back = to_proto(aggregation_pb2.TaskSpecification, {"training": {"epochs": 2}})
+    assert orjson.loads(back.training_json) == {"epochs": 2}
+
+
+def test_what_was_found_is_shown_under_one_name_whoever_found_it() -> None:
     assert to_json(topology_pb2.Plan())["details"] == {}
-    back = to_proto(topology_pb2.Plan, {"details": {"stable": True}})
-    assert orjson.loads(back.details_json) == {"stable": True}
+    cells = topology_pb2.Plan(cell_details=topology_pb2.CellDetails(status="partial", waited={"b": 1, "a": 2}))
+    assert to_json(cells)["details"]["waited"] == {"a": 2, "b": 1}
+    mesh = topology_pb2.MeshDetails(
+        bridges=[topology_pb2.DeviceList(items=["a", "b"])],
+        links=[topology_pb2.PlannedLink(between=["a", "b"]), topology_pb2.PlannedLink(score=0.0)],
+        baselines={"ring": topology_pb2.MeshBaseline(round_seconds=2.0)},
+    )
+    details = to_json(topology_pb2.Plan(mesh_details=mesh))["details"]
+    assert details["bridges"] == [["a", "b"]]
+    assert [link["score"] for link in details["links"]] == [None, 0.0]
+    assert details["baselines"] == {
+        "ring": {"round_seconds": 2.0, "pseudo_training_time": 0.0, "noised": 0.0, "why_not": ""}
+    }
+    assert "cell_details" not in to_json(cells)
 
 
 @pytest.mark.parametrize(("value", "shown"), [(math.inf, "inf"), (-math.inf, "-inf"), (math.nan, "nan"), (0.5, 0.5)])

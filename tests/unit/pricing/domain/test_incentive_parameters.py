@@ -2,60 +2,65 @@
 
 from __future__ import annotations
 
-import json
+import math
+from typing import Any
 
 import pytest
 
-from services.pricing.domain.incentives import MODELS, PayoffParameters, complete_parameters, quote_pot, read_parameters
+from services.pricing.domain.incentives import (
+    MODELS,
+    ContributionParameters,
+    PayoffParameters,
+    complete_parameters,
+    quote_pot,
+    read_parameters,
+)
 from services.pricing.domain.records import Purse
 from services.pricing.errors import BadParameters
 
 
 @pytest.mark.parametrize("incentive", list(MODELS))
 def test_defaults_are_filled_in_and_others_keys_are_left_alone(incentive: str) -> None:
-    text = complete_parameters(incentive, '{"topology": {"anything": 1}}', 10**6, 3)
-    document = json.loads(text)
+    document = complete_parameters(incentive, {"topology": {"anything": 1}}, 10**6, 3)
     assert document["topology"] == {"anything": 1}
     assert set(document["pricing"]) == set(MODELS[incentive].model_fields)
-    assert complete_parameters(incentive, text, 10**6, 3) == text
+    assert complete_parameters(incentive, document, 10**6, 3) == document
 
 
 @pytest.mark.parametrize(
-    ("incentive", "text", "message"),
+    ("incentive", "given", "message"),
     [
-        ("auction", "{}", "no incentive 'auction'; choose one of: none, payoff, stackelberg, correlated"),
-        ("none", "[]", "must be a JSON object, not list"),
-        ("none", "{", "not JSON"),
-        ("none", '{"pricing": 3}', "must be an object, not int"),
-        ("none", '{"pricing": {"hops": 3}}', "pricing.hops: Extra inputs are not permitted.*takes: nothing"),
-        ("stackelberg", '{"pricing": {"hop": 3}}', "pricing.hop:.*takes: solver, hops"),
-        ("stackelberg", '{"pricing": {"discount": 1}}', "pricing.discount: Input should be less than 1"),
-        ("stackelberg", '{"pricing": {"cost_quadratic": NaN}}', "NaN is not JSON"),
-        ("stackelberg", '{"pricing": {"cost_quadratic": 0}}', "greater than 0"),
-        ("stackelberg", '{"pricing": {"solver": "best"}}', "pricing.solver"),
-        ("correlated", '{"pricing": {"variance_low": -1}}', "pricing.variance_low"),
-        ("payoff", '{"pricing": {"round_microcredits": 2000000}}', "more than the escrow of 1000000"),
+        ("auction", {}, "no incentive 'auction'; choose one of: none, payoff, contribution, stackelberg, correlated"),
+        ("none", {"pricing": {"hops": 3}}, "pricing.hops: Extra inputs are not permitted.*takes: nothing"),
+        ("stackelberg", {"pricing": {"hop": 3}}, "pricing.hop:.*takes: solver, hops"),
+        ("stackelberg", {"pricing": {"discount": 1}}, "pricing.discount: Input should be less than 1"),
+        ("stackelberg", {"pricing": {"cost_quadratic": math.nan}}, "finite number"),
+        ("stackelberg", {"pricing": {"cost_quadratic": 0}}, "greater than 0"),
+        ("stackelberg", {"pricing": {"solver": "best"}}, "pricing.solver"),
+        ("correlated", {"pricing": {"variance_low": -1}}, "pricing.variance_low"),
+        ("payoff", {"pricing": {"round_microcredits": 2000000}}, "more than the escrow of 1000000"),
     ],
 )
-def test_a_mistake_is_named(incentive: str, text: str, message: str) -> None:
+def test_a_mistake_is_named(incentive: str, given: dict[str, Any], message: str) -> None:
     with pytest.raises(BadParameters, match=message):
-        complete_parameters(incentive, text, 10**6, 1)
+        complete_parameters(incentive, given, 10**6, 1)
 
 
-@pytest.mark.parametrize("incentive", ["stackelberg", "correlated"])
+@pytest.mark.parametrize("incentive", ["stackelberg", "correlated", "contribution"])
 def test_paying_for_privacy_needs_an_escrow(incentive: str) -> None:
     with pytest.raises(BadParameters, match="escrow_microcredits of at least 1"):
-        complete_parameters(incentive, "{}", 0, 1)
+        complete_parameters(incentive, {}, 0, 1)
 
 
-def test_empty_text_means_no_parameters() -> None:
-    assert read_parameters("payoff", "") == PayoffParameters()
+def test_no_parameters_mean_the_defaults() -> None:
+    assert read_parameters("payoff", {}) == PayoffParameters()
 
 
 def test_a_pot_is_an_even_share_of_what_is_left_unless_it_is_named() -> None:
     purse = Purse(1_000, 4)
-    assert quote_pot("tsk_1", 1, ["a", "b"], PayoffParameters(), purse).pot_microcredits == 250
-    named = quote_pot("tsk_1", 1, ["a", "b"], PayoffParameters(round_microcredits=600), purse)
+    assert quote_pot("tsk_1", 1, "payoff", ["a", "b"], PayoffParameters(), purse).pot_microcredits == 250
+    named = quote_pot("tsk_1", 1, "payoff", ["a", "b"], PayoffParameters(round_microcredits=600), purse)
     assert named.pot_microcredits == 600
     assert [offer.base_microcredits for offer in named.offers] == [300, 300]
-    assert quote_pot("tsk_1", 1, ["a"], PayoffParameters(round_microcredits=6000), purse).pot_microcredits == 1_000
+    most = quote_pot("tsk_1", 1, "contribution", ["a"], ContributionParameters(round_microcredits=6000), purse)
+    assert (most.pot_microcredits, most.incentive) == (1_000, "contribution")

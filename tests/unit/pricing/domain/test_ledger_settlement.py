@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.privacy.accounting import gaussian_charge
-from coterie.records.words import ParticipationState
+from coterie.records.words import ParticipationState, QuoteStatus
 from services.pricing.domain.ledger import Payment
 from services.pricing.domain.ledger_anomalies import describe_outliers, find_outliers
 from services.pricing.domain.ledger_settlement import Work, compute_dues, digest_work, fit_escrow
@@ -24,7 +24,7 @@ def delivered(device: str, **fields: object) -> Work:
 
 
 def priced(*offers: Offer, pot: int = 0) -> Quote:
-    return Quote("tsk_1", 1, "stackelberg", "ok", offers, pot)
+    return Quote("tsk_1", 1, "stackelberg", QuoteStatus.OK, offers, pot)
 
 
 def test_a_budget_is_paid_at_its_price_rounded_down() -> None:
@@ -62,7 +62,7 @@ def test_a_device_without_an_offer_earns_nothing() -> None:
 def test_an_answer_is_paid_its_base_less_its_noise() -> None:
     """1,000 − 30 × 2.5 = 925; 34 units of variance eat it all; less noise than expected earns no more than promised."""
     offer = Offer("dev_1", base_microcredits=1_000, slope_microcredits=30, most_microcredits=940)
-    quote = Quote("tsk_1", 1, "correlated", "ok", (offer,))
+    quote = Quote("tsk_1", 1, "correlated", QuoteStatus.OK, (offer,))
     for variance, paid in ((2.5, 925), (2.51, 924), (34.0, 0), (1e9, 0), (0.0, 940)):
         assert (
             sum(due.amount_microcredits for due in compute_dues(quote, [delivered("dev_1", budget=variance)])) == paid
@@ -71,7 +71,7 @@ def test_an_answer_is_paid_its_base_less_its_noise() -> None:
 
 def test_who_has_a_payoff_has_no_share_of_the_pot() -> None:
     """dev_1 has a payoff of 70; the pot of 10 goes to dev_2 and dev_3 at 3:2."""
-    quote = Quote("tsk_1", 1, "payoff", "ok", (), 10)
+    quote = Quote("tsk_1", 1, "payoff", QuoteStatus.OK, (), 10)
     work = [
         delivered("dev_3", quality=0.2),
         delivered("dev_1", quality=9.0, payoff_microcredits=70),
@@ -95,14 +95,14 @@ def test_a_market_may_pay_a_payoff_and_a_pot_besides_the_price() -> None:
 
 
 def test_no_incentive_pays_nothing_even_when_something_is_claimed() -> None:
-    quote = Quote("tsk_1", 1, "none", "ok", (Offer("dev_1"),))
+    quote = Quote("tsk_1", 1, "none", QuoteStatus.OK, (Offer("dev_1"),))
     assert compute_dues(quote, [delivered("dev_1", budget=3.0, payoff_microcredits=9)]) == []
 
 
 @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=30), st.integers(0, 10**10))
 def test_a_round_never_pays_more_than_the_escrow_nor_than_it_owes(owed: list[int], escrow: int) -> None:
     """Σ paid = min(Σ owed, escrow), and everybody gets the same fraction within one micro-credit."""
-    quote = Quote("tsk_1", 1, "payoff", "ok", ())
+    quote = Quote("tsk_1", 1, "payoff", QuoteStatus.OK, ())
     dues = compute_dues(quote, [delivered(f"dev_{k:02}", payoff_microcredits=amount) for k, amount in enumerate(owed)])
     paid = {due.work.device_id: due.amount_microcredits for due in fit_escrow(dues, escrow)}
     assert sum(paid.values()) == min(sum(owed), escrow)

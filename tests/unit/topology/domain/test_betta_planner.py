@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from services.topology.domain import betta_fast
 from services.topology.domain.betta import MeshPlan, batch_sizes, evaluate_links
-from services.topology.domain.betta_fast import MOST_UNCOMPILED, plan_mesh, plan_mesh_with_work, plan_soonest
+from services.topology.domain.betta_fast import MOST_UNCOMPILED, plan_mesh, plan_mesh_with_drift, plan_soonest
 from services.topology.domain.betta_reference import plan_mesh_reference
 from services.topology.domain.mesh_baselines import baseline_plans, expander_links, social_links
 from services.topology.domain.mesh_network import (
@@ -58,12 +58,12 @@ def random_rules(seed: int, count: int) -> MeshRules:
 
 def require_equal(network: MeshNetwork, rules: MeshRules) -> None:
     slow = plan_mesh_reference(network, rules)
-    fast, work = plan_mesh_with_work(network, rules)
+    fast, drift = plan_mesh_with_drift(network, rules)
     assert fast.pairs == slow.pairs
     assert (fast.dp_budget, fast.dp_devices) == (slow.dp_budget, slow.dp_devices)
     assert fast.batch_sizes.tolist() == slow.batch_sizes.tolist()
     assert fast.figures.pseudo_training_time == pytest.approx(slow.figures.pseudo_training_time, rel=1e-12)
-    assert work.drift <= 1e-11 * network.devices
+    assert drift <= 1e-11 * network.devices
     if all(link.step != "complete" for link in fast.links):
         ours = [(link.first, link.second, link.step) for link in fast.links]
         assert ours == [(link.first, link.second, link.step) for link in slow.links]

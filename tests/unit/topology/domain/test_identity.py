@@ -92,11 +92,38 @@ def test_a_settled_device_downloads_its_model_and_the_runner_up() -> None:
     assert device.likely_models([], 4) == (0, 1, 2, 3)
     assert device.likely_models([1, 2, 2], 4) == (0, 1, 2, 3)
     assert device.likely_models([3, 1, 2, 2, 2], 4) == (1, 2)
-    assert device.likely_models([2, 2, 2], 4) == (2,)
     with pytest.raises(ValueError, match="outside"):
         device.likely_models([4], 4)
     with pytest.raises(ValueError, match="at least one"):
         device.likely_models([], 0)
+
+
+def test_equal_first_choices_leave_a_device_something_to_compare_with() -> None:
+    """Three equal choices once left it with one model for ever. Others are compared in turn until one led clearly."""
+    assert device.likely_models([0, 0, 0], 2) == (0, 1)
+    assert [device.likely_models([2] * run, 4) for run in (3, 4, 5)] == [(2, 3), (0, 2), (1, 2)]
+    clear, close = [0.3, 0.3, 0.3], [0.3, 0.05, 0.3]
+    assert device.likely_models([0, 0, 0], 2, margins=clear) == (0,)
+    assert device.likely_models([0, 0, 0], 2, margins=close) == (0, 1)
+    assert device.likely_models([0, 0, 0, 0], 2, margins=[*clear, math.nan]) == (0,)
+    assert device.likely_models([0, 0, 0], 1) == (0,)
+
+
+def test_no_settlement_is_for_ever() -> None:
+    """All models again in every fifth settled round, and when the loss rises, however clearly one led."""
+    led = [1.0] * 13
+    looked = [run for run in range(3, 14) if len(device.likely_models([1] * run, 3, margins=led[:run])) == 3]
+    assert looked == [8, 13]
+    fallen, risen = [2.0, 1.0, 0.5, 0.52], [2.0, 1.0, 0.5, 0.6]
+    assert device.likely_models([1] * 4, 3, margins=led[:4], losses=fallen) == (1,)
+    assert device.likely_models([1] * 4, 3, margins=led[:4], losses=risen) == (0, 1, 2)
+
+
+@given(st.lists(st.integers(0, 3), max_size=30), st.floats(0, 1))
+def test_a_device_always_fetches_the_model_it_chose_last(history: list[int], margin: float) -> None:
+    found = device.likely_models(history, 4, margins=[margin] * len(history))
+    assert set(history[-1:]) <= set(found)
+    assert list(found) == sorted(set(found))
 
 
 def test_accuracy_ignores_the_numbering_of_models() -> None:

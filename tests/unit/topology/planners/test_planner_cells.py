@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any, cast
 
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2
 from coterie_api.words.v1 import words_pb2 as words
+from services.kit.documents import read_parameters
 from services.topology.domain.cell_learning import LearningConfig, PolicyForAnotherLayout, policy_for, train
 from services.topology.domain.cell_noise import unbounded_noise, zcdp_budget
 from services.topology.domain.radio import draw_delays
@@ -41,7 +41,7 @@ def request(
     parameters: dict[str, Any] | None = None,
     *,
     privacy: str = "optimised",
-    unit: str = "example",
+    unit: words.PrivacyUnit.ValueType = words.PRIVACY_UNIT_EXAMPLE,
     number: int = 1,
 ) -> pb.MakePlanRequest:
     """A request for devices, each with (samples, model)."""
@@ -49,7 +49,7 @@ def request(
         task_id="tsk_1",
         topology="cells",
         privacy=privacy,
-        parameters_json=json.dumps(parameters or {}),
+        parameters=read_parameters(parameters or {}),
         participants=[
             pb.Participant(device_id=name, samples=samples, model_index=model)
             for name, (samples, model) in devices.items()
@@ -89,7 +89,9 @@ def test_the_multiplier_is_the_solved_noise_on_a_sum_over_the_clip_norm() -> Non
 
 def test_hiding_a_whole_device_counts_it_as_one_sample() -> None:
     plan = PLANNER.plan(
-        request({"a": (50, 0), "b": (100, 1)}, unit="device"), inputs([cell()], {"a": 50.0, "b": 60.0}), None
+        request({"a": (50, 0), "b": (100, 1)}, unit=words.PRIVACY_UNIT_DEVICE),
+        inputs([cell()], {"a": 50.0, "b": 60.0}),
+        None,
     )
     expected = unbounded_noise([1.0, 1.0], OptimisedPrivacy().weights).noise
     assert [seat.noise_multiplier for seat in plan.seats] == pytest.approx(list(expected))
@@ -174,9 +176,9 @@ def test_fading_follows_seed_and_round_so_that_a_plan_can_be_repeated(policy: st
     assert PLANNER.plan(request(devices, parameters, number=2), given_, None) != first
     served = [(seat.group, seat.block) for seat in first.seats if seat.role == words.ROLE_SOLO]
     assert len(served) == len(set(served)) == 6
-    details = json.loads(first.details_json)
-    assert [(each["id"], each["served"]) for each in details["cells"]] == [("roof", 4), ("hill", 2)]
-    assert details["reward"] <= details["matching_reward"] + 1e-9
+    details = first.cell_details
+    assert [(each.id, each.served) for each in details.cells] == [("roof", 4), ("hill", 2)]
+    assert details.reward <= details.matching_reward + 1e-9
 
 
 def test_other_privacies_give_the_noise_they_promise() -> None:

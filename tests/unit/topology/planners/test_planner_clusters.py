@@ -15,11 +15,14 @@ from hypothesis import strategies as st
 from coterie.privacy.gaussian import exact_multiplier, paper_multiplier
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words
+from services.gateway.wire.convert import to_json
+from services.kit.documents import read_parameters
 from services.kit.matrix import Matrix
 from services.topology.domain.coalition import Game, evaluate, partition_of
 from services.topology.domain.quality import QualityModel
 from services.topology.domain.stability import is_stable
 from services.topology.errors import BadParameters
+from services.topology.planners.base import alone_of, strangers_of
 from services.topology.planners.clusters import ClustersPlanner
 from services.trust.domain.graph import TrustGraph
 from services.trust.domain.matrices import entries_among
@@ -35,7 +38,7 @@ def request(
         task_id="tsk_1",
         topology="clusters",
         privacy=privacy,
-        parameters_json=json.dumps(parameters or {}),
+        parameters=read_parameters(parameters or {}),
         participants=[pb.Participant(device_id=name, samples=10) for name in devices],
         round=1,
         keep_if_stable=True,
@@ -67,6 +70,33 @@ def groups(plan: pb.Plan) -> set[frozenset[str]]:
     return {frozenset(group) for group in found.values()}
 
 
+@pytest.mark.parametrize("privacy", ["trust", "none"])
+def test_a_device_is_never_under_a_head_its_owner_does_not_know(privacy: str) -> None:
+    everybody = {"ab": 0.9, "ac": 0.9, "bc": 0.9, "ad": 0.8, "bd": 0.8, "cd": 0.8}
+    whole = graph("abcd", everybody)
+    assert groups(PLANNER.plan(request("abcd", privacy=privacy), whole, None)) == {frozenset("abcd")}
+    asked = request("abcd", privacy=privacy)
+    for other in "abc":
+        asked.participants[3].strangers.append(other)
+    assert strangers_of(asked.participants) == [(3, 0), (3, 1), (3, 2)]
+    plan = PLANNER.plan(asked, whole.without(strangers_of(asked.participants)), None)
+    assert groups(plan) == {frozenset("abc"), frozenset("d")}
+    assert by_id(plan)["d"].noise_multiplier == (0.6 if privacy == "trust" else 0.0)
+    asked.participants[3].ClearField("strangers")
+    asked.participants[3].alone = True
+    single = PLANNER.plan(asked, whole.without([], alone_of(asked.participants)), None)
+    assert groups(single) == {frozenset("abc"), frozenset("d")}
+
+
+@given(st.sets(st.tuples(st.integers(0, 4), st.integers(0, 4)).filter(lambda pair: pair[0] != pair[1]), max_size=6))
+def test_no_trust_is_left_between_strangers_and_all_elsewhere(apart: set[tuple[int, int]]) -> None:
+    ties = {"".join(pair): 0.9 for pair in combinations("abcde", 2)}
+    whole = graph("abcde", ties).dense()
+    kept = graph("abcde", ties).without(apart).dense()
+    for i, j in np.ndindex(5, 5):
+        assert kept[i, j] == (0.0 if (i, j) in apart or (j, i) in apart else whole[i, j])
+
+
 def test_two_friends_pair_up_and_a_stranger_stays_alone_with_the_largest_noise() -> None:
     plan = PLANNER.plan(request("abc"), graph("abc", {"ab": 0.9}), None)
     seats = by_id(plan)
@@ -90,6 +120,10 @@ def test_below_the_threshold_noise_follows_trust_exactly_by_default() -> None:
     assert by_id(exact)["b"].noise_multiplier == pytest.approx(exact_multiplier(epsilon, 1e-6), rel=1e-8)
     paper = PLANNER.plan(request("ab", {"privacy": {"calibration": "paper"}}), ties, None)
     assert by_id(paper)["b"].noise_multiplier == pytest.approx(paper_multiplier(epsilon, 1e-6), rel=1e-12)
+    # θ1 and θ2 of eq (11) are the task's: ε = 60 · 0.5 / (0.5 + 2) = 12.
+    told = {"topology": {"budget_scale": 60.0, "budget_shift": 2.0}}
+    asked = PLANNER.plan(request("ab", told), ties, None)
+    assert by_id(asked)["b"].noise_multiplier == pytest.approx(exact_multiplier(12.0, 1e-6), rel=1e-8)
     assert "sends it with noise" in by_id(exact)["b"].because
 
 
@@ -98,7 +132,7 @@ def test_weights_are_the_qualities_and_the_plan_carries_what_settling_needs() ->
     model = QualityModel(calibration="exact")
     for seat in plan.seats:
         assert seat.weight == pytest.approx(float(model.quality(seat.noise_multiplier, 1.0)), rel=1e-9)
-    found = json.loads(plan.details_json)
+    found = to_json(plan)["details"]  # as REST shows them
     assert found["stable"] is True
     assert found["blocking"] is None
     assert found["transfers"] == [
@@ -116,12 +150,13 @@ def test_weights_are_the_qualities_and_the_plan_carries_what_settling_needs() ->
     assert (plan.stakes.price, plan.stakes.member_cost, plan.stakes.head_reward) == (0.52, 1.2, 0.0)
 
 
-def test_declared_degrees_of_non_iid_data_count_and_others_get_the_default() -> None:
-    asked = request("ab")
-    asked.participants[1].non_iid = 20.0
-    plan = PLANNER.plan(asked, graph("ab", {}), None)
+def test_declared_degrees_of_non_iid_data_count_up_to_the_tasks_which_all_others_get() -> None:
+    asked = request("abc")
+    asked.participants[1].non_iid = 0.25
+    asked.participants[2].non_iid = 1e6
+    plan = PLANNER.plan(asked, graph("abc", {}), None)
     model = QualityModel()
-    assert [s.weight for s in plan.seats] == pytest.approx([float(model.quality(0.6, g)) for g in (1.0, 20.0)])
+    assert [s.weight for s in plan.seats] == pytest.approx([float(model.quality(0.6, g)) for g in (1.0, 0.25, 1.0)])
 
 
 def test_small_changes_of_trust_keep_the_very_seats() -> None:
@@ -135,7 +170,7 @@ def test_noise_that_changes_enough_makes_new_seats_in_the_same_clusters() -> Non
     again = PLANNER.plan(request("ab"), graph("ab", {"ab": 0.30}), first)
     assert groups(again) == groups(first)
     assert by_id(again)["b"].noise_multiplier > by_id(first)["b"].noise_multiplier + 0.02
-    assert json.loads(again.details_json)["kept"] is True
+    assert again.cluster_details.kept
 
 
 def test_trust_that_falls_below_the_threshold_is_never_called_a_small_change() -> None:
@@ -171,7 +206,21 @@ def test_without_its_head_a_cluster_elects_another_and_the_rest_find_their_old_p
     assert by_id(between)[left[0]].role == words.ROLE_HEAD
     after = PLANNER.plan(request("abcde"), graph("abcde", ties), between)
     assert frozenset("de") in groups(after)
-    assert json.loads(after.details_json)["transfers_made"] == 1  # the head comes back; nobody else moves
+    assert after.cluster_details.transfers_made == 1  # the head comes back; nobody else moves
+
+
+def test_one_to_be_alone_leaves_its_cluster_to_another_head() -> None:
+    """All trust each other; whoever led before is told to be alone, and the rest go on together."""
+    ties = graph("abcd", {a + b: 0.9 for a, b in combinations("abcd", 2)})
+    before = PLANNER.plan(request(), ties, None)
+    head = by_id(before)["a"].head_device_id
+    apart = ties.without((), ["abcd".index(head)])
+    after = PLANNER.plan(request(), apart, before)
+    assert by_id(after)[head].role == words.ROLE_SOLO
+    assert by_id(after)[head].noise_multiplier == 0.6
+    assert groups(after) == {frozenset(head), frozenset(set("abcd") - {head})}
+    assert not any(seat.head_device_id == head for seat in after.seats if seat.device_id != head)
+    assert PLANNER.plan(request(), apart, after).seats == after.seats
 
 
 def test_privacy_none_and_uniform_form_the_same_clusters_with_the_tasks_noise() -> None:
@@ -198,6 +247,8 @@ def test_parameters_are_completed() -> None:
     [
         ("topology", {"method": "auction"}, "topology.method"),
         ("topology", {"head_reward": -1}, "topology.head_reward"),
+        ("topology", {"budget_scale": 0}, "topology.budget_scale"),
+        ("topology", {"budget_shift": -1}, "topology.budget_shift"),
         ("topology", {"direct_weight": 1.1}, "topology.direct_weight"),
         ("topology", {"loss_fit": [1, 2, 3]}, "topology.loss_fit"),
         ("topology", {"loss_fit": [1, 2, 0, 4, 5]}, "loss_fit"),
@@ -241,7 +292,7 @@ def test_every_device_has_one_seat_and_stability_is_what_the_checker_says(size: 
     whole = TrustGraph.from_ties(size, [a for a, _ in ends], [b for _, b in ends], list(ties.values()))
     game = Game(whole, 1.0, quality=QualityModel(calibration="exact"))
     partition = partition_of([[names.index(n) for n in group] for group in groups(plan)], size)
-    assert json.loads(plan.details_json)["stable"] == is_stable(game, partition)
+    assert plan.cluster_details.stable == is_stable(game, partition)
     for members in partition:
         coalition = evaluate(game, members)
         assert coalition.feasible

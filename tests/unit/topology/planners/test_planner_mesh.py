@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2
 from coterie_api.words.v1 import words_pb2 as words
+from services.gateway.wire.convert import to_json
 from services.kit.matrix import Matrix
 from services.topology.domain.betta_fast import plan_mesh
 from services.topology.domain.mesh_network import DisconnectedSocialGraph, MeshNetwork, MeshRules
@@ -55,7 +55,8 @@ def plan(given: MeshInputs, previous: pb.Plan | None = None) -> pb.Plan:
 
 
 def details(made: pb.Plan) -> dict[str, Any]:
-    return dict(json.loads(made.details_json))
+    """As REST shows them."""
+    return dict(to_json(made)["details"])
 
 
 def pairs(made: pb.Plan) -> set[tuple[str, str]]:
@@ -213,6 +214,25 @@ def test_bridged_plans_connect_everybody_and_noise_exactly_the_ends_of_untrusted
         strangers = [n.device_id for n in seat.neighbours if (seat.device_id, n.device_id) not in known]
         assert seat.noised == bool(strangers)
         assert [n.device_id for n in seat.neighbours if not n.trusted] == strangers
+
+
+def test_beside_each_other_topology_stands_why_it_was_not_chosen() -> None:
+    """Eight friends who all trust each other over equal links: everything to everybody is fast and beyond the cap."""
+    everybody = [(i, j) for i in range(8) for j in range(i + 1, 8)]
+    capped = plan(inputs(everybody, 8, rules=MeshRules(max_degree=3))).mesh_details
+    assert capped.baselines["complete"].pseudo_training_time < capped.pseudo_training_time
+    allowed = "a device would have 7 neighbours, and at most 3 are allowed (max_degree)"
+    assert {name: each.why_not for name, each in capped.baselines.items()} == {
+        "social": allowed,
+        "complete": allowed,
+        "ring": "it takes longer to train",
+    }
+    strict = plan(inputs([(0, 1), (1, 2), (2, 3)], 4, rules=MeshRules(epsilon=0.1)))
+    assert {name: each["why_not"] for name, each in details(strict)["baselines"].items()} == {
+        "social": "it is the plan",
+        "ring": "2 devices would add noise, not 0; it takes longer to train",
+        "complete": "4 devices would add noise, not 0; it takes longer to train",
+    }
 
 
 # --- keeping plans ----------------------------------------------------------------------------------------------------

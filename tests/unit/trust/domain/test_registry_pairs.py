@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import astuple
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.trust.domain.evidence import Evidence, Prior, add, direct_trust_at
+from services.trust.domain.evidence import Evidence, Pieces, Prior, add, direct_trust_at
 from services.trust.domain.graph import TrustGraph
 from services.trust.domain.pairs import GraphBuilder, PairBook, PairSnapshot, Priors
-from services.trust.domain.parameters import TrustParameters
+from services.trust.domain.parameters import LIVE, TrustParameters
 from services.trust.domain.scores import Interaction
 
 PARAMETERS = TrustParameters(decay_rate=0.01)
-Row = tuple[int, int, int, int, int, float, float, float]
+Row = tuple[Any, ...]
 COUPLES = [(1, 2), (1, 5), (2, 3), (3, 4), (4, 9)]
 
 acts = st.lists(
@@ -39,10 +41,7 @@ def evidence_of(history: Iterable[Act], couple: int) -> Evidence:
 def rows_of(history: list[Act]) -> list[Row]:
     rows: list[Row] = []
     for k, (low, high) in enumerate(COUPLES):
-        evidence = evidence_of(history, k)
-        good = sum(positive for which, positive, *_ in history if which == k)
-        row = (evidence.count, good, evidence.positive, evidence.negative, evidence.reference_time)
-        rows.append((k + 1, low, high, *row))
+        rows.append((k + 1, low, high, *astuple(evidence_of(history, k))))
     return rows
 
 
@@ -54,10 +53,11 @@ def snapshot_of(history: list[Act]) -> PairSnapshot:
 
 def test_a_snapshot_stays_while_the_book_goes_on() -> None:
     book = PairBook()
-    book.take([(1, 3, 4, 1, 1, 1.0, 0.0, 5.0)], 1)
+    once = (1.0, 0.0, 1.0, 0.0, 0.0, 0.0)
+    book.take([(1, 3, 4, 1, 1, *once, 5.0)], 1)
     before = book.snapshot()
     assert book.snapshot() is before
-    book.take([(1, 3, 4, 2, 1, 1.0, 1.0, 6.0), (2, 1, 2, 1, 1, 1.0, 0.0, 7.0)], 2)
+    book.take([(1, 3, 4, 2, 1, *once, 6.0), (2, 1, 2, 1, 1, *once, 7.0)], 2)
     assert (len(before), before.evidence[0].count, before.latest) == (1, 1, 5.0)
     after = book.snapshot()
     assert (len(after), after.evidence[0].count, after.latest, after.version) == (2, 2, 7.0, 2)
@@ -69,21 +69,21 @@ def test_a_replay_equals_what_was_known_then(history: list[Act], at: float) -> N
     """Scores at any chosen time, also in the past."""
     pairs = snapshot_of(history)
     past = [act for act in history if act[3] <= at]
-    rows, positive, durations, times = (np.array(c) for c in zip(*past, strict=True)) if past else [np.zeros(0)] * 4
-    then = pairs.replayed(at, rows.astype(np.int64), positive.astype(np.bool_), durations, times, PARAMETERS)
-    direct = then.direct(at, PARAMETERS)
+    pieces = Pieces.of(*(list(column) for column in zip(*past, strict=True))) if past else Pieces.of([], [], [], [])
+    then = pairs.replayed(at, pieces, {}, PARAMETERS)
+    direct = then.direct(at, PARAMETERS, LIVE)
     for k in range(len(COUPLES)):
         expected = direct_trust_at(evidence_of(past, k), at, PARAMETERS)
         assert direct[k] == pytest.approx(expected, abs=1e-12)
-        assert then.positive_counts[k] == sum(act[1] for act in past if act[0] == k)
+        assert then.evidence.goods[k] == sum(act[1] for act in past if act[0] == k)
 
 
 @given(acts, st.floats(100, 500), st.floats(0, 100))
 def test_a_graph_that_only_aged_is_the_graph_built_anew(history: list[Act], at: float, later: float) -> None:
-    pairs, builder = snapshot_of(history), GraphBuilder(PARAMETERS)
+    pairs, builder = snapshot_of(history), GraphBuilder(PARAMETERS, LIVE)
     builder.build(pairs, at, 12)
     found = builder.build(pairs, at + later, 12)
-    expected = TrustGraph.from_ties(12, pairs.low, pairs.high, pairs.direct(at + later, PARAMETERS))
+    expected = TrustGraph.from_ties(12, pairs.low, pairs.high, pairs.direct(at + later, PARAMETERS, LIVE))
     assert found.size == expected.size
     assert found.indptr.tolist() == expected.indptr.tolist()
     assert found.indices.tolist() == expected.indices.tolist()
@@ -99,7 +99,7 @@ def test_priors_join_known_pairs_and_follow_behind_for_strangers(
     priors = Priors(ends[:, 0], ends[:, 1], closeness, np.full(len(related), 5.0))
     pairs = snapshot_of(history).with_priors(priors)
     assert len(pairs) == len(COUPLES) + 2
-    direct = pairs.direct(200.0, PARAMETERS)
+    direct = pairs.direct(200.0, PARAMETERS, LIVE)
     worth = dict(zip(related, closeness.tolist(), strict=True))
     for low, high in {*COUPLES, *related}:
         row = pairs.row_of(low, high)
@@ -107,9 +107,9 @@ def test_priors_join_known_pairs_and_follow_behind_for_strangers(
         prior = Prior(worth[low, high], 5.0) if (low, high) in worth else Prior()
         assert pairs.prior_of(row) == prior
         known = evidence_of(history, COUPLES.index((low, high))) if (low, high) in COUPLES else Evidence()
-        assert direct[row] == pytest.approx(direct_trust_at(known, 200.0, PARAMETERS, prior), abs=1e-12)
+        assert direct[row] == pytest.approx(direct_trust_at(known, 200.0, PARAMETERS, LIVE, prior), abs=1e-12)
 
 
 def test_an_empty_book_gives_an_empty_graph() -> None:
-    graph = GraphBuilder(PARAMETERS).build(PairBook().snapshot(), 5.0, 3)
+    graph = GraphBuilder(PARAMETERS, LIVE).build(PairBook().snapshot(), 5.0, 3)
     assert (graph.size, graph.ties) == (3, 0)

@@ -10,9 +10,13 @@ import typer
 from coterie_cli.console import AsJson, Mistake, show, table
 from coterie_cli.processes import SERVICES
 
-EPILOG = """[bold]Example[/]  coterie certs --out deploy/certs --name trust=trust.internal
+EPILOG = """[bold]Examples[/]
 
-Give each service its folder as COTERIE_TLS_DIR.
+coterie certs --out deploy/certs --name trust=trust.internal    [dim]make them, or renew them[/]\n
+coterie certs --out deploy/certs --new-authority                [dim]then renew them, then --forget-old[/]
+
+Give each service its own folder as COTERIE_TLS_DIR and no other. Keep the folder "authority", which makes certificates
+of any service, where no service runs.
 """
 
 
@@ -20,11 +24,22 @@ def certs(
     folder: Annotated[Path, typer.Option("--out", help="Folder to make; one folder per service within.")],
     name: Annotated[list[str], typer.Option(help="A further host name, as service=host; repeat for more.")] = [],  # noqa: B006 - typer reads it only
     days: Annotated[int, typer.Option(min=1, max=3650, help="How long the certificates are good for.")] = 365,
+    new_authority: Annotated[
+        bool, typer.Option("--new-authority", help="Replace the authority; both are accepted, certificates stay.")
+    ] = False,
+    forget_old: Annotated[
+        bool, typer.Option("--forget-old", help="Accept the replaced authority no more; renew certificates before.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a certificate authority and service certificates for mutual TLS; an authority that is there is kept."""
+    """Make or renew service certificates for mutual TLS; running services notice by themselves.
+
+    An authority that is there is kept, unless --new-authority says otherwise.
+    """
+    if new_authority and forget_old:
+        raise Mistake("--new-authority comes first, then a run without either to renew, then --forget-old")
     try:
-        from coterie_cli.certificates import make_certificates
+        from coterie_cli.certificates import forget_authority, make_certificates, replace_authority
     except ImportError as error:
         raise Mistake("making certificates needs the package cryptography: pip install cryptography") from error
     hosts = {service: [service, "localhost", "127.0.0.1"] for service in SERVICES}
@@ -33,6 +48,9 @@ def certs(
         if service not in hosts or not host:
             raise Mistake(f"--name {pair!r} must be service=host with one of {', '.join(SERVICES)}")
         hosts[service].append(host)
-    made = make_certificates(folder, hosts, days)
+    if new_authority:
+        made = replace_authority(folder, SERVICES)
+    else:
+        made = forget_authority(folder, SERVICES) if forget_old else make_certificates(folder, hosts, days)
     document = {service: str(path) for service, path in made.items()}
     show(document, as_json, lambda: table("", ["service", "COTERIE_TLS_DIR"], document.items()))

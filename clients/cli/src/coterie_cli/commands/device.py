@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coterie.errors import NotFound
+from coterie.errors import BadHome, NotFound
+from coterie.harmless import harmless
 from coterie.home import DeviceHome
 from coterie.registration import register_device
 from coterie_cli.console import (
@@ -32,6 +33,7 @@ from coterie_cli.console import (
 
 if TYPE_CHECKING:
     from coterie.agent import Agent
+    from coterie.learner import Learner
     from coterie_cli.sources import Source
 
 app = typer.Typer(help="Devices: register one, run its agent, list all.", no_args_is_help=True)
@@ -79,7 +81,9 @@ def run(
     from coterie.agent import Agent
 
     signal.signal(signal.SIGTERM, _interrupt)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    told = logging.StreamHandler()
+    told.setFormatter(_Harmless("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
+    logging.basicConfig(level=logging.INFO, handlers=[told])
     logging.getLogger("httpx").setLevel(logging.WARNING)
     agent = Agent(home) if found is None else _training_agent(home, found)
     for name in task:
@@ -167,6 +171,52 @@ def costs(
     show(kept, as_json, lambda: table(title, ["cost", "credits"], rows))
 
 
+@app.command(
+    "pause", epilog="[bold]Example[/]  coterie device pause --home phone   [dim]until: coterie device resume[/]"
+)
+def pause(home: Annotated[Path, typer.Option(help="Folder of a registered device.")], as_json: AsJson = False) -> None:
+    """Let a device do nothing for now: from its next work on, also while it runs, it declines and says so."""
+    _set_paused(home, True, as_json)
+
+
+@app.command("resume", epilog="[bold]Example[/]  coterie device resume --home phone")
+def resume(home: Annotated[Path, typer.Option(help="Folder of a registered device.")], as_json: AsJson = False) -> None:
+    """End a pause."""
+    _set_paused(home, False, as_json)
+
+
+def _set_paused(home: Path, paused: bool, as_json: bool) -> None:
+    settings = _private_settings(home)
+    DeviceHome(home).save_private_settings({**settings, "paused": paused})
+    show({"home": str(home), "paused": paused}, as_json, lambda: f"{home} {'pauses' if paused else 'works again'}")
+
+
+@app.command("limits", epilog="[bold]Example[/]  coterie device limits --home phone --set epochs=5 --set steps=100")
+def limits(
+    home: Annotated[Path, typer.Option(help="Folder of a registered device.")],
+    changes: Annotated[list[str], typer.Option("--set", metavar="NAME=NUMBER", help="Change one.")] = [],  # noqa: B006 - typer reads it only
+    as_json: AsJson = False,
+) -> None:
+    """Show or set how much a device does in one round at most; it declines work beyond that, and says so."""
+    from coterie.workload import Workload
+
+    settings = _private_settings(home)
+    kept = dict(settings.get("limits") or {})
+    for change in changes:
+        name, _, number = change.partition("=")
+        if not number.isdecimal():
+            raise Mistake(f"--set takes a name and a whole number, such as epochs=5, not {change!r}")
+        kept[name] = int(number)
+    try:
+        known = asdict(Workload.of({"limits": kept}))
+    except BadHome as error:
+        raise Mistake(f"--set: {error}" if changes else str(error)) from error
+    if changes:
+        DeviceHome(home).save_private_settings({**settings, "limits": kept})
+    rows = [[name, value, "the owner's" if name in kept else ""] for name, value in known.items()]
+    show(known, as_json, lambda: table("", ["at most", "", ""], rows))
+
+
 def _private_settings(home: Path) -> dict[str, Any]:
     if DeviceHome(home).identity() is None:
         raise Mistake(f"{home} holds no registered device; run `coterie device register --home {home}` first")
@@ -177,15 +227,19 @@ def _has_answer(home: Path) -> bool:
     return bool(DeviceHome(home).private_settings().keys() & {"answer", "answers"})
 
 
-def _training_agent(home: Path, found: Source) -> Agent:
+def _training_agent(home: Path, found: Source | Learner) -> Agent:
     from coterie.agent import Agent
+    from coterie_cli.sources import Source
+
+    if not isinstance(found, Source):
+        return Agent(home, learner=found)
     from coterie.training import single_threaded
 
     single_threaded()
     return Agent(home, found.model, found.data, test_data=found.test_data)
 
 
-def _source(source: str, sample: str, part: str) -> Source:
+def _source(source: str, sample: str, part: str) -> Source | Learner:
     from coterie_cli.sources import digits_source, load_source
 
     if bool(source) == bool(sample):
@@ -208,6 +262,13 @@ def _join(agent: Agent, task: str, wait: bool) -> None:
                 raise
             err.print(f"no task {task} yet; waiting")
             time.sleep(1.0)
+
+
+class _Harmless(logging.Formatter):
+    """Lines that command the terminal nothing, whatever the platform or a peer put into them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return harmless(super().format(record))
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

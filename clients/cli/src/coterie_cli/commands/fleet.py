@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from coterie.client import Platform
+from coterie.errors import CoterieError
+from coterie.records import Task
+from coterie_cli import fleet as random_fleet
 from coterie_cli.console import FAILED, AsJson, Key, Url, connect, err, found_url, show
-from coterie_cli.fleet import Fleet, FleetSummary, Member, RandomWorker, Worker
 
 app = typer.Typer(help="Simulated devices over real REST.", no_args_is_help=True)
 _EPILOG = """[bold]Examples[/]
 
 coterie fleet run --task digits --devices 100\n
+coterie fleet run --task mine --devices 50 --learner my_learner.py:make --start\n
 coterie fleet run --task digits --devices 1000 --no-training
 """
 
@@ -24,12 +30,27 @@ coterie fleet run --task digits --devices 1000 --no-training
 def run(
     task: Annotated[str, typer.Option(help="Task to join, by id or name.")],
     devices: Annotated[int, typer.Option(min=1, max=100_000, help="How many devices.")] = 20,
+    learner: Annotated[
+        str,
+        typer.Option(
+            help="Your own model and data: file.py:function or package.module:function. It is called with (number, "
+            "devices) and returns a learner, (model, data) or (model, data, test data). Left out, parts of the digits."
+        ),
+    ] = "",
     training: Annotated[
-        bool, typer.Option("--training/--no-training", help="Train on parts of the digits, or send random updates.")
+        bool,
+        typer.Option(
+            "--training/--no-training",
+            help="Work as devices do, noise, ledgers and letters included; or send random updates to measure the "
+            "platform alone (star without privacy only).",
+        ),
     ] = True,
+    epsilon: Annotated[
+        float, typer.Option(min=0.0, help="Privacy each simulated owner allows in all (δ = 1e-5).")
+    ] = 1e6,
     owner: Annotated[str, typer.Option(help="Owner of the devices; created if new.")] = "fleet",
     start: Annotated[bool, typer.Option("--start", help="Start the task when all have enrolled.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of data and updates.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the digits' parts and of random updates.")] = 0,
     url: Url = "",
     key: Key = "",
     as_json: AsJson = False,
@@ -37,46 +58,81 @@ def run(
     """Register devices, enrol them in a task and do their work until it ends. Needs an admin's key."""
     url = url or found_url()
     with connect(url, key) as platform:
-        task_id = platform.find_task(task).id
+        found = platform.find_task(task)
         token = platform.issue_token(platform.create_owner(owner).id, uses=devices).token
-        worker: Worker = RandomWorker(seed) if not training else _trainer(devices, seed)
 
         def begin() -> None:
+            if not as_json:
+                err.print(f"{devices} devices are enrolled")
             if start:
-                platform.start_task(task_id)
+                platform.start_task(found.id)
 
-        summary = asyncio.run(_run(url, token, task_id, devices, worker, begin, as_json))
+        if training:
+            state = _train(platform, url, token, found, devices, learner, epsilon, seed, begin, as_json)
+        else:
+            state = _measure(url, token, found, devices, seed, begin, as_json)
+    if state != "finished":
+        raise typer.Exit(FAILED)
+
+
+def _train(
+    platform: Platform,
+    url: str,
+    token: str,
+    task: Task,
+    devices: int,
+    place: str,
+    epsilon: float,
+    seed: int,
+    begin: Callable[[], None],
+    as_json: bool,
+) -> str:
+    from coterie.fleet import Fleet
+    from coterie.privacy.ledger import Limit
+    from coterie_cli.sources import digits_learners, learners_of
+
+    learners = learners_of(place, devices) if place else digits_learners(devices, seed=seed)
+    limit = Limit(epsilon, 1e-5, "device", allow_raw=True)
+    with tempfile.TemporaryDirectory(prefix="coterie-fleet-", ignore_cleanup_errors=True) as folder:
+        fleet = Fleet.register(url, token, learners, folder=Path(folder), limit=limit)
+        fleet.join(task.id)
+        begin()
+        summary = fleet.run()
+    show(asdict(summary), as_json, lambda: "\n".join([str(summary), *_reasons(summary.reasons)]))
+    return summary.state
+
+
+def _reasons(reasons: dict[str, int]) -> list[str]:
+    return [f"  {count} × {why}" for why, count in reasons.items()]
+
+
+def _measure(
+    url: str, token: str, task: Task, devices: int, seed: int, begin: Callable[[], None], as_json: bool
+) -> str:
+    chosen = task.specification
+    secure = chosen.parameters.get("sums", {}).get("mode") == "secure"
+    if (chosen.topology, chosen.privacy) != ("star", "none") or secure:
+        raise CoterieError(
+            "--no-training sends random updates straight to the platform, which fits tasks of topology star without "
+            "privacy or secure sums; leave --no-training out"
+        )
+    summary = asyncio.run(_random(url, token, task.id, devices, random_fleet.RandomWorker(seed), begin))
     text = ", ".join(f"{count} {outcome}" for outcome, count in sorted(summary.outcomes.items()))
     show(
         asdict(summary),
         as_json,
         lambda: f"task {summary.state}: {text or 'nothing delivered'} in {summary.seconds:.1f} s",
     )
-    if summary.state != "finished":
-        raise typer.Exit(FAILED)
+    return summary.state
 
 
-async def _run(
-    url: str, token: str, task_id: str, devices: int, worker: Worker, begin: Callable[[], None], quiet: bool
-) -> FleetSummary:
-    fleet = Fleet(url)
+async def _random(
+    url: str, token: str, task_id: str, devices: int, worker: random_fleet.Worker, begin: Callable[[], None]
+) -> random_fleet.FleetSummary:
+    fleet = random_fleet.Fleet(url)
     async with fleet.open(devices):
         names = [f"simulated-{index + 1:05}" for index in range(devices)]
         members = await fleet.register(token, names)
-        members = _with_samples(members, worker)
         await fleet.enrol(task_id, members)
-        if not quiet:
-            err.print(f"{devices} devices are enrolled")
         await asyncio.to_thread(begin)
         return await fleet.run(task_id, members, worker)
-
-
-def _trainer(devices: int, seed: int) -> Worker:
-    from coterie_cli.fleet_training import DigitsWorker
-
-    return DigitsWorker(devices, seed)
-
-
-def _with_samples(members: list[Member], worker: Worker) -> list[Member]:
-    count = getattr(worker, "samples_of", None)
-    return members if count is None else [replace(member, samples=count(member)) for member in members]

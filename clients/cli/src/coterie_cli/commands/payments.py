@@ -94,15 +94,24 @@ def statement(
 
 @app.command("verify", epilog="[bold]Example[/]  coterie payments verify && echo sound")
 def verify(url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
-    """Add the whole book up again and check its hash chain; exit code 1 when something is wrong."""
+    """Add the book up again, follow its hash chain and the audit log's; exit code 1 when something is wrong."""
     with connect(url, key) as platform:
-        found = platform.verify_book()
-    state = "[green]sound[/]" if found.sound else "[bold red]not sound[/]"
-    summary = f"{found.entries} entries, {found.postings} postings, {found.seconds:.1f} s: {state}"
-    rows = [[fault] for fault in found.faults]
-    show(found, as_json, lambda: f"{summary}\nhead {found.head}" if not rows else table("not sound", ["fault"], rows))
-    if not found.sound:
+        book, audit = platform.verify_book(), platform.verify_audit()
+    lines = [
+        f"book: {book.entries} entries, {book.postings} postings, {book.seconds:.1f} s: {_sound(book.sound)}",
+        f"head {book.head}",
+        f"audit log: {audit.entries} entries, {audit.seconds:.1f} s: {_sound(audit.sound)}",
+        f"head {audit.head}",
+    ]
+    rows = [["book", fault] for fault in book.faults] + [["audit log", fault] for fault in audit.faults]
+    document = book.to_dict() | {"audit": audit.to_dict()}
+    show(document, as_json, lambda: table("not sound", ["where", "fault"], rows) if rows else "\n".join(lines))
+    if not (book.sound and audit.sound):
         raise typer.Exit(FAILED)
+
+
+def _sound(yes: bool) -> str:
+    return "[green]sound[/]" if yes else "[bold red]not sound[/]"
 
 
 @app.command("summary", epilog="[bold]Example[/]  coterie payments summary --task digits --progress")
@@ -166,9 +175,9 @@ class Gained:
 def progress_of(platform: Platform, task_id: str, paid_microcredits: int) -> Gained:
     """Accuracy points a task gained, what one cost, and updates that were refused or stood out.
 
-    A round's accuracy is that of the model it began with, so the last round's own gain is not counted.
+    Each version's accuracy is its own, the last one's included.
     """
-    accuracy = [r.metrics["accuracy"] for r in platform.rounds(task_id) if "accuracy" in r.metrics]
+    accuracy = [m.metrics["accuracy"] for m in platform.models(task_id) if "accuracy" in m.metrics]
     points = 100.0 * (accuracy[-1] - accuracy[0]) if len(accuracy) > 1 else 0.0
     events = [e for e in platform.events(task_id) if e.kind in ("update.rejected", "update.suspicious")]
     updates = tuple(f"round {e.round}, {e.device_id}: {e.message}" for e in events)
@@ -204,18 +213,23 @@ def moment(option: str, text: str) -> float:
 def write_csv(path: Path, kind: type[Payment] | type[Posting], items: Iterable[Payment | Posting]) -> None:
     """Writes records of a kind as CSV, a column per field; a path of - is standard output."""
     columns = [field.name for field in fields(kind)]
+    write_rows(path, columns, ([getattr(item, column) for column in columns] for item in items))
+
+
+def write_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Writes rows as CSV under their columns; a path of - is standard output."""
     if str(path) == "-":
-        _write_rows(sys.stdout, columns, items)
+        _write(sys.stdout, columns, rows)
         return
     with path.open("w", newline="", encoding="utf-8") as file:
-        _write_rows(file, columns, items)
+        _write(file, columns, rows)
 
 
-def _write_rows(file: Any, columns: Sequence[str], items: Iterable[Payment | Posting]) -> None:
+def _write(file: Any, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     writer = csv.writer(file)
     writer.writerow(columns)
-    for item in items:
-        writer.writerow([_harmless(getattr(item, column)) for column in columns])
+    for row in rows:
+        writer.writerow([_harmless(cell) for cell in row])
 
 
 def _harmless(value: Any) -> Any:

@@ -70,7 +70,13 @@ def _mesh(plan: Plan) -> RenderableType:
     ]
     figures = {"this plan": {**_figures(plan), "noised": len(details["noised"])}, **details["baselines"]}
     others = [
-        [name, f"{each['round_seconds']:.4g} s", f"{each['pseudo_training_time']:.4g}", int(each["noised"])]
+        [
+            name,
+            f"{each['round_seconds']:.4g} s",
+            f"{each['pseudo_training_time']:.4g}",
+            int(each["noised"]),
+            each.get("why_not", ""),
+        ]
         for name, each in figures.items()
     ]
     title = (
@@ -80,7 +86,7 @@ def _mesh(plan: Plan) -> RenderableType:
     return Group(
         table(title, ["device", "id", "neighbours", "batch", "own weight", "privacy"], devices),
         table("\nlinks, in the order they were added", ["between", "step", "score", "trusted", "transfer"], links),
-        table("\nbeside other topologies", ["topology", "round", "pseudo training time", "noisy"], others),
+        table("\nbeside other topologies", ["topology", "round", "pseudo training time", "noisy", "why not"], others),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from coterie.home import DeviceHome
-from coterie.privacy.accounting import Charge, Question
+from coterie.privacy.accounting import NOTHING, Charge, Question
 from coterie.privacy.ledger import Entry, LedgerError, Limit, PrivacyLedger, Spent
 from coterie_cli.console import AsJson, Key, Mistake, Url, connect, show, table, when
 
@@ -71,7 +71,7 @@ def _show_ledger(home: Path, as_json: bool) -> None:
     try:
         ledger: PrivacyLedger = DeviceHome(home).ledger()
         spent, limit, history, epsilons = ledger.spent(), ledger.limit, ledger.history(), ledger.epsilons()
-        said = ledger.is_owners
+        said, unknown, (sums, rho) = ledger.is_owners, ledger.unknown, ledger.sums_alone()
     except LedgerError as error:
         raise Mistake(str(error)) from error
     document = {
@@ -85,6 +85,9 @@ def _show_ledger(home: Path, as_json: bool) -> None:
         ],
         "releases": spent.releases,
         "raw_releases": spent.raw_releases,
+        "unknown_releases": unknown,
+        "secure_sums": sums,
+        "epsilon_of_sums_if_clerks_collude": _alone(rho, spent.delta),
         "epsilon_with_raw": _finite(math.inf if spent.raw_releases else spent.epsilon),
         "limit_epsilon": limit.epsilon,
         "limit_by_owner": said,
@@ -100,7 +103,9 @@ def _show_ledger(home: Path, as_json: bool) -> None:
             for e in history
         ],
     }
-    show(document, as_json, lambda: Group(_totals(spent, limit, epsilons), _raw(limit, said), _releases(history)))
+    parts = (_totals(spent, limit, epsilons), _restored(unknown), _sums(sums, rho, spent.delta), _raw(limit, said))
+    listed = _releases(history)
+    show(document, as_json, lambda: Group(*parts, listed))
 
 
 def _totals(spent: Spent, limit: Limit, epsilons: dict[Question, float]) -> RenderableType:
@@ -110,6 +115,27 @@ def _totals(spent: Spent, limit: Limit, epsilons: dict[Question, float]) -> Rend
     if spent.raw_releases:
         rows.append(["∞", f"with the {spent.raw_releases} releases that left without noise"])
     return table(title, ["ε", "for"], rows)
+
+
+def _restored(unknown: int) -> RenderableType:
+    if not unknown:
+        return Text("")
+    return Text(f"{unknown} releases are MISSING: this ledger was put back from an older copy and says too little.\n")
+
+
+def _alone(rho: float, delta: float) -> float:
+    """ε of Gaussian releases of this ρ in all."""
+    return replace(NOTHING, gaussian_rho=rho).epsilon(delta)
+
+
+def _sums(sums: int, rho: float, delta: float) -> RenderableType:
+    if not sums:
+        return Text("")
+    return Text(
+        f"{sums} secure sums are charged as if no more of the others worked with the platform than their terms say.\n"
+        f"If enough clerks did to open single updates, these sums alone would cost ε = {_alone(rho, delta):.4g} "
+        "(the whole device left out).\n"
+    )
 
 
 def _raw(limit: Limit, by_owner: bool) -> RenderableType:

@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import RenderableType
+from rich.console import Group
 
 from coterie import records
 from coterie.client import Platform
-from coterie.records import Round, TaskState
+from coterie.records import ReplayedRound, TaskState
+from coterie_cli.commands.payments import microcredits
 from coterie_cli.commands.plans import plan_table
+from coterie_cli.commands.results import Task, chosen, print_event
 from coterie_cli.console import FAILED, AsJson, Key, Mistake, Url, connect, out, read_json, show, table, when
 from coterie_cli.live import follow
-from coterie_cli.progress import watch as watch_task
+from coterie_cli.progress import WAIT_SECONDS
 
 app = typer.Typer(help="Learning tasks, from creation to results.", no_args_is_help=True)
 _CREATE_EPILOG = """[bold]Examples[/]
 
 coterie task create digits --model model.safetensors --rounds 10 --min-devices 3 --auto-start\n
 coterie task create digits --sample digits --training '{"epochs": 2, "learning_rate": 0.1}'\n
-coterie task create quiet --sample digits --privacy uniform --parameters '{"privacy": {"epsilon": 4}}'\n
+coterie task create quiet --sample digits --rounds 50 --target-epsilon 4 --delta 1e-5\n
 coterie task create sturdy --sample digits --min-devices 5 --rule nnm+trimmed-mean --parameters '{"rule": {"f": 1}}'\n
-coterie task create kitchen --preset survey --question 'How warm is it, in °C?' --low 10 --high 35 --escrow 40000000
+coterie task create family --sample digits --join-by owners --invite own_01jd… --invite own_01je…\n
+coterie task create swift --sample digits --min-devices 5 --pace asynchronous --parameters '{"pace": {"buffer": 3}}'\n
+coterie task create kitchen --preset survey --question 'How warm is it, in °C?' --low 10 --high 35 --escrow 40\n
+coterie task create sharp --sample digits --rounds 50 --fraction 0.2 --stop '{"metric": "accuracy", "at": 0.95}'\n
+coterie task create further --from-task digits --from-round best
 """
-Task = Annotated[str, typer.Argument(help="Task's id or name.")]
 
 
 @app.command("create", epilog=_CREATE_EPILOG)
@@ -42,18 +45,38 @@ def create(
     rule: Annotated[
         str, typer.Option(help="How updates become a step of the model: median, nnm+trimmed-mean, fedadam, …")
     ] = "mean",
+    pace: Annotated[
+        str, typer.Option(help="synchronous, or asynchronous: step whenever a buffer of updates is full.")
+    ] = "synchronous",
+    keep_rounds: Annotated[
+        int, typer.Option(min=-1, help="Rounds whose updates stay stored for a replay; 0 = as the pace has it.")
+    ] = 0,
     privacy_unit: Annotated[str, typer.Option(help="What privacy hides: a whole device, or one example.")] = "device",
+    target_epsilon: Annotated[
+        float, typer.Option(min=0, help="ε that all rounds together may cost a device; chooses the noise (uniform).")
+    ] = 0.0,
+    delta: Annotated[float, typer.Option(min=0, max=1, help="δ of --target-epsilon; left out: 1e-5.")] = 0.0,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds.")] = 10,
     min_devices: Annotated[int, typer.Option(min=1, help="Fewest devices a round may close with.")] = 1,
     max_devices: Annotated[int, typer.Option(min=0, help="Most devices per round; 0 = all.")] = 0,
+    fraction: Annotated[float, typer.Option(min=0, max=1, help="Share of the devices per round; 0 = all.")] = 0.0,
+    stop: Annotated[
+        str, typer.Option(help='Stop early: JSON or @file, such as {"metric": "accuracy", "at": 0.9, "patience": 5}.')
+    ] = "",
+    from_task: Annotated[str, typer.Option(help="Begin with a model of another task.")] = "",
+    from_round: Annotated[
+        str, typer.Option(help="Which of its versions: a round, or best; left out, the newest.")
+    ] = "",
     quorum: Annotated[float, typer.Option(min=0.01, max=1, help="Share of devices that must deliver.")] = 0.8,
     round_seconds: Annotated[float, typer.Option(min=0.1, help="Longest a round stays open.")] = 600.0,
     training: Annotated[str, typer.Option(help="What devices are told about training: JSON or @file.")] = "{}",
     parameters: Annotated[str, typer.Option(help="Parameters of the axes: JSON or @file.")] = "{}",
-    escrow: Annotated[int, typer.Option(min=0, help="Micro-credits put in escrow.")] = 0,
+    escrow: Annotated[str, typer.Option(help="Credits put in escrow, such as 2.5.")] = "",
     seed: Annotated[int, typer.Option(min=0, help="Seed of every random choice.")] = 0,
     auto_start: Annotated[bool, typer.Option("--auto-start", help="Start when enough devices have enrolled.")] = False,
     description: Annotated[str, typer.Option(help="What device owners read before joining.")] = "",
+    join_by: Annotated[str, typer.Option(help="Who may join: open (anybody), owners or devices.")] = "",
+    invite: Annotated[list[str], typer.Option(help="Id of an owner or device that may join; repeat for more.")] = [],  # noqa: B006
     question: Annotated[str, typer.Option(help="What a survey asks; its model is made by itself.")] = "",
     low: Annotated[float, typer.Option(help="Least answer to the question.")] = 0.0,
     high: Annotated[float, typer.Option(help="Greatest answer to the question.")] = 1.0,
@@ -69,6 +92,8 @@ def create(
         "privacy": privacy,
         "incentive": incentive,
         "rule": rule,
+        "pace": pace,
+        "keep_rounds": keep_rounds,
         "privacy_unit": privacy_unit,
         "rounds": rounds,
         "min_devices": min_devices,
@@ -77,19 +102,28 @@ def create(
         "round_seconds": round_seconds,
         "training": read_json(training, "--training"),
         "parameters": read_json(parameters, "--parameters"),
-        "escrow_microcredits": escrow,
+        "escrow_microcredits": microcredits(escrow) if escrow else 0,
         "seed": seed,
         "auto_start": auto_start,
         "description": description,
+        **_joining(join_by, invite),
+        **({"fraction": fraction} if fraction else {}),
+        **({"stop": read_json(stop, "--stop")} if stop else {}),
     }
+    _aim(specification, target_epsilon, delta)
     if question or preset == "survey":
         models: list[Path | bytes] = [_survey(specification, question, low, high)]
     else:
-        models = _models(model, sample)
+        models = [] if from_task else _models(model, sample)
     with connect(url, key) as platform:
         digests = [platform.upload_model(each) for each in models]
+        if from_task:
+            if model or sample:
+                raise Mistake("--from-task is a model already; leave --model and --sample out")
+            source = platform.find_task(from_task)
+            digests = [chosen(source, list(platform.models(source.id)), from_round).digest]
         task = platform.create_task(**specification, model_digests=digests)
-    show(task, as_json, lambda: f"task [bold]{task.id}[/] ({name}) is {task.state}")
+    show(task, as_json, lambda: f"task [bold]{task.id}[/] ({name}) is {task.state}{_price(task)}")
 
 
 @app.command("start", epilog="[bold]Example[/]  coterie task start digits")
@@ -125,7 +159,7 @@ def list_tasks(
     with connect(url, key) as platform:
         tasks = list(platform.tasks(state=state))
     rows = [_task_row(task) for task in tasks]
-    show(tasks, as_json, lambda: table("", ["id", "name", "preset", "state", "round", "devices", "created"], rows))
+    show(tasks, as_json, lambda: table("", ["id", "name", "state", "round", "devices", "made"], rows))
 
 
 @app.command("watch", epilog="[bold]Examples[/]  coterie task watch digits\n\ncoterie task watch digits --json")
@@ -142,25 +176,18 @@ def watch(task: Task, url: Url = "", key: Key = "", as_json: AsJson = False) -> 
         raise typer.Exit(FAILED)
 
 
-@app.command("results", epilog="[bold]Example[/]  coterie task results digits --save model.safetensors")
-def results(
-    task: Task,
-    save: Annotated[Path | None, typer.Option(help="Write the newest model to this file.")] = None,
-    url: Url = "",
-    key: Key = "",
-    as_json: AsJson = False,
-) -> None:
-    """Show a task's rounds and models, and fetch the newest model."""
+@app.command("replay", epilog="[bold]Examples[/]  coterie task replay swift\n\ncoterie task replay swift --json")
+def replay(task: Task, url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
+    """Make a task's models again from its stored updates and compare every bit; fails when one differs."""
     with connect(url, key) as platform:
         found = platform.find_task(task)
-        rounds, models = list(platform.rounds(found.id)), list(platform.models(found.id))
-        if save is not None:
-            shutil.copyfile(platform.download_model(found.model_digests[0]), save)
-    document = {"task": found, "rounds": rounds, "models": models}
-    if any("estimate" in round.metrics for round in rounds):
-        show(document, as_json, lambda: _finding(found, rounds))
-        return
-    show(document, as_json, lambda: table(_title(found), _COLUMNS, [_row(round) for round in rounds]))
+        rounds = list(platform.replay(found.id))
+    again = [round for round in rounds if round.replayed_digests]
+    different = [round for round in again if not round.same]
+    said = f"{len(again)} of {len(rounds)} rounds made again, {len(different)} of them with other bits"
+    show(rounds, as_json, lambda: table(said, _REPLAYED, [_replayed_row(round) for round in rounds]))
+    if different:
+        raise typer.Exit(FAILED)
 
 
 @app.command(
@@ -176,41 +203,63 @@ def plan(
 ) -> None:
     """Show who exchanges updates with whom, and why."""
     with connect(url, key) as platform:
-        found = platform.plan(platform.find_task(task).id, version)
+        described = platform.find_task(task)
+        found = platform.plan(described.id, version)
     if draw is not None:
         from coterie_cli.drawing import draw_plan
 
         draw_plan(found, draw)
-    show(found, as_json, lambda: plan_table(found))
+    show(found, as_json, lambda: Group(plan_table(found), *_price(described).splitlines()))
 
 
-_COLUMNS = ["round", "state", "attempt", "updates", "accuracy", "loss", "seconds", "model"]
+_REPLAYED = ["round", "updates", "most stale", "model", "made again", ""]
+
+
+def _replayed_row(round: ReplayedRound) -> list[str]:
+    again = (round.replayed_digests or ["–"])[0][:12]
+    verdict = round.note or ("the same bits" if round.same else "[bold red]other bits[/]")
+    model = (round.model_digests or ["–"])[0][:12]
+    return [str(round.round), str(round.updates), str(round.staleness), model, again, verdict]
 
 
 def _task_row(task: records.Task) -> list[object]:
     specification = task.specification
-    kind = specification.preset or specification.topology
     at = f"{task.round}/{specification.rounds}"
-    return [task.id, specification.name, kind, task.state, at, task.enrolled, when(task.created_at)]
+    return [task.id, specification.name, task.state, at, task.enrolled, when(task.created_at)[5:10]]
 
 
-def _title(task: records.Task) -> str:
-    reason = f": {task.reason}" if task.reason else ""
-    return f"{task.specification.name} ({task.id}) {task.state}{reason}"
+def _aim(specification: dict[str, Any], target_epsilon: float, delta: float) -> None:
+    """Puts what all rounds may cost into the specification; privacy is uniform unless it says otherwise."""
+    if not target_epsilon:
+        if delta:
+            raise Mistake("--delta belongs to --target-epsilon; give both, or the δ of one round in --parameters")
+        return
+    given = specification["parameters"].get("privacy") or {}
+    aim = {"target_epsilon": target_epsilon, **({"delta": delta} if delta else {})}
+    specification["parameters"] = {**specification["parameters"], "privacy": {**given, **aim}}
+    specification["privacy"] = specification["privacy"] or "uniform"
 
 
-def _row(round: Round) -> list[str]:
-    metrics, took = round.metrics, round.done_at - round.opened_at
-    return [
-        str(round.number),
-        round.state,
-        str(round.attempt),
-        f"{round.delivered}/{round.participants}",
-        f"{metrics['accuracy']:.1%}" if "accuracy" in metrics else "–",
-        f"{metrics['loss']:.4g}" if "loss" in metrics else "–",
-        f"{took:.2f}" if round.done_at else "–",
-        (round.model_digests or ["–"])[0][:12],
-    ]
+def _price(task: records.Task) -> str:
+    """What all rounds cost a device, on a line of its own, where that is known beforehand."""
+    from coterie.procedures.consent import lifetime_of
+
+    lifetime = lifetime_of(task.specification)
+    return "" if lifetime is None else f"\neach device spends {lifetime}"
+
+
+def _joining(join_by: str, invited: list[str]) -> dict[str, Any]:
+    """Who may join, in words of the specification; left out where anybody may, as platforms before it expect."""
+    if join_by not in ("", "open", "owners", "devices"):
+        raise Mistake(f"--join-by must be open, owners or devices, not {join_by!r}")
+    if not invited:
+        if join_by in ("owners", "devices"):
+            raise Mistake(f"--join-by {join_by} needs whom: --invite {join_by[:3]}_…, repeated for more")
+        return {}
+    kinds = {"owners" if each.startswith("own_") else "devices" for each in invited}
+    if join_by == "open" or len(kinds) > 1 or join_by not in ("", *kinds):
+        raise Mistake("--invite takes ids of owners (own_…) with --join-by owners, or of devices (dev_…) with devices")
+    return {"join_by": kinds.pop(), "invited": invited}
 
 
 def _survey(specification: dict[str, Any], question: str, low: float, high: float) -> bytes:
@@ -232,22 +281,9 @@ def _survey(specification: dict[str, Any], question: str, low: float, high: floa
     return blank()
 
 
-def _finding(task: records.Task, rounds: list[Round]) -> RenderableType:
-    """What a survey found."""
-    section, found = task.specification.parameters["survey"], rounds[-1].metrics
-    rows = [
-        ["estimate", f"{found['estimate']:.6g}"],
-        ["standard error", f"{found['standard_error']:.3g}"],
-        ["off by no more than (95 %)", f"{found['error_bound']:.3g}"],
-        ["answers", f"{found['answers']:.0f} of {rounds[-1].participants}"],
-        ["asked for", f"{section['low']:g} to {section['high']:g}"],
-    ]
-    return table(f"{section['question']}\n{_title(task)}", ["", ""], rows)
-
-
 def _models(files: list[Path], sample: str) -> list[Path | bytes]:
     if bool(files) == bool(sample):
-        raise Mistake("give --model file.safetensors or --sample digits, one of them")
+        raise Mistake("give --model file.safetensors, --sample digits or --from-task, one of them")
     for file in files:
         if not file.is_file():
             raise Mistake(f"--model {file} is no file; save one with coterie.training.model_bytes(module)")
@@ -262,7 +298,13 @@ def _models(files: list[Path], sample: str) -> list[Path | bytes]:
 
 
 def _print_events(platform: Platform, task_id: str) -> records.Task:
-    for standing in watch_task(platform, task_id):
-        for event in standing.events:
-            out.print(json.dumps(event.to_dict()), markup=False, soft_wrap=True)
-    return standing.task
+    """Every event of a task as it happens, those before included; the task once it has ended."""
+    after = 0
+    while True:
+        ended = platform.task(task_id)
+        found = platform.events(task_id, after=after, wait_seconds=0.0 if ended.state.has_ended else WAIT_SECONDS)
+        for event in found:
+            print_event(event)
+            after = event.number
+        if ended.state.has_ended and not found:
+            return ended

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from itertools import islice
@@ -14,8 +15,9 @@ from rich.console import Group, RenderableType
 
 from coterie.client import Platform
 from coterie.errors import NotAllowed, Refused
-from coterie.records import Device, Loss, TrustExplanation, TrustGraph
-from coterie_cli.commands import trust_import
+from coterie.harmless import harmless
+from coterie.records import Device, InteractionState, Loss, TrustExplanation, TrustGraph
+from coterie_cli.commands import trust_friends, trust_import
 from coterie_cli.commands.payments import moment
 from coterie_cli.console import AsJson, Key, Mistake, Url, connect, err, out, show, table, when
 
@@ -27,6 +29,9 @@ GRAPH_SECONDS = 120.0
 app = typer.Typer(help="Who trusts whom, how far and why; imports of social graphs.", no_args_is_help=True)
 app.command("import", epilog=trust_import.IMPORT_EPILOG)(trust_import.import_file)
 app.command("generate", epilog=trust_import.GENERATE_EPILOG)(trust_import.generate)
+app.command("befriend", epilog=trust_friends.BEFRIEND_EPILOG)(trust_friends.befriend)
+app.command("unfriend", epilog=trust_friends.UNFRIEND_EPILOG)(trust_friends.unfriend)
+app.command("friends", epilog=trust_friends.FRIENDS_EPILOG)(trust_friends.friends)
 
 DeviceA = Annotated[str, typer.Argument(metavar="DEVICE", help="A device: its id or, for admins, its name.")]
 DeviceB = Annotated[str, typer.Argument(metavar="OTHER", help="The other device.")]
@@ -122,6 +127,43 @@ def explain(
     show(found, as_json, told)
 
 
+@app.command(
+    "interactions",
+    epilog="[bold]Examples[/]  coterie trust interactions ada-phone\n\n"
+    "coterie trust interactions ada-phone grace-laptop --unconfirmed --json",
+)
+def interactions(
+    device: DeviceA,
+    other: Annotated[str, typer.Argument(metavar="[OTHER]", help="Only with this device.")] = "",
+    unconfirmed: Annotated[bool, typer.Option(help="Only good ones that wait for the other end's report.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most this many.")] = 50,
+    url: Url = "",
+    key: Key = "",
+    as_json: AsJson = False,
+) -> None:
+    """List what a device did with others, newest first, and whether each counts: good needs both ends' reports."""
+    with connect(url, key) as platform:
+        names = Names(platform)
+        ids = names.ids([device, other] if other else [device])
+        every = platform.interactions(*ids)
+        wanted = (one for one in every if not unconfirmed or one.state is InteractionState.UNCONFIRMED)
+        found = list(islice(wanted, limit))
+        rows = [
+            [
+                when(one.at),
+                names.of(one.device_b if one.device_a == ids[0] else one.device_a),
+                one.kind or "interaction",
+                "well" if one.positive else "badly",
+                f"{one.duration_seconds:g} s",
+                one.state,
+                names.of(one.reporter) if one.reporter.startswith("dev_") else one.reporter,
+            ]
+            for one in found
+        ]
+    columns = ["when", "with", "what", "went", "for", "counts", "reported by"]
+    show([one.to_dict() for one in found], as_json, lambda: table(f"what {device} did", columns, rows))
+
+
 @app.command("peers", epilog="[bold]Example[/]  coterie trust peers ada-phone --limit 5")
 def peers(
     device: DeviceA,
@@ -181,7 +223,8 @@ def graph(
             out_file.write_bytes(content)
             err.print(f"wrote {out_file}")
         else:
-            typer.echo(content.decode())
+            text = content.decode()
+            typer.echo(harmless(text) if sys.stdout.isatty() else text)
 
 
 @app.command(

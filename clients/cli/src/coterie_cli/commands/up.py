@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import time
 from pathlib import Path
 from types import FrameType
@@ -12,24 +13,36 @@ import typer
 
 from coterie.errors import CoterieError
 from coterie_cli.console import DEFAULT_DATA, AsJson, err, out, show
-from coterie_cli.processes import CONSOLE, CONSOLE_PORT, DEFAULT_PORTS, SERVICES, PlatformProcesses, free_ports
+from coterie_cli.processes import (
+    CONSOLE,
+    CONSOLE_PORT,
+    DEFAULT_PORTS,
+    GATEWAY,
+    PlatformProcesses,
+    busy_port,
+    compile_planners,
+    free_ports,
+    planners_are_compiled,
+)
 
 EPILOG = """[bold]Examples[/]
 
 coterie up\n
-coterie up --data /srv/coterie --port 9000\n
+coterie up --data /srv/coterie --port 9000    [dim]beside another platform[/]\n
 coterie up --any-ports\n
 coterie up --console-port 0
 """
 _WATCH_SECONDS = 0.5
+_MOST_ENDS, _SPAN_SECONDS = 3, 60.0
+"""A service that ends more often than this within so long is not started again."""
 
 
 def up(
     data: Annotated[Path, typer.Option(help="Folder of databases, models, logs and the admin key.")] = DEFAULT_DATA,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the REST API.")] = DEFAULT_PORTS["gateway"],
     console_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of the web console; 0 = without it.")
-    ] = CONSOLE_PORT,
+        int, typer.Option(min=-1, max=65535, help="Port of the web console; 0 = none, -1 = 8090 or a free one.")
+    ] = -1,
     any_ports: Annotated[bool, typer.Option("--any-ports", help="Use free ports, whichever they are.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -39,6 +52,7 @@ def up(
     """
     platform = PlatformProcesses(data, _ports(port, console_port, any_ports))
     signal.signal(signal.SIGTERM, _interrupt)
+    compiling: subprocess.Popen[bytes] | None = None
     try:
         with err.status("starting trust, topology, pricing, aggregation, the gateway and the console …"):
             platform.start()
@@ -51,18 +65,32 @@ def up(
         }
         show(document, as_json, lambda: _welcome(platform))
         out.file.flush()
+        compiling = _compile()
         _watch(platform)
     finally:
+        if compiling is not None:
+            compiling.terminate()
+            compiling.wait()
         with err.status("stopping …"):
             platform.stop()
         (data / "url").unlink(missing_ok=True)
 
 
+def _compile() -> subprocess.Popen[bytes] | None:
+    """Compiles the planners in the background on a machine that never did."""
+    if planners_are_compiled():
+        return None
+    err.print("compiling the planners of clusters and meshes in the background, once; a first plan may wait a minute")
+    return compile_planners(quietly=True)
+
+
 def _ports(port: int, console_port: int, any_ports: bool) -> dict[str, int]:
-    names = (*SERVICES, CONSOLE) if console_port else SERVICES
+    names = (GATEWAY, CONSOLE) if console_port else (GATEWAY,)
+    if console_port < 0:
+        console_port = CONSOLE_PORT if busy_port({CONSOLE: CONSOLE_PORT}) is None else free_ports(1)[0]
     if any_ports:
         return dict(zip(names, free_ports(len(names)), strict=True))
-    return DEFAULT_PORTS | {"gateway": port} | ({CONSOLE: console_port} if console_port else {})
+    return dict(zip(names, (port, console_port), strict=False))
 
 
 def _welcome(platform: PlatformProcesses) -> str:
@@ -75,10 +103,18 @@ def _welcome(platform: PlatformProcesses) -> str:
 
 
 def _watch(platform: PlatformProcesses) -> None:
+    """Starts a service again that ended by itself; gives up on one that keeps ending."""
+    ends: dict[str, list[float]] = {}
     while True:
         gone = platform.ended()
         if gone is not None:
-            raise CoterieError(f"{gone} ended by itself; see {platform.data / 'logs' / f'{gone}.log'}")
+            now = time.monotonic()
+            ends[gone] = [*(at for at in ends.get(gone, ()) if now - at < _SPAN_SECONDS), now]
+            log = platform.data / "logs" / f"{gone}.log"
+            if len(ends[gone]) > _MOST_ENDS:
+                raise CoterieError(f"{gone} ended by itself {len(ends[gone])} times in a minute; see {log}")
+            code = platform.start_again(gone)
+            err.print(f"{gone} ended by itself (code {code}) and is started again; see {log}", markup=False)
         time.sleep(_WATCH_SECONDS)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from coterie.home import introduce
 from coterie.privacy.clipping import clip_update
 from coterie.privacy.ledger import Limit
 from coterie.procedures.star import change_of
@@ -33,8 +34,9 @@ CIRCLES = (
 )
 ACQUAINTANCES, STRANGER = ("dana", "elmer"), "zoe"
 CAST = (*(name for circle in CIRCLES for name in circle), *ACQUAINTANCES, STRANGER)
-GOOD_MEETINGS, BAD_MEETINGS, MEETING_SECONDS = 20, 5, 600.0
-"""Friends have only met well; with five bad meetings besides, trust is (20 − 2·5)/25 = 0.4, below the threshold."""
+GOOD_MEETINGS, BAD_MEETINGS = 20, 5
+"""Friends have only met well: 20/(20 + 5) = 0.8, less what has faded. With five bad meetings besides, trust is about
+(20 − 2·5)/(25 + 5) = 0.33, below the threshold."""
 CREDITS_PER_POINT = 0.01
 ESCROW = 100_000_000
 NOISE_MAX = 0.6
@@ -55,7 +57,7 @@ def run(choices: Choices) -> dict[str, Any]:
     split = digits(len(CAST), seed=choices.seed, concentration=1.0)
     with ExitStack() as stack:
         with err.status("starting the platform …"):
-            ground = stack.enter_context(stage())
+            ground = stack.enter_context(stage(planners=True))
         agents = _devices(ground, split)
         meet(ground, agents)
         publisher, _ = publisher_with(ground, "library", ESCROW)
@@ -81,6 +83,7 @@ def _devices(ground: Stage, split: Split) -> list[Agent]:
             model=digits_regression(),
             data=shard,
             test_data=split.test,
+            public_test_data=True,
             limit=Limit(1e4, 1e-5, "device", allow_raw=True),
         )
         for name, shard in zip(CAST, split.shards, strict=True)
@@ -88,24 +91,13 @@ def _devices(ground: Stage, split: Split) -> list[Agent]:
 
 
 def meet(ground: Stage, agents: list[Agent]) -> None:
-    """Friends have met well, the acquaintances with mixed success, the stranger nobody."""
-    ids = {agent.identity.name: agent.identity.id for agent in agents}
-    friends = [pair for circle in CIRCLES for pair in combinations(circle, 2)]
-    meetings = [(a, b, True) for a, b in friends for _ in range(GOOD_MEETINGS)]
-    meetings += [(*ACQUAINTANCES, number >= BAD_MEETINGS) for number in range(GOOD_MEETINGS + BAD_MEETINGS)]
-    now = time.time()
-    ground.platform.record_interactions(
-        {
-            "id": f"meeting-{number}",
-            "device_a": ids[a],
-            "device_b": ids[b],
-            "positive": good,
-            "duration_seconds": MEETING_SECONDS,
-            "at": now - 60.0 * (number + 1),
-            "kind": "meeting",
-        }
-        for number, (a, b, good) in enumerate(meetings)
-    )
+    """Friends know each other's keys and have met well, the acquaintances with mixed success, the stranger nobody."""
+    known = {agent.identity.name: agent for agent in agents}
+    for circle in CIRCLES:
+        introduce(*(known[name].home for name in circle))
+    friends = [(known[a], known[b]) for circle in CIRCLES for a, b in combinations(circle, 2)]
+    ground.meet(friends, GOOD_MEETINGS)
+    ground.meet([(known[ACQUAINTANCES[0]], known[ACQUAINTANCES[1]])], GOOD_MEETINGS, BAD_MEETINGS)
 
 
 def _task(publisher: Platform, seed: int, rounds: int) -> Task:
@@ -128,18 +120,19 @@ def _task(publisher: Platform, seed: int, rounds: int) -> Task:
 
 def average_alone(split: Split, rounds: int, noise: float, seed: int) -> float:
     """Accuracy of plain averaging of the same training, here in memory; with `noise`, everybody clips and noises."""
-    from coterie.training import Recipe, Trainer
+    from coterie.instructions import Instructions
+    from coterie.torch_learner import TorchLearner
 
-    random, recipe = np.random.default_rng(seed), Recipe.of(TRAINING)
-    trainers = [Trainer(digits_regression(), shard, test_data=split.test) for shard in split.shards]
-    model = trainers[0].tensors()
+    random, recipe = np.random.default_rng(seed), Instructions.of(TRAINING)
+    trainers = [TorchLearner(digits_regression(), shard, test_data=split.test) for shard in split.shards]
+    model = trainers[0].parameters()
     total = sum(trainer.samples for trainer in trainers)
     for number in range(rounds):
         moved = {name: np.zeros(value.shape) for name, value in model.items()}
         for trainer in trainers:
             trainer.load(model)
             trainer.train(recipe, seed * 1000 + number)
-            change = change_of(model, trainer.tensors())
+            change = change_of(model, trainer.parameters())
             if noise:
                 change = clip_update(change, recipe.clip_norm).tensors
             for name, value in change.items():
@@ -153,11 +146,12 @@ def average_alone(split: Split, rounds: int, noise: float, seed: int) -> float:
 def _result(
     ground: Stage, task_id: str, agents: list[Agent], split: Split, rounds: int, began: float, seed: int
 ) -> dict[str, Any]:
-    from coterie.training import Trainer, load_model
+    from coterie.torch_learner import TorchLearner
+    from coterie.training import load_model
 
     platform = ground.platform
     task, plan = platform.task(task_id), platform.plan(task_id)
-    trainer = Trainer(digits_regression(), split.test)
+    trainer = TorchLearner(digits_regression(), split.test)
     trainer.load(load_model(platform.download_model(task.model_digests[0])))
     accuracy = {
         "plain averaging, no noise": average_alone(split, rounds, 0.0, seed),

@@ -97,6 +97,7 @@ def _devices(ground: Stage, split: Split, devices: int, honest: int) -> list[Age
                 model=digits_model(),
                 data=split.shards[index],
                 test_data=split.test,
+                public_test_data=True,
                 choose=choose,
             )
         )
@@ -148,9 +149,10 @@ def _follow(ground: Stage, task_id: str, split: Split, choices: Choices) -> Outc
 
 def _accuracy(ground: Stage, digest: str, split: Split) -> float:
     from coterie.samples import digits_model
-    from coterie.training import Trainer, load_model
+    from coterie.torch_learner import TorchLearner
+    from coterie.training import load_model
 
-    trainer = Trainer(digits_model(), split.test)
+    trainer = TorchLearner(digits_model(), split.test)
     trainer.load(load_model(ground.platform.download_model(digest)))
     return trainer.evaluate()["accuracy"]
 

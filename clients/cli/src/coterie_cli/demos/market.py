@@ -79,19 +79,7 @@ def publisher_with(ground: Stage, name: str, deposit: int) -> tuple[Platform, st
 def meet(ground: Stage, agents: list[Agent], meetings: int = 3) -> None:
     """Neighbours in the list have met: whoever trusts a device may give its secrets away, which prices account for."""
     near = [(a, b) for (i, a), (j, b) in combinations(enumerate(agents), 2) if (j - i) in (1, 2, len(agents) - 1)]
-    ground.platform.record_interactions(
-        {
-            "id": f"{a.identity.name}-{b.identity.name}-{number}",
-            "device_a": a.identity.id,
-            "device_b": b.identity.id,
-            "positive": True,
-            "duration_seconds": 600.0,
-            "at": time.time() - 3600.0 * (number + 1),
-            "kind": "meeting",
-        }
-        for a, b in near
-        for number in range(meetings)
-    )
+    ground.meet(near, meetings)
 
 
 def _devices(ground: Stage, split: Split, devices: int, choices: Choices) -> list[Agent]:
@@ -110,6 +98,7 @@ def _devices(ground: Stage, split: Split, devices: int, choices: Choices) -> lis
             model=digits_regression(),
             data=shard,
             test_data=split.test,
+            public_test_data=True,
             choose=choose,
         )
         if index == devices - 1 and devices > 2:
@@ -140,13 +129,14 @@ def _task(publisher: Platform, seed: int, rounds: int, devices: int) -> Task:
 
 def _follow(ground: Stage, task_id: str, split: Split, choices: Choices) -> dict[int, float]:
     """Starts the task and measures each new model on digits nobody trained on."""
-    from coterie.training import Trainer, load_model
+    from coterie.torch_learner import TorchLearner
+    from coterie.training import load_model
     from coterie_cli.demos.mesh import digits_regression
     from coterie_cli.live import follow
     from coterie_cli.progress import watch
 
     ground.start_task(task_id)
-    judge, accuracy = Trainer(digits_regression(), split.test), dict[int, float]()
+    judge, accuracy = TorchLearner(digits_regression(), split.test), dict[int, float]()
 
     def measure(standing: Standing) -> None:
         for number, round in standing.rounds.items():

@@ -108,6 +108,7 @@ def _devices(ground: Stage, split: Split, seed: int) -> list[Agent]:
                 model=regression(0),
                 data=relabelled(shard, kind_of(index)),
                 test_data=relabelled(split.test, kind_of(index)),
+                public_test_data=True,
                 limit=LIMIT,
             )
         )
@@ -183,11 +184,12 @@ def _latest(chosen: dict[str, list[int | None]], number: int) -> list[int | None
 
 def _accuracy(ground: Stage, digest: str, split: Split) -> list[float]:
     """How often a model is right about digits nobody trained on, as each kind names them."""
-    from coterie.training import Trainer, load_model
+    from coterie.torch_learner import TorchLearner
+    from coterie.training import load_model
 
     found = []
     for kind in range(MODELS):
-        trainer = Trainer(regression(0), relabelled(split.test, kind))
+        trainer = TorchLearner(regression(0), relabelled(split.test, kind))
         trainer.load(load_model(ground.platform.download_model(digest)))
         found.append(trainer.evaluate()["accuracy"])
     return found

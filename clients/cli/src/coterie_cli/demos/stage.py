@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from coterie.cache import BlobCache
 from coterie.client import Platform
-from coterie_cli.processes import PlatformProcesses
+from coterie_cli.processes import PlatformProcesses, compile_planners, planners_are_compiled
 
 if TYPE_CHECKING:
     from coterie.agent import Agent
+
+
+MEETING_SECONDS, MEETING_PAUSE = 600.0, 4 * 3600.0
 
 
 @dataclass(slots=True)
@@ -58,6 +61,24 @@ class Stage:
         self.agents.append(agent)
         return agent
 
+    def meet(self, pairs: Sequence[tuple[Agent, Agent]], good: int, bad: int = 0) -> None:
+        """Lets pairs of devices have met every four hours until now, the bad meetings first.
+
+        Each end reports its own side, as devices do: good counts when both say so.
+        """
+        from coterie.client.trust import Meeting
+
+        now, sides = time.time(), dict[str, list[Meeting]]()
+        for a, b in pairs:
+            for me, other in ((a, b), (b, a)):
+                sides.setdefault(me.identity.id, []).extend(
+                    Meeting(other.identity.id, now - MEETING_PAUSE * (k + 1), MEETING_SECONDS, positive=k < good)
+                    for k in range(good + bad)
+                    if k < good or me is a
+                )
+        for agent in {id(agent): agent for pair in pairs for agent in pair}.values():
+            agent.platform.report_meetings(agent.identity.id, sides[agent.identity.id])
+
     def run_agents(self, agents: Sequence[Agent], task_id: str) -> None:
         """Lets every agent join and work, each in a thread of its own."""
         for agent in agents:
@@ -96,12 +117,14 @@ class Stage:
 
 
 @contextmanager
-def stage() -> Iterator[Stage]:
-    """A platform on free ports in a temporary folder, gone at the end."""
+def stage(*, planners: bool = False) -> Iterator[Stage]:
+    """A platform on free ports in a temporary folder, gone at the end; with `planners`, theirs are compiled first."""
+    if planners and not planners_are_compiled():
+        compile_planners().wait()
     with tempfile.TemporaryDirectory(prefix="coterie-demo-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         processes = PlatformProcesses.on_free_ports(folder / "platform", {"COTERIE_LOG_LEVEL": "WARNING"})
-        processes.start()
+        processes.start(wait_seconds=180.0)
         cache = BlobCache(folder / "cache")
         made = Stage(processes, Platform(processes.url, processes.admin_key(), cache=cache), folder, cache)
         try:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from coterie.client.identity import Identity
 from coterie.client.money import Money
 from coterie.client.planning import Planning
+from coterie.client.sums import InSums
 from coterie.client.tasks import Tasks
 from coterie.client.trust import Trust
 from coterie.client.work import AtWork
@@ -20,5 +21,5 @@ from coterie.client.work import AtWork
 __all__ = ["Platform"]
 
 
-class Platform(Identity, Trust, Tasks, AtWork, Planning, Money):
+class Platform(Identity, Trust, Tasks, AtWork, InSums, Planning, Money):
     """A caller's view of the platform; safe to use from several threads."""

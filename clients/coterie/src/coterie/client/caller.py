@@ -16,6 +16,7 @@ from coterie.transport import Backoff, Stop, Transport
 T = TypeVar("T")
 PIECE_BYTES = 1 << 20
 PAGE_ITEMS = 500
+VERIFY_SECONDS = 300.0
 
 
 class Caller:
@@ -62,13 +63,13 @@ class Caller:
             if not cursor:
                 return
 
-    def _download(self, path: str, digest: str) -> Path:
+    def _download(self, path: str, digest: str, most_bytes: int | None = None) -> Path:
         """Path of bytes in the cache, fetched and checked if they are not there."""
 
         def pieces(store: Any) -> None:
             self.request("GET", path, consume=lambda response: store(response.iter_bytes(PIECE_BYTES)))
 
-        return self.cache.fetch(digest, pieces)
+        return self.cache.fetch(digest, pieces, most_bytes=most_bytes)
 
 
 def promised(source: bytes | Path) -> tuple[str, Any]:

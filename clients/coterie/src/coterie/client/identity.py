@@ -5,8 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from coterie.client.caller import Caller
-from coterie.records import ApiKey, AuditEntry, Device, Me, Owner, Ready, RegisteredDevice, Token
+from coterie.client.caller import VERIFY_SECONDS, Caller
+from coterie.records import (
+    ApiKey,
+    AuditEntry,
+    AuditVerification,
+    Device,
+    KeyInfo,
+    Me,
+    Owner,
+    Ready,
+    RegisteredDevice,
+    Token,
+    Versions,
+)
 from coterie.records.reading import plain
 
 
@@ -16,6 +28,10 @@ class Identity(Caller):
     def health(self) -> Ready:
         """Whether every service answers; raises `Unreachable` when it stays otherwise."""
         return self.ask(Ready, "GET", "/health/ready")
+
+    def versions(self) -> Versions:
+        """Version and commit of the gateway and of every service behind it."""
+        return self.ask(Versions, "GET", "/v1/versions")
 
     def me(self) -> Me:
         """Whom the key speaks for."""
@@ -42,9 +58,19 @@ class Identity(Caller):
         body = {"uses": uses, "lifetime_seconds": lifetime_seconds}
         return self.ask(Token, "POST", f"/v1/owners/{owner_id}/tokens", json=body)
 
-    def create_key(self, role: str, name: str) -> ApiKey:
+    def create_key(self, role: str, name: str, *, expires_at: float = 0.0) -> ApiKey:
         """An API key for an admin or a publisher; its secret is shown this once."""
-        return self.ask(ApiKey, "POST", "/v1/keys", json={"role": role, "name": name})
+        end = {"expires_at": expires_at} if expires_at else {}
+        return self.ask(ApiKey, "POST", "/v1/keys", json={"role": role, "name": name, **end})
+
+    def keys(self) -> Iterator[KeyInfo]:
+        """API keys of admins and publishers, without their secrets."""
+        return self.pages(KeyInfo, "/v1/keys")
+
+    def rotate_key(self, key_id: str, *, grace_seconds: float = 86_400.0, expires_at: float = 0.0) -> ApiKey:
+        """A fresh key for the same holder; the old one goes on for a while."""
+        body = {"grace_seconds": grace_seconds, "expires_at": expires_at}
+        return self.ask(ApiKey, "POST", f"/v1/keys/{key_id}/rotation", json=body)
 
     def revoke_key(self, key_id: str) -> None:
         """Ends an API key at once."""
@@ -83,3 +109,8 @@ class Identity(Caller):
     def audit(self, *, subject: str = "", act: str = "") -> Iterator[AuditEntry]:
         """The audit log, newest first: by one subject or all, one kind of act or any."""
         return self.pages(AuditEntry, "/v1/audit", subject=subject, act=act)
+
+    def verify_audit(self) -> AuditVerification:
+        """Follows the audit log's chain of hashes from the first entry to the last."""
+        path = "/v1/audit/verification"
+        return self.ask(AuditVerification, "POST", path, idempotent=True, wait_seconds=VERIFY_SECONDS)

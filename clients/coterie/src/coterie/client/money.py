@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from coterie.client.caller import Caller
+from coterie.client.caller import VERIFY_SECONDS, Caller
 from coterie.records import Account, Payment, Posting, Statement, Summary, Verification
 
-VERIFY_SECONDS = 300.0
 STATEMENT_ITEMS = 1000
 
 

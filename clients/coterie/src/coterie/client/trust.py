@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -25,13 +26,46 @@ LONG_SECONDS = 120.0
 IMPORT_SECONDS = 300.0
 
 
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """A device's own side of a meeting: with whom, when (Unix seconds), for how long, and whether it went well."""
+
+    other: str
+    at: float
+    duration_seconds: float
+    positive: bool = True
+    note: str = ""
+
+
 class Trust(Caller):
     """Interactions, relations and trust. Times are Unix seconds; 0 is now, or the beginning."""
 
     def record_interactions(self, interactions: Iterable[Mapping[str, Any]]) -> Recorded:
-        """Records what devices did together; repeats are ignored by id."""
+        """Records what devices did together; repeats are ignored by id.
+
+        What a device says was good counts when the other end says so too; what it says was bad counts at once.
+        """
         body = {"interactions": [dict(each) for each in interactions]}
         return self.ask(Recorded, "POST", "/v1/interactions", json=body, idempotent=True)
+
+    def report_meetings(self, device_id: str, meetings: Iterable[Meeting]) -> Recorded:
+        """Reports one device's side of meetings; a good one counts when the other end reports it too.
+
+        Repeating it is safe: ids are made of the other device and the time.
+        """
+        return self.record_interactions(
+            {
+                "id": f"met-{each.other}-{each.at:.3f}",
+                "device_a": device_id,
+                "device_b": each.other,
+                "positive": each.positive,
+                "duration_seconds": each.duration_seconds,
+                "at": each.at,
+                "kind": "meeting",
+                "note": each.note,
+            }
+            for each in meetings
+        )
 
     def interactions(self, device_a: str, device_b: str = "") -> Iterator[Interaction]:
         """What a device did with others, or with one of them; newest first."""
@@ -73,10 +107,17 @@ class Trust(Caller):
         return self.ask(RelationCounts, "POST", path, json=body, idempotent=True, wait_seconds=LONG_SECONDS).counts
 
     def declare_friendship(self, owner_a: str, owner_b: str, strength: float) -> Relation:
-        """How close two owners are, in [0, 1]; 0 withdraws the friendship."""
+        """How close two owners are, in [0, 1]; 0 withdraws the friendship.
+
+        A device speaks for its own owner, named first; the friendship holds when the other owner declares it too.
+        """
         return self.ask(
             Relation, "PUT", f"/v1/trust/friendships/{owner_a}/{owner_b}", json={"strength": strength}, idempotent=True
         )
+
+    def friendships(self, owner_id: str) -> Iterator[Relation]:
+        """An owner's friendships, also those that wait for one of the two."""
+        return self.pages(Relation, f"/v1/trust/friendships/{owner_id}")
 
     def import_rows(self, body: bytes) -> ImportProgress:
         """Imports NDJSON, a header and rows; lines stored before are passed over, so it is safe to repeat."""

@@ -29,10 +29,20 @@ class AtWork(Caller):
         path = f"/v1/tasks/{task_id}/rounds/{round}/updates/{device_id}"
         return self.ask(UpdateOutcome, "PUT", path, headers=headers, content=content)
 
-    def decline(self, task_id: str, round: int, why: str) -> None:
-        """Says that the calling device will not deliver this round."""
-        body = {"why": why[:MOST_WHY]}
+    def decline(self, task_id: str, round: int, why: str, *, strangers: Iterable[str] = (), terms: str = "") -> None:
+        """Says that the calling device will not deliver this round.
+
+        `strangers` are devices its owner does not know; `terms`, the digest of those of a secure sum, say that it
+        declines these and no others.
+        """
+        said = {"strangers": list(strangers), "terms": terms}
+        body = {"why": why[:MOST_WHY], **{name: value for name, value in said.items() if value}}
         self.request("POST", f"/v1/tasks/{task_id}/rounds/{round}/decline", json=body, idempotent=True)
+
+    def object(self, task_id: str, round: int, why: str) -> None:
+        """Objects to what the calling device's head said of it in a round; safe to repeat."""
+        body = {"why": why[:MOST_WHY]}
+        self.request("POST", f"/v1/tasks/{task_id}/rounds/{round}/objection", json=body, idempotent=True)
 
     def send_letter(
         self, task_id: str, round: int, recipient: str, letter: bytes, *, kind: str, plan_version: int
@@ -43,15 +53,20 @@ class AtWork(Caller):
         params = {"kind": kind, "plan_version": plan_version}
         return self.ask(Letter, "PUT", path, params=params, headers={"Coterie-Digest": digest}, content=content)
 
-    def letters(self, task_id: str, round: int, *, known: Iterable[str] = (), wait_seconds: float = 0.0) -> Letters:
-        """Letters to the calling device that it does not know yet, the round's state, and who will write no more."""
-        params = {"wait": wait_seconds, "known": list(known)}
+    def letters(
+        self, task_id: str, round: int, *, known: Iterable[str] = (), wait_seconds: float = 0.0, plan_version: int = 0
+    ) -> Letters:
+        """Letters to the calling device that it does not know yet, the round's state, and who will write no more.
+
+        Raises `RoundOver` once the plan it works by is replaced; 0 is whichever plan.
+        """
+        params = {"wait": wait_seconds, "known": list(known), "plan_version": plan_version}
         path = f"/v1/tasks/{task_id}/rounds/{round}/letters"
         return self.ask(Letters, "GET", path, params=params, wait_seconds=wait_seconds)
 
-    def download_letter(self, letter_id: str, digest: str) -> Path:
-        """Path of a letter's sealed bytes in the cache."""
-        return self._download(f"/v1/letters/{letter_id}", digest)
+    def download_letter(self, letter_id: str, digest: str, *, most_bytes: int | None = None) -> Path:
+        """Path of a letter's sealed bytes in the cache; larger ones are broken off."""
+        return self._download(f"/v1/letters/{letter_id}", digest, most_bytes)
 
     def report_links(self, task_id: str, links: Iterable[tuple[str, str, float]]) -> None:
         """Seconds one message of a task really took between devices; the next plan heeds them."""

@@ -8,7 +8,7 @@ a claim that cannot be counts as a release without noise, the safe side.
 from __future__ import annotations
 
 import math
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from coterie.privacy import zcdp
 from coterie.privacy.accounting import Adjacency, Charge, Mechanism, Unit, adjacency_meant, raw_charge
@@ -30,18 +30,6 @@ class Claim(TypedDict):
     sampling_rate: float
     steps: int
     adjacency: str
-
-
-def read_claim(message: Any) -> Claim:
-    """The fields of a protobuf message `PrivacyCharge`."""
-    return Claim(
-        mechanism=message.mechanism,
-        parameter=message.parameter,
-        unit=message.unit,
-        sampling_rate=message.sampling_rate,
-        steps=message.steps,
-        adjacency=message.adjacency,
-    )
 
 
 def claim_of(charge: Charge) -> Claim:

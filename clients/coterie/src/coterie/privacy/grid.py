@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.privacy.adaptive import amplitude, joint_norm, share_within
 from coterie.privacy.discrete import MOST_SIGMA, Integers, discrete_gaussian, discrete_laplace
 from coterie.privacy.preconditions import check_positive
 from coterie.privacy.stream import Stream
@@ -39,6 +40,8 @@ _FINE = 4096.0
 _NOISE_STEPS = 1024.0
 """Least deviation, in steps, of a release that chooses its own grid."""
 _ANSWER_BITS = 32
+_SHORTER = 1.0 - 2.0**-50
+"""What a root of doubles is shortened by, more than its own error."""
 _LIMB = 21
 
 
@@ -67,6 +70,22 @@ def rounded(change: NDArray[Any], clip_norm: float, scale: int, weight: float = 
             f"rounding lengthened a vector of {change.size} elements beyond its bound; nothing is sent"
         )
     return values
+
+
+def counted(change: NDArray[Any], joint: float, scale: int, weight: float = 1.0) -> Integers:
+    """weight·change in steps of 2^-scale, clipped, and the bit behind it; of L2 norm at most joint·2^scale, exactly.
+
+    A change that is not finite is told as zeros and as not within.
+    """
+    bound, one = math.ldexp(check_positive("clip norm", joint), scale), amplitude(joint, scale)
+    inner = math.sqrt(bound * bound - float(one) * float(one)) * _SHORTER
+    clip_norm = math.ldexp(inner, -scale)
+    values = rounded(change, clip_norm, scale, weight)
+    with np.errstate(over="ignore", invalid="ignore"):
+        within = float(np.linalg.norm(np.asarray(change, dtype=np.float64) * weight)) <= clip_norm
+    if squared_norm(values) + one * one > Fraction(bound) ** 2:
+        raise ArithmeticError("update and count are longer together than their bound; nothing is sent")
+    return np.append(values, np.int64(one if within else -one))
 
 
 def squared_norm(values: Integers) -> int:
@@ -104,9 +123,9 @@ def noised(values: NDArray[np.floating[Any]], clip_norm: float, multiplier: floa
         multiples of a power of two in the shape of `values`. Casting them to float32 is post-processing, and leaves
         multiples of the same power.
     """
-    scale = _scale(clip_norm, multiplier, values.size)
+    scale = scale_for(clip_norm, multiplier, values.size)
     whole = rounded(values, clip_norm, scale)
-    whole += discrete_gaussian(values.size, _sigma(math.ldexp(clip_norm, scale), multiplier), stream)
+    whole += discrete_gaussian(values.size, sigma_for(math.ldexp(clip_norm, scale), multiplier), stream)
     return _told(whole, scale, values.shape)
 
 
@@ -129,6 +148,20 @@ def noised_tensors(
     }
 
 
+def noised_and_counted(
+    change: NDArray[np.floating[Any]], clip_norm: float, multiplier: float, stream: Stream
+) -> tuple[NDArray[np.float64], float]:
+    """A change clipped to `clip_norm` with noise of deviation multiplier·K, and whether it was within it, noised alike.
+
+    Honest for `gaussian_charge(…, multiplier)` where the device is left out.
+    """
+    joint = joint_norm(clip_norm)
+    scale = scale_for(joint, multiplier, change.size + 1)
+    whole = counted(change, joint, scale)
+    whole += discrete_gaussian(whole.size, sigma_for(math.ldexp(joint, scale), multiplier), stream)
+    return np.ldexp(whole[:-1].astype(np.float64), -scale), share_within(float(whole[-1]), amplitude(joint, scale), 1)
+
+
 def noised_query(values: NDArray[np.floating[Any]], sensitivity: float, multiplier: float, stream: Stream) -> Floats:
     """values with Gaussian noise of deviation multiplier·sensitivity, nothing clipped: a sum of clipped gradients.
 
@@ -137,10 +170,10 @@ def noised_query(values: NDArray[np.floating[Any]], sensitivity: float, multipli
     """
     if not np.isfinite(values).all():
         raise ValueError("a query's answer holds NaN or infinity; clip each example before adding up")
-    scale = _scale(sensitivity, multiplier, values.size)
+    scale = scale_for(sensitivity, multiplier, values.size)
     bound = math.ldexp(sensitivity, scale) + math.sqrt(values.size)
     whole = _whole(values, scale)
-    whole += discrete_gaussian(values.size, _sigma(bound, multiplier), stream)
+    whole += discrete_gaussian(values.size, sigma_for(bound, multiplier), stream)
     return _told(whole, scale, values.shape)
 
 
@@ -156,7 +189,7 @@ def noised_share(share: float, variance: float, stream: Stream) -> float:
         raise ValueError(f"noise needs a finite variance, got {variance}; a device with infinite noise sends nothing")
     scale = min(_ANSWER_BITS, 39 - math.ceil(math.log2(max(1.0, deviation))))
     whole = round(math.ldexp(share, scale))
-    whole += int(discrete_gaussian(1, _sigma(math.ldexp(1.0, scale), deviation), stream)[0])
+    whole += int(discrete_gaussian(1, sigma_for(math.ldexp(1.0, scale), deviation), stream)[0])
     return math.ldexp(whole, -scale)
 
 
@@ -183,14 +216,14 @@ def laplaced(values: NDArray[np.floating[Any]], sensitivity: float, epsilon: flo
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
-def _scale(bound: float, multiplier: float, elements: int) -> int:
+def scale_for(bound: float, multiplier: float, elements: int) -> int:
     """Bits after the point: fine enough for the vector and for the noise. Depends on no data."""
     check_positive("bound", bound)
     check_positive("noise multiplier", multiplier)
     wanted = max(_FINE * math.sqrt(elements), _NOISE_STEPS / multiplier) / bound
     scale = math.ceil(math.log2(wanted)) if 0.0 < wanted < math.inf else 0
     steps = math.ldexp(bound, scale)
-    if not (math.isfinite(wanted) and _sigma(steps + math.sqrt(elements), multiplier) <= MOST_SIGMA):
+    if not (math.isfinite(wanted) and sigma_for(steps + math.sqrt(elements), multiplier) <= MOST_SIGMA):
         raise ValueError(
             f"no grid serves {elements} elements with a bound of {bound:g} and a noise multiplier of {multiplier:g}; "
             "a device with infinite noise sends nothing"
@@ -198,7 +231,7 @@ def _scale(bound: float, multiplier: float, elements: int) -> int:
     return scale
 
 
-def _sigma(bound: float, multiplier: float) -> float:
+def sigma_for(bound: float, multiplier: float) -> float:
     """√((z·B)² + 16), in steps; the charge's multiplier is then z."""
     # A relative 2^-50 more than any rounding of this line can take away.
     return math.sqrt((multiplier * bound) ** 2 + KERNEL_VARIANCE) * (1.0 + 2.0**-50)

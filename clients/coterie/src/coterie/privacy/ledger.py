@@ -29,11 +29,23 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from coterie.privacy import renyi
-from coterie.privacy.accounting import NOTHING, QUESTIONS, Adjacency, Charge, Loss, Question, Unit, adjacency_meant
-from coterie.privacy.files import create_private_file, refuse_wide_permissions
+from coterie.privacy.accounting import (
+    NOTHING,
+    QUESTIONS,
+    Adjacency,
+    Charge,
+    Loss,
+    Question,
+    Unit,
+    adjacency_meant,
+    gaussian_charge,
+)
+from coterie.privacy.files import create_private_file, refuse_wide_permissions, write_private_file
 from coterie.privacy.preconditions import check_delta, check_positive
 
 State: TypeAlias = Literal["reserved", "spent"]
+Beside: TypeAlias = Callable[[sqlite3.Connection], object]
+"""Something written together with a charge."""
 
 _FORMAT = hashlib.sha256(b"2" + renyi.ORDERS.tobytes()).hexdigest()
 """Of the running totals, which a ledger of another format makes anew from its history."""
@@ -149,6 +161,11 @@ class _Running:
     releases: int
     raw: int
 
+    @property
+    def made(self) -> int:
+        """All of them."""
+        return self.releases + self.raw
+
     def plus(self, charge: Charge) -> _Running:
         if charge.mechanism == "raw":
             return dataclasses.replace(self, raw=self.raw + 1)
@@ -211,6 +228,15 @@ class PrivacyLedger:
             delta = _limit(database).delta
             return {question: loss.epsilon(delta) for question, loss in _running(database).losses.items()}
 
+    @property
+    def unknown(self) -> int:
+        """Releases that are missing from this ledger: it was put back from a backup made before them.
+
+        They are counted in a file beside it. Where that was put back too, nobody here can know.
+        """
+        with self._transaction() as database:
+            return self._missing(_running(database))
+
     def preview(self, charges: Iterable[Charge]) -> Spent:
         """What would have been spent after these charges; nothing is written and nothing is refused."""
         with self._transaction() as database:
@@ -220,6 +246,23 @@ class PrivacyLedger:
                     running = running.plus(charge)
             return running.spent(_limit(database))
 
+    def rounds_within(self, multiplier: float, rounds: int) -> int:
+        """How many of so many releases of a device's update, all with this noise, the limit allows from now on."""
+        with self._transaction() as database:
+            limit, running = _limit(database), _running(database)
+        one = limit.question.loss(gaussian_charge("any", 0, "update", "device", multiplier))
+        before = running.losses[limit.question]
+
+        def fits(count: int) -> bool:
+            after = dataclasses.replace(before, gaussian_rho=before.gaussian_rho + count * one.gaussian_rho)
+            return after.epsilon(limit.delta) <= limit.epsilon
+
+        least, most = 0, rounds
+        while least < most:
+            middle = (least + most + 1) // 2
+            least, most = (middle, most) if fits(middle) else (least, middle - 1)
+        return least
+
     def check(self, charge: Charge, *, consented: bool = False) -> None:
         """Raise `BudgetExceeded` where one more such release would cross the limit; nothing is written."""
         with self._transaction() as database:
@@ -228,12 +271,26 @@ class PrivacyLedger:
                 return
             _refuse(charge, before.spent(limit), before.plus(charge).spent(limit), limit)
 
-    def charge(self, charge: Charge, *, consented: bool = False) -> Receipt:
+    def charge(self, charge: Charge, *, consented: bool = False, beside: Beside | None = None) -> Receipt:
         """Charge a release for good; call this before anything is sent. Raises `BudgetExceeded` beyond the limit.
 
         `consented` permits a raw release where the owner has set no limit: the task said that it would be raw.
+        `beside` is done in the same transaction: both stand in the file, or neither.
         """
-        return self._add(charge, "spent", consented)
+        return self._add(charge, "spent", consented, beside)
+
+    def note(self, beside: Beside) -> None:
+        """Does something in a transaction of this file, where there is nothing to charge."""
+        with self._transaction() as database:
+            beside(database)
+
+    def sums_alone(self) -> tuple[int, float]:
+        """Secure sums with noise so far, and their ρ if t clerks worked with the platform: by own noise alone."""
+        from coterie.sums import notes  # the sums' own notes, kept in this file
+
+        with self._transaction() as database:
+            notes.prepare(database)
+            return notes.alone(database)
 
     def reserve(self, charge: Charge) -> Receipt:
         """Set a charge aside; it counts until `release`, and `charge` of the same makes it final."""
@@ -246,8 +303,11 @@ class PrivacyLedger:
                 "DELETE FROM charges WHERE task = ? AND round = ? AND purpose = ? AND state = 'reserved'", _key(charge)
             )
             if done.rowcount:
+                missing = self._missing(_running(database))
                 # Sums are made anew rather than subtracted: subtraction would leave rounding behind.
-                _store(database, _recomputed(database))
+                fewer = _recomputed(database)
+                _store(database, fewer)
+                write_private_file(self._count, str(fewer.made + missing).encode(), replace=True)
             return bool(done.rowcount)
 
     def history(self, task: str | None = None, round: int | None = None) -> list[Entry]:
@@ -255,8 +315,10 @@ class PrivacyLedger:
         with self._transaction() as database:
             return list(_entries(database, task, round))
 
-    def _add(self, charge: Charge, state: State, consented: bool = False) -> Receipt:
+    def _add(self, charge: Charge, state: State, consented: bool = False, beside: Beside | None = None) -> Receipt:
         with self._transaction() as database:
+            if beside is not None:
+                beside(database)
             limit, before = _limit(database), _running(database)
             charge = _named(database, charge)
             known = _find(database, charge)
@@ -270,8 +332,26 @@ class PrivacyLedger:
                 "INSERT INTO charges (task, round, purpose, body, state, charged_at) VALUES (?, ?, ?, ?, ?, ?)",
                 (*_key(charge), _body(charge), state, self._clock()),
             )
+            missing = self._missing(before)
             _store(database, after)
-            return Receipt(after.spent(limit), repeated=False, charge=charge)
+            receipt = Receipt(after.spent(limit), repeated=False, charge=charge)
+        # After the charge: killed in between, the count is behind, which says nothing; ahead it would accuse.
+        if after.made + missing > self._counted():
+            write_private_file(self._count, str(after.made + missing).encode(), replace=True)
+        return receipt
+
+    @property
+    def _count(self) -> Path:
+        return self._path.with_suffix(".count")
+
+    def _counted(self) -> int:
+        try:
+            return int(self._count.read_text())
+        except (FileNotFoundError, ValueError):
+            return 0
+
+    def _missing(self, running: _Running) -> int:
+        return max(0, self._counted() - running.made)
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

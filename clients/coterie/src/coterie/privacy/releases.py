@@ -15,13 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.privacy.accounting import Adjacency, Charge, gaussian_charge, laplace_charge, priced_charge, raw_charge
-from coterie.privacy.grid import laplaced, noised_query, noised_share, noised_tensors
+from coterie.privacy.grid import laplaced, noised_and_counted, noised_query, noised_share, noised_tensors
 from coterie.privacy.stream import Stream
 
 Arrays: TypeAlias = dict[str, NDArray[np.floating[Any]]]
 Queried: TypeAlias = Callable[[NDArray[np.float64], float, float], NDArray[np.float64]]
 """A query's answer with noise: given the answer, its L2 sensitivity and the noise multiplier."""
 
+COUNT = "coterie: share within the clip norm"
+"""Name of the noised bit in a release, which no model's tensor has."""
 _ROUNDED = 1.0 + 2.0**-12
 """What a sum of clipped gradients may move by beyond its sensitivity, because it is computed in single precision."""
 
@@ -59,6 +61,30 @@ class Change:
     def tensors(self, stream: Stream) -> Arrays:
         """Each tensor in its own type."""
         return noised_tensors(self.change, self.clip_norm, self.multiplier, stream)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CountedChange:
+    """A `Change` with one bit beside it, whether it was within the clip norm: one vector, one release (`adaptive`)."""
+
+    change: Mapping[str, NDArray[np.floating[Any]]]
+    clip_norm: float
+    multiplier: float
+
+    def charge(self, task: str, round: int, purpose: str) -> Charge:
+        """Gaussian, device level, left out: update and bit share one norm."""
+        return gaussian_charge(task, round, purpose, "device", self.multiplier)
+
+    def tensors(self, stream: Stream) -> Arrays:
+        """Each tensor in its own type; the noised bit under `COUNT`."""
+        flat = np.concatenate([np.ravel(value).astype(np.float64) for value in self.change.values()])
+        noised, within = noised_and_counted(flat, self.clip_norm, self.multiplier, stream)
+        parts = np.split(noised, np.cumsum([value.size for value in self.change.values()])[:-1])
+        told: Arrays = {
+            name: part.reshape(value.shape).astype(value.dtype)
+            for (name, value), part in zip(self.change.items(), parts, strict=True)
+        }
+        return told | {COUNT: np.array([within])}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

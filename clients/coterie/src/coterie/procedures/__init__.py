@@ -7,7 +7,8 @@ A procedure is a class with one method:
 
 It is called once per round, may be called again for the same round after a crash, and either returns what to hand in
 or raises `Declined` with the reason. What it returns is stored before it is sent, so a repeat sends the same bytes.
-Register it with `@procedure("star")`; naming a privacy or an incentive narrows it to that one.
+Register it with `@procedure("star")`; naming a privacy or an incentive narrows it to that one. One that masks its
+update where the work has the terms of a secure sum says `masks = True`; others are not given such work.
 """
 
 from __future__ import annotations
@@ -52,12 +53,23 @@ def procedure_for(work: WorkItem) -> Procedure:
     for privacy in (work.privacy, ""):
         for incentive in (work.incentive, ""):
             found = _REGISTRY.get((work.topology, privacy, incentive))
+            if found is not None and work.sum and not getattr(found, "masks", False):
+                raise Declined(
+                    "this version does such work in the clear only, and the task asks for it in a secure sum; "
+                    "upgrade the package coterie"
+                )
             if found is not None:
                 return found()
     raise Declined(
         f"this version knows no procedure for topology {work.topology!r}, privacy {work.privacy!r}, "
         f"incentive {work.incentive!r}; upgrade the package coterie"
     )
+
+
+def sums_apart(topology: str) -> bool:
+    """Whether parts of a task's devices are secure sums of their own: procedures of this topology say so."""
+    _load_all()
+    return any(getattr(kind, "sums_apart", False) for (home, *_), kind in _REGISTRY.items() if home == topology)
 
 
 @cache

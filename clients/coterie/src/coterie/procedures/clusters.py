@@ -13,15 +13,18 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
 from coterie.errors import Declined
+from coterie.instructions import Instructions
 from coterie.mail import Received
+from coterie.models import load_model
 from coterie.privacy.clipping import clip_update
 from coterie.privacy.releases import Arrays, Change, Raw
 from coterie.procedures import clusters_checks as checks
-from coterie.procedures import procedure
+from coterie.procedures import masked, procedure
 from coterie.procedures.clusters_checks import Flat, Tally
 from coterie.procedures.clusters_market import noise_to_add, sold
 from coterie.procedures.context import RoundContext
@@ -38,10 +41,15 @@ _log = logging.getLogger("coterie.clusters")
 
 @procedure("clusters")
 class Clusters:
-    """One round in a social cluster."""
+    """One round in a social cluster; in secure sums nobody, its head included, sees a member's update."""
+
+    masks: ClassVar[bool] = True
+    sums_apart: ClassVar[bool] = True
 
     def prepare(self, context: RoundContext) -> Delivery:
         """By role; metrics are those of the model as it came."""
+        if context.work.sum:
+            return _in_sum(context)
         match context.work.role:
             case "member":
                 return _as_member(context)
@@ -66,16 +74,14 @@ class Trained:
 
 
 def _trained(context: RoundContext) -> Trained:
-    from coterie.training import Recipe
-
-    work, trainer = context.work, context.trainer
-    recipe = Recipe.of(work.training, work.batch_size)
+    work, learner = context.work, context.learner
+    instructions = Instructions.of(work.training, work.batch_size)
     received = context.model()
-    trainer.load(received)
-    metrics = trainer.evaluate()
-    trainer.train(recipe, context.seed)
-    change = change_of(received, trainer.tensors())
-    return Trained(received, change if work.privacy == "none" else _clipped(change, recipe.clip_norm), metrics)
+    learner.load(received)
+    metrics = context.figures()
+    learner.train(instructions, context.seed)
+    change = change_of(received, learner.parameters())
+    return Trained(received, change if work.privacy == "none" else _clipped(change, instructions.clip_norm), metrics)
 
 
 def _clipped(change: Arrays, bound: float) -> Arrays:
@@ -84,9 +90,7 @@ def _clipped(change: Arrays, bound: float) -> Arrays:
 
 
 def _bound(work: WorkItem) -> float:
-    from coterie.training import Recipe
-
-    return Recipe.of(work.training, work.batch_size).clip_norm
+    return Instructions.of(work.training, work.batch_size).clip_norm
 
 
 def _released(context: RoundContext, change: Arrays, multiplier: float, purpose: str = "") -> Arrays:
@@ -112,10 +116,23 @@ def _alone(
         tensors,
         weight,
         metrics=trained.metrics,
+        public_metrics=context.public_metrics,
         budget=sold(context, multiplier),
         privacy=context.charges(),
         members=members,
     )
+
+
+def _in_sum(context: RoundContext) -> Delivery:
+    """Any member's change, its head's too, masked in the cluster's sum; clipped there where there is noise."""
+    work, learner, received = context.work, context.learner, context.model()
+    sitting = masked.accept(context, received)
+    learner.load(received)
+    instructions = Instructions.of(work.training, work.batch_size)
+    learner.train(instructions, context.seed)
+    change = change_of(received, learner.parameters())
+    clipped = change if work.privacy == "none" else _clipped(change, instructions.clip_norm)
+    return masked.deliver(context, sitting, clipped)
 
 
 # --- members ----------------------------------------------------------------------------------------------------------
@@ -127,17 +144,27 @@ def _as_member(context: RoundContext) -> Delivery:
     if len(heads) != 1:
         raise Declined(f"the plan gives this member {len(heads)} heads instead of one")
     multiplier = noise_to_add(context)
+    noised = multiplier > 0.0 and work.privacy != "none"
+    context.mail.refuse_strangers(heads, noised=noised)
     if context.mail.is_prepared(heads[0], KIND):
         # As before a crash: the letter lies sealed, and noise is not drawn twice for one release.
-        context.trainer.load(context.model())
-        metrics, letter = context.trainer.evaluate(), {}
+        context.learner.load(context.model())
+        metrics, letter = context.figures(), {}
     else:
         trained = _trained(context)
         metrics = dict(trained.metrics)
         letter = _released(context, trained.change, multiplier)
-    context.mail.send(heads[0], KIND, dict(letter))
+    context.mail.send(heads[0], KIND, dict(letter), noised=noised)
     budget = sold(context, multiplier)
-    return Delivery(None, work.self_weight, form="report", metrics=metrics, budget=budget, privacy=context.charges())
+    return Delivery(
+        None,
+        work.self_weight,
+        form="report",
+        metrics=metrics,
+        public_metrics=context.public_metrics,
+        budget=budget,
+        privacy=context.charges(),
+    )
 
 
 # --- heads ------------------------------------------------------------------------------------------------------------
@@ -201,6 +228,8 @@ class Inspection:
         for member in list(self.flat):
             others = [flat for name, flat in everybody.items() if name != member]
             fault = checks.zero(everybody[member], others) or self._noise_only(member, others)
+            if not fault and self.context.work.privacy == "none":
+                fault = checks.long(everybody[member], others)
             if fault:
                 self.reject(member, fault)
 
@@ -238,20 +267,29 @@ def _as_head(context: RoundContext) -> Delivery:
     reports = tuple(_report(peer, inspection) for peer in members)
     if not inspection.taken and work.privacy == "trust":
         noise_max = float(work.parameters["privacy"]["noise_max"])
-        return _alone(context, trained, noise_max, _weight_alone(work), reports)
+        return _alone(context, trained, noise_max, checks.weight_alone(work.self_weight, work.parameters), reports)
     own = _released(context, trained.change, work.noise_multiplier)
     weights = {peer.device_id: peer.weight for peer in members if peer.device_id in inspection.taken}
     parts = [(work.self_weight, own), *((weights[name], inspection.taken[name]) for name in weights)]
     total = math.fsum(weight for weight, _ in parts)
-    return Delivery(_sum(parts), total, form="sum", metrics=trained.metrics, privacy=context.charges(), members=reports)
+    return Delivery(
+        _sum(parts),
+        total,
+        form="sum",
+        metrics=trained.metrics,
+        public_metrics=context.public_metrics,
+        privacy=context.charges(),
+        members=reports,
+    )
 
 
 def _sum(parts: list[tuple[float, Arrays]]) -> Arrays:
     """Σ qΔ, not divided by anything. [SCFL] (5)."""
     first = parts[0][1]
     return {
-        name: np.sum([weight * tensors[name].astype(np.float64) for weight, tensors in parts], axis=0).astype(
-            first[name].dtype
+        name: np.asarray(
+            np.sum([weight * tensors[name].astype(np.float64) for weight, tensors in parts], axis=0),
+            dtype=first[name].dtype,
         )
         for name in first
     }
@@ -264,22 +302,8 @@ def _report(peer: Peer, inspection: Inspection) -> MemberReport:
     return inspection.reports.get(peer.device_id, missing)
 
 
-def _weight_alone(work: WorkItem) -> float:
-    """The head's quality if it adds the largest noise after all. [SCFL] (13), (14)."""
-    told = work.parameters["topology"]
-    mu1, mu2, mu3, mu4, mu5 = told["loss_fit"]
-
-    def quality(noise: float) -> float:
-        loss = mu1 * math.exp(-mu2 * told["non_iid"]) / (mu3 + math.exp(-mu4 * noise)) + mu5
-        return float(told["quality_offset"] - told["quality_slope"] * loss)
-
-    return work.self_weight * quality(work.parameters["privacy"]["noise_max"]) / quality(0.0)
-
-
 def _last_move(context: RoundContext, received: Tensors) -> Flat | None:
     """How the model changed in the round before; None in the first."""
-    from coterie.training import load_model
-
     if not context.work.previous_digests or context.work.previous_digests[0] == context.work.model_digests[0]:
         return None
     before = load_model(context.fetch(context.work.previous_digests[0]))

@@ -32,6 +32,7 @@ Flat: TypeAlias = NDArray[np.float64]
 
 COPIED_COSINE = 0.999
 ZERO_SHARE = 1e-6
+LONG_TIMES = 10.0
 NOISE_SCORE = 3.0
 EXPECTED_SCORE = 6.0
 EXPECTED_COSINE = 0.2
@@ -112,6 +113,13 @@ def zero(update: Flat, others: list[Flat]) -> str:
     return "its update is zero" if usual > 0.0 and np.linalg.norm(update) <= ZERO_SHARE * usual else ""
 
 
+def long(update: Flat, others: list[Flat]) -> str:
+    """Why an update that nobody clips is too long: the platform would refuse all of a cluster for its sake."""
+    norm = float(np.linalg.norm(update))
+    usual = float(np.median([norm, *(np.linalg.norm(other) for other in others)]))
+    return f"its update has norm {norm:.4g}, {usual:.4g} is usual" if norm > LONG_TIMES * usual > 0.0 else ""
+
+
 def copied(update: Flat, known: Mapping[str, Flat]) -> str:
     """Of what an update is a copy, scaled or not; empty when it is its own."""
     for name, other in known.items():
@@ -119,3 +127,15 @@ def copied(update: Flat, known: Mapping[str, Flat]) -> str:
         if same or (update.size >= _SMALLEST_FOR_ANGLES and cosine(update, other) >= COPIED_COSINE):
             return f"its update is a copy of {name}"
     return ""
+
+
+def weight_alone(quality: float, parameters: Mapping[str, Any]) -> float:
+    """A head's quality if it adds the largest noise after all; `parameters` are the task's. [SCFL] (13), (14)."""
+    told = parameters["topology"]
+    mu1, mu2, mu3, mu4, mu5 = told["loss_fit"]
+
+    def with_noise(noise: float) -> float:
+        loss = mu1 * math.exp(-mu2 * told["non_iid"]) / (mu3 + math.exp(-mu4 * noise)) + mu5
+        return float(told["quality_offset"] - told["quality_slope"] * loss)
+
+    return quality * with_noise(parameters["privacy"]["noise_max"]) / with_noise(0.0)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
@@ -14,16 +15,17 @@ from safetensors.numpy import save as save_tensors
 from coterie.errors import Declined
 from coterie.home import Memory, Outbox
 from coterie.keys import DeviceKeys
+from coterie.learner import Guarded, Learner
 from coterie.mail import Mail
+from coterie.models import is_statistic, load_model
 from coterie.privacy.accounting import Charge
-from coterie.privacy.ledger import BudgetExceeded, PrivacyLedger
+from coterie.privacy.ledger import Beside, BudgetExceeded, PrivacyLedger
 from coterie.privacy.releases import Arrays, Release
 from coterie.privacy.stream import FreshStream, Stream
-from coterie.procedures.consent import is_consent
+from coterie.procedures.consent import NO_NOISE, is_consent
 from coterie.records import WorkItem
-
-if TYPE_CHECKING:  # torch is imported where training happens, not where procedures are chosen
-    from coterie.training import Trainer
+from coterie.sums.circle import Circle
+from coterie.sums.joining import Joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +36,8 @@ class RoundContext:
         work: what is asked.
         device_id: this device.
         keys: its keys.
-        training: the module with the device's data; None on a device that trains nothing.
-        samples: training samples it enrolled with.
+        training: the device's learner; None on a device that trains nothing.
+        samples: training samples it speaks for in this round.
         mail: sealed letters to and from the peers of this round.
         ledger: the device's privacy account; `release` charges it before anything leaves.
         private: what the owner keeps to itself, such as costs.
@@ -47,12 +49,16 @@ class RoundContext:
         stopping: True when the device was told to stop.
         keep_private: replaces what the owner keeps to itself.
         joined_as: privacy of the task when the device joined it.
+        joined: what the task said about its sums then; None for a device that keeps no such thing.
+        owner_id: the device's owner.
+        keep_circle: replaces the owner's circle.
+        public_figures: whether the learner's figures are of samples that the owner calls public.
     """
 
     work: WorkItem
     device_id: str
     keys: DeviceKeys
-    training: Trainer | None
+    training: Learner | None
     samples: int
     mail: Mail
     ledger: PrivacyLedger
@@ -65,13 +71,36 @@ class RoundContext:
     stopping: Callable[[], bool] = field(default=lambda: False)
     keep_private: Callable[[Mapping[str, Any]], None] = field(default=lambda settings: None)
     joined_as: str = ""
+    joined: Joined | None = None
+    owner_id: str = ""
+    keep_circle: Callable[[Circle], None] = field(default=lambda circle: None)
+    public_figures: bool = False
+
+    def __post_init__(self) -> None:
+        if self.training is not None and not isinstance(self.training, Guarded):
+            guarded = Guarded(self.training, tells=self.work.privacy == NO_NOISE)
+            object.__setattr__(self, "training", guarded)
 
     @property
-    def trainer(self) -> Trainer:
-        """The module with the device's data, which this procedure needs."""
-        if self.training is None:
+    def learner(self) -> Guarded:
+        """The device's learner, which this procedure needs."""
+        if not isinstance(self.training, Guarded):
             raise Declined("this task trains a model, but the device was started without one")
         return self.training
+
+    def figures(self) -> dict[str, float]:
+        """Figures of the model the learner holds, as far as they may be sent.
+
+        In a task with noise only those of samples that the owner calls public: the noise covers no other.
+        """
+        if self.work.privacy != NO_NOISE and not self.public_figures:
+            return {}
+        return self.learner.evaluate()
+
+    @property
+    def public_metrics(self) -> bool:
+        """Whether this round's figures are of public samples and of the network alone, as `figures` sees to."""
+        return self.work.privacy != NO_NOISE
 
     def release(self, release: Release, purpose: str = "", number: int | None = None) -> Arrays:
         """What may leave the device: noised, stored, and charged to its ledger. The only place where this is done.
@@ -80,6 +109,12 @@ class RoundContext:
         the bytes stored. For the same work the very same bytes are returned, for nothing; whatever else is made, also
         where they were forgotten, is charged anew. Declines when that would cross the owner's limit.
         """
+        measured = next((name for name in getattr(release, "change", {}) if is_statistic(name)), "")
+        if measured:
+            raise Declined(
+                f"the task promises noise, but its model holds running statistics ({measured}), which noise would "
+                'spoil; make the model without them: model_bytes(module, exchange="trainable")'
+            )
         place = (self.work.task_id, self.work.round if number is None else number, purpose or self.purpose)
         charge, consented = release.charge(*place), is_consent(self.joined_as, self.work.privacy)
         body = self.outbox.find_release(*place, self.work.basis)
@@ -95,6 +130,20 @@ class RoundContext:
             raise Declined(_refusal(charge)) from error
         return dict(load_tensors(body))
 
+    def check(self, charge: Charge) -> None:
+        """Declines where a release of this price would cross the owner's limit; nothing is written."""
+        self._within_limit(charge, self.ledger.check)
+
+    def charge(self, charge: Charge, beside: Beside) -> None:
+        """Charges a release that is bound by its name, and writes what belongs to it in the same transaction."""
+        self._within_limit(charge, partial(self.ledger.charge, beside=beside))
+
+    def _within_limit(self, charge: Charge, act: Callable[..., object]) -> None:
+        try:
+            act(charge, consented=is_consent(self.joined_as, self.work.privacy))
+        except BudgetExceeded as error:
+            raise Declined(_refusal(charge)) from error
+
     def prepared(self, purpose: str = "") -> Charge | None:
         """The charge of the release that is stored for this very work; None when there is none."""
         body = self.outbox.find_release(self.work.task_id, self.work.round, purpose or self.purpose, self.work.basis)
@@ -108,8 +157,6 @@ class RoundContext:
 
     def model(self, index: int = 0) -> Arrays:
         """Tensors of the model to start from, of one line."""
-        from coterie.training import load_model
-
         return load_model(self.fetch(self.work.model_digests[index]))
 
     @property

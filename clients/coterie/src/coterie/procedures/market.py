@@ -3,30 +3,28 @@
 [MPPFL] Multi-Hop Privacy Propagation for Differentially Private Federated Learning in Social Networks.
 
 The owner's costs are read from the device's private settings and are part of nothing that is sent; a device without
-any draws them once and keeps them. What does leave is the budget sold and the noised change of the model. Metrics
-are measured only on samples that were not trained with: the noise does not protect them.
+any draws them once and keeps them. What does leave is the budget sold, the noised change of the model, and figures of
+samples that the owner calls public: the noise protects no others.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from coterie.errors import Declined
+from coterie.learner import Guarded
 from coterie.local_steps import LocalSteps
+from coterie.models import Flat
 from coterie.privacy.releases import Arrays, Descent, Queried
 from coterie.privacy.zcdp import multiplier_of_rho
 from coterie.privacy_sale import PrivateCosts, decide
-from coterie.procedures import procedure
+from coterie.procedures import masked, procedure
 from coterie.procedures.context import RoundContext
+from coterie.sums.contribution import purpose
 from coterie.work import Delivery
-
-if TYPE_CHECKING:
-    from coterie.training import Trainer
 
 MICRO = 1_000_000
 QUADRATIC, LINEAR = (0.8, 1.2), (0.02, 0.06)
@@ -35,7 +33,9 @@ QUADRATIC, LINEAR = (0.8, 1.2), (0.02, 0.06)
 
 @procedure("star", privacy="priced", incentive="stackelberg")
 class Market:
-    """Sells a zCDP budget and delivers noised gradient steps for it."""
+    """Sells a zCDP budget and delivers noised gradient steps for it; masked in secure sums, without more noise."""
+
+    masks: ClassVar[bool] = True
 
     def prepare(self, context: RoundContext) -> Delivery:
         """Decides, charges the device's own ledger, trains; declines when selling is not worth it."""
@@ -43,14 +43,27 @@ class Market:
             steps = LocalSteps.of(context.work.training)
         except (TypeError, ValueError) as error:
             raise Declined(f"the task's training makes no sense: {error}") from error
-        trainer = context.trainer
+        learner = context.learner
+        learner.trained()  # a learner without gradients declines before anything is decided
         budget = choose_budget(context, steps)
         received = context.model()
-        trainer.load(received)
-        metrics = trainer.evaluate() if trainer.has_test_samples else {}
-        descent = Descent(budget, lambda noised: noised_descent(trainer, received, steps, budget, noised))
+        sitting = masked.accept(context, received) if context.work.sum else None
+        learner.load(received)
+        descent = Descent(budget, lambda noised: noised_descent(learner, received, steps, budget, noised))
+        if sitting is not None:
+            return masked.deliver_charged(
+                context, sitting, lambda: context.release(descent, purpose(sitting.terms)), budget
+            )
+        metrics = context.figures()
         change = context.release(descent)
-        return Delivery(change, float(context.samples), metrics=metrics, budget=budget, privacy=context.charges())
+        return Delivery(
+            change,
+            float(context.samples),
+            metrics=metrics,
+            public_metrics=context.public_metrics,
+            budget=budget,
+            privacy=context.charges(),
+        )
 
 
 def choose_budget(context: RoundContext, steps: LocalSteps) -> float:
@@ -87,29 +100,19 @@ def costs_of(context: RoundContext) -> PrivateCosts:
         raise Declined("the costs in the device's private settings make no sense; see `coterie device costs`") from None
 
 
-def noised_descent(trainer: Trainer, received: Arrays, steps: LocalSteps, budget: float, noised: Queried) -> Arrays:
+def noised_descent(learner: Guarded, received: Arrays, steps: LocalSteps, budget: float, noised: Queried) -> Arrays:
     """The model's change after full-batch steps on clipped gradients, each with its share of the noise.
 
     Replacing an example moves a sum of gradients by 2S; T steps of ρ/T spend ρ. On the mean over D examples that is
     noise of variance 2S²T/(D²ρ), [MPPFL]'s law.
     """
-    everything = np.arange(trainer.samples)
+    samples, flat = learner.samples, Flat.of(received, learner.trained())
+    everything, start = np.arange(samples), flat.vector(received)
     multiplier = multiplier_of_rho(budget / steps.steps)
-    trained = {name: p.numel() for name, p in trainer.module.named_parameters() if p.requires_grad}
-    change = np.zeros(sum(trained.values()))
+    change = np.zeros(flat.size)
     for _ in range(steps.steps):
-        trainer.load(_moved(received, trained, change))
-        total = trainer.clipped_gradient_sum(everything, steps.clip_norm)
-        change -= steps.learning_rate * noised(total, 2.0 * steps.clip_norm, multiplier) / trainer.samples
-    after = _moved(received, trained, change)
+        learner.load(flat.put(start + change, received))
+        total = flat.vector(learner.gradient_sum(everything, steps.clip_norm))
+        change -= steps.learning_rate * noised(total, 2.0 * steps.clip_norm, multiplier) / samples
+    after = flat.put(start + change, received)
     return {name: np.asarray(after[name] - value, dtype=value.dtype) for name, value in received.items()}
-
-
-def _moved(received: Arrays, trained: Mapping[str, int], change: NDArray[np.float64]) -> Arrays:
-    """The received model with its trained tensors moved by a flat change."""
-    moved, start = dict(received), 0
-    for name, count in trained.items():
-        value = received[name]
-        moved[name] = (value + change[start : start + count].reshape(value.shape)).astype(value.dtype)
-        start += count
-    return moved

@@ -25,8 +25,11 @@ from numpy.typing import NDArray
 
 from coterie import mixing
 from coterie.errors import CoterieError, Declined, InvalidRequest, NotFound, RoundOver
+from coterie.hindsight import best_fixed
+from coterie.learner import Guarded
 from coterie.mail import Received
 from coterie.mixing import MeshState, Vector
+from coterie.models import Flat
 from coterie.privacy.releases import Laplaced, Unproven
 from coterie.procedures import procedure
 from coterie.procedures.context import RoundContext
@@ -63,6 +66,10 @@ class Terms:
             )
         return terms
 
+    def hides(self, work: WorkItem) -> bool:
+        """Whether noise that proves something hides what this device sends; the paper's scale does not."""
+        return work.noised and self.sensitivity == "clipped"
+
     def bound(self, work: WorkItem) -> float:
         """‖·‖₁ each sample's gradient is clipped to; infinite where nothing is proven about it."""
         return self.clip if work.privacy == "partial" and self.sensitivity == "clipped" else math.inf
@@ -75,34 +82,57 @@ class Mesh:
     def prepare(self, context: RoundContext) -> Delivery:
         """Sends, waits, mixes, steps, and reports figures; a round already stepped is only sent and told again."""
         work, terms = context.work, Terms.of(context.work)
-        _refuse_raw_to_strangers(work)
-        state = DeviceState.load(context.memory) or _start(context)
+        _refuse_raw_to_strangers(context, terms)
+        state = DeviceState.load(context.memory)
+        if state is None:
+            context.learner.load(context.model())
+        model = Present.of(context.learner)
+        state = state or DeviceState(MeshState.start(model.vector()), Stream(context.seed))
+        model.put(state.learner.parameters)
         if state.round == work.round:
             _send_again(context, state)
         else:
-            state = _take_round(context, terms, state)
-        context.trainer.set_parameters(state.learner.parameters)
+            state = _take_round(context, terms, state, model)
         return Delivery(
             None,
             float(context.samples),
             form="report",
             metrics=state.metrics,
+            public_metrics=context.public_metrics,
             privacy=context.charges(state.steps - 1),
         )
 
 
-def _start(context: RoundContext) -> DeviceState:
-    context.trainer.load(context.model())
-    return DeviceState(MeshState.start(context.trainer.parameters()), Stream(context.seed))
+@dataclass(frozen=True, slots=True)
+class Present:
+    """The learner's model as the vector that travels; what has no gradient stays as it is on the device."""
+
+    learner: Guarded
+    flat: Flat
+
+    @classmethod
+    def of(cls, learner: Guarded) -> Present:
+        """Of the model the learner holds."""
+        return cls(learner, Flat.of(learner.parameters(), learner.trained()))
+
+    def vector(self) -> Vector:
+        """The model."""
+        return self.flat.vector(self.learner.parameters())
+
+    def put(self, vector: Vector) -> None:
+        """Replaces the model."""
+        if vector.shape != (self.flat.size,):
+            raise Declined(f"the learner has {self.flat.size} parameters, its model of the last round {vector.size}")
+        self.learner.load(self.flat.put(vector, self.learner.parameters()))
 
 
-def _take_round(context: RoundContext, terms: Terms, state: DeviceState) -> DeviceState:
+def _take_round(context: RoundContext, terms: Terms, state: DeviceState, model: Present) -> DeviceState:
     work = context.work
     rate = mixing.step_size(work.round - 1, initial=terms.learning_rate, decay=terms.learning_rate_decay)
     outgoing = _outgoing(context, terms, state, rate)
     upload_seconds = _send(context, outgoing)
     heard = _receive(context, terms, len(outgoing.parameters))
-    stepped, step_seconds = _step(context, terms, state, outgoing, heard, rate)
+    stepped, step_seconds = _step(context, terms, state, model, outgoing, heard, rate)
     _report_times(context, terms, heard, upload_seconds, step_seconds / stepped.learner.batch_size)
     stepped.save(context.memory)
     return stepped
@@ -111,10 +141,12 @@ def _take_round(context: RoundContext, terms: Terms, state: DeviceState) -> Devi
 # --- sending ----------------------------------------------------------------------------------------------------------
 
 
-def _refuse_raw_to_strangers(work: WorkItem) -> None:
+def _refuse_raw_to_strangers(context: RoundContext, terms: Terms) -> None:
+    work = context.work
     strangers = [peer.device_id for peer in work.peers if not peer.trusted]
     if strangers and not work.noised:
         raise Declined(f"the plan would send raw parameters to {strangers[0]}, whom this device does not trust")
+    context.mail.refuse_strangers([peer.device_id for peer in work.peers], noised=terms.hides(work))
 
 
 def _outgoing(context: RoundContext, terms: Terms, state: DeviceState, rate: float) -> Outgoing:
@@ -146,11 +178,11 @@ def _released(context: RoundContext, terms: Terms, state: DeviceState, scale: fl
 
 def _send(context: RoundContext, outgoing: Outgoing) -> dict[str, float]:
     """Seconds it took to send to each neighbour; ends early when the round has moved on without this device."""
-    seconds = {}
+    seconds, hidden = {}, Terms.of(context.work).hides(context.work)
     for peer in context.work.peers:
         began = time.monotonic()
         try:
-            context.mail.send(peer.device_id, KIND, {NAME: outgoing.parameters})
+            context.mail.send(peer.device_id, KIND, {NAME: outgoing.parameters}, noised=hidden)
         except (RoundOver, InvalidRequest) as error:
             _log.info("%s: round %d goes on without its letters: %s", context.device_id, context.work.round, error)
             break
@@ -210,15 +242,22 @@ def _vector(received: Received, size: int) -> tuple[Vector | None, str]:
 
 
 def _step(
-    context: RoundContext, terms: Terms, state: DeviceState, outgoing: Outgoing, heard: Heard, rate: float
+    context: RoundContext,
+    terms: Terms,
+    state: DeviceState,
+    model: Present,
+    outgoing: Outgoing,
+    heard: Heard,
+    rate: float,
 ) -> tuple[DeviceState, float]:
-    work, trainer = context.work, context.trainer
+    work, own_learner = context.work, context.learner
     own, bound = outgoing.vector, terms.bound(work)
-    batch, stream = state.stream.take(trainer.samples, work.batch_size or 32)
-    trainer.set_parameters(own if outgoing.scale > 0.0 and math.isfinite(bound) else state.learner.parameters)
-    arrived = trainer.loss_of(batch)
+    samples, batch_size = own_learner.samples, work.batch_size or 32
+    batch, stream = state.stream.take(samples, batch_size)
+    model.put(own if outgoing.scale > 0.0 and math.isfinite(bound) else state.learner.parameters)
+    arrived = own_learner.loss_of(batch)
     began = time.monotonic()
-    gradient = trainer.clipped_gradient_sum(batch, bound, "l1") / len(batch)
+    gradient = model.flat.vector(own_learner.gradient_sum(batch, bound, "l1")) / len(batch)
     seconds = time.monotonic() - began
     numbers = {peer.device_id: number for number, peer in enumerate(work.peers)}
     learner = mixing.step(
@@ -231,7 +270,7 @@ def _step(
         rate,
         provably_private=math.isfinite(bound),
     )
-    trainer.set_parameters(learner.parameters)
+    model.put(learner.parameters)
     stepped = replace(
         state,
         learner=learner,
@@ -239,32 +278,62 @@ def _step(
         steps=state.steps + 1,
         round=work.round,
         online_loss=state.online_loss + arrived,
+        growth=state.grown(samples, batch_size),
     )
-    figures = _figures(context, terms, stepped, outgoing, heard, arrived) | {"step_seconds": seconds}
+    figures = _figures(context, terms, stepped, model, outgoing, heard, arrived) | {"step_seconds": seconds}
     return replace(stepped, metrics=figures), seconds
 
 
 def _figures(
-    context: RoundContext, terms: Terms, stepped: DeviceState, outgoing: Outgoing, heard: Heard, arrived: float
+    context: RoundContext,
+    terms: Terms,
+    stepped: DeviceState,
+    model: Present,
+    outgoing: Outgoing,
+    heard: Heard,
+    arrived: float,
 ) -> dict[str, float]:
-    """The round's figures: of the model after its step, of the batch when it arrived, and of the neighbourhood.
+    """The round's figures: of the model after its step, and of the neighbourhood.
 
-    `regret` compares the losses met so far with those the present model would have had on the device's data, the best
-    fixed model it knows. `simulated_transfer_seconds` is the plan's clock, not this machine's.
+    `simulated_transfer_seconds` is the plan's clock, not this machine's.
     """
-    trainer, peers = context.trainer, context.work.peers
-    hindsight = trainer.evaluate_training().get("loss", math.nan)
+    peers = context.work.peers
     links = [peer.link_seconds for peer in peers] or [0.0]
-    apart = [float(np.sqrt(np.mean((other - outgoing.vector) ** 2))) for other in heard.parameters.values()]
-    figures = trainer.evaluate() | {
-        "online_loss": arrived,
-        "regret": stepped.online_loss - stepped.steps * hindsight,
-        "consensus_distance": float(np.mean(apart)) if apart else math.nan,
-        "heard": len(heard.parameters) / len(peers) if peers else 1.0,
-        "noise_scale": outgoing.scale,
-        "simulated_transfer_seconds": sum(links) if terms.transfers == "shared" else max(links),
-    }
+    clear = context.work.privacy == "none"
+    private = _private_figures(context, stepped, model, outgoing, heard, arrived) if clear else {}
+    figures = (
+        context.figures()
+        | private
+        | {
+            "heard": len(heard.parameters) / len(peers) if peers else 1.0,
+            "noise_scale": outgoing.scale,
+            "simulated_transfer_seconds": sum(links) if terms.transfers == "shared" else max(links),
+        }
+    )
     return {name: value for name, value in figures.items() if math.isfinite(value)}
+
+
+def _private_figures(
+    context: RoundContext, stepped: DeviceState, model: Present, outgoing: Outgoing, heard: Heard, arrived: float
+) -> dict[str, float]:
+    """What is computed on the device's data and parameters, and sent only where no noise is promised at all.
+
+    `regret` compares the losses met so far with those of a fixed model: until the last round of the present one on the
+    device's data, in the last of the best in hindsight on exactly what was seen, unless some of that is gone.
+    """
+    seen, samples = stepped.seen() if context.work.round >= context.work.rounds else [], context.learner.samples
+    if any(batch.max() >= samples for batch in seen):
+        fixed = math.nan
+    elif seen:
+        fixed = best_fixed(context.learner, model.flat, stepped.learner.parameters, seen)
+    else:
+        fixed = stepped.steps * context.learner.loss_of(np.arange(samples))
+    apart = [float(np.sqrt(np.mean((other - outgoing.vector) ** 2))) for other in heard.parameters.values()]
+    return {
+        "online_loss": arrived,
+        "regret": stepped.online_loss - fixed,
+        "consensus_distance": float(np.mean(apart)) if apart else math.nan,
+    }
 
 
 # --- reporting --------------------------------------------------------------------------------------------------------

@@ -65,6 +65,8 @@ class DeviceState:
         round: round of the last step; 0 before the first.
         online_loss: sum over rounds of the loss on each batch as it arrived.
         metrics: what the last round's report says, so that a repeat says the same.
+        growth: (step, samples, batch size) wherever these changed, from step 0 on: with the seed it says which samples
+            every step saw. Empty for a device that began before this was kept.
     """
 
     learner: MeshState
@@ -73,6 +75,23 @@ class DeviceState:
     round: int = 0
     online_loss: float = 0.0
     metrics: Mapping[str, float] = field(default_factory=dict)
+    growth: tuple[tuple[int, int, int], ...] = ()
+
+    def grown(self, samples: int, batch_size: int) -> tuple[tuple[int, int, int], ...]:
+        """`growth` with the step that comes now."""
+        if (self.growth and self.growth[-1][1:] == (samples, batch_size)) or (self.steps > 0 and not self.growth):
+            return self.growth
+        return (*self.growth, (self.steps, samples, batch_size))
+
+    def seen(self) -> list[NDArray[np.int64]]:
+        """The batch of every step so far; empty where that was not kept."""
+        batches, stream, changes = [], Stream(self.stream.seed), {step: size for step, *size in self.growth}
+        samples, batch_size = 0, 0
+        for step in range(self.steps if self.growth else 0):
+            samples, batch_size = changes.get(step, (samples, batch_size))
+            batch, stream = stream.take(samples, batch_size)
+            batches.append(batch)
+        return batches
 
     def save(self, memory: Memory) -> None:
         """On disk, whole or not at all, when this returns."""
@@ -92,6 +111,7 @@ class DeviceState:
                 "gradient": self.learner.gradient,
                 "figures": np.array(figures),
                 "counts": np.array(counts, dtype=np.int64),
+                "growth": np.array(self.growth, dtype=np.int64).reshape(-1, 3),
             },
         )
 
@@ -105,7 +125,8 @@ class DeviceState:
         batch_size, seed, passes, position, steps, round = (int(value) for value in found["counts"])
         metrics = {name: value for name, value in zip(METRICS, values, strict=True) if not np.isnan(value)}
         learner = MeshState(found["parameters"], found["gradient"], step_size, batch_size)
-        return cls(learner, Stream(seed, passes, position), steps, round, online_loss, metrics)
+        growth = tuple((int(a), int(b), int(c)) for a, b, c in found.get("growth", np.empty((0, 3), np.int64)))
+        return cls(learner, Stream(seed, passes, position), steps, round, online_loss, metrics, growth)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

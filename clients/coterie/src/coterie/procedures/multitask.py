@@ -1,7 +1,8 @@
 """Cells: a device finds out which of the task's K models is its own, trains that one and hands its change in. [DPVD]
 
 It scores the models it holds by its loss and by whether its descent direction agrees with the model's last move
-(`coterie.model_choice`), remembers what it chose, and once its choices agree fetches its likely models only.
+(`coterie.model_choice`), remembers what it chose and how clearly, and once its choices agree fetches its likely models
+only; from time to time, and when its loss rises, all of them.
 
 With privacy, z is the plan's noise multiplier: the deviation of noise over the clip norm M. Per example, every step
 sums clipped gradients of all X samples and adds noise of √steps · z · M; for a whole device, the change is clipped to M
@@ -14,22 +15,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.errors import Declined
-from coterie.model_choice import alignment, choose, likely_models
+from coterie.errors import NotFinite
+from coterie.instructions import Instructions
+from coterie.learner import Guarded
+from coterie.model_choice import alignment, choose, lead, likely_models, scores
+from coterie.models import Flat, load_model
 from coterie.privacy.releases import Arrays, Change, Descent, Queried, Raw
 from coterie.procedures import procedure
 from coterie.procedures.context import RoundContext
-from coterie.procedures.star import change_of, promised_noise
+from coterie.procedures.star import change_of, kept_noise, promised_noise
 from coterie.records import WorkItem
 from coterie.work import Delivery
-
-if TYPE_CHECKING:
-    from coterie.training import Recipe, Trainer
 
 HISTORY = "identities"
 
@@ -62,6 +63,16 @@ class Identity:
     model: int
     losses: Mapping[int, float]
     alignments: Mapping[int, float]
+    margin: float = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is remembered of a round: the chosen model, its score's lead (NaN: compared with none) and its loss."""
+
+    model: int
+    margin: float = math.nan
+    loss: float = math.nan
 
 
 @procedure("cells")
@@ -70,24 +81,28 @@ class Multitask:
 
     def prepare(self, context: RoundContext) -> Delivery:
         """Chooses, trains and hands in; metrics are those of the chosen model as it came."""
-        from coterie.training import Recipe
-
-        work, trainer, terms = context.work, context.trainer, Terms.of(context.work)
-        if trainer.samples == 0:
-            raise Declined("the device has no data for any model")
+        work, learner, terms = context.work, context.learner, Terms.of(context.work)
         history = read_history(context)
-        candidates = likely_models(list(history.values()), len(work.model_digests), settle_after=terms.settle_after)
+        candidates = likely_models(
+            [each.model for each in history.values()],
+            len(work.model_digests),
+            settle_after=terms.settle_after,
+            margins=[each.margin for each in history.values()],
+            losses=[each.loss for each in history.values()],
+        )
         found = find_identity(context, terms, candidates)
         received = context.model(found.model)
-        trainer.load(received)
-        metrics = trainer.evaluate() | figures(found, candidates)
-        recipe = Recipe.of(work.training, work.batch_size)
-        change = _protected(context, terms, recipe, received)
-        keep_history(context, history | {work.round: found.model})
+        learner.load(received)
+        metrics = context.figures() | (figures(found, candidates) if work.privacy == "none" else {})
+        instructions = Instructions.of(work.training, work.batch_size)
+        change = _protected(context, terms, instructions, received)
+        kept = Choice(found.model, found.margin, found.losses[found.model])
+        keep_history(context, history | {work.round: kept})
         return Delivery(
             change,
             float(context.samples),
             metrics=metrics,
+            public_metrics=context.public_metrics,
             model_index=found.model,
             budget=rho_of(work) if work.privacy == "optimised" else 0.0,
             privacy=context.charges(),
@@ -96,30 +111,30 @@ class Multitask:
 
 def find_identity(context: RoundContext, terms: Terms, candidates: tuple[int, ...]) -> Identity:
     """argmax_k λ S_k − (1 − λ) L_k over the candidate lines, on the device's training samples."""
-    trainer, losses, alignments = context.trainer, {}, {}
+    learner, losses, alignments = context.learner, {}, {}
+    everything = np.arange(learner.samples)
     for line in candidates:
-        trainer.load(context.model(line))
-        losses[line] = trainer.evaluate_training().get("loss", math.inf)
-        alignments[line] = _alignment(context, trainer, line)
-    chosen = choose(
-        [losses[line] for line in candidates],
-        [alignments[line] for line in candidates],
-        terms.identity_weight,
-        relative_loss=terms.relative_loss,
-    )
-    return Identity(candidates[int(chosen)], losses, alignments)
+        model = context.model(line)
+        learner.load(model)
+        losses[line] = learner.loss_of(everything)
+        alignments[line] = _alignment(context, learner, line, model)
+    told = ([losses[line] for line in candidates], [alignments[line] for line in candidates], terms.identity_weight)
+    chosen = choose(*told, relative_loss=terms.relative_loss)
+    margin = lead(scores(*told, relative_loss=terms.relative_loss))
+    return Identity(candidates[int(chosen)], losses, alignments, margin)
 
 
-def _alignment(context: RoundContext, trainer: Trainer, line: int) -> float:
-    """S of the model the trainer holds; 0 while the line has not moved."""
-    from coterie.training import load_model
-
+def _alignment(context: RoundContext, learner: Guarded, line: int, model: Arrays) -> float:
+    """S of the model the learner holds; 0 while the line has not moved."""
     work = context.work
     if line >= len(work.previous_digests) or work.previous_digests[line] == work.model_digests[line]:
         return 0.0
-    gradient, now = trainer.gradient(), trainer.parameters()
-    trainer.load(load_model(context.fetch(work.previous_digests[line])))
-    return alignment(gradient, now - trainer.parameters()) if np.isfinite(gradient).all() else 0.0
+    flat, before = Flat.of(model, learner.trained()), load_model(context.fetch(work.previous_digests[line]))
+    try:
+        gradient = flat.vector(learner.gradient_sum(np.arange(learner.samples), math.inf))
+    except NotFinite:
+        return 0.0
+    return alignment(gradient, flat.vector(model) - flat.vector(before))
 
 
 def figures(found: Identity, compared: tuple[int, ...]) -> dict[str, float]:
@@ -130,21 +145,21 @@ def figures(found: Identity, compared: tuple[int, ...]) -> dict[str, float]:
 # --- the change, protected --------------------------------------------------------------------------------------------
 
 
-def _protected(context: RoundContext, terms: Terms, recipe: Recipe, received: Arrays) -> Arrays:
+def _protected(context: RoundContext, terms: Terms, instructions: Instructions, received: Arrays) -> Arrays:
     """Trains the chosen model and returns its change, with noise where the task promises it."""
-    work, trainer = context.work, context.trainer
-    trainer.load(received)
+    work, learner = context.work, context.learner
+    learner.load(received)
     if work.privacy == "optimised" and work.privacy_unit == "example":
         return context.release(
-            Descent(rho_of(work), lambda noised: _descended(context, terms, recipe, received, noised))
+            Descent(rho_of(work), lambda noised: descended(context, terms, instructions, received, noised))
         )
-    trainer.train(recipe, context.seed)
-    change = change_of(received, trainer.tensors())
+    learner.train(instructions, context.seed)
+    change = change_of(received, learner.parameters())
     match work.privacy:
         case "none":
             return context.release(Raw(change))
         case "uniform":
-            return context.release(Change(change, recipe.clip_norm, promised_noise(work)))
+            return context.release(Change(change, instructions.clip_norm, kept_noise(context)))
         case _:
             return context.release(Change(change, terms.clip, promised_noise(work), "replaced"))
 
@@ -154,38 +169,48 @@ def rho_of(work: WorkItem) -> float:
     return 2.0 / promised_noise(work) ** 2
 
 
-def _descended(context: RoundContext, terms: Terms, recipe: Recipe, received: Arrays, noised: Queried) -> Arrays:
-    descend(context, terms, recipe, noised)
-    return change_of(received, context.trainer.tensors())
-
-
-def descend(context: RoundContext, terms: Terms, recipe: Recipe, noised: Queried) -> None:
-    """`epochs` steps on all samples at once, each noised; together they cost what the plan's multiplier says."""
-    trainer, steps = context.trainer, max(recipe.epochs, 1)
-    indices = np.arange(trainer.samples)
+def descended(
+    context: RoundContext, terms: Terms, instructions: Instructions, received: Arrays, noised: Queried
+) -> Arrays:
+    """The change after `epochs` steps on all samples at once; together they cost what the plan's multiplier says."""
+    learner, steps = context.learner, max(instructions.epochs, 1)
+    samples, flat, model = learner.samples, Flat.of(received, learner.trained()), received
     # ρ adds up over steps: √steps times the noise each makes the sum come out as planned. z is over M, not over 2M.
     multiplier = context.work.noise_multiplier * math.sqrt(steps) / 2.0
     for _ in range(steps):
-        total = trainer.clipped_gradient_sum(indices, terms.clip)
+        learner.load(model)
+        total = flat.vector(learner.gradient_sum(np.arange(samples), terms.clip))
         noisy = noised(total, 2.0 * terms.clip, multiplier)
-        trainer.set_parameters(trainer.parameters() - recipe.learning_rate * noisy / len(indices))
+        model = flat.put(flat.vector(model) - instructions.learning_rate * noisy / samples, received)
+    return change_of(received, model)
 
 
 # --- what was chosen before -------------------------------------------------------------------------------------------
 
 
-def read_history(context: RoundContext) -> dict[int, int]:
-    """Model chosen in each earlier round of this task; empty when nothing readable was kept."""
+def read_history(context: RoundContext) -> dict[int, Choice]:
+    """What was chosen in each earlier round of this task, in order; empty when nothing readable was kept."""
     kept = context.memory.load(HISTORY)
     if kept is None or "rounds" not in kept or "models" not in kept:
         return {}
+    unknown = np.full(len(kept["rounds"]), math.nan)
+    columns = (kept["rounds"], kept["models"], kept.get("margins", unknown), kept.get("losses", unknown))
     lines = range(len(context.work.model_digests))
-    pairs = zip(kept["rounds"].tolist(), kept["models"].tolist(), strict=True)
-    return {int(number): int(model) for number, model in pairs if number < context.work.round and model in lines}
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return {
+        int(number): Choice(int(model), margin, loss)
+        for number, model, margin, loss in rows
+        if number < context.work.round and model in lines
+    }
 
 
-def keep_history(context: RoundContext, history: Mapping[int, int]) -> None:
+def keep_history(context: RoundContext, history: Mapping[int, Choice]) -> None:
     """On disk when this returns."""
-    ordered = sorted(history.items())
-    columns: NDArray[Any] = np.array(ordered, dtype=np.int64).reshape(-1, 2)
-    context.memory.save(HISTORY, {"rounds": columns[:, 0].copy(), "models": columns[:, 1].copy()})
+    rounds = sorted(history)
+    columns: dict[str, NDArray[Any]] = {
+        "rounds": np.array(rounds, dtype=np.int64),
+        "models": np.array([history[number].model for number in rounds], dtype=np.int64),
+        "margins": np.array([history[number].margin for number in rounds]),
+        "losses": np.array([history[number].loss for number in rounds]),
+    }
+    context.memory.save(HISTORY, columns)

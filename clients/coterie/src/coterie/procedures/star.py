@@ -2,43 +2,75 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import numpy as np
 
 from coterie.errors import Declined
-from coterie.privacy.releases import Arrays, Change, Raw
-from coterie.procedures import procedure
+from coterie.instructions import Instructions
+from coterie.privacy.adaptive import WITHIN, adapts
+from coterie.privacy.releases import COUNT, Arrays, Change, CountedChange, Raw
+from coterie.procedures import masked, procedure
 from coterie.procedures.context import RoundContext
 from coterie.records import WorkItem
 from coterie.work import Delivery, Tensors
 
+_ROUNDING = 1e-9
+
 
 @procedure("star", privacy="none", incentive="none")
 @procedure("star", privacy="uniform", incentive="none")
+@procedure("star", privacy="none", incentive="contribution")
+@procedure("star", privacy="uniform", incentive="contribution")
 class Star:
-    """Federated averaging: the change of the model after local epochs, weighted by samples."""
+    """Federated averaging: the change of the model after local epochs, weighted by samples; masked in secure sums."""
+
+    masks: ClassVar[bool] = True
 
     def prepare(self, context: RoundContext) -> Delivery:
-        """Trains from the round's model; metrics are those of the model as it came.
-
-        Beside noise none are measured on samples trained with: the noise would not cover them.
-        """
-        from coterie.training import Recipe
-
-        work, trainer = context.work, context.trainer
-        recipe = Recipe.of(work.training, work.batch_size)
+        """Trains from the round's model; metrics are those of the model as it came."""
+        work, learner = context.work, context.learner
+        instructions = Instructions.of(work.training, work.batch_size)
         received = context.model()
-        trainer.load(received)
-        metrics = trainer.evaluate() if work.privacy == "none" or trainer.has_test_samples else {}
-        trainer.train(recipe, context.seed)
-        change = change_of(received, trainer.tensors())
-        noised = work.privacy == "uniform"
-        change = context.release(Change(change, recipe.clip_norm, promised_noise(work)) if noised else Raw(change))
-        return Delivery(change, float(context.samples), metrics=metrics, privacy=context.charges())
+        sitting = masked.accept(context, received) if work.sum else None
+        learner.load(received)
+        metrics = context.figures() if sitting is None else {}
+        learner.train(instructions, context.seed)
+        change = change_of(received, learner.parameters())
+        if sitting is not None:
+            return masked.deliver(context, sitting, change)
+        if work.privacy != "uniform":
+            return _delivery(context, context.release(Raw(change)), metrics)
+        bounds = instructions.clip_norm, kept_noise(context)
+        if not adapts(work.parameters):
+            return _delivery(context, context.release(Change(change, *bounds)), metrics)
+        told = context.release(CountedChange(change, *bounds))
+        within = float(told.pop(COUNT)[0])  # noised and charged with the update: no figure of private data
+        return _delivery(context, told, {**metrics, WITHIN: within})
+
+
+def _delivery(context: RoundContext, change: Arrays, metrics: Mapping[str, float]) -> Delivery:
+    return Delivery(
+        change,
+        float(context.samples),
+        metrics=metrics,
+        public_metrics=context.public_metrics,
+        privacy=context.charges(),
+    )
 
 
 def change_of(before: Tensors, after: Tensors) -> Arrays:
     """after − before for every tensor, in the type the model has."""
     return {name: np.asarray(after[name] - before[name], dtype=before[name].dtype) for name in before}
+
+
+def kept_noise(context: RoundContext) -> float:
+    """The plan's noise multiplier where it is no less than the task promised when the device joined it."""
+    noise, joined = promised_noise(context.work), context.joined
+    if joined is not None and noise < joined.noise_multiplier * (1.0 - _ROUNDING):
+        raise Declined("this work asks for less noise than the task promised when the device joined it")
+    return noise
 
 
 def promised_noise(work: WorkItem) -> float:

@@ -3,22 +3,28 @@
 [CAPP] Correlation-Aware and Personalized Privacy-Preserving Data Collection.
 
 The answer and the owner's care for its own and its friends' privacy are read from the device's private settings and
-are part of nothing that is sent but the noised answer. The device's ledger is charged for the answer as a whole: the
-platform sees each noised answer, not only their sum.
+are part of nothing that is sent but the noised answer. In the clear the device's ledger is charged for the answer as a
+whole, since the platform sees each noised answer; in a secure sum for the sum, which is what the paper means.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
+
+from safetensors.numpy import load_file
 
 from coterie import answers
 from coterie.errors import Declined
+from coterie.privacy.accounting import gaussian_charge
 from coterie.privacy.releases import Answer
-from coterie.procedures import procedure
+from coterie.procedures import masked, procedure
 from coterie.procedures.context import RoundContext
 from coterie.questions import Question
+from coterie.sums.acceptance import TermsRefused
+from coterie.sums.answers import answer_alone, answer_multiplier, answer_values, check_answer_terms
+from coterie.sums.contribution import purpose
 from coterie.work import Delivery
 
 MICRO = 1_000_000
@@ -32,7 +38,9 @@ _ROUNDING = 1e-5
 
 @procedure("star", privacy="priced", incentive="correlated")
 class Survey:
-    """Sells a noised answer."""
+    """Sells a noised answer; masked in secure sums."""
+
+    masks: ClassVar[bool] = True
 
     def prepare(self, context: RoundContext) -> Delivery:
         """Decides the noise, charges the device's own ledger, answers; declines when answering is not worth it."""
@@ -41,9 +49,31 @@ class Survey:
         except (TypeError, ValueError) as error:
             raise Declined(f"the survey makes no sense: {error}") from error
         share = question.share(answer_to(question, context.private))
+        if context.work.sum:
+            return _in_sum(context, share)
         variance = choose_variance(context)
         noised = context.release(Answer(VALUE, share, variance))
         return Delivery(noised, 1.0, budget=variance, privacy=context.charges())
+
+
+def _in_sum(context: RoundContext, share: float) -> Delivery:
+    sitting = masked.accept(context, load_file(context.fetch(context.work.model_digests[0])))
+    terms, joined = sitting.terms, context.joined
+    assert joined is not None  # else the sitting was not accepted
+    try:
+        check_answer_terms(terms, joined.variance_high)
+    except TermsRefused as error:
+        raise Declined(str(error)) from error
+    variance = choose_variance(context)
+    multiplier = answer_multiplier(variance, terms, sitting.circle)
+    return masked.release(
+        context,
+        sitting,
+        lambda: answer_values(share, variance, terms, context.noise()),
+        gaussian_charge(terms.task, terms.round, purpose(terms), "device", multiplier),
+        alone=answer_alone(variance, terms),
+        budget=variance,
+    )
 
 
 def answer_to(question: Question, private: Mapping[str, Any]) -> float:

@@ -130,3 +130,18 @@ class Ready(Record):
 
     status: Literal["serving", "away"]
     services: Mapping[str, Literal["serving", "away"]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Build(Record):
+    """Of which version and commit a process is; both empty when it is away."""
+
+    version: str
+    commit: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Versions(Record):
+    """The gateway's version and those of the services behind it."""
+
+    services: Mapping[str, Build]

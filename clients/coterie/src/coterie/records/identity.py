@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from coterie.records.base import Key, Record
-from coterie.records.words import DeviceState
+from coterie.records.words import CallerRole, DeviceState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,15 +107,43 @@ class ApiKey(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeyInfo(Record):
+    """An API key of an admin or a publisher, without its secret."""
+
+    id: str
+    principal: Me
+    """Who it speaks for."""
+    created_at: float
+    expires_at: float
+    """When it ends; 0 = never."""
+    revoked_at: float
+    """When it was revoked; 0 = it was not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry(Record):
     """One line of the audit log."""
 
     number: int
     at: float
-    role: str
+    role: CallerRole
     subject: str
     act: str
     """What was done, such as "device.revoke"."""
     object: str
     request_id: str
     note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditVerification(Record):
+    """Whether the audit log is sound."""
+
+    sound: bool
+    entries: int
+    head: str
+    """Hash of the last entry, hexadecimal."""
+    faults: tuple[str, ...]
+    """What is wrong; empty when sound."""
+    seconds: float
+    """How long the check took."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coterie.records.base import Extended, Object, Record
+from coterie.records.words import PostingKind, QuoteStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,7 @@ class Quote(Record):
     round: int
     offers: tuple[Offer, ...]
     """One per participant; a device sees its own."""
-    status: str
+    status: QuoteStatus
     """"ok", or an economic answer such as "infeasible"."""
     details: Object
     """Everything else the solver found."""
@@ -62,7 +63,7 @@ class Posting(Record):
     account_id: str
     amount_microcredits: int
     """Positive into the account, negative out of it."""
-    kind: str
+    kind: PostingKind
     """What it was, such as "deposit", "escrow", "payment" or "release"."""
     note: str
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coterie.records.base import Object, Record
-from coterie.records.words import PolicyState, Role
+from coterie.records.words import PolicyLearner, PolicyState, Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ class Policy(Record):
     """A scheduling policy."""
 
     id: str
-    learner: str
+    learner: PolicyLearner
     """"vdn" or "iql"."""
     layout: str
     """Fingerprint of the layout it was trained for."""

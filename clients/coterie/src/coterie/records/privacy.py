@@ -6,6 +6,10 @@ import math
 from dataclasses import dataclass
 
 from coterie.records.base import Extended, Record
+from coterie.records.words import PrivacyAdjacency, PrivacyUnit
+
+NO_UNIT, NO_ADJACENCY = PrivacyUnit(""), PrivacyAdjacency("")
+"""What a 0.1.0 platform told: nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,9 +21,9 @@ class TaskPrivacy(Record):
     """Rounds charged."""
     epsilon: Extended
     """Composed over the task at the report's δ; "inf" = no noise was added."""
-    unit: str
+    unit: PrivacyUnit
     """What noise protects: "example" or "device"."""
-    adjacency: str = ""
+    adjacency: PrivacyAdjacency = NO_ADJACENCY
     """What `epsilon` compares the unit's contribution with: none ("left-out") or any other ("replaced")."""
     epsilon_replaced: Extended = math.inf
     """The same for the unit replaced."""
@@ -35,9 +39,9 @@ class PrivacyReport(Record):
     delta: float
     epsilon: Extended
     """Composed over all tasks."""
-    unit: str = ""
+    unit: PrivacyUnit = NO_UNIT
     """What all releases of all tasks hide: "example" or "device"."""
-    adjacency: str = ""
+    adjacency: PrivacyAdjacency = NO_ADJACENCY
     """What `epsilon` compares the unit's contribution with: none ("left-out") or any other ("replaced")."""
     epsilon_replaced: Extended = math.inf
     """The same for the unit replaced."""

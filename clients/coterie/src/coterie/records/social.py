@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from coterie.records.base import Object, Record
 from coterie.records.identity import Device
+from coterie.records.words import InteractionState, RelationKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +18,8 @@ class Recorded(Record):
     """How many were new."""
     repeated_before: int
     """How many had been recorded before."""
+    unconfirmed: int = 0
+    """How many of the new ones count only when the other end reports them too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,13 +37,15 @@ class Interaction(Record):
     kind: str
     """What it was, such as "delivered" or "meeting"."""
     note: str
+    state: InteractionState = InteractionState.COUNTED
+    """Whether it counts as evidence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation(Record):
     """A social relation between two devices (or owners, for friendship)."""
 
-    kind: str
+    kind: RelationKind
     """"ownership", "parental", "co-location", "co-work", "social" or "friendship"."""
     a: str
     b: str
@@ -48,6 +53,8 @@ class Relation(Record):
     """In [0, 1]."""
     because: str
     since: float
+    confirmed: bool = True
+    """Whether it holds; false for a friendship that only one owner has declared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +71,32 @@ class Hop(Record):
     from_device: str
     to_device: str
     direct: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrustRule(Record):
+    """The registry's settings: what counts as evidence, and how much."""
+
+    halving_days: float
+    """Days in which evidence halves; 0 = never."""
+    penalty: float
+    """How many good interactions a bad one outweighs."""
+    full_seconds: float
+    """Duration from which an interaction counts fully."""
+    direct_weight: float
+    """Share of direct trust in combined trust."""
+    prior_weight: float
+    """How many meetings knowing nothing weighs."""
+    witness_cap: float
+    """What direct trust rounds done well together alone can lift a pair to."""
+    pair_day: float
+    """Interactions of each sign that count for a pair in one day."""
+    reporter_day: float
+    """Bad interactions of one reporter that count in one day."""
+    meeting_window_seconds: float
+    """How far apart the two ends' times of one meeting may lie."""
+    confirm_days: float
+    """How long the second report of a meeting is waited for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +127,10 @@ class TrustExplanation(Record):
     relations: tuple[Relation, ...]
     text: str
     """All this in one paragraph."""
+    unconfirmed_count: int = 0
+    """Good interactions that one end reported and the other may still confirm."""
+    rule: TrustRule | None = None
+    """What the registry demands of evidence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +171,7 @@ class Tie(Record):
     device_a: str
     device_b: str
     direct: float
-    relations: tuple[str, ...]
+    relations: tuple[RelationKind, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

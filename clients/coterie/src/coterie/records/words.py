@@ -12,6 +12,18 @@ class DeviceState(Word):
     REVOKED = "revoked"
 
 
+class InteractionState(Word):
+    """Whether a reported interaction counts as evidence."""
+
+    COUNTED = "counted"
+    UNCONFIRMED = "unconfirmed"
+    """Good, and waits for the other end to say so too."""
+    EXPIRED = "expired"
+    """The other end never said so."""
+    SURPLUS = "surplus"
+    """More than counts in a day."""
+
+
 class TaskState(Word):
     """State of a task."""
 
@@ -72,11 +84,12 @@ class Role(Word):
 
 
 class Form(Word):
-    """What a delivery is: the model's change, an un-normalised weighted sum, or metrics only."""
+    """What a delivery is: the model's change, an un-normalised weighted sum, metrics only, or masked words."""
 
     MEAN = "mean"
     SUM = "sum"
     REPORT = "report"
+    MASKED = "masked"
 
 
 class Reception(Word):
@@ -111,12 +124,69 @@ class EventKind(Word):
     ROUND_COMBINED = "round.combined"
     """Which updates the task's rule used."""
     ROUND_SETTLED = "round.settled"
+    ROUND_VALUED = "round.valued"
+    """What each device contributed is known, or will not be."""
     DEVICE_DROPPED = "device.dropped"
     DEVICE_REJECTED = "device.rejected"
     DEVICE_ORPHANED = "device.orphaned"
     UPDATE_REJECTED = "update.rejected"
+    UPDATE_STALE = "update.stale"
+    """It came too many versions late to count."""
     UPDATE_SUSPICIOUS = "update.suspicious"
     WORK_DECLINED = "work.declined"
+    VERDICT_DISPUTED = "verdict.disputed"
+    """A member objects to what its head said of it."""
+    SUM_CALLED = "sum.called"
+    """A committee of clerks was called for a secure sum."""
+    SUM_OPENED = "sum.opened"
+    SUM_COUNTED = "sum.counted"
+    """The clerks can serve the same survivors."""
+    SUM_TOLD = "sum.told"
+    SUM_UNCHECKED = "sum.unchecked"
+    """Some share was told alike by fewer clerks than prove it."""
+    SUM_FAILED = "sum.failed"
+    CLERK_SILENT = "clerk.silent"
+    CLERK_OUTVOTED = "clerk.outvoted"
+
+
+class SumState(Word):
+    """Where the sum of a cohort stands in its sitting."""
+
+    CALLING = "calling"
+    OPEN = "open"
+    COUNTING = "counting"
+    CLOSING = "closing"
+    SETTLING = "settling"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class ClerkState(Word):
+    """Where a clerk stands in a sitting."""
+
+    SERVING = "serving"
+    RELEASED = "released"
+    """Gave its seat up to another before terms were written."""
+    SILENT = "silent"
+    OUTVOTED = "outvoted"
+
+
+class DutyKind(Word):
+    """What a clerk is to do."""
+
+    OFFER = "offer"
+    MUSTER = "muster"
+    AGREE = "agree"
+    ANSWER = "answer"
+    FORGET = "forget"
+
+
+class SumDocument(Word):
+    """What may be read of a sum."""
+
+    TERMS = "terms"
+    PARTICIPANTS = "participants"
+    CANDIDATES = "candidates"
 
 
 class PolicyState(Word):
@@ -125,3 +195,85 @@ class PolicyState(Word):
     TRAINING = "training"
     READY = "ready"
     FAILED = "failed"
+
+
+class PolicyLearner(Word):
+    """How a scheduling policy learns."""
+
+    VDN = "vdn"
+    IQL = "iql"
+
+
+class PolicyPenalty(Word):
+    """What a scheduling policy pays for a schedule that breaks a limit."""
+
+    DYNAMIC = "dynamic"
+    FIXED = "fixed"
+
+
+class QuoteStatus(Word):
+    """How a round was priced."""
+
+    OK = "ok"
+    LIMITED = "limited"
+    """Lower than the leader would like: the purse is too small."""
+    INFEASIBLE = "infeasible"
+    BOUNDARY = "boundary"
+    NO_MEAN_FIELD_PRICE = "no mean-field price"
+    NOT_CONVERGED = "not converged"
+    NO_POSITIVE_PRICES = "no positive prices"
+
+
+class PostingKind(Word):
+    """What a posting was for."""
+
+    DEPOSIT = "deposit"
+    ESCROW = "escrow"
+    PAYMENT = "payment"
+    RELEASE = "release"
+
+
+class PrivacyMechanism(Word):
+    """What a release was noised with."""
+
+    GAUSSIAN = "gaussian"
+    LAPLACE = "laplace"
+    ZCDP = "zcdp"
+    RAW = "raw"
+
+
+class PrivacyUnit(Word):
+    """What noise hides."""
+
+    EXAMPLE = "example"
+    DEVICE = "device"
+
+
+class PrivacyAdjacency(Word):
+    """What a loss compares a unit's contribution with: none, or any other."""
+
+    LEFT_OUT = "left-out"
+    REPLACED = "replaced"
+
+
+class CallerRole(Word):
+    """As whom somebody calls."""
+
+    ADMIN = "admin"
+    PUBLISHER = "publisher"
+    DEVICE = "device"
+    SERVICE = "service"
+    """The platform itself."""
+    ANONYMOUS = "anonymous"
+    """Has no key yet and asks for one."""
+
+
+class RelationKind(Word):
+    """How two devices come to be related."""
+
+    OWNERSHIP = "ownership"
+    PARENTAL = "parental"
+    CO_LOCATION = "co-location"
+    CO_WORK = "co-work"
+    SOCIAL = "social"
+    FRIENDSHIP = "friendship"

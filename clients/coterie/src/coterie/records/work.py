@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from coterie.records.base import Key, Object, Record
-from coterie.records.words import LetterKind, Reception, Role, RoundState, TaskState
+from coterie.records.words import LetterKind, PrivacyUnit, Reception, Role, RoundState, TaskState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class WorkItem(Record):
     batch_size: int
     """0 = as in `training`."""
     self_weight: float
-    """Own mixing weight (mesh), or own quality (clusters)."""
+    """Own mixing weight (mesh), own quality (clusters), or the most weight of a masked update (secure sums)."""
     peers: tuple[Peer, ...]
     """Those it exchanges letters with."""
     price_microcredits: int
@@ -70,7 +70,7 @@ class WorkItem(Record):
     """What the task says about training."""
     parameters: Object
     """Parameters of the axes."""
-    privacy_unit: str
+    privacy_unit: PrivacyUnit
     """What noise protects: "example" or "device"."""
     topology: str
     privacy: str
@@ -79,12 +79,23 @@ class WorkItem(Record):
     """Largest update taken."""
     rounds: int
     """Rounds in the task."""
+    verdict: str = ""
+    """What its head said of the device in the last round although its report came in time; it may object."""
     say: float = 1.0
     """How much its update may weigh where the task's rule asks for trust, from 0 to 1."""
+    measure: int | None = None
+    """Version of the model to measure, without training it; null = train."""
+    sum: str | None = None
+    """Terms of the secure sum the update goes into, as canonical text; null where updates are added in the clear."""
 
     @property
     def basis(self) -> str:
-        """What an update is made from; the same basis gives the same update, so it may be sent again."""
+        """What an update is made from; the same basis gives the same update, so it may be sent again.
+
+        In a secure sum it is the digest of the terms: other terms are always another update.
+        """
+        if self.sum:
+            return hashlib.sha256(self.sum.encode()).hexdigest()
         parts = [
             self.role,
             self.plan_version if self.peers else 0,  # letters are bound to their plan

@@ -6,6 +6,7 @@ Nothing here trusts the platform. A refusal names what to do next and holds no k
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from coterie.sums.circle import Circle, Member
@@ -17,6 +18,14 @@ MOST_COMPANY = 64
 
 class TermsRefused(Exception):
     """The device takes no part in this sum; the message is told to the platform."""
+
+
+class UnknownClerks(TermsRefused):
+    """The owner does not know these clerks."""
+
+    def __init__(self, message: str, clerks: Sequence[str]) -> None:
+        super().__init__(message)
+        self.clerks = tuple(clerks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +117,10 @@ def _check_strangers(terms: Terms, strangers: list[NamedClerk], circle: Circle) 
     allowed = min(circle.strangers, terms.threshold - 1)
     if len(strangers) > allowed or (strangers and not circle.members):
         commands = "; ".join(f"coterie circle verify {clerk.device}" for clerk in strangers)
-        raise TermsRefused(
+        raise UnknownClerks(
             f"{len(strangers)} of the clerks are not in this device's circle and its owner allows {allowed}; "
-            f"after comparing fingerprints: {commands}"
+            f"after comparing fingerprints: {commands}",
+            [clerk.device for clerk in strangers],
         )
 
 

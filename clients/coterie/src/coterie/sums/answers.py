@@ -17,6 +17,8 @@ import numpy as np
 from coterie.privacy.discrete import Integers, discrete_gaussian
 from coterie.privacy.grid import KERNEL_VARIANCE
 from coterie.privacy.stream import Stream
+from coterie.sums.acceptance import TermsRefused
+from coterie.sums.circle import Circle
 from coterie.sums.terms import Terms
 
 MOST_SCALE = 32
@@ -46,11 +48,26 @@ def answer_values(share_of_range: float, variance: float, terms: Terms, stream: 
     return value + discrete_gaussian(1, math.sqrt(answer_variance(variance, terms)), stream)
 
 
-def answer_multiplier(variance: float, terms: Terms) -> float:
-    """Noise multiplier the ledger is charged with: the own noise and the share of every other honest device."""
+def check_answer_terms(terms: Terms, variance_high: float) -> None:
+    """`TermsRefused` unless the terms are those of a survey whose answers may have so much noise."""
+    if (terms.bits, terms.scale, float(terms.clip_norm)) != (BITS, answer_scale(variance_high), 1.0):
+        raise TermsRefused("the terms are not those of a sum of answers; ask the publisher to check the task")
+
+
+def answer_multiplier(variance: float, terms: Terms, circle: Circle) -> float:
+    """Noise multiplier the ledger is charged with: the own noise and the share of every other honest device.
+
+    An owner who counts on named company only takes the company it insists on for the others.
+    """
+    honest = terms.honest if circle.count == "assume" else min(terms.honest, 1 + circle.company_least)
     share, bound = terms.grid().share, math.ldexp(1.0, terms.scale)
-    noise = answer_variance(variance, terms) + (terms.honest - 1) * share**2
+    noise = answer_variance(variance, terms) + (honest - 1) * share**2
     return math.sqrt(noise - KERNEL_VARIANCE) / bound
+
+
+def answer_alone(variance: float, terms: Terms) -> float:
+    """ρ of the own noise alone: the price if t clerks and the platform work together."""
+    return math.ldexp(1.0, 2 * terms.scale) / (2.0 * answer_variance(variance, terms))
 
 
 def answer_fault(sum: int, variances: Sequence[float], terms: Terms) -> str | None:

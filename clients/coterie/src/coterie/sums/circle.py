@@ -53,6 +53,8 @@ class Circle:
         company_least: members that must be in the sum too.
         count: whose noise is believed in: "assume" the terms' honest devices, "company" only named company.
         secure_only: whether tasks with clear sums are declined.
+        clerk: whether this device serves as a clerk of other devices' sums.
+        names_clerks: whether tasks are told at joining whom of the circle this device takes as clerks.
     """
 
     members: Mapping[str, Member] = field(default_factory=dict)
@@ -63,6 +65,8 @@ class Circle:
     company_least: int = 0
     count: Count = "assume"
     secure_only: bool = False
+    clerk: bool = True
+    names_clerks: bool = False
 
     def __post_init__(self) -> None:
         if self.mode not in get_args(Mode) or self.count not in get_args(Count):
@@ -71,8 +75,14 @@ class Circle:
             value = getattr(self, name)
             if type(value) is not int or not least <= value <= most:
                 raise BadCircle(f"{name} is a whole number from {least} to {most}, got {value!r}")
-        if type(self.secure_only) is not bool:
-            raise BadCircle(f"secure_only is true or false, got {self.secure_only!r}")
+        for name in ("secure_only", "clerk", "names_clerks"):
+            if type(getattr(self, name)) is not bool:
+                raise BadCircle(f"{name} is true or false, got {getattr(self, name)!r}")
+
+    @property
+    def takes_named_clerks_only(self) -> bool:
+        """Whether a task may be told whom this device takes as clerks: where it takes others too, it names none."""
+        return self.names_clerks and self.mode == "pinned" and self.strangers == 0
 
     @classmethod
     def load(cls, path: Path) -> Circle:

@@ -8,7 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from coterie.privacy.discrete import Integers, discrete_gaussian
-from coterie.privacy.grid import KERNEL_VARIANCE, rounded
+from coterie.privacy.grid import KERNEL_VARIANCE, counted, rounded
 from coterie.privacy.stream import Stream
 from coterie.sums.acceptance import TermsRefused
 from coterie.sums.circle import Circle
@@ -16,12 +16,13 @@ from coterie.sums.grid import NoGrid, clear_values
 from coterie.sums.terms import Terms
 
 
-def contribution(change: NDArray[Any], terms: Terms, weight: float, stream: Stream) -> Integers:
+def contribution(change: NDArray[Any], terms: Terms, weight: float, stream: Stream, counts: bool = False) -> Integers:
     """The device's whole numbers; `TermsRefused` where they cannot be added up.
 
-    change: all tensors, in the order of their data offsets in the model's file, flattened.
+    change: all tensors, in the order of their data offsets in the model's file, flattened. With `counts`, one more
+    element tells whether it was within the clip norm (`privacy.adaptive`).
     """
-    if change.size != terms.elements:
+    if change.size + counts != terms.elements:
         raise ValueError(f"the terms are for {terms.elements} elements, the change has {change.size}")
     if not 0.0 < weight <= float(terms.heaviest):
         raise TermsRefused("this device's weight is above the heaviest the terms allow for")
@@ -30,7 +31,8 @@ def contribution(change: NDArray[Any], terms: Terms, weight: float, stream: Stre
             return clear_values(change, weight, terms.scale, terms.count)
         except NoGrid as error:
             raise TermsRefused(str(error)) from error
-    values = rounded(change, float(terms.clip_norm), terms.scale, relative_weight(terms, weight))
+    made = counted if counts else rounded
+    values = made(change, float(terms.clip_norm), terms.scale, relative_weight(terms, weight))
     values += discrete_gaussian(terms.elements, terms.grid().share, stream)
     return values
 

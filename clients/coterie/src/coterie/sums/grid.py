@@ -119,13 +119,51 @@ def _finest(
         scale -= 1
 
 
+@dataclass(slots=True)
+class Extent:
+    """How far an opened sum reaches, piece by piece: its lowest element below 0 and highest above, and its squared norm
+    in whole numbers."""
+
+    lowest: int = 0
+    highest: int = 0
+    squares: int = 0
+
+    @property
+    def peak(self) -> int:
+        """The largest magnitude."""
+        return max(self.highest, -self.lowest)
+
+    @classmethod
+    def of(cls, sum: Integers) -> Extent:
+        """That of a whole sum."""
+        extent = cls()
+        extent.add(sum)
+        return extent
+
+    def add(self, piece: Integers) -> None:
+        """Takes the next piece of the sum in."""
+        self.lowest = min(self.lowest, int(piece.min(initial=0)))
+        self.highest = max(self.highest, int(piece.max(initial=0)))
+        self.squares += squared_norm(piece)
+
+    def fault(self, survivors: int, grid: Grid) -> str | None:
+        """Why a sum that reaches so far cannot be one of honest vectors; None if it can."""
+        if self.peak > grid.largest_value(survivors):
+            return "an element of the sum is larger than so many devices can make it"
+        if self.squares > Fraction(grid.largest_norm(survivors)) ** 2:
+            return "the sum is longer than so many devices can make it"
+        return None
+
+    def clear_fault(self, survivors: int, updates: int) -> str | None:
+        """As `fault`, for sums without noise."""
+        if self.peak > survivors * (1 << term_bits(updates)):
+            return "an element of the sum is larger than so many devices can make it"
+        return None
+
+
 def out_of_range(sum: Integers, survivors: int, grid: Grid) -> str | None:
-    """Why an opened sum cannot be one of honest vectors; None if it can. Norms are compared in whole numbers."""
-    if _peak(sum) > grid.largest_value(survivors):
-        return "an element of the sum is larger than so many devices can make it"
-    if squared_norm(sum) > Fraction(grid.largest_norm(survivors)) ** 2:
-        return "the sum is longer than so many devices can make it"
-    return None
+    """Why an opened sum cannot be one of honest vectors; None if it can."""
+    return Extent.of(sum).fault(survivors, grid)
 
 
 # --- without noise ----------------------------------------------------------------------------------------------------
@@ -155,10 +193,4 @@ def clear_values(change: NDArray[Any], weight: float, scale: int, updates: int) 
 
 def clear_out_of_range(sum: Integers, survivors: int, updates: int) -> str | None:
     """As `out_of_range`, for sums without noise."""
-    if _peak(sum) > survivors * (1 << term_bits(updates)):
-        return "an element of the sum is larger than so many devices can make it"
-    return None
-
-
-def _peak(sum: Integers) -> int:
-    return max(-int(sum.min(initial=0)), int(sum.max(initial=0)))
+    return Extent.of(sum).clear_fault(survivors, updates)

@@ -16,6 +16,7 @@ CREATE TABLE IF NOT EXISTS sum_places (
     task TEXT PRIMARY KEY, round INTEGER NOT NULL, sitting INTEGER NOT NULL, terms BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS sum_models (
     task TEXT NOT NULL, model TEXT NOT NULL, terms BLOB NOT NULL, PRIMARY KEY (task, model));
+CREATE TABLE IF NOT EXISTS sum_prices (purpose TEXT PRIMARY KEY, rho_alone REAL NOT NULL);
 """
 
 
@@ -46,6 +47,17 @@ def note(database: sqlite3.Connection, terms: Terms) -> bool:
         "INSERT OR REPLACE INTO sum_places VALUES (?, ?, ?, ?)", (terms.task, terms.round, terms.sitting, terms.digest)
     )
     return False
+
+
+def keep_alone(database: sqlite3.Connection, purpose: str, rho: float) -> None:
+    """Keeps what a sum costs if t clerks and the platform work together, beside what it is charged with."""
+    database.execute("INSERT OR IGNORE INTO sum_prices VALUES (?, ?)", (purpose, rho))
+
+
+def alone(database: sqlite3.Connection) -> tuple[int, float]:
+    """Sums with noise so far, and the ρ of all of them by this device's own noise alone."""
+    count, rho = database.execute("SELECT COUNT(*), COALESCE(SUM(rho_alone), 0.0) FROM sum_prices").fetchone()
+    return int(count), float(rho)
 
 
 def _note_model(database: sqlite3.Connection, terms: Terms) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -222,6 +222,10 @@ class Participants:
         """The list of these devices."""
         listed = sorted(keys, key=str.encode)
         return cls(canonical.encode([[device, keys[device].hex()] for device in listed]), dict(keys))
+
+    def without(self, devices: Collection[str]) -> Participants:
+        """The list without these."""
+        return Participants.of({device: key for device, key in self.keys.items() if device not in devices})
 
     @cached_property
     def digest(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from secrets import token_bytes
+from typing import Literal
 
 import numpy as np
 from safetensors import SafetensorError
@@ -22,7 +23,7 @@ from coterie.sums.letters import MAXIMUM_BYTES, LetterKey, seal_seeds
 from coterie.sums.masks import SEED_BYTES, Words, digest
 from coterie.sums.terms import DIGEST_BYTES, KEY_BYTES, Terms, signed_by, upload_message
 
-FORM = "masked"
+FORM: Literal["masked"] = "masked"
 OVERHEAD_BYTES = 64 * 1024
 
 
@@ -53,15 +54,19 @@ class Upload:
         """What the device signs."""
         return upload_message(terms.digest, device, self.masked_digest, self.root, self.letter_key)
 
-    def body(self) -> bytes:
-        """The file."""
+    def tensors(self) -> Tensors:
+        """What the file holds."""
         tensors: Tensors = {
             "masked": self.masked,
             "commitments": np.frombuffer(b"".join(self.commitments), np.uint8).reshape(-1, DIGEST_BYTES),
             "letter_key": np.frombuffer(self.letter_key, np.uint8),
         }
         letters = {f"letter.{at}": np.frombuffer(letter, np.uint8) for at, letter in enumerate(self.letters)}
-        return save_tensors({**tensors, **letters})
+        return {**tensors, **letters}
+
+    def body(self) -> bytes:
+        """The file."""
+        return save_tensors(self.tensors())
 
 
 def make_upload(

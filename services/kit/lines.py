@@ -10,9 +10,12 @@ import asyncio
 import resource
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from services.kit.proxies import Proxies
+from services.kit.settings import EdgeSettings
 
 RESERVED_FILES = 256
 """Descriptors kept for everything that is not a caller: services, blobs, logs."""
@@ -27,6 +30,7 @@ class LineLimits:
     body_seconds: float
     connections: int
     per_address: int
+    proxies: Proxies
 
 
 @dataclass(slots=True)
@@ -40,7 +44,8 @@ class Lines:
 
     def admit(self, line: Line, address: str) -> bool:
         """Counts a new connection in; False when it must go. A full house lets the longest idle go instead."""
-        if 0 < self.limits.per_address <= self.of_address[address]:
+        crowded = 0 < self.limits.per_address <= self.of_address[address]
+        if crowded and not self.limits.proxies.trusts(address):
             return False
         if self.count >= self.limits.connections:
             oldest = next(iter(self.idle), None)
@@ -74,6 +79,7 @@ class Line(HttpToolsProtocol):
         self._in_head = True
         self._uneaten = 0  # bytes since the last piece of a body or the last end of a request
         self._watch: asyncio.TimerHandle | None = None
+        self._upgraded = False  # a WebSocket from here on
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -100,7 +106,7 @@ class Line(HttpToolsProtocol):
             return
         self._uneaten += len(data)
         super().data_received(data)
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._upgraded:
             return
         if self._uneaten > self._limits.header_bytes:
             most = self._limits.header_bytes
@@ -118,6 +124,10 @@ class Line(HttpToolsProtocol):
         self._between, self._in_head = False, True
 
     def on_headers_complete(self) -> None:
+        if self.client is not None:
+            caller = self._limits.proxies.caller(self.client[0], self.headers)
+            if caller != self.client[0]:
+                self.scope["client"] = (caller, 0)
         super().on_headers_complete()
         self._in_head = False
         self._stop_watch()
@@ -135,6 +145,21 @@ class Line(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._rest()
+
+    def handle_websocket_upgrade(self) -> None:
+        """Hands the connection over; it counts until it is lost, and makes room for nobody."""
+        self._upgraded = True
+        self._stop_watch()
+        self.lines.idle.pop(self, None)
+        super().handle_websocket_upgrade()
+        protocol = cast(asyncio.Protocol, self.transport.get_protocol())
+        lost = protocol.connection_lost
+
+        def counted(exc: Exception | None) -> None:
+            self._count_out()
+            lost(exc)
+
+        protocol.connection_lost = counted  # type: ignore[method-assign]
 
     def _rest(self) -> None:
         """Idle from now on, if the last request has both come and been answered."""
@@ -171,8 +196,16 @@ class Line(HttpToolsProtocol):
             self._address = None
 
 
-def limited(limits: LineLimits) -> type[Line]:
+def limited(settings: EdgeSettings) -> type[Line]:
     """The connections of one server, counted together."""
+    limits = LineLimits(
+        header_bytes=settings.max_header_bytes,
+        header_seconds=settings.header_seconds,
+        body_seconds=settings.body_seconds,
+        connections=room_for(settings.max_connections),
+        per_address=settings.max_connections_per_address,
+        proxies=Proxies.read(settings.trusted_proxies),
+    )
 
     class LimitedLine(Line):
         lines = Lines(limits)

@@ -1,0 +1,152 @@
+"""What a fleet costs beside its training: whole agents with a small CNN against one torch loop over the same samples.
+
+    python bench/fleet.py [--devices 200] [--samples 100] [--rounds 2]
+
+Three runs on one machine: the plain loop, the fleet with learners that do not train (the rounds alone), and the fleet.
+The goal is fleet ≤ 1.3 × loop + rounds. Both the clock and this process's CPU time are told: on a busy machine only the
+second says something.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from coterie.fleet import Fleet
+from coterie.instructions import Instructions
+from coterie.learner import Learner
+from coterie.torch_learner import TorchLearner
+from coterie.training import model_bytes, seeded, single_threaded
+from coterie_cli.demos.stage import Stage, stage
+
+GOAL = 1.3
+TRAINING = {"epochs": 1, "batch_size": 20, "learning_rate": 0.05}
+
+
+class Idle(TorchLearner):
+    """Loads and gives back, without training or measuring."""
+
+    def train(self, instructions: Instructions, seed: int) -> None:
+        """Nothing."""
+
+    def evaluate(self) -> dict[str, float]:
+        """Nothing."""
+        return {}
+
+
+class Trains(TorchLearner):
+    """Trains and does not measure, as the plain loop."""
+
+    def evaluate(self) -> dict[str, float]:
+        """Nothing."""
+        return {}
+
+
+def network() -> torch.nn.Module:
+    """Two convolutions and a linear layer on images of 28 × 28."""
+    with seeded(0):
+        return torch.nn.Sequential(
+            torch.nn.Conv2d(1, 8, 3, padding=1),
+            torch.nn.ReLU(),
+            torch.nn.MaxPool2d(2),
+            torch.nn.Conv2d(8, 16, 3, padding=1),
+            torch.nn.ReLU(),
+            torch.nn.MaxPool2d(2),
+            torch.nn.Flatten(),
+            torch.nn.Linear(16 * 7 * 7, 10),
+        )
+
+
+def images(number: int, samples: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Random images, of which one quarter is brighter by class."""
+    draw = torch.Generator().manual_seed(number)
+    targets = torch.randint(0, 10, (samples,), generator=draw)
+    return torch.randn(samples, 1, 28, 28, generator=draw) + targets[:, None, None, None] / 5, targets
+
+
+@dataclass(frozen=True, slots=True)
+class Took:
+    """Seconds by the clock, and of this process's CPU time: the platform's processes are apart."""
+
+    clock: float
+    cpu: float
+
+
+@contextmanager
+def timed() -> Iterator[list[Took]]:
+    """One entry, when it is over."""
+    found: list[Took] = []
+    began = time.perf_counter(), time.process_time()
+    yield found
+    found.append(Took(time.perf_counter() - began[0], time.process_time() - began[1]))
+
+
+def loop_takes(devices: int, samples: int, rounds: int) -> Took:
+    """One model, one loop, all samples, as often."""
+    shards = [images(number, samples) for number in range(devices)]
+    learner = Trains(network(), tuple(torch.cat(each) for each in zip(*shards, strict=True)))
+    with timed() as took:
+        for number in range(rounds):
+            learner.train(Instructions.of(TRAINING), number)
+    return took[0]
+
+
+def fleet_takes(ground: Stage, name: str, learners: list[Learner], rounds: int) -> Took:
+    """From the task's start to its end."""
+    task = ground.platform.create_task(
+        name=name,
+        preset="fedavg",
+        model_digests=[ground.platform.upload_model(model_bytes(network()))],
+        rounds=rounds,
+        min_devices=len(learners),
+        round_seconds=600.0,
+        training=TRAINING,
+    )
+    token = ground.token_for(name, len(learners))
+    fleet = Fleet.register(ground.processes.url, token, learners, folder=ground.folder / name, prefix=name)
+    fleet.join(task.id)
+    ground.platform.start_task(task.id)
+    with timed() as took:
+        summary = fleet.run()
+    assert summary.outcomes == {"accepted": rounds * len(learners)}, summary
+    return took[0]
+
+
+def measure(devices: int, samples: int, rounds: int) -> dict[str, Any]:
+    """All three, and how the goal is met."""
+    single_threaded()
+    loop = loop_takes(devices, samples, rounds)
+    shards = [images(number, samples) for number in range(devices)]
+    with stage() as ground:
+        idle = fleet_takes(ground, "idle", [Idle(network(), shard) for shard in shards], rounds)
+        whole = fleet_takes(ground, "trains", [Trains(network(), shard) for shard in shards], rounds)
+    return {
+        "devices": devices,
+        "samples": samples,
+        "rounds": rounds,
+        "clock": {"loop": round(loop.clock, 2), "rounds": round(idle.clock, 2), "fleet": round(whole.clock, 2)},
+        "cpu": {"loop": round(loop.cpu, 2), "rounds": round(idle.cpu, 2), "fleet": round(whole.cpu, 2)},
+        "ratio_by_clock": round((whole.clock - idle.clock) / loop.clock, 3),
+        "ratio_by_cpu": round((whole.cpu - idle.cpu) / loop.cpu, 3),
+        "goal": GOAL,
+    }
+
+
+def main() -> None:
+    """Prints one line of JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name, default in (("devices", 200), ("samples", 100), ("rounds", 2)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    chosen = parser.parse_args()
+    print(json.dumps(measure(chosen.devices, chosen.samples, chosen.rounds)))
+
+
+if __name__ == "__main__":
+    main()

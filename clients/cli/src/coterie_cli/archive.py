@@ -1,0 +1,283 @@
+"""Back-ups: one tar file with a platform's databases, admin key and blobs, and the sum of each.
+
+Databases are copied while the platform runs. Those of services that ask others come first: what a later copy knows in
+addition, the earlier one asks for again after a restore, and every request may be repeated. Blobs are held by links at
+the moment of the aggregation server's copy, so that none it names is missing. PostgreSQL is dumped in one transaction,
+with blobs held before and after it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from coterie import version
+from coterie_cli.console import Mistake
+
+DATABASES = ("aggregation.db", "topology.db", "pricing.db", "trust.db")
+"""In the order they are copied: callers before those they call."""
+ADMIN_KEY, DUMP, MANIFEST = "admin.key", "database.sql", "manifest.json"
+_BLOB = re.compile(r"^blobs/([0-9a-f]{2})/(\1[0-9a-f]{62})$")
+_PIECE = 1 << 20
+_MOST_MANIFEST_BYTES = 1 << 30
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a back-up holds. made_at: seconds since 1970; sums: SHA-256 by name in the archive."""
+
+    version: str
+    made_at: float
+    sums: dict[str, str]
+    bytes: int
+
+    @property
+    def blobs(self) -> int:
+        """How many models, updates and letters."""
+        return sum(_BLOB.match(name) is not None for name in self.sums)
+
+
+def write(data: Path, file: Path, database_url: str, tell: Tell) -> Contents:
+    """Writes a back-up of the platform in `data`; nothing of that name stands until it is whole."""
+    if file.exists():
+        raise Mistake(f"{file} is there already: name another file, or remove it")
+    if not database_url and not any((data / name).exists() for name in DATABASES):
+        raise Mistake(f"there is no platform in {data}: name its folder with --data")
+    unfinished = file.with_name(f".{file.name}.part")
+    try:
+        with unfinished.open("xb") as raw, tarfile.open(fileobj=raw, mode="w") as archive:
+            unfinished.chmod(0o600)
+            contents = _fill(archive, data, database_url, tell)
+        unfinished.rename(file)
+    except FileExistsError as error:
+        raise Mistake(f"{unfinished} is there: another back-up runs, or one was killed; then remove it") from error
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+    return contents
+
+
+def _fill(archive: tarfile.TarFile, data: Path, database_url: str, tell: Tell) -> Contents:
+    sums, size = dict[str, str](), 0
+    place = data if data.is_dir() else None
+    with tempfile.TemporaryDirectory(dir=place, prefix=".backup-") as folder:
+        for name, path in _parts(data, database_url, Path(folder), tell):
+            sums[name] = _add(archive, name, path)
+            size += path.stat().st_size
+    contents = Contents(version.VERSION, time.time(), sums, size)
+    text = json.dumps(asdict(contents), indent=1).encode()
+    member = tarfile.TarInfo(MANIFEST)
+    member.size, member.mode = len(text), 0o600
+    archive.addfile(member, io.BytesIO(text))
+    return contents
+
+
+def _parts(data: Path, database_url: str, folder: Path, tell: Tell) -> Iterator[tuple[str, Path]]:
+    blobs = folder / "blobs"
+    if database_url:
+        tell("dumping the database")
+        _link(data / "blobs", blobs)
+        _run("pg_dump", ["--file", str(folder / DUMP)], database_url)
+        yield DUMP, folder / DUMP
+    for name in DATABASES:
+        if (data / name).exists():
+            tell(f"copying {name}")
+            _copy(data / name, folder / name, lambda: _link(data / "blobs", blobs))
+            yield name, folder / name
+            (folder / name).unlink()
+    if (data / ADMIN_KEY).exists():
+        yield ADMIN_KEY, data / ADMIN_KEY
+    _link(data / "blobs", blobs)
+    held = sorted(blobs.glob("??/*"))
+    for number, path in enumerate(held):
+        if number % 100 == 0:
+            tell(f"copying blobs: {number} of {len(held)}")
+        yield f"blobs/{path.parent.name}/{path.name}", path
+
+
+def _copy(database: Path, copy: Path, meanwhile: Callable[[], None]) -> None:
+    """A database as it is at one moment. `meanwhile` runs at that moment: nobody writes until it is done."""
+    with (
+        closing(sqlite3.connect(database, isolation_level=None, timeout=60.0)) as writer,
+        closing(sqlite3.connect(database, isolation_level=None, timeout=60.0)) as reader,
+        closing(sqlite3.connect(copy)) as target,
+    ):
+        writer.execute("BEGIN IMMEDIATE")
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM sqlite_master").fetchone()  # from here on it sees this moment
+        meanwhile()
+        writer.execute("ROLLBACK")
+        reader.backup(target, pages=4096)
+
+
+def _link(blobs: Path, folder: Path) -> None:
+    """Holds on to blobs that a round which closes meanwhile would take away."""
+    for path in blobs.glob("??/*"):
+        name = f"{path.parent.name}/{path.name}"
+        if not _BLOB.match(f"blobs/{name}") or (folder / name).exists():
+            continue
+        (folder / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # gone since it was listed: no database names it any more
+            try:
+                os.link(path, folder / name)
+            except OSError as error:
+                if error.errno not in (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP):
+                    raise
+                shutil.copyfile(path, folder / name)
+
+
+def _run(name: str, arguments: list[str], database_url: str) -> None:
+    """PostgreSQL's own command on a database, whose password no list of processes shows."""
+    if shutil.which(name) is None:
+        raise Mistake(f"{name} is not here: install PostgreSQL's client (apt-get install postgresql-client)")
+    url = urlsplit(database_url)
+    asked = {key: values[0] for key, values in parse_qs(url.query).items()}
+    found = {
+        "PGHOST": asked.get("host") or url.hostname,
+        "PGPORT": asked.get("port") or url.port,
+        "PGUSER": url.username,
+        "PGPASSWORD": url.password,
+        "PGDATABASE": url.path.lstrip("/"),
+    }
+    known = {key: unquote(str(value)) for key, value in found.items() if value}
+    done = subprocess.run(
+        [name, "--no-password", *arguments], env={**os.environ, **known}, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise Mistake(f"{name} failed: {(done.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
+
+
+def _add(archive: tarfile.TarFile, name: str, path: Path) -> str:
+    with path.open("rb") as file:
+        sum_ = hashlib.file_digest(file, "sha256").hexdigest()
+        file.seek(0)
+        member = tarfile.TarInfo(name)
+        member.size, member.mode, member.mtime = path.stat().st_size, 0o600, int(time.time())
+        archive.addfile(member, file)
+    return sum_
+
+
+def check(file: Path, tell: Tell) -> Contents:
+    """Reads a whole back-up; raises Mistake unless every part has its sum and the databases are sound."""
+    with tempfile.TemporaryDirectory(prefix="coterie-check-") as folder:
+        return _unpack(file, Path(folder), tell, keep_blobs=False)
+
+
+def restore(file: Path, data: Path, database_url: str, tell: Tell) -> Contents:
+    """Unpacks a back-up into a folder that is empty or not there, and a dump into an empty database."""
+    if data.exists() and any(data.iterdir()):
+        raise Mistake(f"{data} is not empty: a restore overwrites nothing; name another folder or move this one away")
+    data.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(dir=data.parent, prefix=f".{data.name}-restore-"))
+    try:
+        contents = _unpack(file, unfinished, tell, keep_blobs=True)
+        if DUMP in contents.sums:
+            if not database_url:
+                raise Mistake("the back-up holds a PostgreSQL dump: set COTERIE_DATABASE_URL to an empty database")
+            tell("restoring the database")
+            how = ["--no-psqlrc", "--quiet", "--single-transaction", "--set", "ON_ERROR_STOP=1"]
+            _run("psql", [*how, "--file", str(unfinished / DUMP)], database_url)
+            (unfinished / DUMP).unlink()
+        if data.exists():
+            data.rmdir()
+        unfinished.rename(data)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+    return contents
+
+
+def _unpack(file: Path, folder: Path, tell: Tell, *, keep_blobs: bool) -> Contents:
+    found, manifest = dict[str, str](), b""
+    try:
+        with tarfile.open(file, mode="r:") as archive:
+            for number, member in enumerate(archive):
+                if number % 100 == 0:
+                    tell(f"reading {member.name[:40]}")
+                content = archive.extractfile(member) if member.isreg() else None
+                if content is None or not _expected(member.name) or member.name in found:
+                    raise Mistake(
+                        f"{file} holds {member.name[:80]!r}, which no back-up does: it was not made by coterie"
+                    )
+                if member.name == MANIFEST:
+                    manifest = content.read(_MOST_MANIFEST_BYTES)
+                    continue
+                keep = keep_blobs or not _BLOB.match(member.name)
+                found[member.name] = _taken(content, folder / member.name if keep else None)
+    except (tarfile.TarError, EOFError) as error:
+        raise Mistake(f"{file} is damaged or no back-up: {error}") from error
+    except OSError as error:
+        raise Mistake(f"{file} cannot be read or unpacked: {error}") from error
+    contents = _manifest(file, manifest)
+    _compare(file, contents, found)
+    for name in DATABASES:
+        if name in found:
+            _sound(file, folder / name)
+    return contents
+
+
+def _expected(name: str) -> bool:
+    return name in (*DATABASES, ADMIN_KEY, DUMP, MANIFEST) or _BLOB.match(name) is not None
+
+
+def _taken(content: IO[bytes], target: Path | None) -> str:
+    hasher = hashlib.sha256()
+    if target is None:
+        while piece := content.read(_PIECE):
+            hasher.update(piece)
+        return hasher.hexdigest()
+    for place in (target.parent.parent, target.parent):  # mkdir(parents=True) would leave the upper one open
+        place.mkdir(mode=0o700, exist_ok=True)
+    with target.open("xb") as file:
+        target.chmod(0o600)
+        while piece := content.read(_PIECE):
+            hasher.update(piece)
+            file.write(piece)
+    return hasher.hexdigest()
+
+
+def _manifest(file: Path, text: bytes) -> Contents:
+    if not text:
+        raise Mistake(f"{file} ends before its list of sums: it was cut off; take another back-up")
+    try:
+        return Contents(**json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise Mistake(f"{file} has a list of sums that cannot be read: {error}") from error
+
+
+def _compare(file: Path, contents: Contents, found: dict[str, str]) -> None:
+    for name in sorted(contents.sums.keys() | found.keys()):
+        if contents.sums.get(name) != found.get(name):
+            what = "is missing" if name not in found else "is not the file that was stored"
+            raise Mistake(f"{file}: {name} {what}; take another back-up")
+        blob = _BLOB.match(name)
+        if blob and blob[2] != found[name]:
+            raise Mistake(f"{file}: {name} does not have the bytes its name says; it was damaged before the back-up")
+
+
+def _sound(file: Path, database: Path) -> None:
+    with closing(sqlite3.connect(f"file:{database}?mode=ro&immutable=1", uri=True)) as connection:
+        try:
+            (answer,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+        except sqlite3.DatabaseError as error:
+            answer = str(error)
+    if answer != "ok":
+        raise Mistake(f"{file}: {database.name} is not sound ({answer}); take another back-up")

@@ -1,0 +1,46 @@
+"""`coterie blobs`: stored models, updates and letters as bytes."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import typer
+
+from coterie_cli.console import AsJson, Key, Mistake, Url, connect, show
+
+app = typer.Typer(help="Stored models, updates and letters, as bytes.", no_args_is_help=True)
+_EPILOG = """[bold]Examples[/]
+
+coterie blobs sweep --dry-run          [dim]what would go[/]\n
+coterie blobs sweep --older-than 7d
+"""
+_AGE = re.compile(r"^(\d{1,6})([smhd])$")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+@app.callback()
+def _blobs() -> None:
+    """Stored models, updates and letters, as bytes."""
+
+
+@app.command("sweep", epilog=_EPILOG)
+def sweep(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")] = False,
+    older_than: Annotated[str, typer.Option(help="What is younger stays: 30m, 24h, 7d; at least 10m.")] = "24h",
+    url: Url = "",
+    key: Key = "",
+    as_json: AsJson = False,
+) -> None:
+    """Remove stored bytes that no task, round, letter, upload or policy needs."""
+    age = _AGE.match(older_than)
+    if age is None:
+        raise Mistake(f"--older-than must be a number and s, m, h or d, such as 24h, not {older_than!r}")
+    seconds = int(age[1]) * _SECONDS[age[2]]
+    if seconds < 600:
+        raise Mistake(f"--older-than must be at least 10m, not {older_than}: younger bytes may still be waited for")
+    with connect(url, key) as platform:
+        found = platform.sweep_blobs(dry_run=dry_run, older_than_seconds=float(seconds))
+    went = "would go" if dry_run else f"went ({found.removed} removed)"
+    size = f"{found.orphan_bytes / 1e6:.1f} MB"
+    show(found, as_json, lambda: f"{found.orphans} of {found.seen} blobs, {size}, {went}")

@@ -1,0 +1,129 @@
+"""`coterie task evaluate` and `coterie task contributions`: what each device's updates were worth to the model."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
+from typing import Annotated, Any
+
+import typer
+
+from coterie.client import Platform
+from coterie.evaluation import Tensors, Worth, evaluate
+from coterie.measuring import measure
+from coterie.records import Model
+from coterie.records import Task as TaskRecord
+from coterie_cli.commands.results import Task
+from coterie_cli.console import AsJson, Key, Mistake, Url, connect, err, show, table
+
+app = typer.Typer()
+Figures = Callable[[Tensors], Mapping[str, float]]
+_EVALUATE_EPILOG = """[bold]Examples[/]
+
+coterie task evaluate digits --sample digits\n
+coterie task evaluate eyes --metrics clinic.evaluation:figures\n
+coterie task evaluate eyes --worth clinic.evaluation:accuracy
+"""
+
+
+@app.command("evaluate", epilog=_EVALUATE_EPILOG)
+def evaluate_task(
+    task: Task,
+    sample: Annotated[str, typer.Option(help="Measure on the held-out samples of a built-in set: digits.")] = "",
+    metrics: Annotated[
+        str, typer.Option(help="module:function of yours that takes tensors by name and gives figures by name.")
+    ] = "",
+    worth: Annotated[
+        str, typer.Option(help="module:function of yours that takes tensors by name and says their worth.")
+    ] = "",
+    url: Url = "",
+    key: Key = "",
+    as_json: AsJson = False,
+) -> None:
+    """Measure a task's model versions with data of your own as they are made, until the task has ended.
+
+    With a worth, and with --sample in a task that pays by it or keeps updates, contributions follow as well.
+    """
+    figures, told = _evaluators(sample, metrics, worth)
+    with connect(url, key) as platform, connect(url, key) as second:
+        found = platform.find_task(task)
+        values = told is not None and (not sample or _is_valued(found))
+        with ThreadPoolExecutor(1) as pool:
+            measured = pool.submit(measure, second, found.id, figures, on_version=_say_version) if figures else None
+            rounds = evaluate(platform, found.id, told, on_round=_say) if told is not None and values else 0
+            versions = measured.result() if measured is not None else 0
+    document = {"task_id": found.id, "versions": versions, "rounds": rounds}
+    show(document, as_json, lambda: f"{found.id}: {versions} versions measured, {rounds} rounds valued")
+
+
+@app.command("contributions", epilog="[bold]Example[/]  coterie task contributions digits --round 3")
+def contributions(
+    task: Task,
+    round: Annotated[int, typer.Option(min=0, help="Only of this round; 0 = all together.")] = 0,
+    url: Url = "",
+    key: Key = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show what each device contributed to a task's models, the most first."""
+    with connect(url, key) as platform:
+        found = sorted(platform.contributions(platform.find_task(task).id, round=round), key=lambda each: -each.value)
+        names = _names(platform) if found else {}
+    rows = [[names.get(c.device_id, ""), c.device_id, c.rounds, f"{c.value:+.5f}", f"{c.error:.5f}"] for c in found]
+    show(found, as_json, lambda: table("", ["device", "id", "rounds", "contribution", "± error"], rows))
+
+
+def _names(platform: Platform) -> dict[str, str]:
+    return {device.id: device.name for device in platform.devices()} if platform.me().role == "admin" else {}
+
+
+def _say(round: int, players: int, models: int) -> None:
+    err.print(f"round {round}: {players} updates valued by {models} models", markup=False)
+
+
+def _say_version(model: Model, metrics: Mapping[str, float]) -> None:
+    told = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if name != "samples")
+    err.print(f"version {model.version}: {told}", markup=False)
+
+
+def _is_valued(task: TaskRecord) -> bool:
+    spec = task.specification
+    return spec.incentive == "contribution" or spec.keep_rounds > 0 or spec.pace == "asynchronous"
+
+
+def _evaluators(sample: str, metrics: str, worth: str) -> tuple[Figures | None, Worth | None]:
+    if bool(sample) == bool(metrics or worth):
+        raise Mistake("give --sample digits, or --metrics module:function, --worth module:function or both")
+    if sample == "digits":
+        figures = _digits()
+        return figures, lambda tensors: figures(tensors)["accuracy"]
+    if sample:
+        raise Mistake(f"no sample is called {sample!r}; there is digits")
+    return _function(metrics, "--metrics"), _function(worth, "--worth")
+
+
+def _function(name: str, option: str) -> Any:
+    if not name:
+        return None
+    module, _, function = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise Mistake(f"{option} {name}: {error}; name it as package.module:function") from error
+
+
+def _digits() -> Figures:
+    from coterie.samples import digits, digits_model
+    from coterie.torch_learner import TorchLearner
+
+    held_out = digits(1).test
+    trainer = TorchLearner(digits_model(), held_out)
+    turn = Lock()
+
+    def measured(tensors: Tensors) -> dict[str, float]:
+        with turn:
+            trainer.load(tensors)
+            return trainer.evaluate()
+
+    return measured

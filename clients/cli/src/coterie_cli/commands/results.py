@@ -1,0 +1,265 @@
+"""`coterie task results`, `figures` and `events`: what a task made, how good each version is, and what happened."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import RenderableType
+
+from coterie import records
+from coterie.client import Platform
+from coterie.records import Event, Measurement, Model, Round
+from coterie_cli.commands.payments import write_rows
+from coterie_cli.console import AsJson, Key, Mistake, Url, connect, out, show, table, when
+
+app = typer.Typer()
+Task = Annotated[str, typer.Argument(help="Task's id or name.")]
+NOT_MEASURED = "not measured"
+MOST_FIGURES = 4
+"""Figures a table shows; JSON and CSV have all."""
+_FIRST = ("accuracy", "loss")
+_RESULTS_EPILOG = """[bold]Examples[/]
+
+coterie task results digits\n
+coterie task results digits --csv rounds.csv\n
+coterie task results digits --save model.safetensors --round best
+"""
+
+
+@app.command("results", epilog=_RESULTS_EPILOG)
+def results(
+    task: Task,
+    save: Annotated[
+        Path | None, typer.Option(help="Write a model to this file: the newest, or that of --round.")
+    ] = None,
+    round: Annotated[
+        str, typer.Option(help="Which version to save: the one made by this round, 0 = the initial one, or best.")
+    ] = "",
+    csv: Annotated[
+        Path | None, typer.Option(help="Write the versions as CSV to this file; - = standard output.")
+    ] = None,
+    url: Url = "",
+    key: Key = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show a task's model versions, each with its own figures, and fetch a model."""
+    if round and save is None:
+        raise Mistake("--round says which version to save; give --save FILE as well")
+    with connect(url, key) as platform:
+        found = platform.find_task(task)
+        rounds, models = list(platform.rounds(found.id)), list(platform.models(found.id))
+        if save is not None:
+            shutil.copyfile(platform.download_model(chosen(found, models, round).digest), save)
+    if csv is not None:
+        columns, rows = csv_rows(rounds, models)
+        write_rows(csv, columns, rows)
+        if not as_json:
+            return
+    document = {"task": found, "rounds": rounds, "models": models}
+    if any("estimate" in round.metrics for round in rounds):
+        show(document, as_json, lambda: _finding(found, rounds))
+    else:
+        show(document, as_json, lambda: results_table(found, rounds, models))
+
+
+@app.command("figures", epilog="[bold]Example[/]  coterie task figures digits --round 3")
+def figures(
+    task: Task,
+    round: Annotated[int, typer.Option(min=-1, help="Version that was measured; -1 = the newest that was.")] = -1,
+    line: Annotated[int, typer.Option(min=0, help="Model line.")] = 0,
+    url: Url = "",
+    key: Key = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show what each device measured of a model version."""
+    with connect(url, key) as platform:
+        found = platform.find_task(task)
+        version = round if round >= 0 else _newest_measured(platform, found.id, line)
+        measured = list(platform.measurements(found.id, version, line=line))
+    document = {"task_id": found.id, "version": version, "line": line, "measurements": measured}
+    show(document, as_json, lambda: _figures_table(found, version, measured))
+
+
+@app.command("events", epilog="[bold]Examples[/]  coterie task events digits\n\ncoterie task events digits --json")
+def events(
+    task: Task,
+    kind: Annotated[str, typer.Option(help="Only events whose kind begins so, such as round or update.rejected.")] = "",
+    url: Url = "",
+    key: Key = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show what happened to a task, in order; with --json one event per line."""
+    with connect(url, key) as platform:
+        found = [e for e in all_events(platform, platform.find_task(task).id) if e.kind.startswith(kind)]
+    if as_json:
+        for event in found:
+            print_event(event)
+        return
+    for event in found:
+        where = f"round {event.round}" if event.round else ""
+        parts = [when(event.at), event.kind, where, event.device_id, event.message]
+        out.print("  ".join(part for part in parts if part), markup=False, soft_wrap=True)
+
+
+def all_events(platform: Platform, task_id: str) -> Iterable[Event]:
+    """Every event of a task so far."""
+    after = 0
+    while page := platform.events(task_id, after=after):
+        yield from page
+        after = page[-1].number
+
+
+def print_event(event: Event) -> None:
+    """One event as a line of JSON."""
+    out.print(json.dumps(event.to_dict()), markup=False, soft_wrap=True)
+
+
+# --- versions ---------------------------------------------------------------------------------------------------------
+
+
+def chosen(task: records.Task, models: Sequence[Model], round: str) -> Model:
+    """The version of the first line that --round asks for."""
+    line = {model.version: model for model in models if model.line == 0}
+    if not round:
+        return line[max(line)]
+    if round == "best":
+        if task.best_version is None:
+            raise Mistake("no version is the best: the task was created without --stop, or nothing was measured yet")
+        return line[task.best_version]
+    if not round.isdecimal() or int(round) not in line:
+        raise Mistake(f"--round must be from 0 to {max(line)}, or best, not {round!r}")
+    return line[int(round)]
+
+
+def results_table(task: records.Task, rounds: Sequence[Round], models: Sequence[Model]) -> RenderableType:
+    """A row for each version with its own figures; where the server makes none, for each round."""
+    made = {(model.line, model.version): model for model in models}
+    lines = max((model.line for model in models), default=0) + 1
+    by_number = {round.number: round for round in rounds}
+    versioned = any(version for _, version in made)
+    places = (
+        sorted(made, key=lambda place: (place[1], place[0])) if versioned else [(0, number) for number in by_number]
+    )
+    told = [_told(made.get(place), by_number.get(place[1]), versioned) for place in places]
+    own = any(evaluated for _, evaluated in told)
+    names = _names(each for pair in told for each in pair)[: 2 if own else MOST_FIGURES]
+    extras = _extras(rounds)
+    columns = [
+        "version" if versioned else "round",
+        *(["model"] if lines > 1 else []),
+        *extras,
+        "updates",
+        *names,
+        *([f"own {name}" for name in names] if own else ["seconds"]),
+        *(["digest"] if versioned else []),
+    ]
+    rows = []
+    for (line, version), (metrics, evaluated) in zip(places, told, strict=True):
+        round = by_number.get(version)
+        took = f"{round.done_at - round.opened_at:.2f}" if round and round.done_at else "–"
+        rows.append(
+            [
+                f"{version} best" if task.best_version == version else str(version),
+                *([str(line)] if lines > 1 else []),
+                *(str(getattr(round, extra, "–")) for extra in extras),
+                f"{round.delivered}/{round.participants}" if round else "–",
+                *(_figure(name, metrics) for name in names),
+                *([_figure(name, evaluated) for name in names] if own else [took]),
+                *([made[line, version].digest[: 8 if own else 12]] if versioned else []),
+            ]
+        )
+    under_way = [r for r in rounds if versioned and (0, r.number) not in made]
+    rows += [_under_way(r, columns, extras) for r in under_way]
+    return table(_title(task), columns, rows)
+
+
+def _told(model: Model | None, round: Round | None, versioned: bool) -> tuple[Mapping[str, float], Mapping[str, float]]:
+    """What is known of a row: of the version itself, or in a mesh, which has none, what devices said of theirs."""
+    if not versioned:
+        return (round.metrics if round else {}), {}
+    return (model.metrics, model.evaluated) if model else ({}, {})
+
+
+def _under_way(round: Round, columns: Sequence[str], extras: Sequence[str]) -> list[str]:
+    """The row of a round that has made no version."""
+    cells = {"version": str(round.number), "updates": f"{round.delivered}/{round.participants}", "digest": round.state}
+    cells |= {extra: str(getattr(round, extra)) for extra in extras}
+    return [cells.get(column, "–") for column in columns]
+
+
+def _extras(rounds: Sequence[Round]) -> list[str]:
+    """Columns that are worth their width in this task."""
+    shown = {"attempt": any(r.attempt > 1 for r in rounds), "disputed": any(r.disputed for r in rounds)}
+    return [name for name, is_shown in shown.items() if is_shown]
+
+
+def _names(told: Iterable[Mapping[str, float]]) -> list[str]:
+    """Figures to show, the usual ones first."""
+    found = {name for metrics in told for name in metrics if "[" not in name}
+    return [*(n for n in _FIRST if n in found), *sorted(found - set(_FIRST))] or ["accuracy"]
+
+
+def _figure(name: str, metrics: Mapping[str, float]) -> str:
+    if name not in metrics:
+        return NOT_MEASURED
+    return f"{metrics[name]:.1%}" if name == "accuracy" else f"{metrics[name]:.4g}"
+
+
+def _title(task: records.Task) -> str:
+    reason = f": {task.reason}" if task.reason else ""
+    return f"{task.specification.name} ({task.id}) {task.state}{reason}"
+
+
+def _finding(task: records.Task, rounds: list[Round]) -> RenderableType:
+    """What a survey found."""
+    section, found = task.specification.parameters["survey"], rounds[-1].metrics
+    rows = [
+        ["estimate", f"{found['estimate']:.6g}"],
+        ["standard error", f"{found['standard_error']:.3g}"],
+        ["off by no more than (95 %)", f"{found['error_bound']:.3g}"],
+        ["answers", f"{found['answers']:.0f} of {rounds[-1].participants}"],
+        ["asked for", f"{section['low']:g} to {section['high']:g}"],
+    ]
+    return table(f"{section['question']}\n{_title(task)}", ["", ""], rows)
+
+
+# --- CSV and devices --------------------------------------------------------------------------------------------------
+
+
+def csv_rows(rounds: Sequence[Round], models: Sequence[Model]) -> tuple[list[str], list[list[Any]]]:
+    """Columns and rows: every version of every line with its round; figures that were not measured stay empty."""
+    by_number = {round.number: round for round in rounds}
+    versioned = any(model.version for model in models)
+    made: list[Model | None] = list(models) if versioned else [None] * len(rounds)
+    places = [(m.line, m.version) for m in models] if versioned else [(0, number) for number in by_number]
+    told = [_told(m, by_number.get(place[1]), versioned) for m, place in zip(made, places, strict=True)]
+    names = sorted({name for metrics, _ in told for name in metrics})
+    own = sorted({name for _, evaluated in told for name in evaluated})
+    columns = ["line", "version", "attempt", "participants", "delivered", "opened_at", "done_at", "digest"]
+    columns += ["devices", "samples", *names, *(f"publisher.{name}" for name in own)]
+    rows: list[list[Any]] = []
+    for (line, version), model, (metrics, evaluated) in zip(places, made, told, strict=True):
+        round = by_number.get(version)
+        facts = [getattr(round, name, "") for name in columns[2:7]]
+        kept = [model.digest, model.devices, model.samples] if model else ["", "", ""]
+        values = [*(metrics.get(name, "") for name in names), *(evaluated.get(name, "") for name in own)]
+        rows.append([line, version, *facts, *kept, *values])
+    return columns, rows
+
+
+def _newest_measured(platform: Platform, task_id: str, line: int) -> int:
+    measured = [m.version for m in platform.models(task_id) if m.line == line and m.metrics]
+    if not measured:
+        raise Mistake("no version of this task was measured yet; name one with --round to see what came so far")
+    return max(measured)
+
+
+def _figures_table(task: records.Task, version: int, measured: Sequence[Measurement]) -> RenderableType:
+    names = _names(each.metrics for each in measured)[:MOST_FIGURES]
+    rows = [[m.device_id, f"{m.samples:g}", *(_figure(name, m.metrics) for name in names)] for m in measured]
+    return table(f"{task.specification.name}, version {version}", ["device", "samples", *names], rows)

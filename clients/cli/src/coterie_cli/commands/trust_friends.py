@@ -1,0 +1,77 @@
+"""`coterie trust befriend`, `unfriend` and `friends`: friendship of owners, which both declare."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from coterie.client import Platform
+from coterie.errors import NotAllowed
+from coterie.records import Relation
+from coterie_cli.console import AsJson, Key, Mistake, Url, connect, show, table, when
+
+OwnerA = Annotated[str, typer.Argument(metavar="OWNER", help="Your owner (own_…); admins may give its name.")]
+OwnerB = Annotated[str, typer.Argument(metavar="OTHER", help="The other owner.")]
+BEFRIEND_EPILOG = (
+    "[bold]Example[/]  coterie trust befriend own_01jd… own_01je… --strength 0.8\n\n"
+    "With a device's key it speaks for that device's owner, named first; the other owner runs it the other way round."
+)
+UNFRIEND_EPILOG = "[bold]Example[/]  coterie trust unfriend own_01jd… own_01je…"
+FRIENDS_EPILOG = "[bold]Example[/]  coterie trust friends own_01jd…"
+
+
+def befriend(
+    owner: OwnerA,
+    other: OwnerB,
+    strength: Annotated[float, typer.Option(min=0.01, max=1.0, help="How close they are.")] = 1.0,
+    url: Url = "",
+    key: Key = "",
+    as_json: AsJson = False,
+) -> None:
+    """Declare friendship with another owner, or confirm theirs; it holds when both have declared it."""
+    _declare(owner, other, strength, url, key, as_json)
+
+
+def unfriend(owner: OwnerA, other: OwnerB, url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
+    """Withdraw a friendship; to hold again, both owners have to declare it again."""
+    _declare(owner, other, 0.0, url, key, as_json)
+
+
+def friends(owner: OwnerA, url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
+    """List an owner's friendships, also those that wait for one of the two."""
+    with connect(url, key) as platform:
+        (owner_id,) = _ids(platform, owner)
+        found = list(platform.friendships(owner_id))
+    rows = [[one.b, f"{one.strength:.2f}", "yes" if one.confirmed else one.because, when(one.since)] for one in found]
+    columns = ["other owner", "strength", "holds", "since"]
+    show([one.to_dict() for one in found], as_json, lambda: table(f"friendships of {owner}", columns, rows))
+
+
+def _declare(owner: str, other: str, strength: float, url: str, key: str, as_json: bool) -> None:
+    with connect(url, key) as platform:
+        first, second = _ids(platform, owner, other)
+        declared = platform.declare_friendship(first, second, strength)
+    show(declared, as_json, lambda: _told(declared))
+
+
+def _told(declared: Relation) -> str:
+    if declared.confirmed:
+        return f"{declared.a} and {declared.b} are friends, with strength {declared.strength:g}."
+    if not declared.strength:
+        return f"The friendship of {declared.a} and {declared.b} is withdrawn."
+    return f"Declared. It holds when the other side runs: coterie trust befriend {declared.b} {declared.a}"
+
+
+def _ids(platform: Platform, *owners: str) -> list[str]:
+    missing = {text for text in owners if not text.startswith("own_")}
+    if not missing:
+        return list(owners)
+    try:
+        known = {owner.name: owner.id for owner in platform.owners() if owner.name in missing}
+    except NotAllowed as error:
+        raise Mistake("only admins look owners up by name; give ids (own_…)") from error
+    lost = missing - known.keys()
+    if lost:
+        raise Mistake(f"no owner is called {min(lost)!r}; `coterie owners list` shows those there are")
+    return [known.get(text, text) for text in owners]

@@ -1,0 +1,207 @@
+"""Secure sums: fifty devices learn to read digits with ε = 4 for all rounds together, and some die on the way.
+
+The platform sees sums alone. Each device adds its share of the noise that the sum needs; beside it stands what the same
+ε costs where every device must hide by itself.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from coterie.home import introduce
+from coterie.privacy.accounting import NOTHING
+from coterie.privacy.clipping import clip_update
+from coterie.privacy.gaussian import exact_multiplier
+from coterie.privacy.ledger import Limit
+from coterie.procedures.star import change_of
+from coterie.records import Task
+from coterie_cli.demos import Choices, demo
+from coterie_cli.demos.mesh import digits_regression
+from coterie_cli.demos.stage import Stage, stage
+
+if TYPE_CHECKING:
+    from coterie.agent import Agent
+    from coterie.samples import Split
+
+DEVICES, ROUNDS = 50, 10
+EPSILON, DELTA = 4.0, 1e-5
+QUORUM, LOST_SHARE = 0.65, 1 / 3
+SPARE = 2
+"""Sittings that may fail, when clerks are lost, and be held again: each is charged again."""
+TRAINING = {"epochs": 5, "batch_size": 16, "learning_rate": 2.0, "clip_norm": 2.0}
+SUMS = {"mode": "secure", "offer_seconds": 10.0, "clerk_seconds": 20.0}
+
+
+@demo("secure", "50 devices with ε = 4 in all: the platform sees sums only; a clerk and a third of the devices die")
+def run(choices: Choices) -> dict[str, Any]:
+    """Runs the demo; what came out of it, as plain values."""
+    from coterie.samples import digits
+    from coterie.training import single_threaded
+    from coterie_cli.console import err
+
+    began = time.monotonic()
+    single_threaded()
+    devices, rounds = max(choices.devices or DEVICES, 6), choices.rounds or ROUNDS
+    split = digits(devices, seed=choices.seed)
+    noise = noise_for(rounds)
+    with ExitStack() as stack:
+        with err.status("starting the platform, and owners compare fingerprints …"):
+            ground = stack.enter_context(stage())
+            agents = _devices(ground, split)
+            introduce(*(agent.home for agent in agents))
+        task = _task(ground, choices.seed, rounds, devices, noise)
+        ground.run_agents(agents, task.id)
+        ground.start_task(task.id)
+        died = _let_some_die(ground, task.id, agents, rounds)
+        ground.platform.wait_for_end(task.id)
+        for agent in agents:
+            agent.stop()
+        return _result(ground, task.id, agents, died, split, rounds, noise, began, choices.seed)
+
+
+def noise_for(rounds: int) -> float:
+    """Noise multiplier of each round's sum for ε in all of them and in the spare sittings: their ρ add up."""
+    return exact_multiplier(EPSILON, DELTA) * math.sqrt(rounds + SPARE)
+
+
+def _devices(ground: Stage, split: Split) -> list[Agent]:
+    """An owner for each device, who allows ε in all and nothing without noise."""
+    return [
+        ground.add_agent(
+            ground.token_for(f"owner {number + 1}", 1),
+            f"device-{number + 1}",
+            kind="simulated",
+            model=digits_regression(),
+            data=shard,
+            limit=Limit(EPSILON * (1 + 1e-9), DELTA, "device"),
+        )
+        for number, shard in enumerate(split.shards)
+    ]
+
+
+def _task(ground: Stage, seed: int, rounds: int, devices: int, noise: float) -> Task:
+    from coterie.training import model_bytes
+
+    return ground.platform.create_task(
+        name="secure digits",
+        preset="fedavg",
+        privacy="uniform",
+        model_digests=[ground.platform.upload_model(model_bytes(digits_regression()))],
+        rounds=rounds,
+        min_devices=max(4, devices // 2),
+        quorum=QUORUM,
+        round_seconds=30.0,
+        training=TRAINING,
+        parameters={"privacy": {"noise_multiplier": noise}, "sums": SUMS},
+        seed=seed,
+        description="Recognise handwritten digits; the platform sees sums alone",
+    )
+
+
+def _let_some_die(ground: Stage, task_id: str, agents: list[Agent], rounds: int) -> list[Agent]:
+    """In the middle of the task a clerk and others, a third of all, stop without a word."""
+    while ground.platform.task(task_id).round <= rounds // 2:
+        if ground.faults:
+            raise ground.faults[0]
+        if ground.platform.task(task_id).state.has_ended:
+            return []
+        time.sleep(0.1)
+    called = [event.message for event in ground.platform.events(task_id) if event.kind == "sum.called"]
+    clerk = next((agent for agent in agents if called and agent.identity.id in called[-1]), agents[0])
+    others = [agent for agent in reversed(agents) if agent is not clerk]
+    died = [clerk, *others[: math.floor(len(agents) * LOST_SHARE) - 1]]
+    for agent in died:
+        agent.stop()
+    return died
+
+
+def averaged(split: Split, rounds: int, noise: float, seed: int) -> float:
+    """Accuracy of plain averaging of the same training, here in memory; with `noise`, everybody hides by itself."""
+    from coterie.instructions import Instructions
+    from coterie.torch_learner import TorchLearner
+
+    random, recipe = np.random.default_rng(seed), Instructions.of(TRAINING)
+    trainers = [TorchLearner(digits_regression(), shard, test_data=split.test) for shard in split.shards]
+    model = trainers[0].parameters()
+    for number in range(rounds):
+        moved = {name: np.zeros(value.shape) for name, value in model.items()}
+        for trainer in trainers:
+            trainer.load(model)
+            trainer.train(recipe, seed * 1000 + number)
+            change = clip_update(change_of(model, trainer.parameters()), recipe.clip_norm).tensors
+            for name, value in change.items():
+                draw = random.normal(0.0, noise * recipe.clip_norm, value.shape)
+                moved[name] += (value + draw) / len(trainers)
+        model = {name: (value + moved[name]).astype(value.dtype) for name, value in model.items()}
+    trainers[0].load(model)
+    return trainers[0].evaluate()["accuracy"]
+
+
+def _result(
+    ground: Stage,
+    task_id: str,
+    agents: list[Agent],
+    died: list[Agent],
+    split: Split,
+    rounds: int,
+    noise: float,
+    began: float,
+    seed: int,
+) -> dict[str, Any]:
+    from coterie.torch_learner import TorchLearner
+    from coterie.training import load_model
+
+    task = ground.platform.task(task_id)
+    trainer = TorchLearner(digits_regression(), split.test)
+    trainer.load(load_model(ground.platform.download_model(task.model_digests[0])))
+    accuracy = {
+        "secure sums": trainer.evaluate()["accuracy"],
+        "everybody hides by itself, same ε (here in memory)": averaged(split, rounds, noise, seed),
+        "no noise (here in memory)": averaged(split, rounds, 0.0, seed),
+    }
+    ledgers = [agent.home.ledger() for agent in agents]
+    epsilon = max(ledger.spent().epsilon for ledger in ledgers)
+    alone = max(ledger.sums_alone()[1] for ledger in ledgers)
+    story = [
+        [event.round, str(event.kind), event.message]
+        for event in ground.platform.events(task_id)
+        if str(event.kind).startswith(("sum.", "clerk."))
+    ]
+    return {
+        "task": task_id,
+        "state": task.state,
+        "reason": task.reason,
+        "devices": len(agents),
+        "died": len(died),
+        "noise_multiplier": noise,
+        "accuracy": accuracy["secure sums"],
+        "compared": accuracy,
+        "epsilon": epsilon,
+        "delta": DELTA,
+        "epsilon_if_clerks_collude": replace(NOTHING, gaussian_rho=alone).epsilon(DELTA),
+        "tables": _tables(accuracy, epsilon, alone, len(died), story),
+        "seconds": time.monotonic() - began,
+    }
+
+
+def _tables(
+    accuracy: dict[str, float], epsilon: float, alone: float, died: int, story: list[list[Any]]
+) -> list[dict[str, Any]]:
+    collude = replace(NOTHING, gaussian_rho=alone).epsilon(DELTA)
+    rows = [
+        ["the most a device's ledger says, all rounds", f"ε = {epsilon:.3f} at δ = {DELTA:g} (the device left out)"],
+        ["if two clerks worked with the platform", f"ε = {collude:.1f}"],
+        ["devices that died in the middle, a clerk among them", str(died)],
+    ]
+    compared = [[name, f"{value:.1%}"] for name, value in accuracy.items()]
+    return [
+        {"title": "accuracy on digits nobody trained on", "columns": ["", "accuracy"], "rows": compared},
+        {"title": "\nprivacy", "columns": ["", ""], "rows": rows},
+        {"title": "\nhow the last sums came about", "columns": ["round", "what", ""], "rows": story[-8:]},
+    ]

@@ -1,0 +1,84 @@
+"""What all rounds of a task cost a device together, before the first of them.
+
+Gaussian releases compose exactly: T of them with noise multiplier z are one of multiplier z/√T, because their ρ add up,
+T/(2z²) = 1/(2(z/√T)²). So the z that keeps T rounds within (ε, δ) is √T times the one that keeps a single round there.
+The number of devices is not part of it: in a secure sum z is the noise of the sum, of which each device adds its share.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from coterie.privacy.gaussian import exact_epsilon, exact_multiplier
+from coterie.privacy.preconditions import check_positive
+
+LIFETIME_DELTA = 1e-5
+"""δ of a whole task where none is said."""
+_SAFETY = 1.0 + 1e-9
+"""More than what rounding adds while the ledger composes a million rounds one by one."""
+
+
+def multiplier_for(target_epsilon: float, delta: float, rounds: int) -> float:
+    """The least noise multiplier z with which `rounds` releases stay within (target_epsilon, delta) together.
+
+    Examples:
+        >>> round(multiplier_for(4.0, 1e-5, 50), 3)
+        7.645
+    """
+    return math.sqrt(check_positive("rounds", rounds)) * exact_multiplier(target_epsilon, delta) * _SAFETY
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """A task whose rounds all have the same Gaussian noise, each done once.
+
+    Attributes:
+        multiplier: z, of a device's update or of a secure sum.
+        rounds: of the task.
+        delta: δ of all rounds together.
+    """
+
+    multiplier: float
+    rounds: int
+    delta: float
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, Any], rounds: int) -> Lifetime | None:
+        """Of a task with the same noise in every round for everybody, from its parameters; None where they say none."""
+        section = parameters.get("privacy") or {}
+        delta = float(section.get("delta") or LIFETIME_DELTA)
+        if section.get("noise_multiplier"):
+            multiplier = float(section["noise_multiplier"])
+        elif section.get("target_epsilon"):
+            multiplier = multiplier_for(float(section["target_epsilon"]), delta, rounds)
+        elif section.get("epsilon"):
+            multiplier = exact_multiplier(float(section["epsilon"]), delta)
+        else:
+            return None
+        return cls(multiplier, rounds, delta)
+
+    @property
+    def epsilon(self) -> float:
+        """ε against the device left out."""
+        return exact_epsilon(self.multiplier / math.sqrt(self.rounds), self.delta)
+
+    @property
+    def epsilon_replaced(self) -> float:
+        """ε against the device, or one of its examples, replaced by any other: 4 × ρ."""
+        return exact_epsilon(self.multiplier / (2.0 * math.sqrt(self.rounds)), self.delta)
+
+    def __str__(self) -> str:
+        rounds = "its one round" if self.rounds == 1 else f"all {self.rounds} rounds together"
+        return (
+            f"ε = {_up(self.epsilon)} for {rounds} at δ = {self.delta:g}, the device left out "
+            f"({_up(self.epsilon_replaced)} replaced), with noise of {self.multiplier:.4g} clip norms; "
+            "a round that is opened again costs again"
+        )
+
+
+def _up(epsilon: float) -> str:
+    """Two digits behind the point, never less than it is."""
+    return f"{math.ceil(epsilon * 100.0 - 1e-6) / 100.0:.2f}"

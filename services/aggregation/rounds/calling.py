@@ -1,0 +1,169 @@
+"""Whom a secure sum is counted by: clerks that topology chooses by trust, of those who would be and whom devices take.
+
+A device says whom it takes when it enrols, or by declining clerks its owner does not know. It is no use in a sum whose
+clerks it declines, so it is left out of that sum before anybody has seen terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from coterie.records.words import ClerkState, SumState
+from coterie.sums.terms import Participants
+from coterie_api.topology.v1 import topology_pb2 as topology
+from coterie_api.trust.v1 import trust_pb2 as trust
+from services.aggregation.domain.records import Round, Task
+from services.aggregation.domain.secure_terms import SumRules
+from services.aggregation.domain.sittings import Seat, Sitting
+from services.aggregation.rounds.live import LiveRound
+from services.aggregation.store import sittings, tasks
+from services.aggregation.ways import way_for
+from services.kit.clock import Clock
+from services.kit.database import Database
+from services.kit.stubs import Upstreams
+
+SILENT_SECONDS = 60.0
+"""Four heartbeats missed: such a device is called as a clerk only if there is nobody else."""
+_TIE = 1e-9
+_MOST_ASKED = 10_000
+Wishes = Mapping[str, frozenset[str]]
+"""Whom each participant that said so takes as clerks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A committee, without members where there are too few owners; participants that would decline it; who may not be
+    a clerk because it was silent or outvoted, and whose owner does not let it."""
+
+    committee: topology.Committee
+    unwilling: list[str]
+    barred: frozenset[str]
+    refusing: frozenset[str]
+
+    def too_few(self, rules: SumRules) -> str:
+        """Why there is no committee, and what to do."""
+        out = f", {len(self.barred)} devices kept silent or were outvoted" if self.barred else ""
+        out += f", owners of {len(self.refusing)} let them be no clerks" if self.refusing else ""
+        return (
+            f"too_few_clerks: {rules.clerks} clerks of different owners are needed, the devices that could be have "
+            f"{self.committee.owners} owners{out}; enrol devices of more owners, or ask for fewer clerks"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Calling:
+    """Chooses committees."""
+
+    database: Database
+    upstreams: Upstreams
+    clock: Clock
+
+    async def choose(self, live: LiveRound, sitting: Sitting, rules: SumRules, silent: Sequence[Seat]) -> Called:
+        """The best committee; of equally trusted ones, one that nobody would decline.
+
+        Those not heard of for long are asked only if there is no other.
+        """
+        barred = await self._barred(live.task, sitting) | {seat.device_id for seat in silent}
+        wishes, refusing = await self._wishes(live, sitting)
+        candidates = [device for device in live.clerks_for(sitting) if device not in barred | refusing]
+        away = await self._unreachable(candidates)
+        people = list(sitting.people.keys)
+        for asked in ([device for device in candidates if device not in away], candidates):
+            committee = await self._ask(people, asked, rules, wishes)
+            if committee.members:
+                break
+        if _displeased(committee, wishes):
+            taken = [device for device in asked if all(device in accepted for accepted in wishes.values())]
+            other = await self._ask(people, taken, rules, wishes)
+            if other.members and other.least_trust >= committee.least_trust - _TIE:
+                committee = other
+        return Called(committee, _displeased(committee, wishes), frozenset(barred), frozenset(refusing))
+
+    async def devices(self, device_ids: Sequence[str]) -> list[trust.Device]:
+        """These devices as the registry knows them."""
+        found: list[trust.Device] = []
+        for start in range(0, len(device_ids), _MOST_ASKED):
+            request = trust.GetDevicesRequest(device_ids=device_ids[start : start + _MOST_ASKED])
+            found.extend((await self.upstreams.registry.GetDevices(request)).devices)
+        return found
+
+    async def _ask(
+        self, people: Sequence[str], candidates: Sequence[str], rules: SumRules, wishes: Wishes
+    ) -> topology.Committee:
+        return await self.upstreams.topology.ChooseClerks(
+            topology.ChooseClerksRequest(
+                participants=people,
+                candidates=candidates,
+                clerks=rules.clerks,
+                threshold=rules.threshold,
+                acceptances=[
+                    topology.Acceptance(device_id=device, clerks=sorted(taken)) for device, taken in wishes.items()
+                ],
+            ),
+            timeout=120.0,
+        )
+
+    async def _wishes(self, live: LiveRound, sitting: Sitting) -> tuple[Wishes, set[str]]:
+        """Whom participants take, and whose owners let them be no clerk.
+
+        One that declined clerks it does not know takes the others until it joins again.
+        """
+        async with self.database.reading() as tx:
+            enrolled = await tasks.list_enrolments(tx, live.task.id)
+            strangers = await tasks.list_strangers(tx, live.task.id)
+        everybody, wishes = frozenset(live.roster.states), {}
+        for enrolment in enrolled:
+            device = enrolment.device_id
+            if device in sitting.people.keys and (enrolment.clerks or device in strangers):
+                named = frozenset(enrolment.clerks) if enrolment.clerks else everybody
+                wishes[device] = named - frozenset(strangers.get(device, ()))
+        return wishes, {enrolment.device_id for enrolment in enrolled if enrolment.no_clerk}
+
+    async def _barred(self, task: Task, sitting: Sitting) -> set[str]:
+        """Who may not be a clerk: silent in this round, outvoted in this task, or released by this sitting."""
+        async with self.database.reading() as tx:
+            liars = await sittings.clerks_in_state(tx, task.id, ClerkState.OUTVOTED)
+            seats = await sittings.list_round_seats(tx, task.id, sitting.round)
+        here = (sitting.cohort, sitting.sitting)
+        out = {seat.device_id for seat in seats if seat.state is ClerkState.SILENT}
+        gone = ClerkState.RELEASED
+        return liars | out | {s.device_id for s in seats if s.state is gone and (s.cohort, s.sitting) == here}
+
+    async def _unreachable(self, device_ids: Sequence[str]) -> set[str]:
+        oldest = self.clock.now() - SILENT_SECONDS
+        return {device.id for device in await self.devices(device_ids) if 0 < device.last_seen_at < oldest}
+
+
+def first_sittings(
+    task: Task, round_: Round, plan: topology.Plan, devices: Mapping[str, trust.Device], counted: Mapping[str, float]
+) -> list[Sitting]:
+    """The sums of a round that opens, one for each cohort, for which clerks are to be called; none in the clear."""
+    spec = task.specification
+    rules, way = SumRules.of(spec.parameters), way_for(spec)
+    if not rules.secure:
+        return []
+    noise = way.sum_noise(plan)
+    return [
+        Sitting(
+            task_id=task.id,
+            round=round_.number,
+            cohort=cohort,
+            sitting=1,
+            state=SumState.CALLING,
+            attempt=1,
+            since=round_.opened_at,
+            deadline_at=round_.opened_at + rules.offer_seconds + spec.round_seconds * max(spec.max_attempts, 1),
+            clip_norm=way.sum_norm(round_),
+            noise_multiplier=noise,
+            heaviest=way.heaviest_masked(plan, counted, noised=noise > 0.0),
+            participants=Participants.of({device: devices[device].signing_key for device in members}).text,
+        )
+        for cohort, members in way.sums_of(plan, devices, round_.number).items()
+    ]
+
+
+def _displeased(committee: topology.Committee, wishes: Wishes) -> list[str]:
+    """Participants that do not take all of a committee."""
+    chosen: Collection[str] = {member.device_id for member in committee.members}
+    return [device for device, taken in wishes.items() if not taken.issuperset(chosen)]

@@ -1,0 +1,207 @@
+"""Opening the secure sums of a closing round: survivors' masked words less the clerks' shares, checked, then a model.
+
+A sum that no honest devices could have made is thrown away and its sitting fails; the model does not move by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from coterie.privacy.adaptive import WITHIN, amplitude, share_within
+from coterie.records.words import EventKind, ParticipationState, RoundState, SumState
+from coterie.sums import masks
+from coterie.sums.contribution import relative_weight
+from coterie.sums.grid import Extent
+from coterie.sums.terms import Terms
+from services.aggregation.domain.accumulator import units
+from services.aggregation.domain.masked import MaskedSum
+from services.aggregation.domain.records import Event, Participation
+from services.aggregation.domain.sittings import OUT_OF_RANGE, Seat, Share, Sitting
+from services.aggregation.rounds.closing import Closer
+from services.aggregation.rounds.live import LiveRound
+from services.aggregation.rounds.making import make_from_sums
+from services.aggregation.rounds.resitting import Resitting, cheating
+from services.aggregation.store import models, rounds, sittings, tasks
+from services.aggregation.store.library import PARTIAL_PREFIX_BYTES, Library, write_partial
+from services.aggregation.store.opened import OpenedSum, OpenedSums
+from services.kit.clock import Clock
+from services.kit.database import Database
+
+CLEAR_LINE = 0
+"""Under which the sum in the clear is kept beside secure sums, which clusters count from 1."""
+NOT_SERVED = "the clerks could not all serve its update"
+LEFT_OUT = "its sum was left out"
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Closes rounds of secure sums on this replica, with the help of the others."""
+
+    database: Database
+    library: Library
+    closer: Closer
+    resitting: Resitting
+    clock: Clock
+
+    async def close(self, live: LiveRound) -> None:
+        """Opens every sum of a closing round, makes the model and moves the round to settling; or calls a new sitting
+        for sums that are out of range."""
+        task, number = live.task, live.round.number
+        async with self.database.reading() as tx:
+            live.seat(await sittings.latest_sittings(tx, task.id, number))
+            found = await rounds.list_participations(tx, task.id, number)
+            states = await models.latest_states(tx, task.id, before=number)
+        told = [sitting for sitting in live.sittings.values() if sitting.state is SumState.CLOSING]
+        by_device = {p.device_id: p for p in found}
+        survivors = {device: by_device[device] for sitting in told for device, _ in sitting.surviving}
+        # In clusters, devices alone hand in what noise hides as it is.
+        alone = {
+            p.device_id: p for p in found if p.state is ParticipationState.DELIVERED and live.is_clear(p.device_id)
+        }
+        async with live.lock:
+            await self.closer.complete(live, survivors | alone)
+            if not await self._open_all(live, told, by_device):
+                return
+            opened = await self._opened(live, survivors)
+            if alone:
+                opened.append(await asyncio.to_thread(clear_sum, self.library, live))
+            made = await asyncio.to_thread(make_from_sums, self.library, live, opened, states)
+            if alone:
+                await self.library.blobs.delete(opened.pop().digest)
+        everybody = await self._verdicts(live, found, survivors)
+        ruled = [p for p in everybody if p != by_device[p.device_id]]
+        findings = await asyncio.to_thread(
+            live.way.findings_opened, everybody, OpenedSums(self.library.blobs, opened).first
+        )
+        if live.way.counts:
+            findings |= await asyncio.to_thread(self._count, live, opened)
+        await self.closer.store(task, live.round, everybody, ruled, made, findings, {})
+        live.close()
+
+    # --- opening ------------------------------------------------------------------------------------------------------
+
+    async def _open_all(self, live: LiveRound, told: Sequence[Sitting], by_device: Mapping[str, Participation]) -> bool:
+        """Opens the sums that are not opened yet; False when one is out of range and its sitting has failed."""
+        sound = True
+        for sitting in told:
+            if sitting.opened:
+                continue
+            async with self.database.reading() as tx:
+                shares = await sittings.list_shares(tx, sitting.place)
+            total = live.masked_sum(self.library, sitting.cohort)
+            survivors, terms = len(sitting.surviving), sitting.read_terms
+            digest, extent = await asyncio.to_thread(open_sum, self.library, total, terms, shares)
+            budgets = [by_device[device].budget for device, _ in sitting.surviving]
+            fault = live.way.fault_of_sum(extent, terms, budgets)
+            if fault is not None:
+                sound = False
+                await self._throw_away(live, sitting, digest, fault)
+                continue
+            message = f"sum {sitting.cohort}, sitting {sitting.sitting}: the sum of {survivors} updates is opened"
+            event = Event(live.task.id, self.clock.now(), EventKind.SUM_TOLD, message, sitting.round)
+            async with self.database.writing() as tx:
+                if await sittings.change_sitting(tx, sitting.place, expected=SumState.CLOSING, opened=digest):
+                    await tasks.add_events(tx, event)
+        return sound
+
+    async def _throw_away(self, live: LiveRound, sitting: Sitting, digest: str, fault: str) -> None:
+        async with self.database.reading() as tx:
+            before = await sittings.rounds_failed_for(tx, live.task.id, OUT_OF_RANGE, before=sitting.round)
+        reason = f"{OUT_OF_RANGE}: {fault}"
+        if live.is_whole and before:
+            await self.resitting.give_up(live, sitting, f"{reason}, as in round {max(before)}")
+        else:
+            await self.resitting.fail(live, sitting, reason)
+        async with self.database.writing() as tx:  # where nothing follows, the round goes on without this sum
+            back = {"state": RoundState.OPEN}
+            await rounds.change_round(tx, live.task.id, sitting.round, expected=RoundState.CLOSING, **back)
+            await tasks.change_task(tx, live.task.id)
+        await self.library.blobs.delete(digest)
+
+    async def _opened(self, live: LiveRound, survivors: Mapping[str, Participation]) -> list[OpenedSum]:
+        async with self.database.reading() as tx:
+            present = await sittings.latest_sittings(tx, live.task.id, live.round.number)
+        found = []
+        for sitting in present.values():
+            if sitting.state is SumState.CLOSING:
+                terms = sitting.read_terms
+                elements = terms.elements - live.way.counts
+                weight = sum(weight_units(terms, survivors[device].weight) for device, _ in sitting.surviving)
+                factor = float(terms.heaviest) if terms.noise > 0.0 else 1.0
+                found.append(OpenedSum(sitting.cohort, sitting.opened, elements, terms.scale, weight, factor))
+        return found
+
+    def _count(self, live: LiveRound, opened: Sequence[OpenedSum]) -> dict[str, float]:
+        """The share of the survivors whose update was within the clip norm, with the noise of the sums."""
+        bits, devices = 0.0, 0
+        for each in opened:
+            sitting = live.sittings[each.cohort]
+            terms = sitting.read_terms
+            last = self.library.blobs.read(each.digest, PARTIAL_PREFIX_BYTES + each.elements * 8, 8)
+            bits += struct.unpack("<q", last)[0] / amplitude(float(terms.clip_norm), terms.scale)
+            devices += len(sitting.surviving)
+        return {WITHIN: share_within(bits, 1, devices)} | live.way.clip_told(live.round)
+
+    # --- verdicts -----------------------------------------------------------------------------------------------------
+
+    async def _verdicts(
+        self, live: LiveRound, found: Sequence[Participation], survivors: Mapping[str, Participation]
+    ) -> list[Participation]:
+        """Everybody as the round ends for them: one that is out through no fault of its own is dropped and neutral."""
+        async with self.database.reading() as tx:
+            seats = await sittings.list_round_seats(tx, live.task.id, live.round.number)
+        cheats: set[str] = set()
+        for sitting in live.sittings.values():
+            cheats |= cheating(sitting, [seat for seat in seats if seat.place == sitting.place])
+        return [p if p.device_id in survivors else _verdict(live, p, cheats, seats) for p in found]
+
+
+def _verdict(live: LiveRound, p: Participation, cheats: set[str], seats: Sequence[Seat]) -> Participation:
+    sitting = live.sitting_of(p.device_id)
+    if sitting is not None and sitting.state is SumState.FAILED:
+        waits = p.state in (ParticipationState.DELIVERED, ParticipationState.ASSIGNED)
+        return replace(p, state=ParticipationState.DROPPED, note=LEFT_OUT, aside=LEFT_OUT) if waits else p
+    if p.state is not ParticipationState.DELIVERED or sitting is None:
+        return p
+    faults = sorted({s.faults[p.device_id] for s in seats if s.place == sitting.place and p.device_id in s.faults})
+    if p.device_id in cheats:
+        note = f"enough clerks found its masked update wrong: {', '.join(faults)}"
+        return replace(p, state=ParticipationState.REJECTED, note=note)
+    note = f"{NOT_SERVED}: {', '.join(faults)}" if faults else NOT_SERVED
+    return replace(p, state=ParticipationState.DROPPED, note=note, aside=NOT_SERVED)
+
+
+def weight_units(terms: Terms, weight: float) -> int:
+    """A delivery's weight in the opened sum, in units: relative to the heaviest where there is noise."""
+    return units(weight if terms.noise == 0.0 else relative_weight(terms, weight))
+
+
+def clear_sum(library: Library, live: LiveRound) -> OpenedSum:
+    """The sum of what devices alone handed in as it is, beside the opened ones; in a worker thread."""
+    total = live.sum_of(library, CLEAR_LINE)
+    digest, _ = library.blobs.put_pieces(write_partial(total))
+    return OpenedSum(CLEAR_LINE, digest, total.layout.elements, live.round.scale, total.weight_units)
+
+
+def open_sum(library: Library, total: MaskedSum, terms: Terms, shares: Mapping[int, Share]) -> tuple[str, Extent]:
+    """Blob of X, and how far it reaches; a window at a time, in a worker thread."""
+    extent, kind = Extent(), masks.word_type(terms.bits)
+
+    def pieces() -> Iterator[bytes]:
+        yield struct.pack("<q", terms.elements)
+        start = 0
+        for words in total.words():
+            place, size = start * kind.itemsize, len(words) * kind.itemsize
+            told = (np.frombuffer(library.blobs.read(shares[k].digest, place, size), kind) for k in range(terms.shares))
+            values = masks.opened(words, told)
+            extent.add(values)
+            yield values.astype("<i8").tobytes()
+            start += len(words)
+
+    digest, _ = library.blobs.put_pieces(pieces())
+    return digest, extent

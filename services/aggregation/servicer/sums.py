@@ -1,0 +1,90 @@
+"""The Sums service on the wire."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coterie.records.words import SumDocument
+from coterie.sums.terms import Place
+from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.aggregation.v1 import aggregation_pb2_grpc as rpc
+from services.aggregation.usecases.sums import SumUseCases
+from services.kit.words import number, word
+
+Context = Any
+
+
+class SumsServicer(rpc.SumsServicer):
+    """For devices in secure sums, and their clerks."""
+
+    def __init__(self, sums: SumUseCases) -> None:
+        self._sums = sums
+
+    async def ListDuties(self, request: pb.ListDutiesRequest, context: Context) -> pb.ListDutiesReply:
+        found = await self._sums.list_duties(request.device_id, request.wait_seconds)
+        return pb.ListDutiesReply(
+            duties=[
+                pb.Duty(
+                    kind=number(kind),
+                    task_id=sitting.task_id,
+                    round=sitting.round,
+                    sitting=sitting.sitting,
+                    cohort=sitting.cohort,
+                    deadline_at=sitting.deadline_at,
+                )
+                for kind, sitting in found
+            ]
+        )
+
+    async def PutOffer(self, request: pb.PutOfferRequest, context: Context) -> pb.SumTaken:
+        await self._sums.offer(_place(request.place), request.device_id, request.session_key, request.signature)
+        return pb.SumTaken()
+
+    async def ReadSum(self, request: pb.ReadSumRequest, context: Context) -> pb.SumText:
+        document = word(SumDocument, request.document)
+        return pb.SumText(text=await self._sums.read(_place(request.place), request.device_id, document))
+
+    async def ListSumLetters(self, request: pb.SumReader, context: Context) -> pb.ListSumLettersReply:
+        found = await self._sums.list_letters(_place(request.place), request.device_id)
+        return pb.ListSumLettersReply(
+            letters=[
+                pb.SumLetter(device_id=device, digest=digest, start=start, length=length)
+                for device, digest, start, length in found
+            ]
+        )
+
+    async def PutMuster(self, request: pb.PutMusterRequest, context: Context) -> pb.SumTaken:
+        place, faults = _place(request.place), dict(request.faults)
+        await self._sums.muster(place, request.device_id, request.candidates, request.ready, faults)
+        return pb.SumTaken()
+
+    async def GetSurvivors(self, request: pb.SumReader, context: Context) -> pb.Survivors:
+        sitting = await self._sums.survivors(_place(request.place), request.device_id)
+        listed = [pb.Survivor(device_id=device, root=root.hex()) for device, root in sitting.surviving]
+        return pb.Survivors(survivors=listed, digest=sitting.digest)
+
+    async def PutAgreement(self, request: pb.PutAgreementRequest, context: Context) -> pb.SumTaken:
+        await self._sums.agree(_place(request.place), request.device_id, request.digest, request.signature)
+        return pb.SumTaken()
+
+    async def GetAgreements(self, request: pb.SumReader, context: Context) -> pb.Agreements:
+        return pb.Agreements(signatures=await self._sums.agreements(_place(request.place), request.device_id))
+
+    async def PutAnswer(self, request: pb.PutAnswerRequest, context: Context) -> pb.PutAnswerReply:
+        place, told = _place(request.place), dict(request.digests)
+        wanted = await self._sums.answer(place, request.device_id, request.digest, told, request.signature)
+        return pb.PutAnswerReply(wanted=wanted)
+
+    async def AdmitShare(self, request: pb.ShareRequest, context: Context) -> pb.AdmitShareReply:
+        size, stored = await self._sums.admit_share(
+            _place(request.place), request.device_id, request.share, request.digest
+        )
+        return pb.AdmitShareReply(size_bytes=size, stored=stored)
+
+    async def PutShare(self, request: pb.ShareRequest, context: Context) -> pb.SumTaken:
+        await self._sums.take_share(_place(request.place), request.device_id, request.share, request.digest)
+        return pb.SumTaken()
+
+
+def _place(message: pb.SumPlace) -> Place:
+    return Place(message.task_id, cohort=message.cohort, round=message.round, sitting=message.sitting)

@@ -1,0 +1,84 @@
+"""What devices and publishers measured of model versions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import sqlalchemy as sa
+
+from services.aggregation import tables as t
+from services.aggregation.domain.measuring import Figures, Measurement, means
+from services.aggregation.domain.records import Model
+from services.kit.paging import Page
+from services.kit.rows import Tx, columns, fetch_all, fetch_one, upsert
+
+_MEASUREMENTS: sa.Select[Any] = sa.select(*columns(Measurement, t.measurements))
+_MODELS: sa.Select[Any] = sa.select(*columns(Model, t.models))
+
+
+async def add_measurements(tx: Tx, measured: Sequence[Measurement]) -> None:
+    """Stores measurements; a device's first of a version stays."""
+    keys = ["task_id", "line", "version", "device_id"]
+    await upsert(tx, t.measurements, [asdict(each) for each in measured], keys, only=[])
+
+
+async def list_measurements(
+    tx: Tx, task_id: str, line: int, version: int, page: Page | None = None, *, only: str = ""
+) -> list[Measurement]:
+    """What was measured of a version, by device id: a page of it or all, or `only` one device's."""
+    m = t.measurements.c
+    query = _MEASUREMENTS.where(m.task_id == task_id, m.line == line, m.version == version)
+    if only:
+        query = query.where(m.device_id == only)
+    if page:
+        query = query.where(m.device_id > page.cursor).limit(page.limit)
+    return await fetch_all(tx, query.order_by(m.device_id), Measurement)
+
+
+async def answered(tx: Tx, task_id: str, version: int, devices: Collection[str]) -> set[str]:
+    """Which of these devices measured a version, of whichever line."""
+    m = t.measurements.c
+    query = sa.select(m.device_id).where(m.task_id == task_id, m.version == version)
+    return set((await tx.execute(query)).scalars()) & set(devices)
+
+
+async def put_figures(tx: Tx, task_id: str, line: int, version: int, found: Figures) -> None:
+    """Keeps what a version's measurements amount to."""
+    await tx.execute(_place(task_id, line, version).values(**asdict(found)))
+
+
+async def put_evaluated(tx: Tx, task_id: str, line: int, version: int, metrics: dict[str, float]) -> None:
+    """Keeps what the publisher's evaluator measured of a version, in the place of what it told before."""
+    await tx.execute(_place(task_id, line, version).values(evaluated=metrics))
+
+
+async def find_version(tx: Tx, task_id: str, line: int, version: int) -> Model | None:
+    """One version of a model line."""
+    m = t.models.c
+    return await fetch_one(tx, _MODELS.where(m.task_id == task_id, m.line == line, m.version == version), Model)
+
+
+async def series(tx: Tx, task_id: str, metric: str) -> dict[int, float]:
+    """A figure of each version that has it: the publisher's where its evaluator told any, else the devices'.
+
+    Of several model lines it is the mean by samples.
+    """
+    m = t.models.c
+    query = sa.select(m.version, m.evaluated, m.metrics, m.samples).where(m.task_id == task_id, m.line >= 0)
+    rows = (await tx.execute(query.order_by(m.version))).all()
+    own = any(metric in row.evaluated for row in rows)
+    of_version: dict[int, list[tuple[float, dict[str, float]]]] = defaultdict(list)
+    for row in rows:
+        told = row.evaluated if own else row.metrics
+        if metric in told:
+            of_version[row.version].append((1.0 if own else row.samples, {metric: told[metric]}))
+    found = {version: means(parts) for version, parts in of_version.items()}
+    return {version: mean[metric] for version, mean in found.items() if mean}
+
+
+def _place(task_id: str, line: int, version: int) -> sa.Update:
+    m = t.models
+    return m.update().where(m.c.task_id == task_id, m.c.line == line, m.c.version == version)

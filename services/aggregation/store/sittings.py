@@ -1,0 +1,219 @@
+"""Sittings of secure sums: their clerks, masked updates and shares."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, fields, replace
+from typing import Any
+
+import sqlalchemy as sa
+
+from coterie.records.words import ClerkState, SumState
+from coterie.sums.terms import Place
+from services.aggregation import tables as t
+from services.aggregation.domain.sittings import MaskedUpdate, Seat, Share, Sitting
+from services.kit.rows import Tx, batches, columns, fetch_all, fetch_one, plain, upsert
+
+_PLACE = ["task_id", "round", "cohort", "sitting"]
+_SITTINGS: sa.Select[Any] = sa.select(*columns(Sitting, t.sittings))
+_SEATS: sa.Select[Any] = sa.select(*columns(Seat, t.clerks))
+_MASKED: sa.Select[Any] = sa.select(*columns(MaskedUpdate, t.masked_updates))
+_SHARES: sa.Select[Any] = sa.select(*columns(Share, t.shares))
+
+
+UNDER_WAY = [state for state in SumState if state not in (SumState.DONE, SumState.FAILED)]
+"""States of sittings that are not over."""
+
+
+async def add_sittings(tx: Tx, sittings: Sequence[Sitting]) -> None:
+    """Stores new sittings."""
+    if sittings:
+        names = [each.name for each in fields(Sitting)]
+        await tx.execute(t.sittings.insert(), [plain({n: getattr(each, n) for n in names}) for each in sittings])
+
+
+async def find_sitting(tx: Tx, place: Place, *, lock: bool = False) -> Sitting | None:
+    """One sitting, locked against other writers with `lock`."""
+    query = _SITTINGS.where(*_at(t.sittings, place))
+    return await fetch_one(tx, query.with_for_update() if lock else query, _sitting)
+
+
+async def list_sittings(tx: Tx, task_id: str, number: int) -> list[Sitting]:
+    """All sittings of a round, by cohort and sitting."""
+    s = t.sittings.c
+    query = _SITTINGS.where(s.task_id == task_id, s.round == number).order_by(s.cohort, s.sitting)
+    return await fetch_all(tx, query, _sitting)
+
+
+async def latest_sittings(tx: Tx, task_id: str, number: int, *, lock: bool = False) -> dict[int, Sitting]:
+    """The present sitting of every cohort of a round."""
+    s = t.sittings.c
+    newest = (
+        sa.select(s.cohort, sa.func.max(s.sitting).label("sitting"))
+        .where(s.task_id == task_id, s.round == number)
+        .group_by(s.cohort)
+        .subquery()
+    )
+    same = sa.and_(s.task_id == task_id, s.round == number, s.cohort == newest.c.cohort, s.sitting == newest.c.sitting)
+    query = _SITTINGS.join(newest, same).order_by(s.cohort)
+    if lock:
+        query = query.with_for_update(of=t.sittings)
+    return {each.cohort: each for each in await fetch_all(tx, query, _sitting)}
+
+
+async def change_sitting(tx: Tx, place: Place, *, expected: SumState, **values: Any) -> bool:
+    """Changes columns of a sitting if it is in the expected state; whether it was."""
+    where = (*_at(t.sittings, place), t.sittings.c.state == expected)
+    return bool((await tx.execute(t.sittings.update().where(*where).values(**plain(values)))).rowcount)
+
+
+async def end_sittings(tx: Tx, task_id: str, number: int, state: SumState, *, only: Collection[SumState]) -> None:
+    """Moves all sittings of a round that are in one of these states."""
+    s = t.sittings.c
+    where = (s.task_id == task_id, s.round == number, s.state.in_(only))
+    await tx.execute(t.sittings.update().where(*where).values(state=state))
+
+
+async def rounds_failed_for(tx: Tx, task_id: str, reason: str, *, before: int) -> set[int]:
+    """Earlier rounds in which a sitting failed for a reason that begins so."""
+    s = t.sittings.c
+    where = (s.task_id == task_id, s.round < before, s.state == SumState.FAILED, s.reason.startswith(reason))
+    return set((await tx.execute(sa.select(s.round).where(*where))).scalars())
+
+
+async def out_of_range(tx: Tx, task_id: str, numbers: Sequence[int], reason: str) -> list[set[str]]:
+    """Devices of each of these rounds whose sum failed for a reason that begins so."""
+    s = t.sittings.c
+    where = (s.task_id == task_id, s.round.in_(numbers), s.state == SumState.FAILED, s.reason.startswith(reason))
+    found = {number: set[str]() for number in numbers}
+    for sitting in await fetch_all(tx, _SITTINGS.where(*where), _sitting):
+        found[sitting.round] |= sitting.people.keys.keys()
+    return list(found.values())
+
+
+# --- clerks -----------------------------------------------------------------------------------------------------------
+
+
+async def add_seats(tx: Tx, seats: Sequence[Seat]) -> None:
+    """Calls clerks; ones that were called before stay as they are."""
+    await upsert(tx, t.clerks, [asdict(seat) for seat in seats], [*_PLACE, "device_id"], only=[])
+
+
+async def list_seats(tx: Tx, place: Place) -> list[Seat]:
+    """Clerks of a sitting by position, then id."""
+    c = t.clerks.c
+    return await fetch_all(tx, _SEATS.where(*_at(t.clerks, place)).order_by(c.position, c.device_id), Seat)
+
+
+async def list_round_seats(tx: Tx, task_id: str, number: int) -> list[Seat]:
+    """Clerks of all sittings of a round."""
+    c = t.clerks.c
+    query = _SEATS.where(c.task_id == task_id, c.round == number)
+    return await fetch_all(tx, query.order_by(c.cohort, c.sitting, c.position, c.device_id), Seat)
+
+
+async def clerks_in_state(tx: Tx, task_id: str, state: ClerkState) -> set[str]:
+    """Devices that ended in this state as clerks of a task."""
+    c = t.clerks.c
+    return set((await tx.execute(sa.select(c.device_id).where(c.task_id == task_id, c.state == state))).scalars())
+
+
+async def seats_of_device(tx: Tx, device_id: str) -> list[Seat]:
+    """Seats of a device in sittings it was not told to forget."""
+    c = t.clerks.c
+    query = _SEATS.where(c.device_id == device_id, c.told == sa.false())
+    return await fetch_all(tx, query.order_by(c.task_id, c.round, c.cohort, c.sitting), Seat)
+
+
+async def devices_with_seats(tx: Tx) -> set[str]:
+    """Devices that have, or had, a duty and were not told to forget."""
+    query = sa.select(t.clerks.c.device_id).where(t.clerks.c.told == sa.false()).distinct()
+    return set((await tx.execute(query)).scalars())
+
+
+async def change_seat(tx: Tx, place: Place, device_id: str, **values: Any) -> None:
+    """Changes columns of a clerk."""
+    where = (*_at(t.clerks, place), t.clerks.c.device_id == device_id)
+    await tx.execute(t.clerks.update().where(*where).values(**plain(values)))
+
+
+# --- masked updates ---------------------------------------------------------------------------------------------------
+
+
+async def add_masked(tx: Tx, updates: Sequence[MaskedUpdate]) -> None:
+    """Stores what devices signed; one that is there stays."""
+    rows = [plain(asdict(each)) for each in updates]
+    await upsert(tx, t.masked_updates, rows, [*_PLACE, "device_id"], only=[])
+
+
+async def list_masked(tx: Tx, place: Place) -> list[MaskedUpdate]:
+    """Masked updates of a sitting by device."""
+    query = _MASKED.where(*_at(t.masked_updates, place)).order_by(t.masked_updates.c.device_id)
+    return await fetch_all(tx, query, _masked)
+
+
+async def ever_masked(tx: Tx, task_id: str, number: int) -> set[str]:
+    """Devices that delivered masked words in any sitting of a round."""
+    m = t.masked_updates.c
+    return set((await tx.execute(sa.select(m.device_id).where(m.task_id == task_id, m.round == number))).scalars())
+
+
+# --- shares -----------------------------------------------------------------------------------------------------------
+
+
+async def put_share(tx: Tx, share: Share) -> None:
+    """Stores of whom a share is wanted, or what came."""
+    await upsert(tx, t.shares, [asdict(share)], [*_PLACE, "share"])
+
+
+async def list_shares(tx: Tx, place: Place) -> dict[int, Share]:
+    """Shares of a sitting that were asked for."""
+    return {each.share: each for each in await fetch_all(tx, _SHARES.where(*_at(t.shares, place)), Share)}
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+
+async def blobs_of_round(tx: Tx, task_id: str, number: int) -> set[str]:
+    """Digests of everything the sums of a round left in the blob store."""
+    first, *others = (
+        sa.select(table.c[column]).where(table.c.task_id == task_id, table.c.round == number)
+        for table, column in ((t.masked_updates, "digest"), (t.shares, "digest"), (t.sittings, "opened"))
+    )
+    return set((await tx.execute(first.union(*others))).scalars()) - {""}
+
+
+async def digests_needed(tx: Tx, digests: Sequence[str]) -> set[str]:
+    """Which of these blobs a sum that is not over still needs."""
+    ended = (SumState.DONE, SumState.FAILED)
+    found: set[str] = set()
+    s = t.sittings
+    for some in batches(list(digests)):
+        opened = sa.select(s.c.opened).where(s.c.opened.in_(some), s.c.state.not_in(ended))
+        others = []
+        for table in (t.masked_updates, t.shares):
+            same = sa.and_(*(table.c[name] == s.c[name] for name in _PLACE))
+            query = sa.select(table.c.digest).join(s, same).where(table.c.digest.in_(some), s.c.state.not_in(ended))
+            others.append(query)
+        found |= set((await tx.execute(opened.union(*others))).scalars())
+    return found
+
+
+def _at(table: sa.Table, place: Place) -> tuple[sa.ColumnElement[bool], ...]:
+    c = table.c
+    return (
+        c.task_id == place.task,
+        c.round == place.round,
+        c.cohort == place.cohort,
+        c.sitting == place.sitting,
+    )
+
+
+def _sitting(*values: Any) -> Sitting:
+    found = Sitting(*values)
+    return replace(found, asked=tuple(found.asked))
+
+
+def _masked(*values: Any) -> MaskedUpdate:
+    found = MaskedUpdate(*values)
+    return replace(found, letters=tuple((start, length) for start, length in found.letters))

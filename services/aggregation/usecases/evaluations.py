@@ -1,0 +1,163 @@
+"""Evaluations: a publisher's evaluator is asked what coalitions' models are worth, and each device's part follows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from coterie.records.words import EventKind, RoundState
+from services.aggregation.domain.records import Contribution, Evaluation, Event, Task
+from services.aggregation.domain.secure_terms import SumRules
+from services.aggregation.errors import BadWorths, WrongTaskState
+from services.aggregation.rounds.valuing import EVALUATIONS, Valuation, begin
+from services.aggregation.store import contributions, models, rounds, tasks
+from services.aggregation.store.library import Library
+from services.aggregation.usecases import sight
+from services.aggregation.ways import way_for
+from services.aggregation.ways.base import VISIBLE
+from services.kit.bell import Bell
+from services.kit.caller import current_caller, require_role
+from services.kit.clock import Clock
+from services.kit.database import Database
+from services.kit.paging import Page
+
+MAX_WAIT_SECONDS = 30.0
+MOST_WORTH = 1e12
+"""Largest worth taken: sums and differences of such stay exact enough to share a pot by."""
+
+
+def _ripe(task: Task) -> tuple[RoundState, ...]:
+    """States in which a round may be valued; raises when no round of the task ever can."""
+    spec, chosen = task.specification, way_for(task.specification)
+    if chosen.form not in VISIBLE or SumRules.of(spec.parameters).secure:
+        raise WrongTaskState(
+            "in a mesh and under secure sums the server sees no update, so it cannot say what one contributed"
+        )
+    if len(spec.model_digests) > 1:
+        raise WrongTaskState("contributions are reckoned for tasks with one model; this one has several")
+    if chosen.is_valued:
+        return (RoundState.SETTLING, RoundState.DONE)
+    if not spec.kept_rounds:
+        raise WrongTaskState(
+            "this task keeps no updates to value: create it with keep_rounds, or with the incentive contribution"
+        )
+    return (RoundState.DONE,)
+
+
+class EvaluationUseCases:
+    """What a publisher's evaluator may ask and tell. What is under way can be taken up again from stored worths."""
+
+    def __init__(self, database: Database, library: Library, bell: Bell, clock: Clock) -> None:
+        self._database, self._library, self._bell, self._clock = database, library, bell, clock
+        self._under_way: dict[str, tuple[int, Valuation]] = {}
+        self._lock = asyncio.Lock()
+
+    async def ask(self, task_id: str, wait_seconds: float) -> Evaluation:
+        """The next models whose worth is asked for; waits for a round to be over."""
+        require_role("publisher", "admin")
+        deadline = self._clock.now() + min(max(wait_seconds, 0.0), MAX_WAIT_SECONDS)
+        while True:
+            with self._bell.listen(f"events:{task_id}", f"task:{task_id}") as sleeper:
+                async with self._database.reading() as tx:
+                    task = await sight.see_inside(tx, task_id)
+                    number = await contributions.next_round(tx, task_id, _ripe(task))
+                if number:
+                    return await self._ask(task, number)
+                left = deadline - self._clock.now()
+                if left <= 0 or task.ended:
+                    return Evaluation(task_id, ended=task.ended)
+                await sleeper.wait(min(left, 1.0))
+
+    async def _ask(self, task: Task, number: int) -> Evaluation:
+        async with self._lock:
+            valuation = await self._valuation(task, number)
+            digest, size, count = await asyncio.to_thread(valuation.ask)
+            if digest:
+                async with self._database.writing() as tx:
+                    await models.add_upload(tx, digest, task.publisher, size, self._clock.now())
+            else:
+                await self._finish(task, number, valuation)
+        return Evaluation(task.id, number, digest, size, count, len(valuation.inquiry.known), len(valuation.players))
+
+    async def answer(self, task_id: str, number: int, digest: str, worths: Sequence[float]) -> tuple[bool, int]:
+        """Takes the worths of models that were asked for; whether the round is valued now, and how many are known."""
+        require_role("publisher", "admin")
+        async with self._database.reading() as tx:
+            task = await sight.see_inside(tx, task_id)
+            valued = await contributions.values_of(tx, task_id, number)
+        if valued:
+            return True, 0
+        async with self._lock:
+            valuation = await self._valuation(task, number)
+            masks = valuation.asked.get(digest)
+            if masks is None:
+                raise WrongTaskState("these models were not asked about, or are answered; ask again (GET …/evaluation)")
+            if len(worths) != len(masks) or not all(abs(worth) <= MOST_WORTH for worth in worths):
+                raise BadWorths(
+                    f"worths: {len(masks)} finite numbers were asked for, one for each model in the file, from "
+                    f"{-MOST_WORTH:g} to {MOST_WORTH:g}"
+                )
+            known = dict(zip(masks, worths, strict=True))
+            async with self._database.writing() as tx:
+                await contributions.add_worths(tx, task_id, number, known)
+                await models.remove_upload(tx, digest, task.publisher)
+            for mask, worth in known.items():
+                valuation.inquiry.answer(mask, worth)
+            del valuation.asked[digest]
+            await self._discard(digest)
+            is_over = not await asyncio.to_thread(valuation.inquiry.questions)
+            if is_over:
+                await self._finish(task, number, valuation)
+        return is_over, len(valuation.inquiry.known)
+
+    async def list_contributions(self, task_id: str, number: int, page: Page) -> list[Contribution]:
+        """What each device contributed; a device sees its own."""
+        caller = current_caller()
+        async with self._database.reading() as tx:
+            await sight.see_inside(tx, task_id)
+            only = caller.subject if caller.role == "device" else ""
+            return await contributions.totals(tx, task_id, number, page, only)
+
+    async def _valuation(self, task: Task, number: int) -> Valuation:
+        """The round as it is being valued, taken up with the worths known so far."""
+        held = self._under_way.get(task.id)
+        if held is not None and held[0] == number:
+            return held[1]
+        async with self._database.reading() as tx:
+            round_ = await rounds.find_round(tx, task.id, number)
+            everybody = await rounds.list_participations(tx, task.id, number)
+            current = await models.latest_models(tx, task.id, before=number)
+            known = await contributions.list_worths(tx, task.id, number)
+        if round_ is None or not current or not any(p.kept for p in everybody):
+            raise WrongTaskState(f"round {number} of {task.id} has no stored updates to value")
+        told = task.specification.parameters.get("pricing", {}).get("evaluations") or EVALUATIONS
+        base = (current[0].digest, current[0].size_bytes)
+        found = await asyncio.to_thread(begin, self._library, task, round_, everybody, base, int(told))
+        for mask, worth in known.items():
+            found.inquiry.answer(mask, worth)
+        self._under_way[task.id] = (number, found)
+        return found
+
+    async def _finish(self, task: Task, number: int, valuation: Valuation) -> None:
+        found = await asyncio.to_thread(valuation.inquiry.result)
+        pairs = zip(found.values.tolist(), found.errors.tolist(), strict=True)
+        values = dict(zip(valuation.players, pairs, strict=True))
+        said = (
+            f"{len(values)} updates, as the server sees them, valued by {found.evaluations} models: contributions sum "
+            f"to {found.values.sum():.4g}, largest standard error {found.errors.max():.2g}"
+        )
+        async with self._database.writing() as tx:
+            await tasks.find_task(tx, task.id, lock=True)  # of two that finish at once the second finds it done
+            if not await contributions.values_of(tx, task.id, number):
+                await contributions.value_round(tx, task.id, number, values)
+                happened = Event(task.id, self._clock.now(), EventKind.ROUND_VALUED, said, number)
+                await tasks.add_events(tx, happened)
+                await tasks.change_task(tx, task.id)
+        self._under_way.pop(task.id, None)
+        self._bell.ring(f"task:{task.id}", f"events:{task.id}")
+
+    async def _discard(self, digest: str) -> None:
+        async with self._database.reading() as tx:
+            needed = await models.digests_in_use(tx, [digest])
+        if not needed:
+            await self._library.blobs.delete(digest)

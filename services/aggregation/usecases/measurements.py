@@ -1,0 +1,72 @@
+"""Measurements: what devices and the publisher's evaluator measured of model versions."""
+
+from __future__ import annotations
+
+from coterie.records.words import EnrolmentState
+from services.aggregation.domain.measuring import SAMPLES, Measurement, split
+from services.aggregation.domain.records import Task
+from services.aggregation.errors import MetricsNotTaken, NotEnrolled, RoundOver, UnknownVersion
+from services.aggregation.rounds.conductor import Conductor
+from services.aggregation.rounds.measuring import choose_best, is_asked
+from services.aggregation.store import measurements, models, tasks
+from services.aggregation.usecases import sight
+from services.aggregation.usecases.work import check_metrics
+from services.aggregation.ways import way_for
+from services.kit.bell import Bell
+from services.kit.caller import current_caller
+from services.kit.clock import Clock
+from services.kit.database import Database
+from services.kit.paging import Page
+from services.kit.rows import Tx
+
+
+class MeasurementUseCases:
+    """What may be told and asked about measurements."""
+
+    def __init__(self, database: Database, conductor: Conductor, bell: Bell, clock: Clock) -> None:
+        self._database, self._conductor, self._bell, self._clock = database, conductor, bell, clock
+
+    async def tell(
+        self, task_id: str, line: int, version: int, metrics: dict[str, float], *, is_public: bool = False
+    ) -> None:
+        """Takes what the caller measured of a version: a device its own while it is the newest, a publisher any."""
+        check_metrics(metrics)
+        caller = current_caller()
+        async with self._database.writing() as tx:
+            task = await sight.see_inside(tx, task_id)
+            if await measurements.find_version(tx, task_id, line, version) is None:
+                raise UnknownVersion(f"task {task_id} has no version {version} of model {line}")
+            if caller.role == "device":
+                way_for(task.specification).check_figures(metrics, is_public=is_public)
+                await self._take(tx, task, line, version, metrics)
+            else:
+                told = {name: value for name, value in metrics.items() if name != SAMPLES}
+                await measurements.put_evaluated(tx, task_id, line, version, told)
+                await choose_best(tx, task)
+        if caller.role == "device":
+            self._conductor.measuring.answered(task_id, version, caller.subject)
+        self._bell.ring(f"task:{task_id}")
+
+    async def _take(self, tx: Tx, task: Task, line: int, version: int, metrics: dict[str, float]) -> None:
+        device_id = current_caller().subject
+        enrolment = await tasks.find_enrolment(tx, task.id, device_id)
+        if enrolment is None or enrolment.state is not EnrolmentState.ACTIVE:
+            raise NotEnrolled(f"device {device_id} is not enrolled in {task.id}")
+        if not is_asked(task.specification):
+            raise MetricsNotTaken("this task takes no figures of single devices; leave them out")
+        newest = {model.line: model.version for model in await models.latest_models(tx, task.id)}
+        if task.ended or newest.get(line) != version:
+            raise RoundOver(f"version {version} is measured no more; ask for work again")
+        samples, told = split(metrics, float(enrolment.samples))
+        found = Measurement(task.id, line, version, device_id, samples, told, self._clock.now())
+        await measurements.add_measurements(tx, [found])
+
+    async def list_measurements(self, task_id: str, line: int, version: int, page: Page) -> list[Measurement]:
+        """What each device measured of a version; a device sees its own."""
+        caller = current_caller()
+        async with self._database.reading() as tx:
+            await sight.see_inside(tx, task_id)
+            if await measurements.find_version(tx, task_id, line, version) is None:
+                raise UnknownVersion(f"task {task_id} has no version {version} of model {line}")
+            only = caller.subject if caller.role == "device" else ""
+            return await measurements.list_measurements(tx, task_id, line, version, page, only=only)

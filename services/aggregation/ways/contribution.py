@@ -1,0 +1,45 @@
+"""Contribution: a star whose rounds' pots are shared out by what each update was worth to the model.
+
+The publisher's evaluator says what coalitions' models are worth (`coterie task evaluate`); Shapley values follow, and
+pricing divides the pot by them. A coalition's model is a subtraction from the exact sum, which only a mean has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from services.aggregation.domain.records import Participation
+from services.aggregation.domain.rules.choice import Choice
+from services.aggregation.domain.secure_terms import SumRules
+from services.aggregation.errors import BadTask
+from services.aggregation.ways import way
+from services.aggregation.ways.star import Star
+
+
+@way(
+    "star",
+    privacy=("none", "uniform"),
+    incentive=("contribution",),
+    why={"contribution": "each update must be seen on its own"},
+)
+class Contribution(Star):
+    """Paid by worth."""
+
+    is_valued = True
+
+    def check_rule(self, choice: Choice) -> None:
+        super().check_rule(choice)
+        if not choice.is_mean:
+            raise BadTask(
+                f"rule {choice.name}: a coalition's model is a subtraction from a mean, and {choice.name} makes none; "
+                "leave the rule out, choose an optimiser, or another incentive"
+            )
+
+    def check_sums(self, rules: SumRules) -> None:
+        raise BadTask(
+            "sums.mode secure: a secure sum hides each update, so that nobody can say what it contributed; leave sums "
+            "out, or choose another incentive"
+        )
+
+    def quality(self, participation: Participation, values: Mapping[str, float]) -> float:
+        return max(values.get(participation.device_id, 0.0), 0.0)

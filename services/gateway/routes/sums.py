@@ -1,0 +1,196 @@
+"""Secure sums: what binds a sum, and the duties of its clerks. The gateway passes on what it cannot read."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Annotated, Any
+
+from fastapi import Depends
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from coterie.records import Duty, Items, SurvivorList, WantedShares
+from coterie.sums.rolls import framed
+from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
+from services.gateway.access.ownership import demand_own_device
+from services.gateway.errors import BadShareSize
+from services.gateway.routes.base import Gateway, Platform, routes_for
+from services.gateway.schemas.base import Cohort, DeviceId, RoundNumber, ShareNumber, Sitting, TaskId, WaitSeconds
+from services.gateway.schemas.sums import Agreement, Answer, Muster, Offer
+from services.gateway.usecases.polls import MARGIN_SECONDS
+from services.gateway.wire.answers import Json, answer
+from services.gateway.wire.bodies import MEDIA_TYPE, begun, check_size, pieces_of, promised_digest, promised_size
+from services.gateway.wire.convert import to_json
+from services.gateway.wire.documents import DIGEST_PARAMETER
+from services.kit.blobs import BlobStore
+from services.kit.caller import current_caller
+
+LETTERS_AT_ONCE = 64
+_AT = "/v1/tasks/{task_id}/rounds/{number}/sums/{cohort}/{sitting}"
+_CANONICAL: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Canonical JSON: its very bytes are what digests and signatures are of.",
+        "content": {"application/json": {"schema": {}}},
+    }
+}
+_LETTERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "For each candidate by id: length of the id (2 bytes, big-endian), id, length (4), letter.",
+        "content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+_SHARE: dict[str, Any] = {
+    "parameters": [DIGEST_PARAMETER],
+    "requestBody": {
+        "description": "The words of the share sum, little-endian.",
+        "required": True,
+        "content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
+    },
+}
+routes = routes_for("sums")
+
+
+async def _place(task_id: TaskId, number: RoundNumber, cohort: Cohort, sitting: Sitting) -> pb.SumPlace:
+    return pb.SumPlace(task_id=task_id, round=number, cohort=cohort, sitting=sitting)
+
+
+Place = Annotated[pb.SumPlace, Depends(_place)]
+
+
+@routes.get("/v1/duties", response_model=Items[Duty], summary="Ask for duties as a clerk")
+async def list_duties(request: Request, gateway: Gateway, wait: WaitSeconds = 0) -> Json:
+    """At most one duty for each sum. With `wait`, the answer comes when there is one or the time is over. A duty
+    `forget` is told once: the next poll acknowledges it."""
+    question = pb.ListDutiesRequest(device_id=current_caller().subject, wait_seconds=wait)
+    call = gateway.platform.sums.ListDuties(question, timeout=wait + MARGIN_SECONDS)
+    reply = await gateway.patience.wait(request, call)
+    return Json({"items": [to_json(duty) for duty in reply.duties]})
+
+
+@routes.put(_AT + "/offers/{device_id}", status_code=204, response_class=Response, summary="Offer a session key")
+async def put_offer(place: Place, device_id: DeviceId, body: Offer, platform: Platform) -> Response:
+    """Safe to repeat with the same key; another key for the same sitting is refused."""
+    demand_own_device(device_id)
+    await platform.sums.PutOffer(
+        pb.PutOfferRequest(place=place, device_id=device_id, session_key=body.session_key, signature=body.signature)
+    )
+    return Response(status_code=204)
+
+
+@routes.get(_AT + "/terms", response_class=Response, responses=_CANONICAL, summary="Terms of a sum")
+async def get_terms(place: Place, platform: Platform) -> Response:
+    """For the sum's participants and clerks."""
+    return await _document(place, platform, words.SUM_DOCUMENT_TERMS)
+
+
+@routes.get(_AT + "/participants", response_class=Response, responses=_CANONICAL, summary="Who takes part in a sum")
+async def get_participants(place: Place, platform: Platform) -> Response:
+    """Device ids and signing keys, by id. For the sum's participants and clerks."""
+    return await _document(place, platform, words.SUM_DOCUMENT_PARTICIPANTS)
+
+
+@routes.get(_AT + "/candidates", response_class=Response, responses=_CANONICAL, summary="Who may be in the sum")
+async def get_candidates(place: Place, platform: Platform) -> Response:
+    """[device id, SHA-256 of the masked words, root, letter key, signature] of each, by id. For clerks."""
+    return await _document(place, platform, words.SUM_DOCUMENT_CANDIDATES)
+
+
+async def _document(place: pb.SumPlace, platform: Platform, document: words.SumDocument.ValueType) -> Response:
+    question = pb.ReadSumRequest(place=place, device_id=current_caller().subject, document=document)
+    text = (await platform.sums.ReadSum(question)).text.encode()
+    headers = {"ETag": f'"{hashlib.sha256(text).hexdigest()}"', "Cache-Control": "private, no-cache"}
+    return Response(text, headers=headers, media_type="application/json")
+
+
+@routes.get(_AT + "/letters", response_class=Response, responses=_LETTERS, summary="Letters to the calling clerk")
+async def get_sum_letters(place: Place, gateway: Gateway) -> Response:
+    """The candidates' letters to the caller and to nobody else, one after the other."""
+    reply = await gateway.platform.sums.ListSumLetters(_reader(place))
+    return StreamingResponse(await begun(_framed(gateway.blobs, reply.letters)), media_type=MEDIA_TYPE)
+
+
+async def _framed(blobs: BlobStore, letters: Sequence[pb.SumLetter]) -> AsyncIterator[bytes]:
+    def read(some: Sequence[pb.SumLetter]) -> bytes:
+        return b"".join(
+            framed(each.device_id, bytes(blobs.read(each.digest, each.start, each.length))) for each in some
+        )
+
+    for start in range(0, len(letters), LETTERS_AT_ONCE):
+        yield await asyncio.to_thread(read, letters[start : start + LETTERS_AT_ONCE])
+
+
+@routes.put(_AT + "/musters/{device_id}", status_code=204, response_class=Response, summary="Muster the candidates")
+async def put_muster(place: Place, device_id: DeviceId, body: Muster, platform: Platform) -> Response:
+    """Which candidates the clerk can serve, and what is wrong with the others."""
+    demand_own_device(device_id)
+    await platform.sums.PutMuster(
+        pb.PutMusterRequest(
+            place=place, device_id=device_id, candidates=body.candidates, ready=body.ready, faults=body.faults
+        )
+    )
+    return Response(status_code=204)
+
+
+@routes.get(_AT + "/survivors", response_model=SurvivorList, summary="Survivors to agree to")
+async def get_survivors(place: Place, platform: Platform) -> Json:
+    """They never change within a sitting."""
+    found = await platform.sums.GetSurvivors(_reader(place))
+    return Json({"survivors": [[each.device_id, each.root] for each in found.survivors], "digest": found.digest})
+
+
+@routes.put(_AT + "/agreements/{device_id}", status_code=204, response_class=Response, summary="Agree to the survivors")
+async def put_agreement(place: Place, device_id: DeviceId, body: Agreement, platform: Platform) -> Response:
+    """Safe to repeat."""
+    demand_own_device(device_id)
+    await platform.sums.PutAgreement(
+        pb.PutAgreementRequest(place=place, device_id=device_id, digest=body.digest, signature=body.signature)
+    )
+    return Response(status_code=204)
+
+
+@routes.get(_AT + "/agreements", response_model=dict[str, str], summary="Who agreed to the survivors")
+async def get_agreements(place: Place, platform: Platform) -> Json:
+    """Signatures by clerk, once enough agreed."""
+    return Json(dict((await platform.sums.GetAgreements(_reader(place))).signatures))
+
+
+@routes.put(_AT + "/answers/{device_id}", response_model=WantedShares, summary="Tell share sums by their digests")
+async def put_answer(place: Place, device_id: DeviceId, body: Answer, platform: Platform) -> Json:
+    """Answers which of the sums themselves are wanted of this clerk now. Safe to repeat until nothing is."""
+    demand_own_device(device_id)
+    told = {int(share): digest for share, digest in body.digests.items()}
+    request = pb.PutAnswerRequest(
+        place=place, device_id=device_id, digest=body.digest, digests=told, signature=body.signature
+    )
+    return answer(await platform.sums.PutAnswer(request))
+
+
+@routes.put(
+    _AT + "/answers/{device_id}/shares/{share}",
+    status_code=204,
+    response_class=Response,
+    summary="Hand in a share sum",
+    openapi_extra=_SHARE,
+)
+async def put_share(
+    request: Request, place: Place, device_id: DeviceId, share: ShareNumber, gateway: Gateway
+) -> Response:
+    """The words must hash to the digest the clerk signed."""
+    demand_own_device(device_id)
+    digest = promised_digest(request)
+    told = pb.ShareRequest(place=place, device_id=device_id, share=share, digest=digest)
+    admission = await gateway.platform.sums.AdmitShare(told)
+    check_size(promised_size(request), admission.size_bytes)
+    if not admission.stored:
+        _, taken = await gateway.blobs.put(pieces_of(request), max_bytes=admission.size_bytes, digest=digest)
+        if taken != admission.size_bytes:
+            raise BadShareSize(f"a share sum of these terms has {admission.size_bytes} bytes, this one {taken}")
+    await gateway.platform.sums.PutShare(told)
+    return Response(status_code=204)
+
+
+def _reader(place: pb.SumPlace) -> pb.SumReader:
+    return pb.SumReader(place=place, device_id=current_caller().subject)

@@ -1,0 +1,18 @@
+"""Bodies about stored bytes."""
+
+from __future__ import annotations
+
+from pydantic import ConfigDict, Field
+
+from services.gateway.schemas.base import Body
+
+
+class NewSweep(Body):
+    """How to sweep."""
+
+    model_config = ConfigDict(json_schema_extra={"example": {"dry_run": True, "older_than_seconds": 86400}})
+
+    dry_run: bool = Field(default=True, description="Only look.")
+    older_than_seconds: float = Field(
+        default=86_400.0, ge=600, le=315_360_000, description="What was stored less long ago stays."
+    )

@@ -1,0 +1,32 @@
+"""A privacy charge as devices claim it: the message between services, and the words that records and rows keep."""
+
+from __future__ import annotations
+
+from coterie.privacy.claims import Claim
+from coterie.records.words import PrivacyAdjacency, PrivacyMechanism, PrivacyUnit
+from coterie_api.pricing.v1.pricing_pb2 import PrivacyCharge
+from services.kit.words import known_number, word
+
+
+def read_claim(message: PrivacyCharge) -> Claim:
+    """What a message claims."""
+    return Claim(
+        mechanism=str(word(PrivacyMechanism, message.mechanism)),
+        parameter=message.parameter,
+        unit=str(word(PrivacyUnit, message.unit)),
+        sampling_rate=message.sampling_rate,
+        steps=message.steps,
+        adjacency=str(word(PrivacyAdjacency, message.adjacency)),
+    )
+
+
+def claim_message(claim: Claim) -> PrivacyCharge:
+    """The message that claims it; a word nobody knows is none, which counts as a release without noise."""
+    return PrivacyCharge(
+        mechanism=known_number(PrivacyMechanism(claim["mechanism"])),
+        parameter=claim["parameter"],
+        unit=known_number(PrivacyUnit(claim["unit"])),
+        sampling_rate=claim["sampling_rate"],
+        steps=claim["steps"],
+        adjacency=known_number(PrivacyAdjacency(claim.get("adjacency", ""))),  # 0.1.0 stored none
+    )

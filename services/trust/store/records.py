@@ -1,0 +1,78 @@
+"""Owners' records in the database: what their devices did together, and what new devices began with of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from services.kit.rows import Row, Tx, batches, insert_rows
+from services.trust.domain.evidence import Evidence
+from services.trust.domain.pairs import EVIDENCE
+from services.trust.store.social import among
+from services.trust.tables import devices, inheritances, owner_records
+
+_RECORD = [owner_records.c[name] for name in EVIDENCE]
+_KEPT = [owner_records.c.key, owner_records.c.low, owner_records.c.high, *_RECORD]
+_CHANGED = ", ".join(f"{name} = excluded.{name}" for name in EVIDENCE)
+
+
+async def some(tx: Tx, keys: list[int]) -> dict[int, Evidence]:
+    """Records by key, as far as there are any."""
+    found = await tx.execute(sa.select(owner_records.c.key, *_RECORD).where(_with(tx, keys)))
+    return {key: Evidence(*rest) for key, *rest in found}
+
+
+def _with(tx: Tx, keys: list[int]) -> sa.ColumnElement[bool]:
+    return among(tx, owner_records.c.key, keys, sa.BigInteger())
+
+
+async def save(tx: Tx, rows: list[Row]) -> None:
+    """Writes records: rows of key, low and high owner, and `EVIDENCE`."""
+    await insert_rows(tx, _KEPT, rows, f"(key) DO UPDATE SET {_CHANGED}")
+
+
+async def forget(tx: Tx) -> None:
+    """Forgets all records, to make them anew."""
+    await tx.execute(sa.delete(owner_records))
+
+
+async def of_owner(tx: Tx, owner: int, most: int) -> list[tuple[int, Evidence]]:
+    """An owner's records with others, latest first: the other owner and the record."""
+    other = sa.case((owner_records.c.low == owner, owner_records.c.high), else_=owner_records.c.low)
+    query = sa.select(other, *_RECORD).where((owner_records.c.low == owner) | (owner_records.c.high == owner))
+    rows = await tx.execute(query.order_by(owner_records.c.reference_at.desc()).limit(most))
+    return [(number, Evidence(*rest)) for number, *rest in rows]
+
+
+async def devices_of(tx: Tx, owners: list[int]) -> list[tuple[int, int]]:
+    """Devices of some owners: owner and device, by number."""
+    found: list[tuple[int, int]] = []
+    for part in batches(owners):
+        query = sa.select(devices.c.owner_number, devices.c.number).where(devices.c.owner_number.in_(part))
+        found.extend((owner, number) for owner, number in await tx.execute(query))
+    return found
+
+
+async def owners_of(tx: Tx, numbers: list[int]) -> dict[int, int]:
+    """Owners of devices, both by number."""
+    query = sa.select(devices.c.number, devices.c.owner_number)
+    found = await tx.execute(query.where(among(tx, devices.c.number, numbers, sa.BigInteger())))
+    return {row.number: row.owner_number for row in found}
+
+
+async def inherit(tx: Tx, rows: list[Row]) -> None:
+    """Notes what pairs began with: rows of pair, time and `EVIDENCE`."""
+    await insert_rows(tx, [inheritances.c.pair, inheritances.c.given_at, *_INHERITED], rows)
+
+
+_INHERITED = [inheritances.c[name] for name in EVIDENCE]
+
+
+async def inherited(tx: Tx, start: int, stop: int, at: float | None = None) -> dict[int, Evidence]:
+    """What the pairs from `start` to before `stop` began with (until `at`), by number."""
+    query: sa.Select[Any] = sa.select(inheritances.c.pair, *_INHERITED)
+    query = query.where(inheritances.c.pair >= start, inheritances.c.pair < stop)
+    if at is not None:
+        query = query.where(inheritances.c.given_at <= at)
+    return {pair: Evidence(*rest) for pair, *rest in await tx.execute(query)}

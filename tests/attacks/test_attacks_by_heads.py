@@ -1,0 +1,236 @@
+"""Attacks by heads: who speaks for members it leaves out, or rejects everybody, gains nothing and leads no more."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+
+from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
+from services.aggregation.rounds import settling
+from services.kit.caller import Caller, set_caller
+from services.kit.errors import Conflict, InvalidInput
+from tests.contract.aggregation.conftest import Client, House, eventually, house
+
+__all__ = ["house"]
+
+DEVICES = ["dev_a", "dev_b", "dev_c", "dev_d"]
+DELIVERED, REJECTED = words.PARTICIPATION_STATE_DELIVERED, words.PARTICIPATION_STATE_REJECTED
+SQLITE = pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
+Items = dict[str, pb.WorkItem]
+Said = dict[str, words.ParticipationState.ValueType]
+
+
+async def clustered(house: House, rounds: int, owners: list[str] | None = None) -> tuple[Client, pb.Task]:
+    """A running task of four devices that all trust each other."""
+    client = await house.start()
+    house.fakes.trust |= dict.fromkeys(itertools.combinations(DEVICES, 2), 0.9)
+    house.fakes.owners |= dict(zip(DEVICES, owners or [f"own_{device}" for device in DEVICES], strict=True))
+    task = await client.create(DEVICES, rounds=rounds, preset="clusters", quorum=0.2)
+    await client.start_task(task.id)
+    return client, task
+
+
+async def items_of(client: Client, number: int) -> tuple[str, list[str], Items]:
+    """The head, its members, and everybody's work."""
+    items: Items = {}
+
+    async def all_there() -> bool:
+        items.update({device: await client.get_work(device, wait=30.0) for device in DEVICES})
+        return all(item.round == number for item in items.values())
+
+    await eventually(all_there)
+    heads = [device for device, item in items.items() if item.role == words.ROLE_HEAD]
+    return heads[0] if heads else "", [d for d, item in items.items() if item.role == words.ROLE_MEMBER], items
+
+
+async def report(client: Client, item: pb.WorkItem, member: str, head: str) -> None:
+    """What an honest member does: a letter to its head, and its report."""
+    set_caller(Caller("device", member))
+    data = f"sealed by {member} for round {item.round}".encode()
+    letter = pb.Letter(
+        task_id=item.task_id,
+        round=item.round,
+        plan_version=item.plan_version,
+        sender=member,
+        recipient=head,
+        kind=words.LETTER_KIND_UPDATE,
+        digest=await client.house.blobs.put_bytes(data),
+        size_bytes=len(data),
+    )
+    await client.work.SendLetter(pb.SendLetterRequest(letter=letter))
+    await client.deliver(item, member, [], form=words.FORM_REPORT, digest="", size_bytes=0, weight=item.self_weight)
+
+
+async def lead(client: Client, item: pb.WorkItem, head: str, said: Said, weight: float | None = None) -> None:
+    """A head's sum of those it says delivered, with the weight it claims."""
+    known = {peer.device_id: peer.weight for peer in item.peers}
+    qualities = [item.self_weight, *(known[member] for member, outcome in said.items() if outcome == DELIVERED)]
+    total = math.fsum(qualities)
+    members = [pb.MemberReport(device_id=member, outcome=outcome, note="bad") for member, outcome in said.items()]
+    data = save({"w": np.array([0.3 * total, 0.1, 0.0], np.float32)})
+    digest = await client.house.blobs.put_bytes(data)
+    await client.deliver(
+        item,
+        head,
+        [],
+        form=words.FORM_SUM,
+        digest=digest,
+        size_bytes=len(data),
+        weight=total if weight is None else weight,
+        members=members,
+    )
+
+
+async def parts(client: Client, task_id: str, number: int) -> tuple[pb.Round, dict[str, pb.Participation]]:
+    set_caller(Caller("publisher", "pub_1"))
+    detail = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task_id, number=number))
+    return detail.round, {p.device_id: p for p in detail.participations}
+
+
+async def object_to(client: Client, task_id: str, number: int, device: str) -> None:
+    set_caller(Caller("device", device))
+    request = pb.ObjectToVerdictRequest(task_id=task_id, round=number, device_id=device, why="my letter was there")
+    await client.work.ObjectToVerdict(request)
+
+
+def told_of(house: House, number: int, *devices: str) -> list[tuple[bool, float]]:
+    """(positive, seconds) of what the registry heard about a pair in a round."""
+    return [
+        (told.positive, told.duration_seconds)
+        for told in house.fakes.interactions.values()
+        if {told.device_a, told.device_b} == set(devices) and told.note.startswith(f"round {number} ")
+    ]
+
+
+@SQLITE
+async def test_a_head_that_rejects_everybody_and_claims_their_weight_is_not_believed(house: House) -> None:
+    client, task = await clustered(house, rounds=1)
+    head, members, items = await items_of(client, 1)
+    assert len(members) == 3
+    everything = math.fsum([items[head].self_weight, *(peer.weight for peer in items[head].peers)])
+    with pytest.raises(InvalidInput, match=r"above the .* that the plan gives those who are in it"):
+        await lead(client, items[head], head, dict.fromkeys(members, REJECTED), weight=everything)
+    with pytest.raises(InvalidInput, match=f"no letter of {', '.join(members)} came"):
+        await lead(client, items[head], head, dict.fromkeys(members, DELIVERED))
+    for member in members:
+        await report(client, items[member], member, head)
+    await lead(client, items[head], head, dict.fromkeys(members, DELIVERED))
+    await client.finished(task.id)
+    _, found = await parts(client, task.id, 1)
+    assert found[head].weight == everything
+    assert all(part.state == DELIVERED and not part.judged_by for part in found.values())
+
+
+@SQLITE
+async def test_a_head_s_sum_is_bounded_by_the_qualities_in_it(house: House) -> None:
+    client, _ = await clustered(house, rounds=1)
+    head, members, items = await items_of(client, 1)
+    for member in members:
+        await report(client, items[member], member, head)
+    weight = math.fsum([items[head].self_weight, *(peer.weight for peer in items[head].peers)])
+    claims = [pb.MemberReport(device_id=member, outcome=DELIVERED) for member in members]
+    for share, taken in ((1.01, False), (1.0, True)):  # of the clip norm, which is 1
+        data = save({"w": np.array([share * weight, 0.0, 0.0], np.float32)})
+        digest = await client.house.blobs.put_bytes(data)
+        told: dict[str, Any] = {
+            "form": words.FORM_SUM,
+            "weight": weight,
+            "members": claims,
+            "digest": digest,
+            "size_bytes": len(data),
+        }
+        if taken:
+            await client.deliver(items[head], head, [], **told)
+        else:
+            with pytest.raises(InvalidInput, match="clipping to 1 and the promised noise allow"):
+                await client.deliver(items[head], head, [], **told)
+
+
+@SQLITE
+async def test_a_head_that_several_dispute_costs_them_little_and_leads_no_more(house: House) -> None:
+    client, task = await clustered(house, rounds=3)
+    head, members, items = await items_of(client, 1)
+    for member in members:
+        await report(client, items[member], member, head)
+    first, second, silent = members
+    await lead(client, items[head], head, dict.fromkeys(members, REJECTED))
+
+    again, others, items = await items_of(client, 2)
+    assert again == head  # nobody had the time to object before the next round opened
+    assert all(items[member].verdict == "by its head: bad" for member in members)
+    assert items[head].verdict == ""
+    _, found = await parts(client, task.id, 1)
+    assert {found[member].judged_by for member in members} == {head}
+    assert told_of(house, 1, first, head) == []  # a head's word alone waits for the other side
+    for member in (first, second):
+        await object_to(client, task.id, 1, member)
+        await object_to(client, task.id, 1, member)
+    with pytest.raises(Conflict, match="nothing to dispute"):
+        await object_to(client, task.id, 1, head)
+    for member in others:
+        await report(client, items[member], member, head)
+    await lead(client, items[head], head, dict.fromkeys(others, DELIVERED))
+
+    present, _, items = await items_of(client, 3)
+    assert items[head].role == words.ROLE_SOLO
+    assert present in members  # the others still trust each other
+    round_, found = await parts(client, task.id, 1)
+    assert round_.disputed == 2
+    assert found[first].objection == "my letter was there"
+    assert told_of(house, 1, first, head) == told_of(house, 1, second, head) == [(False, settling.DISPUTED_SECONDS)]
+    assert told_of(house, 1, first, second) == []
+    assert told_of(house, 1, silent, head) == [(False, settling.WHOLE_INTERACTION_SECONDS)]
+    assert told_of(house, 2, first, head) == [(True, settling.WHOLE_INTERACTION_SECONDS)]
+    with pytest.raises(Conflict, match="final"):
+        await object_to(client, task.id, 1, silent)
+    kinds = [event.kind for event in await client.events(task.id)]
+    assert kinds.count(words.EVENT_KIND_VERDICT_DISPUTED) == 2
+
+
+@SQLITE
+async def test_many_devices_of_one_owner_do_not_unseat_an_honest_head(house: House) -> None:
+    client, task = await clustered(house, rounds=3, owners=["own_liar", "own_liar", "own_liar", "own_liar"])
+    house.fakes.owners[(await items_of(client, 1))[0]] = "own_honest"
+    for number_ in (1, 2):
+        head, members, items = await items_of(client, number_)
+        for member in members:
+            await report(client, items[member], member, head)
+        await lead(client, items[head], head, dict.fromkeys(members, REJECTED if number_ == 1 else DELIVERED))
+        if number_ == 1:
+            await items_of(client, 2)
+            for member in members:
+                await object_to(client, task.id, 1, member)
+    assert (await items_of(client, 3))[0] == head
+
+
+@SQLITE
+async def test_in_the_last_round_members_have_time_to_object(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, task = await clustered(house, rounds=1)
+    head, members, items = await items_of(client, 1)
+    for member in members:
+        await report(client, items[member], member, head)
+    await lead(client, items[head], head, dict.fromkeys(members, REJECTED))
+    await client.finished(task.id)
+
+    async def released() -> bool:
+        return task.id in house.fakes.released
+
+    await eventually(released)  # money waits for nobody's objection
+    assert told_of(house, 1, members[0], head) == []
+    for member in members:
+        await object_to(client, task.id, 1, member)
+    monkeypatch.setattr(settling, "OBJECTION_SECONDS", 0.0)
+    await house.apps[0].stop()
+    await house.start()  # takes the ended task up where it was
+
+    async def told() -> bool:
+        return bool(told_of(house, 1, members[0], head))
+
+    await eventually(told)
+    assert told_of(house, 1, members[0], head) == [(False, settling.DISPUTED_SECONDS)]

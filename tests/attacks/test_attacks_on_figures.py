@@ -1,0 +1,65 @@
+"""A figure beside the noise names a data set that the noise hides: only those of samples called public are sent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from coterie.privacy.ledger import Limit
+from coterie.procedures.clusters import Clusters
+from coterie.procedures.market import Market
+from coterie.torch_learner import TorchLearner
+from tests.unit.coterie.procedures.mesh_devices import Device, PostOffice, module, samples, work_for
+from tests.unit.coterie.procedures.priced_round import Device as Seller
+from tests.unit.coterie.procedures.priced_round import work_item
+from tests.unit.coterie.procedures.test_procedure_clusters import Circle, direction
+from tests.unit.coterie.procedures.test_procedure_market import linear_trainer, stored_model
+from tests.unit.coterie.procedures.test_procedure_multitask import Bench
+
+OF_THE_NETWORK = {"heard", "noise_scale", "simulated_transfer_seconds", "step_seconds"}
+COSTS = {"costs": {"quadratic": 1.0, "linear": 0.04, "fixed": 0.0}}
+
+
+@pytest.mark.parametrize("noised", [True, False])
+def test_a_mesh_with_noise_is_told_nothing_of_a_devices_data(tmp_path: Path, noised: bool) -> None:
+    office = PostOffice(tmp_path)
+    ada, bobby = (Device(office, tmp_path, name) for name in ("ada", "bobby"))
+    told = ada.round(work_for(ada, [bobby], noised=noised, privacy="partial"))
+    assert set(told.metrics) <= OF_THE_NETWORK
+    assert json.loads(told.report())["public_metrics"] is True
+    clear = bobby.round(work_for(bobby, [ada], privacy="none"))
+    assert {"loss", "online_loss", "regret"} <= set(clear.metrics)
+    assert "public_metrics" not in json.loads(clear.report())
+
+
+@pytest.mark.parametrize("role", ["member", "solo"])
+def test_clusters_with_noise_are_told_nothing_of_a_members_data(tmp_path: Path, role: str) -> None:
+    cluster = Circle(tmp_path)
+    cluster.acquaint("a", "h")
+    peers = (cluster.peer("h", "head"),) if role == "member" else ()
+    for privacy, expected in (("trust", {}), ("none", {"accuracy": 0.5})):
+        work = cluster.work(role, peers, privacy=privacy, noise_multiplier=0.5, round=1 + len(expected))
+        assert Clusters().prepare(cluster.context("a", work, direction(1))).metrics == expected
+
+
+def test_cells_with_noise_are_told_the_model_chosen_and_nothing_else(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, slope=2.0)
+    bench.limit = Limit(1e6, 1e-5, allow_raw=True)
+    told = bench.round([-2.0, 1.0], privacy="optimised")
+    assert (told.model_index, told.metrics) == (1, {})
+
+
+def test_a_market_is_told_figures_of_public_samples_alone(tmp_path: Path) -> None:
+    trainer = linear_trainer()
+    seller = Seller(tmp_path, COSTS)
+    assert Market().prepare(seller.context(work_item(), trainer, stored_model(tmp_path))).metrics == {}
+
+
+def test_figures_of_public_samples_are_those_of_public_samples() -> None:
+    public, private = samples(1), samples(2)
+    trainer = TorchLearner(module(), private, test_data=public)
+    expected = torch.nn.functional.cross_entropy(module()(public[0]), public[1])
+    assert trainer.evaluate()["loss"] == pytest.approx(float(expected.detach()), rel=1e-6)

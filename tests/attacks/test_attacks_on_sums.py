@@ -1,0 +1,378 @@
+"""Attacks on the platform's side of secure sums (§9 of the specification): liars among clerks, garbage, the curious."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from nacl.public import PrivateKey
+
+from coterie.privacy.stream import FreshStream
+from coterie.records.words import DutyKind
+from coterie.sums import masks
+from coterie.sums.clerk import Answer, Muster
+from coterie.sums.contribution import contribution
+from coterie.sums.letters import FaultKind
+from coterie.sums.masks import digest
+from coterie.sums.terms import Place, Terms, answer_message, offer_message
+from coterie.sums.uploads import Upload, make_upload
+from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
+from services.kit.caller import Caller, set_caller
+from services.kit.documents import read_parameters
+from services.kit.errors import CoterieError
+from tests.attacks.hall import keys_of
+from tests.contract.aggregation.committee import SECURE, Committee
+from tests.contract.aggregation.conftest import Client, House, house
+from tests.contract.aggregation.test_aggregation_sums import (
+    DEVICES,
+    change_of,
+    clear_model,
+    events_of,
+    secure_task,
+    weight_of,
+)
+
+__all__ = ["house"]
+
+
+async def seated(house: House, folder: Path, **changes: Any) -> tuple[Client, Committee, str]:
+    client = await house.start()
+    people = Committee.of(house, client, folder, DEVICES)
+    return client, people, await secure_task(client, **changes)
+
+
+# --- 9: a lying clerk -------------------------------------------------------------------------------------------------
+
+
+def off_by_one(device: str, terms: dict[str, Terms]) -> Any:
+    """A clerk that tells its first share with one word off by one, and signs that."""
+
+    def lie(kind: DutyKind, said: Any) -> Any:
+        if kind is not DutyKind.ANSWER:
+            return said
+        assert isinstance(said, Answer)
+        first = min(said.sums)
+        wrong = said.sums[first].copy()
+        wrong[0] += 1
+        digests = {**said.digests, first: digest(wrong.tobytes())}
+        signature = keys_of(device).sign(answer_message(terms["now"].digest, said.survivors, digests))
+        return dataclasses.replace(said, digests=digests, signature=signature, sums={**said.sums, first: wrong})
+
+    return lie
+
+
+async def test_a_clerk_off_by_one_is_outvoted_named_and_never_chosen_again(house: House, tmp_path: Path) -> None:
+    client, people, task_id = await seated(house, tmp_path, rounds=2)
+    await people.until_work("dev_a")
+    terms = {"now": Terms.read((await client.get_work("dev_a")).sum)}
+    people.twists["dev_b"] = off_by_one("dev_b", terms)
+    for device in DEVICES:
+        await people.deliver(device, change_of(device), weight=weight_of(device))
+    await people.until_work("dev_a")
+    second = Terms.read((await client.get_work("dev_a")).sum)
+    assert "dev_b" not in {clerk.device for clerk in second.clerks}
+    for device in DEVICES:
+        await people.deliver(device, change_of(device, 2), weight=weight_of(device))
+    ended = await people.finish(task_id)
+    assert ended.state == words.TASK_STATE_FINISHED, ended.reason
+    assert (await client.model(ended.model_digests[0])).tobytes() == await clear_model(client, DEVICES, rounds=2)
+    (event,) = [e for e in await client.events(task_id) if e.kind == words.EVENT_KIND_CLERK_OUTVOTED]
+    assert event.device_id == "dev_b"
+    against = [i for i in house.fakes.interactions.values() if "clerk" in i.note]
+    assert against
+    assert all("dev_b" in (i.device_a, i.device_b) and not i.positive for i in against)
+
+
+# --- 10: a slandering clerk -------------------------------------------------------------------------------------------
+
+
+async def test_a_slandering_clerk_is_left_out_and_nobody_it_slanders_is_punished(house: House, tmp_path: Path) -> None:
+    client, people, task_id = await seated(house, tmp_path)
+
+    def slander(kind: DutyKind, said: Any) -> Any:
+        if kind is not DutyKind.MUSTER:
+            return said
+        assert isinstance(said, Muster)
+        out: dict[str, FaultKind] = dict.fromkeys(said.ready[:3], "seed")
+        return dataclasses.replace(said, ready=said.ready[3:], faults=out)
+
+    people.twists["dev_c"] = slander
+    await people.round({device: change_of(device) for device in DEVICES}, weight_of)
+    ended = await people.finish(task_id)
+    assert ended.state == words.TASK_STATE_FINISHED, ended.reason
+    assert (await client.model(ended.model_digests[0])).tobytes() == await clear_model(client, DEVICES)
+    assert {w.outcome for w in house.fakes.settled[task_id, 1].work} == {words.PARTICIPATION_STATE_DELIVERED}
+
+
+# --- 7, 8: a device that seals something else -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clerks_cheated", [1, 4])
+async def test_a_device_that_seals_damaged_letters_loses_its_own_place_alone(
+    house: House, tmp_path: Path, clerks_cheated: int
+) -> None:
+    client, people, task_id = await seated(house, tmp_path)
+    await people.until_work("dev_a")
+    item = await client.get_work("dev_f")
+    terms = Terms.read(item.sum)
+    upload, _ = people.masked("dev_f", terms, change_of("dev_f"), 10.0)
+    letters = tuple(
+        bytes([*letter[:-1], letter[-1] ^ 1]) if at < clerks_cheated else letter
+        for at, letter in enumerate(upload.letters)
+    )
+    broken = dataclasses.replace(upload, letters=letters)
+    signature = keys_of("dev_f").sign(broken.message(terms, "dev_f"))
+    await people.send(item, "dev_f", terms, broken, signature, weight=10.0)
+    for device in DEVICES[:-1]:
+        await people.deliver(device, change_of(device), weight=weight_of(device))
+    ended = await people.finish(task_id)
+    assert ended.state == words.TASK_STATE_FINISHED, ended.reason
+    assert (await client.model(ended.model_digests[0])).tobytes() == await clear_model(client, DEVICES[:-1])
+    outcomes = {w.device_id: w.outcome for w in house.fakes.settled[task_id, 1].work}
+    # Two clerks that fault it prove that it cheated; one may be slandering.
+    cheated = words.PARTICIPATION_STATE_REJECTED if clerks_cheated >= 2 else words.PARTICIPATION_STATE_DROPPED
+    assert outcomes["dev_f"] == cheated
+    bad = [i for i in house.fakes.interactions.values() if "dev_f" in (i.device_a, i.device_b) and not i.positive]
+    assert bool(bad) == (clerks_cheated >= 2), "one fault is neutral"
+
+
+# --- 11: garbage ------------------------------------------------------------------------------------------------------
+
+
+async def test_random_words_are_out_of_range_and_the_model_stays(house: House, tmp_path: Path) -> None:
+    client, people, task_id = await seated(house, tmp_path, max_attempts=1)
+    await people.until_work("dev_a")
+    item = await client.get_work("dev_f")
+    terms = Terms.read(item.sum)
+    rng = np.random.default_rng(1)
+    noise = rng.integers(2**61, 2**62, terms.elements)
+    garbage, signature = make_upload(noise, terms, "dev_f", keys_of("dev_f"), [], 0)
+    await people.send(item, "dev_f", terms, garbage, signature, weight=10.0)
+    for device in DEVICES[:-1]:
+        await people.deliver(device, change_of(device), weight=weight_of(device))
+    ended = await people.finish(task_id)
+    assert ended.state == words.TASK_STATE_FAILED
+    assert "sum_out_of_range" in ended.reason
+    assert ended.model_digests[0] == ended.specification.model_digests[0]
+
+
+# --- at the door ------------------------------------------------------------------------------------------------------
+
+
+def damaged(upload: Upload, what: str) -> Upload:
+    changes: dict[str, Any] = {
+        "words": {"masked": upload.masked[:-1]},
+        "type": {"masked": upload.masked.astype(np.uint32)},
+        "letters": {"letters": upload.letters[:-1]},
+        "commitments": {"commitments": upload.commitments[:-1]},
+        "root": {"commitments": (bytes(32), *upload.commitments[1:])},
+        "letter key": {"letter_key": bytes(32)},
+        "one word": {"masked": upload.masked + np.array([1] + [0] * (upload.masked.size - 1), upload.masked.dtype)},
+    }
+    return dataclasses.replace(upload, **changes[what])
+
+
+async def test_what_is_not_exactly_the_devices_own_masked_update_is_refused_at_the_door(
+    house: House, tmp_path: Path
+) -> None:
+    client, people, _ = await seated(house, tmp_path)
+    await people.until_work("dev_a")
+    item = await client.get_work("dev_a")
+    terms = Terms.read(item.sum)
+    upload, signature = people.masked("dev_a", terms, change_of("dev_a"), 10.0)
+
+    async def refused(**changes: Any) -> str:
+        sent: dict[str, Any] = {"upload": upload, "signature": signature, "weight": 10.0} | changes
+        with pytest.raises(CoterieError) as error:
+            await people.send(item, "dev_a", terms, **sent)
+        return error.value.reason
+
+    for what in ("words", "type", "letters", "commitments", "root", "letter key", "one word"):
+        assert await refused(upload=damaged(upload, what)) == "bad_masked_update", what
+    assert await refused(signature=bytes(64)) == "bad_masked_update"
+    assert await refused(body=b"no tensors at all, but long enough to look at") == "bad_masked_update"
+    assert await refused(weight=11.0) == "bad_masked_update"
+    assert await refused(metrics={"loss": 0.5}) == "metrics_not_taken"
+    assert await refused(sum=pb.SumSeal(terms="00" * 32, signature=signature.hex())) == "terms_changed"
+    assert await refused(form=words.FORM_MEAN) == "bad_masked_update"
+    other, _ = people.masked("dev_b", terms, change_of("dev_b"), 10.0)  # another device's, signed by this one
+    assert await refused(upload=other) == "bad_masked_update"
+    assert (await people.send(item, "dev_a", terms, upload, signature, weight=10.0)).outcome == words.RECEPTION_ACCEPTED
+    assert (await people.send(item, "dev_a", terms, upload, signature, weight=10.0)).outcome == words.RECEPTION_REPEATED
+    again, signed = people.masked("dev_a", terms, change_of("dev_a"), 10.0)
+    with pytest.raises(CoterieError) as twice:
+        await people.send(item, "dev_a", terms, again, signed, weight=10.0)
+    assert twice.value.reason == "already_delivered"
+
+
+async def test_only_clerks_read_letters_each_its_own_and_nobody_speaks_for_another(
+    house: House, tmp_path: Path
+) -> None:
+    client, people, task_id = await seated(house, tmp_path)
+    await people.round({device: change_of(device) for device in DEVICES}, weight_of)
+    place = pb.SumPlace(task_id=task_id, round=1, cohort=0, sitting=1)
+    sums = client.sums
+
+    async def reason(call: Any) -> str:
+        try:
+            await call
+        except CoterieError as error:
+            return error.reason
+        return ""
+
+    async def muster_duty() -> bool:
+        set_caller(Caller("device", "dev_a"))
+        found = await sums.ListDuties(pb.ListDutiesRequest(device_id="dev_a"))
+        return any(duty.kind == words.DUTY_KIND_MUSTER for duty in found.duties)
+
+    await people.attend(muster_duty, among=[])
+    set_caller(Caller("device", "dev_e"))  # takes part, and is no clerk
+    stranger = pb.SumReader(place=place, device_id="dev_e")
+    assert await reason(sums.ListSumLetters(stranger)) == "not_a_clerk"
+    assert await reason(sums.GetSurvivors(stranger)) == "not_a_clerk"
+    assert await reason(sums.GetAgreements(stranger)) == "not_a_clerk"
+    read = pb.ReadSumRequest(place=place, device_id="dev_e", document=words.SUM_DOCUMENT_CANDIDATES)
+    assert await reason(sums.ReadSum(read)) == "not_a_clerk"
+    read.document = words.SUM_DOCUMENT_PARTICIPANTS
+    assert not await reason(sums.ReadSum(read)), "devices of the round read the participants"
+    set_caller(Caller("device", "dev_outside"))
+    read.device_id = "dev_outside"
+    assert await reason(sums.ReadSum(read)) == "not_a_clerk"
+    assert await reason(sums.ListSumLetters(pb.SumReader(place=place, device_id="dev_a"))) == "not_allowed"
+    own = {}
+    for clerk in ("dev_a", "dev_b"):
+        set_caller(Caller("device", clerk))
+        reply = await sums.ListSumLetters(pb.SumReader(place=place, device_id=clerk))
+        own[clerk] = {(each.digest, each.start) for each in reply.letters}
+        assert len(reply.letters) == len(DEVICES)
+    assert not own["dev_a"] & own["dev_b"]
+    set_caller(Caller("device", "dev_a"))
+    early = pb.PutAgreementRequest(place=place, device_id="dev_a", digest="00" * 32, signature="00" * 64)
+    assert await reason(sums.PutAgreement(early)) == "sum_over"
+    stale = pb.PutMusterRequest(place=place, device_id="dev_a", candidates="00" * 32)
+    assert await reason(sums.PutMuster(stale)) == "sum_over"
+    place.sitting = 9
+    assert await reason(sums.GetSurvivors(pb.SumReader(place=place, device_id="dev_a"))) == "unknown_sum"
+
+
+async def test_an_offer_is_signed_by_the_clerk_itself_for_this_very_sitting(house: House, tmp_path: Path) -> None:
+    client, people, task_id = await seated(house, tmp_path)
+
+    async def called() -> bool:
+        set_caller(Caller("device", "dev_a"))
+        return bool((await client.sums.ListDuties(pb.ListDutiesRequest(device_id="dev_a"))).duties)
+
+    await people.attend(called, among=[])
+    place, key = Place(task_id, 0, 1, 1), bytes(PrivateKey.generate().public_key)
+    where = pb.SumPlace(task_id=task_id, round=1, cohort=0, sitting=1)
+
+    async def offer(signer: str, at: Place) -> str:
+        signature = keys_of(signer).sign(offer_message(at, "dev_a", key))
+        told = pb.PutOfferRequest(place=where, device_id="dev_a", session_key=key.hex(), signature=signature.hex())
+        set_caller(Caller("device", "dev_a"))
+        try:
+            await client.sums.PutOffer(told)
+        except CoterieError as error:
+            return error.reason
+        return ""
+
+    assert await offer("dev_b", place) == "bad_agreement"
+    assert await offer("dev_a", dataclasses.replace(place, sitting=2)) == "bad_agreement"
+    assert await offer("dev_a", place) == ""
+    assert await offer("dev_a", place) == "", "the same again"
+    key = bytes(PrivateKey.generate().public_key)
+    assert await offer("dev_a", place) == "agreed_otherwise"
+
+
+# --- 12: what the platform keeps --------------------------------------------------------------------------------------
+
+
+async def test_nothing_stored_by_the_platform_holds_a_planted_update_or_a_seed(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Everything the platform stores and logs is searched while the round is open, counting and done."""
+    if house.settings.database_url:
+        pytest.skip("files are searched; PostgreSQL keeps its own")
+    (tmp_path / "clerks").mkdir()
+    client, people, task_id = await seated(house, tmp_path / "clerks")
+    seeds: list[bytes] = []
+    sealed = masks.commitments
+
+    def noted(terms: bytes, device: str, drawn: Any) -> list[bytes]:
+        if device == "dev_e":
+            seeds.extend(drawn)
+        return sealed(terms, device, drawn)
+
+    monkeypatch.setattr(masks, "commitments", noted)
+    planted = [float(np.float32(value)) for value in (0.123456, -0.654321, 0.777777)]
+    await people.until_work("dev_a")
+    terms = Terms.read((await client.get_work("dev_e")).sum)
+    values = contribution(np.array(planted, np.float32), terms, 10.0, FreshStream())
+    needles = [np.array(planted, np.float32).tobytes(), values.tobytes(), values.astype("<i8")[:1].tobytes()]
+    for device in DEVICES:
+        await people.deliver(device, planted if device == "dev_e" else change_of(device))
+
+    def search() -> list[str]:
+        found = []
+        for file in tmp_path.rglob("*"):
+            if file.is_file() and "clerks" not in file.parts:
+                content = file.read_bytes()
+                found += [f"{file.name}: {n.hex()[:16]}" for n in [*needles, *seeds] if n in content]
+                found += [f"{file.name}: {s.hex()[:16]}" for s in seeds if s.hex().encode() in content]
+        return found
+
+    assert seeds
+    assert search() == []
+    ended = await people.finish(task_id)
+    assert ended.state == words.TASK_STATE_FINISHED, ended.reason
+    assert search() == []
+    log = capfd.readouterr()
+    assert not any(seed.hex() in log.out + log.err for seed in seeds)
+
+
+# --- tasks that cannot be secure --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "parameters", "words_told"),
+    [
+        ({"preset": "mesh"}, {}, "no common sum"),
+        ({"preset": "multitask", "model_digests": ["m", "m"]}, {}, "choose their own model"),
+        ({"min_devices": 3}, {}, "raise min_devices to 4"),
+        ({"rule": "median"}, {}, "at least 5 of them"),
+        ({"rule": "trust+median"}, {"sums": {"cohort_devices": 5}}, "leave trust out"),
+        ({}, {"sums": {"clerks": 4, "threshold": 4}}, ""),
+        ({}, {"sums": {"clerks": 8, "threshold": 2}}, "take 4 and 2"),
+        ({}, {"sums": {"colluders": 0}}, "counts the clerks too"),
+        ({}, {"sums": {"colluders": 9}}, "none is sure to be honest"),
+        ({}, {"sums": {"cohort_devices": 3}}, "cohort_devices makes no sense"),
+        ({}, {"sums": {"mode": "hidden"}}, "clear"),
+        ({"pace": "asynchronous"}, {}, "secure sum"),
+    ],
+)
+async def test_tasks_that_cannot_have_secure_sums_are_refused_with_what_to_change(
+    house: House, changes: dict[str, Any], parameters: dict[str, Any], words_told: str
+) -> None:
+    client = await house.start()
+    digest_ = await client.upload_model(np.zeros(3, np.float32))
+    told = {**SECURE, **parameters, "sums": {"mode": "secure", **parameters.get("sums", {})}}
+    values: dict[str, Any] = {"min_devices": 5, "parameters": read_parameters(told)} | changes
+    if "model_digests" in values:
+        values["model_digests"] = [digest_] * 2
+    if not words_told:
+        assert (await client.create([], **values)).id
+        return
+    with pytest.raises(CoterieError, match=words_told):
+        await client.create([], **values)
+
+
+async def test_without_events_that_blame_nobody_is_named(house: House, tmp_path: Path) -> None:
+    client, people, task_id = await seated(house, tmp_path)
+    await people.round({device: change_of(device) for device in DEVICES}, weight_of)
+    await people.finish(task_id)
+    blaming = (words.EVENT_KIND_CLERK_OUTVOTED, words.EVENT_KIND_CLERK_SILENT, words.EVENT_KIND_SUM_FAILED)
+    assert await events_of(client, task_id, *blaming) == []

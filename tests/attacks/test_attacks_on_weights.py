@@ -1,0 +1,160 @@
+"""Attacks on weight: whoever claims more samples, quality or members than it has moves the model no further."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
+from services.kit.caller import Caller, set_caller
+from services.kit.documents import read_parameters
+from services.kit.errors import InvalidInput
+from tests.contract.aggregation.conftest import Client, House, house
+
+__all__ = ["house"]
+
+HONEST = [f"dev_{number}" for number in range(6)]
+LIAR = "dev_liar"
+SQLITE = pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
+
+
+def each_its_owner(house: House, devices: list[str]) -> None:
+    house.fakes.owners |= {device: f"own_{device}" for device in devices}
+
+
+async def enrol(client: Client, task_id: str, device: str, samples: int, non_iid: float = 0.0) -> None:
+    set_caller(Caller("device", device))
+    await client.tasks.Enrol(pb.EnrolRequest(task_id=task_id, device_id=device, samples=samples, non_iid=non_iid))
+
+
+async def weights(client: Client, task_id: str, number: int = 1) -> dict[str, float]:
+    set_caller(Caller("publisher", "pub_1"))
+    detail = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task_id, number=number))
+    return {p.device_id: p.weight for p in detail.participations}
+
+
+async def run(client: Client, samples: dict[str, int], values: dict[str, float], **changes: Any) -> pb.Task:
+    """A task of one round in which each device delivers its value, with all its samples as weight."""
+    task = await client.create([], rounds=1, **changes)
+    for device, count in samples.items():
+        await enrol(client, task.id, device, count)
+    await client.start_task(task.id)
+    for device, value in values.items():
+        item = await client.get_work(device)
+        await client.deliver(item, device, [value] * 3, weight=float(samples[device]))
+    return await client.finished(task.id)
+
+
+@SQLITE
+async def test_a_billion_claimed_samples_weigh_no_more_than_a_quarter(house: House) -> None:
+    client = await house.start()
+    each_its_owner(house, [*HONEST, LIAR])
+    samples = dict.fromkeys(HONEST, 100) | {LIAR: 10**9}
+    ended = await run(client, samples, dict.fromkeys(HONEST, 1.0) | {LIAR: 5.0})
+    assert await weights(client, ended.id) == dict.fromkeys(HONEST, 100.0) | {LIAR: 200.0}
+    np.testing.assert_allclose(await client.model(ended.model_digests[0]), [(600 * 1 + 200 * 5) / 800] * 3)
+
+
+@SQLITE
+async def test_a_billion_samples_claimed_by_each_of_an_owners_devices_weigh_no_more_than_a_quarter(
+    house: House,
+) -> None:
+    client = await house.start()
+    each_its_owner(house, HONEST)
+    liars = [f"dev_liar{number}" for number in range(4)]
+    house.fakes.owners |= dict.fromkeys(liars, "own_liar")
+    samples = dict.fromkeys(HONEST, 100) | dict.fromkeys(liars, 10**9)
+    ended = await run(client, samples, dict.fromkeys(HONEST, 1.0) | dict.fromkeys(liars, 5.0))
+    found = await weights(client, ended.id)
+    assert sum(found[liar] for liar in liars) == pytest.approx(200.0)
+    assert {found[device] for device in HONEST} == {100.0}
+
+
+@SQLITE
+async def test_enrolling_with_a_billion_samples_and_declining_costs_nobody_precision(house: House) -> None:
+    """Fixed point leaves room for the heaviest: for a billion samples these small changes would be off by 29 %."""
+    client = await house.start()
+    each_its_owner(house, [*HONEST, LIAR])
+    task = await client.create([], rounds=1, quorum=0.5)
+    for device in HONEST:
+        await enrol(client, task.id, device, 1)
+    await enrol(client, task.id, LIAR, 10**9)
+    await client.start_task(task.id)
+    set_caller(Caller("device", LIAR))
+    await client.get_work(LIAR)
+    await client.work.DeclineWork(pb.DeclineWorkRequest(task_id=task.id, round=1, device_id=LIAR, why="busy"))
+    values = {device: 1e-3 * (number + 1) for number, device in enumerate(HONEST)}
+    for device, value in values.items():
+        await client.deliver(await client.get_work(device), device, [value] * 3, weight=1.0)
+    ended = await client.finished(task.id)
+    mean = np.mean([np.float32(value) for value in values.values()], dtype=np.float64)
+    np.testing.assert_allclose(await client.model(ended.model_digests[0]), [mean] * 3, rtol=1e-6)
+
+
+@SQLITE
+async def test_honest_devices_of_unlike_size_weigh_what_they_have(house: House) -> None:
+    client = await house.start()
+    each_its_owner(house, HONEST)
+    samples = {device: 50 * (number + 1) for number, device in enumerate(HONEST)}
+    values = {device: float(number) for number, device in enumerate(HONEST)}
+    ended = await run(client, samples, values, parameters=read_parameters({"bounds": {"largest_share": 0.3}}))
+    assert await weights(client, ended.id) == {device: float(count) for device, count in samples.items()}
+    mean = np.average(list(values.values()), weights=list(samples.values()))
+    np.testing.assert_allclose(await client.model(ended.model_digests[0]), [mean] * 3, rtol=1e-6)
+
+
+SURVEY = {"survey": {"question": "How warm is it?", "low": 0, "high": 10}}
+
+
+@SQLITE
+async def test_a_survey_answer_of_weight_a_hundred_beyond_the_scale_or_without_a_body_is_no_answer(
+    house: House,
+) -> None:
+    """Weight 100 once gave an estimate of 170 on a scale to 10, and a report without a body counted as an answer."""
+    client = await house.start()
+    digest = await client.upload_model(np.zeros(1, np.float32))
+    task = await client.create(
+        [LIAR, *HONEST],
+        samples=1000,
+        preset="survey",
+        model_digests=[digest],
+        rounds=1,
+        quorum=0.5,
+        parameters=read_parameters(SURVEY),
+        escrow_microcredits=1_000_000,
+    )
+    await client.start_task(task.id)
+    item = await client.get_work(LIAR)
+    with pytest.raises(InvalidInput, match="counts once"):
+        await client.deliver(item, LIAR, [1.0], weight=100.0, budget=0.01)
+    with pytest.raises(InvalidInput, match="form mean"):
+        await client.deliver(item, LIAR, [1.0], form=words.FORM_REPORT, weight=1.0, digest="", size_bytes=0)
+    for answer in (-0.7, 1.7):  # 6.5 deviations of 0.1 beyond either end
+        with pytest.raises(InvalidInput, match="variance"):
+            await client.deliver(item, LIAR, [answer], weight=1.0, budget=0.01)
+    for number, device in enumerate(HONEST):
+        share = 0.25 + 0.1 * number
+        await client.deliver(await client.get_work(device), device, [share], weight=1.0, budget=0.01)
+    set_caller(Caller("device", LIAR))
+    await client.work.DeclineWork(pb.DeclineWorkRequest(task_id=task.id, round=1, device_id=LIAR))
+    await client.finished(task.id)
+    set_caller(Caller("publisher", "pub_1"))
+    found = (await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))).round.metrics
+    assert found["estimate"] == pytest.approx(5.0)  # 10 times the mean of 0.25, 0.35, … 0.75
+    assert found["answers"] == len(HONEST)
+
+
+@SQLITE
+async def test_a_rule_that_knows_nobody_registered_is_refused_when_the_task_is_made(house: House) -> None:
+    client = await house.start()
+    house.fakes.unknown.add("dev_nobody")
+    rule: dict[str, Any] = {
+        "rule": "trust+mean",
+        "parameters": read_parameters({"rule": {"known": ["dev_0", "dev_nobody"]}}),
+    }
+    with pytest.raises(InvalidInput, match=r"known: no device dev_nobody is registered"):
+        await client.create([], **rule)
+    assert await client.create(["dev_0"], rule="trust+mean", parameters=read_parameters({"rule": {"known": ["dev_0"]}}))

@@ -1,0 +1,103 @@
+"""Attacks on contributions: an evaluator that lies about numbers, rounds or tasks sets no worth."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
+from services.kit.caller import Caller, set_caller
+from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied
+from tests.attacks.test_attacks_on_weights import SQLITE
+from tests.contract.aggregation.conftest import Client, House, house
+from tests.contract.aggregation.test_aggregation_contributions import (
+    GIVEN,
+    answer,
+    ask,
+    contributions,
+    models_of,
+    paid,
+    worth,
+)
+
+__all__ = ["house"]
+
+
+async def begun(client: Client, name: str) -> pb.Evaluation:
+    """A task whose first round waits to be valued, and what is asked about it."""
+    task = await client.create(list(GIVEN), samples=20, rounds=1, name=name, **paid())
+    await client.start_task(task.id)
+    for device, values in GIVEN.items():
+        set_caller(Caller("device", device))
+        reply = await client.work.GetWork(pb.GetWorkRequest(device_id=device, wait_seconds=10.0, task_ids=[task.id]))
+        await client.deliver(reply.items[0], device, values)
+    return await ask(client, task.id)
+
+
+@SQLITE
+async def test_only_the_tasks_own_publisher_sets_worths(house: House) -> None:
+    client = await house.start()
+    asked = await begun(client, "valued")
+    told = pb.AnswerEvaluationRequest(
+        task_id=asked.task_id, round=1, model_digest=asked.model_digest, worths=[1.0] * asked.models
+    )
+    for liar in (Caller("publisher", "pub_2"), Caller("device", "dev_a"), Caller("device", "dev_b")):
+        set_caller(liar)
+        with pytest.raises(PermissionDenied):
+            await client.tasks.AnswerEvaluation(told)
+        with pytest.raises(PermissionDenied):
+            await client.tasks.AskEvaluation(pb.AskEvaluationRequest(task_id=asked.task_id))
+    assert await contributions(client, asked.task_id, Caller("publisher", "pub_1")) == {}
+
+
+@SQLITE
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e308, -1e13])
+async def test_worths_that_are_no_numbers_or_beyond_all_sense_are_refused_and_change_nothing(
+    house: House, bad: float
+) -> None:
+    """Differences of 10^308 and its negative are infinite, and a pot shared by infinities is nobody's."""
+    client = await house.start()
+    asked = await begun(client, "valued")
+    for worths in ([bad] * asked.models, [0.0] * (asked.models - 1) + [bad]):
+        with pytest.raises(InvalidInput, match=r"8 finite numbers were asked for.*to 1e\+12"):
+            await answer(client, asked, worths)
+    assert (await ask(client, asked.task_id)).model_digest == asked.model_digest
+
+
+@SQLITE
+async def test_missing_coalitions_and_worths_of_other_tasks_or_rounds_are_refused(house: House) -> None:
+    client = await house.start()
+    one, two = await begun(client, "one"), await begun(client, "two")
+    assert one.task_id != two.task_id
+    for worths in ([], [1.0] * (one.models - 1), [1.0] * (one.models + 1)):
+        with pytest.raises(InvalidInput, match="8 finite numbers were asked for"):
+            await answer(client, one, worths)
+    elsewhere = pb.Evaluation(task_id=one.task_id, round=1, model_digest="ab" * 32, models=8)
+    with pytest.raises(Conflict, match="were not asked about"):
+        await answer(client, elsewhere, [1.0] * 8)
+    for number in (0, 2, 10**6):
+        with pytest.raises((Conflict, NotFound, InvalidInput)):
+            await answer(client, pb.Evaluation(task_id=one.task_id, round=number, model_digest=one.model_digest), [1.0])
+    stacked = await models_of(client, one)
+    assert (await answer(client, one, [worth(model) for model in stacked])).is_valued
+    assert set(await contributions(client, one.task_id, Caller("publisher", "pub_1"))) == set(GIVEN)
+    assert await contributions(client, two.task_id, Caller("publisher", "pub_1")) == {}
+
+
+@SQLITE
+async def test_worths_below_nothing_pay_nobody_more_than_the_pot(house: House) -> None:
+    """All worths negative, the whole worth less than its parts: shares are at least 0, and finite."""
+    client = await house.start()
+    asked = await begun(client, "valued")
+    worths = (-9e11 + np.random.default_rng(0).normal(size=asked.models)).tolist()
+    assert (await answer(client, asked, worths)).is_valued
+    assert (await client.finished(asked.task_id)).state == words.TASK_STATE_FINISHED
+    shares = [work.quality for work in house.fakes.settled[asked.task_id, 1].work]
+    assert all(math.isfinite(share) and share >= 0.0 for share in shares)
+    # Told once, it stands: later lies change nothing.
+    before = await contributions(client, asked.task_id, Caller("publisher", "pub_1"))
+    assert (await answer(client, asked, [1.0] * asked.models)).is_valued
+    assert await contributions(client, asked.task_id, Caller("publisher", "pub_1")) == before

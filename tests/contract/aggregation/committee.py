@@ -1,0 +1,250 @@
+"""Devices and clerks of a secure task, played over real gRPC with the real clerk of the device package."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coterie.privacy.stream import FreshStream
+from coterie.records.words import DutyKind
+from coterie.sums.cabinet import Cabinet
+from coterie.sums.clerk import Clerk, NotMustered
+from coterie.sums.contribution import contribution
+from coterie.sums.rolls import framed, read_candidates, read_framed
+from coterie.sums.terms import Participants, Place, Terms
+from coterie.sums.uploads import Upload, make_upload
+from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
+from services.kit.caller import Caller, set_caller
+from services.kit.errors import CoterieError
+from services.kit.words import word
+from tests.attacks.hall import keys_of, owner_of
+from tests.contract.aggregation.conftest import Client, House
+
+SECURE = {"sums": {"mode": "secure", "offer_seconds": 20, "clerk_seconds": 40}}
+
+
+@dataclass
+class Committee:
+    """Everybody in a secure task. `silent` devices do no duty; `twists` change what a clerk says."""
+
+    client: Client
+    folder: Path
+    devices: Sequence[str]
+    silent: set[str] = field(default_factory=set)
+    desks: dict[str, Clerk] = field(default_factory=dict)
+    done: list[tuple[str, DutyKind]] = field(default_factory=list)
+    twists: dict[str, Callable[[DutyKind, Any], Any]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, house: House, client: Client, folder: Path, devices: Sequence[str]) -> Committee:
+        """Tells the registry who they are, each of an owner of its own."""
+        house.fakes.owners |= {device: owner_of(device) for device in devices}
+        house.fakes.keys |= {device: keys_of(device).public().signing for device in devices}
+        return cls(client, folder, devices)
+
+    def desk(self, device: str) -> Clerk:
+        if device not in self.desks:
+            self.desks[device] = Clerk(device, keys_of(device), Cabinet(self.folder / f"{device}.db"))
+        return self.desks[device]
+
+    # --- devices ------------------------------------------------------------------------------------------------------
+
+    async def deliver(
+        self, device: str, change: Iterable[float], *, weight: float = 10.0, wait: float = 10.0, **changes: Any
+    ) -> pb.SubmitUpdateReply:
+        """A device takes its work and hands masked words in."""
+        item = await self.client.get_work(device, wait)
+        terms = Terms.read(item.sum)
+        upload = self.masked(device, terms, change, weight if terms.noise == 0 else 1.0)
+        return await self.send(item, device, terms, *upload, weight=weight if terms.noise == 0 else 1.0, **changes)
+
+    def masked(self, device: str, terms: Terms, change: Iterable[float], weight: float) -> tuple[Upload, bytes]:
+        values = contribution(np.array(list(change), np.float32), terms, weight, FreshStream())
+        return make_upload(values, terms, device, keys_of(device), [], 0)
+
+    async def send(
+        self,
+        item: pb.WorkItem,
+        device: str,
+        terms: Terms,
+        upload: Upload,
+        signature: bytes,
+        *,
+        body: bytes | None = None,
+        **changes: Any,
+    ) -> pb.SubmitUpdateReply:
+        data = upload.body() if body is None else body
+        digest = await self.client.house.blobs.put_bytes(data)
+        set_caller(Caller("device", device))
+        request: dict[str, Any] = {
+            "task_id": item.task_id,
+            "round": item.round,
+            "device_id": device,
+            "digest": digest,
+            "size_bytes": len(data),
+            "form": words.FORM_MASKED,
+            "sum": pb.SumSeal(terms=terms.digest.hex(), signature=signature.hex()),
+        } | changes
+        return await self.client.work.SubmitUpdate(pb.SubmitUpdateRequest(**request))
+
+    # --- clerks -------------------------------------------------------------------------------------------------------
+
+    async def serve(self, device: str, wait: float = 0.0) -> list[DutyKind]:
+        """One poll of a device, and all the duties it is told."""
+        set_caller(Caller("device", device))
+        reply = await self.client.sums.ListDuties(pb.ListDutiesRequest(device_id=device, wait_seconds=wait), timeout=30)
+        kinds = []
+        for duty in reply.duties:
+            kind = word(DutyKind, duty.kind)
+            try:
+                await self._do(device, kind, duty)
+            except CoterieError as error:
+                if error.reason not in ("sum_over", "agreed_otherwise"):
+                    raise
+            kinds.append(kind)
+            self.done.append((device, kind))
+        return kinds
+
+    async def _do(self, device: str, kind: DutyKind, duty: pb.Duty) -> None:
+        place = Place(duty.task_id, duty.cohort, duty.round, duty.sitting)
+        where, desk, sums = _where(place), self.desk(device), self.client.sums
+        twist = self.twists.get(device, _as_it_is)
+        if kind is DutyKind.OFFER:
+            offer = desk.offer(place, duty.deadline_at)
+            told = (offer.session_key.hex(), offer.signature.hex())
+            await sums.PutOffer(
+                pb.PutOfferRequest(place=where, device_id=device, session_key=told[0], signature=told[1])
+            )
+        elif kind is DutyKind.MUSTER:
+            muster = twist(kind, await self.muster(device, place))
+            await sums.PutMuster(
+                pb.PutMusterRequest(
+                    place=where,
+                    device_id=device,
+                    candidates=muster.candidates,
+                    ready=muster.ready,
+                    faults=dict(muster.faults),
+                )
+            )
+        elif kind is DutyKind.AGREE:
+            digest, signature = await self.agree(device, place)
+            await sums.PutAgreement(
+                pb.PutAgreementRequest(place=where, device_id=device, digest=digest, signature=signature.hex())
+            )
+        elif kind is DutyKind.ANSWER:
+            await self._answer(device, place, twist)
+        else:
+            desk.forget(place)
+
+    async def terms(self, device: str, place: Place) -> tuple[Terms, Participants]:
+        texts = [
+            (
+                await self.client.sums.ReadSum(pb.ReadSumRequest(place=_where(place), device_id=device, document=each))
+            ).text
+            for each in (words.SUM_DOCUMENT_TERMS, words.SUM_DOCUMENT_PARTICIPANTS)
+        ]
+        return Terms.read(texts[0]), Participants.read(texts[1])
+
+    async def muster(self, device: str, place: Place) -> Any:
+        where, sums, blobs = _where(place), self.client.sums, self.client.house.blobs
+        terms, people = await self.terms(device, place)
+        listed = await sums.ReadSum(
+            pb.ReadSumRequest(place=where, device_id=device, document=words.SUM_DOCUMENT_CANDIDATES)
+        )
+        reply = await sums.ListSumLetters(pb.SumReader(place=where, device_id=device))
+        stream = b"".join(
+            framed(each.device_id, bytes(blobs.read(each.digest, each.start, each.length))) for each in reply.letters
+        )
+        letters = dict(read_framed(io.BytesIO(stream)))
+        return self.desk(device).muster(terms, people, read_candidates(listed.text), letters)
+
+    async def agree(self, device: str, place: Place) -> tuple[str, bytes]:
+        terms, people = await self.terms(device, place)
+        found = await self.client.sums.GetSurvivors(pb.SumReader(place=_where(place), device_id=device))
+        survivors = [(each.device_id, bytes.fromhex(each.root)) for each in found.survivors]
+        return found.digest, self.desk(device).agree(terms, people, survivors)
+
+    async def _answer(self, device: str, place: Place, twist: Callable[[DutyKind, Any], Any]) -> None:
+        where, sums = _where(place), self.client.sums
+        terms, _ = await self.terms(device, place)
+        found = await sums.GetSurvivors(pb.SumReader(place=where, device_id=device))
+        signed = (await sums.GetAgreements(pb.SumReader(place=where, device_id=device))).signatures
+        agreements = {clerk: bytes.fromhex(signature) for clerk, signature in signed.items()}
+        digest = bytes.fromhex(found.digest)
+        try:
+            answer = self.desk(device).answer(terms, digest, agreements)
+        except NotMustered:  # it was started anew
+            await self.muster(device, place)
+            await self.agree(device, place)
+            answer = self.desk(device).answer(terms, digest, agreements)
+        answer = twist(DutyKind.ANSWER, answer)
+        reply = await sums.PutAnswer(
+            pb.PutAnswerRequest(
+                place=where,
+                device_id=device,
+                digest=digest.hex(),
+                digests={share: each.hex() for share, each in answer.digests.items()},
+                signature=answer.signature.hex(),
+            )
+        )
+        for share in reply.wanted:
+            stored = await self.client.house.blobs.put_bytes(answer.sums[share].tobytes())
+            await sums.PutShare(pb.ShareRequest(place=where, device_id=device, share=share, digest=stored))
+
+    async def attend(
+        self, until: Callable[[], Any], among: Collection[str] | None = None, seconds: float = 120.0
+    ) -> None:
+        """Everybody but the silent polls for duties until the condition holds."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while not await until():
+            if loop.time() > end:
+                raise AssertionError(f"the condition never held; done: {self.done[-20:]}")
+            for device in self.devices if among is None else among:
+                if device not in self.silent:
+                    await self.serve(device)
+            await asyncio.sleep(0.01)
+
+    async def until_work(self, device: str) -> None:
+        """Serves until the device has work, so that its sum is open."""
+        await self.attend(lambda: self.has_work(device))
+
+    async def has_work(self, device: str) -> bool:
+        set_caller(Caller("device", device))
+        return bool((await self.client.work.GetWork(pb.GetWorkRequest(device_id=device))).items)
+
+    async def round(
+        self, changes: Mapping[str, Sequence[float]], weight: Callable[[str], float] = lambda _: 10.0
+    ) -> None:
+        """One whole round: these devices deliver these changes."""
+        await self.until_work(next(iter(changes)))
+        for device, change in changes.items():
+            await self.deliver(device, change, weight=weight(device))
+
+    async def finish(self, task_id: str, seconds: float = 180.0) -> pb.Task:
+        """Serves until the task has ended and everybody was told to forget."""
+
+        async def ended() -> bool:
+            task = await self.client.get_task(task_id)
+            return task.state not in (words.TASK_STATE_CREATED, words.TASK_STATE_RUNNING)
+
+        await self.attend(ended, seconds=seconds)
+        for device in self.devices:
+            if device not in self.silent:
+                await self.serve(device)
+        return await self.client.get_task(task_id)
+
+
+def _as_it_is(kind: DutyKind, said: Any) -> Any:
+    return said
+
+
+def _where(place: Place) -> pb.SumPlace:
+    return pb.SumPlace(task_id=place.task, round=place.round, cohort=place.cohort, sitting=place.sitting)

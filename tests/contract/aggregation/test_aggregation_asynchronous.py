@@ -1,0 +1,227 @@
+"""Asynchronous rounds over the wire: every update counts once, in some buffer, or its device is told why not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.pricing.v1 import pricing_pb2 as pricing
+from coterie_api.words.v1 import words_pb2 as words
+from services.kit.caller import Caller, set_caller
+from services.kit.documents import read_parameters
+from services.kit.errors import Conflict, InvalidInput, PermissionDenied
+from tests.contract.aggregation.conftest import Client, House
+
+FOUR = [f"dev_{letter}" for letter in "abcd"]
+
+
+def asynchronous(buffer: int, **changes: Any) -> dict[str, Any]:
+    pace = {"buffer": buffer} | changes.pop("pace", {})
+    parameters = {"pace": pace} | changes.pop("parameters", {})
+    return {"pace": "asynchronous", "parameters": read_parameters(parameters), "min_devices": buffer} | changes
+
+
+async def parts(client: Client, task_id: str, number: int) -> dict[str, pb.Participation]:
+    set_caller(Caller("publisher", "pub_1"))
+    detail = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task_id, number=number))
+    return {p.device_id: p for p in detail.participations}
+
+
+async def replayed(client: Client, task_id: str) -> list[pb.ReplayedRound]:
+    set_caller(Caller("publisher", "pub_1"))
+    return list((await client.tasks.ReplayTask(pb.ReplayTaskRequest(task_id=task_id))).rounds)
+
+
+async def test_a_full_buffer_steps_and_slow_work_counts_in_a_later_one(house: House) -> None:
+    """K = 2 of three devices. c works from version 0 while a and b make version 1; with a = ½ and τ = 1 it counts
+    1/√2, and Σ w stays whole: (30·2^-½·[9,0,0] + 10·[1,0,0]) / 40."""
+    client = await house.start()
+    task = await client.create(["dev_a", "dev_b", "dev_c"], samples=30, rounds=2, **asynchronous(2))
+    await client.start_task(task.id)
+    slow = await client.get_work("dev_c")
+    first = await client.get_work("dev_a")
+    await client.deliver(first, "dev_a", [1.0, 2.0, 3.0], weight=10.0)
+    answer = await client.deliver(await client.get_work("dev_b"), "dev_b", [3.0, 2.0, 1.0], weight=10.0)
+    assert (answer.outcome, answer.round) == (words.RECEPTION_ACCEPTED, 1)
+    newest = await client.get_work("dev_a")
+    assert (newest.round, slow.round) == (2, 1)
+    assert newest.model_digests[0] != slow.model_digests[0]
+    late = await client.deliver(slow, "dev_c", [9.0, 0.0, 0.0], weight=30.0)
+    assert (late.outcome, late.round) == (words.RECEPTION_ACCEPTED, 2)
+    again = await client.deliver(slow, "dev_c", [9.0, 0.0, 0.0], weight=30.0)
+    assert again.outcome == words.RECEPTION_REPEATED
+    with pytest.raises(Conflict, match="another update of dev_c counted for its work of round 1"):
+        await client.deliver(slow, "dev_c", [8.0, 0.0, 0.0], weight=30.0)
+    await client.deliver(newest, "dev_a", [1.0, 0.0, 0.0], weight=10.0)
+    ended = await client.finished(task.id)
+    assert ended.state == words.TASK_STATE_FINISHED, ended.reason
+    found = await client.model(ended.model_digests[0])
+    expected = np.array([2.0, 2.0, 2.0]) + np.array([(30 * 2**-0.5 * 9 + 10) / 40, 0, 0])
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    one, two = await parts(client, task.id, 1), await parts(client, task.id, 2)
+    assert {d: p.state for d, p in one.items()} == {
+        "dev_a": words.PARTICIPATION_STATE_DELIVERED,
+        "dev_b": words.PARTICIPATION_STATE_DELIVERED,
+        "dev_c": words.PARTICIPATION_STATE_IDLE,
+    }
+    assert one["dev_c"].note == "counted in round 2"
+    assert (two["dev_c"].base, two["dev_a"].base, two["dev_b"].state) == (1, 2, words.PARTICIPATION_STATE_IDLE)
+    assert (await client.deliver(slow, "dev_c", [9.0, 0.0, 0.0])).outcome == words.RECEPTION_REPEATED
+
+
+async def test_work_that_is_too_stale_is_told_so_once_in_the_log_and_never_counted(house: House) -> None:
+    client = await house.start()
+    task = await client.create(["dev_a", "dev_b"], rounds=4, **asynchronous(1, pace={"staleness_limit": 1}))
+    await client.start_task(task.id)
+    slow = await client.get_work("dev_b")
+    for _ in range(2):
+        await client.deliver(await client.get_work("dev_a"), "dev_a", [1.0, 0.0, 0.0])
+    assert (await client.get_work("dev_a")).round == 3
+    for _ in range(2):
+        with pytest.raises(Conflict, match="2 versions behind the model and at most 1 are taken") as refused:
+            await client.deliver(slow, "dev_b", [5.0, 5.0, 5.0])
+        assert refused.value.reason == "too_stale"
+    (told,) = [e for e in await client.events(task.id) if e.kind == words.EVENT_KIND_UPDATE_STALE]
+    assert told.device_id == "dev_b"
+    assert "made for round 1" in told.message
+    assert (await parts(client, task.id, 1))["dev_b"].state == words.PARTICIPATION_STATE_LATE
+    # It may go on from the newest version at once.
+    await client.deliver(await client.get_work("dev_b"), "dev_b", [0.0, 1.0, 0.0])
+    await client.deliver(await client.get_work("dev_a"), "dev_a", [0.0, 0.0, 1.0])
+    ended = await client.finished(task.id)
+    assert (await client.model(ended.model_digests[0])).tolist() == [2.0, 1.0, 1.0]
+    assert not [i for i in house.fakes.interactions.values() if not i.positive]
+
+
+def counted(house: House, task_id: str) -> Counter[str]:
+    """How often each device was settled for, over all rounds."""
+    settled = [request for (task, _), request in house.fakes.settled.items() if task == task_id]
+    paid: list[pricing.Work] = [work for request in settled for work in request.work]
+    assert all(work.outcome == words.PARTICIPATION_STATE_DELIVERED for work in paid)
+    return Counter(work.device_id for work in paid)
+
+
+async def test_many_devices_at_once_fill_every_buffer_exactly_and_are_settled_once(house: House) -> None:
+    """Seven devices race, K = 3: no step has more or fewer, and payments follow the accepted updates one by one."""
+    client = await house.start()
+    devices = [f"dev_{i}" for i in range(7)]
+    task = await client.create(devices, rounds=6, **asynchronous(3))
+    await client.start_task(task.id)
+    accepted: Counter[str] = Counter()
+
+    async def work(device: str) -> None:
+        rng = np.random.default_rng(int(device[4:]))
+        while True:
+            set_caller(Caller("device", device))
+            reply = await client.work.GetWork(pb.GetWorkRequest(device_id=device, wait_seconds=5.0, task_ids=[task.id]))
+            if reply.ended:
+                return
+            if reply.items:
+                await asyncio.sleep(0.02 * int(device[4:]))
+                answer = await client.deliver(reply.items[0], device, rng.normal(size=3).tolist())
+                accepted[device] += answer.outcome == words.RECEPTION_ACCEPTED
+
+    await asyncio.wait_for(asyncio.gather(*map(work, devices)), 60)
+    ended = await client.finished(task.id)
+    assert ended.state == words.TASK_STATE_FINISHED, ended.reason
+    assert accepted == counted(house, task.id)
+    assert accepted.total() == 18
+    found = await replayed(client, task.id)
+    assert [(r.round, r.updates, r.same, r.note) for r in found] == [(n, 3, True, "") for n in range(1, 7)]
+    assert found[-1].model_digests == ended.model_digests
+
+
+@pytest.mark.parametrize("rule", ["mean", "fedadam", "trimmed-mean"])
+async def test_a_server_that_dies_between_arrivals_makes_the_same_models(house: House, rule: str) -> None:
+    """The same arrivals twice, once with the server stopped dead after every one of them: the same bytes."""
+    client = await house.start()
+    digests = []
+    parameters = {"rule": {"f": 1}} if rule == "trimmed-mean" else {}
+    for name in ("whole", "torn"):
+        told = asynchronous(3, rounds=3, name=name, rule=rule, parameters=parameters)
+        task = await client.create(FOUR, **told)
+        await client.start_task(task.id)
+        slow = await client.get_work("dev_d")
+        for number in (1, 2, 3):
+            for place, device in enumerate(FOUR[: 3 if number < 3 else 2]):
+                item = await client.get_work(device)
+                assert item.round == number
+                await client.deliver(item, device, [float(place), 1.0, float(number)])
+                if name == "torn":
+                    client.app.conductor.live.clear()
+                    await client.app.conductor.stop()
+                    client = await house.start()
+        await client.deliver(slow, "dev_d", [10.0, -1.0, 0.5])
+        ended = await client.finished(task.id)
+        assert ended.state == words.TASK_STATE_FINISHED, ended.reason
+        assert {device for device, p in (await parts(client, task.id, 3)).items() if p.base == 1} == {"dev_d"}
+        digests.append(ended.model_digests[0])
+        assert [r.same for r in await replayed(client, task.id)] == [True] * 3
+    assert digests[0] == digests[1]
+
+
+async def test_updates_are_kept_as_long_as_the_task_says_and_a_replay_says_what_is_gone(house: House) -> None:
+    client = await house.start()
+    task = await client.create(["dev_a"], rounds=4, **asynchronous(1, keep_rounds=2))
+    await client.start_task(task.id)
+    for number in range(4):
+        await client.deliver(await client.get_work("dev_a"), "dev_a", [float(number), 1.0, 0.0])
+    await client.finished(task.id)
+    found = await replayed(client, task.id)
+    assert [r.same for r in found] == [False, False, True, True]
+    assert found[0].note == "its updates are no longer stored; the last 2 rounds keep theirs"
+    set_caller(Caller("publisher", "pub_2"))
+    with pytest.raises(PermissionDenied):
+        await client.tasks.ReplayTask(pb.ReplayTaskRequest(task_id=task.id))
+
+
+async def test_a_replay_finds_a_changed_weight(house: House) -> None:
+    """A row that was altered behind the platform's back makes other bits."""
+    import sqlalchemy as sa
+
+    from services.aggregation import tables
+
+    client = await house.start()
+    task = await client.create(["dev_a", "dev_b"], rounds=1, **asynchronous(2))
+    await client.start_task(task.id)
+    for place, device in enumerate(("dev_a", "dev_b")):
+        await client.deliver(await client.get_work(device), device, [float(place), 0.0, 0.0], weight=5.0)
+    await client.finished(task.id)
+    async with client.app.database.writing() as tx:
+        changed = tables.participations.update().where(tables.participations.c.device_id == "dev_b")
+        await tx.execute(changed.values(weight=sa.literal(9.0)))
+    (found,) = await replayed(client, task.id)
+    assert (found.same, found.note) == (False, "")
+    assert found.replayed_digests[0] != found.model_digests[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"preset": "mesh"}, "neighbours mix the models of the same round"),
+        ({"preset": "clusters"}, "a head combines its members' updates of the same round"),
+        ({"preset": "multitask"}, "a schedule says who is served in which round"),
+        ({"preset": "survey", "rounds": 1}, "a survey asks once"),
+        ({"preset": "market"}, "a price is a round's own"),
+        ({"parameters": {"sums": {"mode": "secure"}}}, "a secure sum is of the devices of one round"),
+        ({"max_devices": 3}, "none is drawn by lot"),
+        ({"rule": "krum", "parameters": {"rule": {"f": 1}}}, "raise parameters.pace.buffer or lower f"),
+    ],
+)
+async def test_what_cannot_be_asynchronous_is_refused_with_the_reason(
+    house: House, changes: dict[str, Any], why: str
+) -> None:
+    client = await house.start()
+    if changes.get("preset") == "multitask":
+        digests = [await client.upload_model(np.full(3, value, np.float32)) for value in (0, 1)]
+        changes = {**changes, "model_digests": digests}
+    if changes.get("preset") == "survey":
+        changes = {**changes, "parameters": {"survey": {"question": "?", "low": 0, "high": 1}}}
+    with pytest.raises(InvalidInput) as refused:
+        await client.create([], **asynchronous(2, **changes))
+    assert why in refused.value.message

@@ -1,0 +1,197 @@
+"""Contributions over the wire: a publisher's evaluator is asked, values follow, and pots are shared by them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
+from services.aggregation.domain.contribution import exact
+from services.kit.caller import Caller, set_caller
+from services.kit.documents import read_parameters
+from services.kit.errors import Conflict, InvalidInput, PermissionDenied
+from tests.contract.aggregation.conftest import Client, House, eventually
+
+GIVEN = {"dev_a": [1.0, 0.0, 0.0], "dev_b": [3.0, 1.0, 0.0], "dev_c": [-9.0, 0.0, 2.0]}
+WEIGHTS = {"dev_a": 10.0, "dev_b": 20.0, "dev_c": 10.0}
+BOUNDS = {"bounds": {"largest_share": 1.0, "norm_times": 1e6}}
+
+
+def worth(model: npt.NDArray[Any]) -> float:
+    """Best at (2, 1, 0)."""
+    return -float(((model - [2.0, 1.0, 0.0]) ** 2).sum())
+
+
+def by_hand() -> npt.NDArray[np.float64]:
+    """Exact Shapley values of the same game, by means of the updates themselves."""
+    names = sorted(GIVEN)
+
+    def of(coalition: frozenset[int]) -> float:
+        chosen = [names[i] for i in coalition]
+        if not chosen:
+            return worth(np.zeros(3))
+        total = sum(WEIGHTS[name] * np.array(GIVEN[name]) for name in chosen)
+        return worth(np.asarray(total / sum(WEIGHTS[name] for name in chosen), np.float32))
+
+    return exact(3, of)
+
+
+async def ask(client: Client, task_id: str, wait: float = 10.0) -> pb.Evaluation:
+    set_caller(Caller("publisher", "pub_1"))
+    return await client.tasks.AskEvaluation(pb.AskEvaluationRequest(task_id=task_id, wait_seconds=wait))
+
+
+async def models_of(client: Client, asked: pb.Evaluation) -> npt.NDArray[np.float32]:
+    found: npt.NDArray[np.float32] = await client.model(asked.model_digest)
+    assert found.shape == (asked.models, 3)
+    return found
+
+
+async def answer(client: Client, asked: pb.Evaluation, worths: list[float]) -> pb.AnswerEvaluationReply:
+    set_caller(Caller("publisher", "pub_1"))
+    return await client.tasks.AnswerEvaluation(
+        pb.AnswerEvaluationRequest(
+            task_id=asked.task_id, round=asked.round, model_digest=asked.model_digest, worths=worths
+        )
+    )
+
+
+async def evaluate(client: Client, task_id: str) -> int:
+    """Answers until a round is valued; how many models were asked about."""
+    models = 0
+    while True:
+        asked = await ask(client, task_id)
+        assert asked.model_digest, asked
+        stacked = await models_of(client, asked)
+        models += asked.models
+        if (await answer(client, asked, [worth(model) for model in stacked])).is_valued:
+            return models
+
+
+async def contributions(client: Client, task_id: str, caller: Caller, number: int = 0) -> dict[str, pb.Contribution]:
+    set_caller(caller)
+    reply = await client.tasks.ListContributions(pb.ListContributionsRequest(task_id=task_id, round=number))
+    return {each.device_id: each for each in reply.contributions}
+
+
+def paid(**changes: Any) -> dict[str, Any]:
+    return {
+        "incentive": "contribution",
+        "escrow_microcredits": 1000,
+        "min_devices": 3,
+        "parameters": read_parameters(BOUNDS | changes.pop("parameters", {})),
+    } | changes
+
+
+async def play(client: Client, task_id: str) -> None:
+    for device, values in GIVEN.items():
+        await client.deliver(await client.get_work(device), device, values, weight=WEIGHTS[device])
+
+
+async def test_a_round_is_valued_exactly_and_settled_by_it(house: House) -> None:
+    """All eight coalitions are asked about, the model of everybody has the round's own bits, harm is paid nothing."""
+    client = await house.start()
+    task = await client.create(list(GIVEN), samples=20, rounds=2, **paid())
+    await client.start_task(task.id)
+    await play(client, task.id)
+    asked = await ask(client, task.id)
+    assert (asked.round, asked.models, asked.players) == (1, 8, 3)
+    stacked = await models_of(client, asked)
+    set_caller(Caller("publisher", "pub_1"))
+    detail = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))
+    assert detail.round.state == words.ROUND_STATE_SETTLING
+    assert stacked[7].tobytes() == (await client.model(detail.round.model_digests[0])).tobytes()
+    assert stacked[0].tolist() == [0.0, 0.0, 0.0]
+    for bad in ([1.0], [float("nan")] * 8):
+        with pytest.raises(InvalidInput, match="8 finite numbers were asked for"):
+            await answer(client, asked, bad)
+    # A server that dies in between asks the same again.
+    client.app.conductor.live.clear()
+    await client.app.conductor.stop()
+    client = await house.start()
+    again = await ask(client, task.id)
+    assert again.model_digest == asked.model_digest
+    assert (await answer(client, again, [worth(model) for model in stacked])).is_valued
+    assert (await answer(client, again, [0.0] * 8)).is_valued
+    found = await contributions(client, task.id, Caller("publisher", "pub_1"), 1)
+    assert [found[name].value for name in sorted(GIVEN)] == pytest.approx(by_hand(), rel=1e-5)
+    assert found["dev_c"].value < 0 < found["dev_b"].value
+    await eventually(lambda: _settled(house, task.id))
+    shares = {work.device_id: work.quality for work in house.fakes.settled[task.id, 1].work}
+    assert shares == {name: max(found[name].value, 0.0) for name in GIVEN}
+    (told,) = [e.message for e in await client.events(task.id) if e.kind == words.EVENT_KIND_ROUND_VALUED]
+    assert told.startswith("3 updates, as the server sees them, valued by 8 models")
+    assert (await contributions(client, task.id, Caller("device", "dev_a"))).keys() == {"dev_a"}
+    await play(client, task.id)
+    await evaluate(client, task.id)
+    assert (await client.finished(task.id)).state == words.TASK_STATE_FINISHED
+    assert (await ask(client, task.id)).ended
+    total = await contributions(client, task.id, Caller("publisher", "pub_1"))
+    assert {each.rounds for each in total.values()} == {2}
+
+
+async def _settled_rounds(house: House, task_id: str, number: int) -> bool:
+    return (task_id, number) in house.fakes.settled
+
+
+async def _settled(house: House, task_id: str) -> bool:
+    return await _settled_rounds(house, task_id, 1)
+
+
+async def test_a_round_that_nobody_values_is_settled_for_nothing_and_says_so(house: House) -> None:
+    client = await house.start()
+    told = paid(parameters={"pricing": {"evaluation_seconds": 0.2}})
+    task = await client.create(list(GIVEN), samples=20, rounds=1, **told)
+    await client.start_task(task.id)
+    await play(client, task.id)
+    assert (await client.finished(task.id)).state == words.TASK_STATE_FINISHED
+    assert {work.quality for work in house.fakes.settled[task.id, 1].work} == {0.0}
+    (event,) = [e.message for e in await client.events(task.id) if e.kind == words.EVENT_KIND_ROUND_VALUED]
+    assert "nobody is paid for it" in event
+    assert (await ask(client, task.id, 0.0)).ended
+
+
+async def test_an_asynchronous_task_is_valued_by_its_discounted_updates(house: House) -> None:
+    """Without the incentive: any task that keeps its updates can be evaluated, also when it is over."""
+    client = await house.start()
+    parameters = read_parameters({"pace": {"buffer": 2}} | BOUNDS)
+    task = await client.create(
+        list(GIVEN), samples=20, rounds=2, pace="asynchronous", parameters=parameters, min_devices=2
+    )
+    await client.start_task(task.id)
+    slow = await client.get_work("dev_c")
+    for device in ("dev_a", "dev_b"):
+        await client.deliver(await client.get_work(device), device, GIVEN[device], weight=10.0)
+    await client.deliver(await client.get_work("dev_a"), "dev_a", GIVEN["dev_a"], weight=10.0)
+    await client.deliver(slow, "dev_c", GIVEN["dev_c"], weight=10.0)
+    ended = await client.finished(task.id)
+    await evaluate(client, task.id)
+    asked = await ask(client, task.id)
+    assert (asked.round, asked.models) == (2, 4)
+    stacked = await models_of(client, asked)
+    assert stacked[3].tobytes() == (await client.model(ended.model_digests[0])).tobytes()
+    one = np.array([2.0, 0.5, 0.0])
+    np.testing.assert_allclose(stacked[2], one + 2**-0.5 * np.array(GIVEN["dev_c"]), rtol=1e-6)
+
+
+async def test_what_cannot_be_valued_says_why(house: House) -> None:
+    client = await house.start()
+    plain = await client.create(list(GIVEN), name="plain")
+    with pytest.raises(Conflict, match="create it with keep_rounds"):
+        await ask(client, plain.id)
+    mesh = await client.create([], name="mesh", preset="mesh", keep_rounds=5)
+    with pytest.raises(Conflict, match="in a mesh and under secure sums the server sees no update"):
+        await ask(client, mesh.id)
+    with pytest.raises(InvalidInput, match="a subtraction from a mean"):
+        await client.create([], name="r", **paid(rule="median"))
+    with pytest.raises(InvalidInput, match="a secure sum hides each update"):
+        await client.create([], name="s", **paid(parameters={"sums": {"mode": "secure"}}))
+    with pytest.raises(InvalidInput, match="each update must be seen on its own"):
+        await client.create([], name="c", preset="clusters", incentive="contribution")
+    set_caller(Caller("publisher", "pub_2"))
+    with pytest.raises(PermissionDenied):
+        await client.tasks.AskEvaluation(pb.AskEvaluationRequest(task_id=plain.id))

@@ -1,0 +1,64 @@
+"""What a task with noise takes beside its updates: no figure that may have been computed on private data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
+from services.kit.caller import Caller, set_caller
+from services.kit.documents import read_parameters
+from services.kit.errors import Unprocessable
+from tests.contract.aggregation.conftest import Client, House
+
+NOISED: dict[str, Any] = {"privacy": "uniform", "parameters": read_parameters({"privacy": {"noise_multiplier": 2.0}})}
+
+
+@pytest.fixture
+async def begun(house: House) -> tuple[Client, pb.WorkItem]:
+    client = await house.start()
+    task = await client.create(["dev_1", "dev_2"], **NOISED)
+    await client.start_task(task.id)
+    return client, await client.get_work("dev_1", 30.0)
+
+
+async def test_an_old_device_that_sends_its_loss_beside_noise_is_refused_and_told_what_to_do(
+    begun: tuple[Client, pb.WorkItem],
+) -> None:
+    client, item = begun
+    with pytest.raises(Unprocessable, match=r"leave the metrics out.*public_test_data=True.*must be upgraded"):
+        await client.deliver(item, "dev_1", [0.1, 0.0, 0.0], metrics={"loss": 0.3}, public_metrics=False)
+    assert (await client.get_work("dev_1", 30.0)).task_id == item.task_id  # it may still deliver without
+
+
+async def test_without_figures_or_with_public_ones_a_noised_update_is_taken(
+    begun: tuple[Client, pb.WorkItem],
+) -> None:
+    client, item = begun
+    bare = await client.deliver(item, "dev_1", [0.1, 0.0, 0.0], metrics={}, public_metrics=False)
+    other = await client.get_work("dev_2", 30.0)
+    public = await client.deliver(other, "dev_2", [0.0, 0.1, 0.0], metrics={"accuracy": 0.75}, public_metrics=True)
+    assert (bare.outcome, public.outcome) == (words.RECEPTION_ACCEPTED, words.RECEPTION_ACCEPTED)
+    await client.get_work("dev_1", 30.0)  # of the next round: the first is closed
+    set_caller(Caller("publisher", "pub_1"))
+    detail = await client.tasks.GetRound(pb.GetRoundRequest(task_id=item.task_id, number=1))
+    assert dict(detail.round.metrics) == {"accuracy": 0.75}
+
+
+async def test_a_report_that_brings_private_figures_alone_is_refused_as_well(begun: tuple[Client, pb.WorkItem]) -> None:
+    client, item = begun
+    with pytest.raises(Unprocessable, match="beside its noise"):
+        await client.deliver(
+            item, "dev_1", [0.1], form=words.FORM_REPORT, digest="", metrics={"online_loss": 1.0}, public_metrics=False
+        )
+
+
+async def test_where_no_noise_is_promised_figures_need_no_word(house: House) -> None:
+    client = await house.start()
+    task = await client.create(["dev_1"])
+    await client.start_task(task.id)
+    item = await client.get_work("dev_1", 30.0)
+    taken = await client.deliver(item, "dev_1", [0.1, 0.0, 0.0], metrics={"loss": 0.3}, public_metrics=False)
+    assert taken.outcome == words.RECEPTION_ACCEPTED

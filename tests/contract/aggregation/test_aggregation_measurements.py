@@ -1,0 +1,208 @@
+"""Figures belong to the model version they measured, the last one included; tasks stop at a target."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
+from services.kit.caller import Caller, set_caller
+from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied, Unprocessable
+from tests.contract.aggregation.conftest import Client, House
+
+PUBLISHER = Caller("publisher", "pub_1")
+
+
+async def join(client: Client, task_id: str, device: str, *, samples: int = 10, measures: bool = True) -> None:
+    set_caller(Caller("device", device))
+    request = pb.EnrolRequest(task_id=task_id, device_id=device, samples=samples, measures=measures)
+    assert (await client.tasks.Enrol(request)).measures == measures
+
+
+async def tell(
+    client: Client, caller: Caller, task_id: str, version: int, public: bool = False, **figures: float
+) -> None:
+    set_caller(caller)
+    request = pb.TellMeasurementRequest(task_id=task_id, version=version, metrics=figures, public_metrics=public)
+    await client.tasks.TellMeasurement(request)
+
+
+async def versions(client: Client, task_id: str) -> dict[int, pb.Model]:
+    set_caller(PUBLISHER)
+    reply = await client.tasks.ListModels(pb.ListModelsRequest(task_id=task_id))
+    return {model.version: model for model in reply.models}
+
+
+async def measured(client: Client, caller: Caller, task_id: str, version: int) -> dict[str, pb.Measurement]:
+    set_caller(caller)
+    reply = await client.tasks.ListMeasurements(pb.ListMeasurementsRequest(task_id=task_id, version=version))
+    return {each.device_id: each for each in reply.measurements}
+
+
+async def play(client: Client, device: str, accuracy: float, samples: float) -> pb.WorkItem:
+    item = await client.get_work(device)
+    await client.deliver(item, device, [1.0, 0.0, 0.0], metrics={"accuracy": accuracy, "samples": samples})
+    return item
+
+
+async def test_each_version_has_its_own_figures_the_last_one_too(house: House) -> None:
+    """Version 0 measures (0.1·100 + 0.5·300)/400 = 0.4, version 1 0.6; version 2 is measured without an update."""
+    client = await house.start()
+    task = await client.create([])
+    await join(client, task.id, "dev_a")
+    await join(client, task.id, "dev_b")
+    await client.start_task(task.id)
+    for a, b in ((0.1, 0.5), (0.3, 0.7)):
+        await play(client, "dev_a", a, 100)
+        await play(client, "dev_b", b, 300)
+    for device, accuracy, samples in (("dev_a", 0.5, 100.0), ("dev_b", 0.9, 300.0)):
+        item = await client.get_work(device)
+        assert (item.measure, item.HasField("measure"), item.round) == (2, True, 3)
+        await tell(client, Caller("device", device), task.id, 2, accuracy=accuracy, samples=samples)
+    ended = await client.finished(task.id)
+    assert (ended.state, ended.reason) == (words.TASK_STATE_FINISHED, "all 2 rounds are done")
+    found = await versions(client, task.id)
+    assert {v: dict(m.metrics) for v, m in found.items()} == {
+        0: {"accuracy": pytest.approx(0.4)},
+        1: {"accuracy": pytest.approx(0.6)},
+        2: {"accuracy": pytest.approx(0.8)},
+    }
+    assert {(m.devices, m.samples) for m in found.values()} == {(2, 400.0)}
+    own = await measured(client, PUBLISHER, task.id, 2)
+    assert {device: dict(each.metrics) for device, each in own.items()} == {
+        "dev_a": {"accuracy": 0.5},
+        "dev_b": {"accuracy": 0.9},
+    }
+    assert set(await measured(client, Caller("device", "dev_a"), task.id, 2)) == {"dev_a"}
+
+
+async def test_a_device_that_does_not_measure_is_not_waited_for(house: House) -> None:
+    client = await house.start()
+    task = await client.create(["dev_a"], rounds=1)
+    await client.start_task(task.id)
+    await play(client, "dev_a", 0.1, 100)
+    assert (await client.finished(task.id)).state == words.TASK_STATE_FINISHED
+    found = await versions(client, task.id)
+    assert dict(found[0].metrics) == {"accuracy": 0.1}
+    assert (dict(found[1].metrics), found[1].devices) == ({}, 0)
+
+
+async def test_a_platform_that_is_killed_before_the_last_version_is_measured_asks_again(house: House) -> None:
+    client = await house.start()
+    task = await client.create([], rounds=1)
+    await join(client, task.id, "dev_a")
+    await client.start_task(task.id)
+    await play(client, "dev_a", 0.1, 100)
+    assert (await client.get_work("dev_a")).measure == 1
+    await house.apps[0].stop()
+    again = await house.start()
+    assert (await again.get_work("dev_a", wait=10.0)).measure == 1
+    await tell(again, Caller("device", "dev_a"), task.id, 1, accuracy=0.7)
+    await again.finished(task.id)
+    assert dict((await versions(again, task.id))[1].metrics) == {"accuracy": 0.7}
+
+
+async def test_a_task_stops_at_its_target_and_keeps_the_best_version(house: House) -> None:
+    """Version 1 reaches 0.8; the round that made version 2 had begun, so the task ends after two rounds of nine."""
+    client = await house.start()
+    task = await client.create(["dev_a"], rounds=9, stop=pb.Stop(metric="accuracy", at=0.8))
+    assert (task.specification.stop.better, task.HasField("best_version")) == ("up", False)
+    await client.start_task(task.id)
+    await play(client, "dev_a", 0.1, 100)
+    await play(client, "dev_a", 0.85, 100)
+    ended = await client.finished(task.id)
+    assert ended.state == words.TASK_STATE_FINISHED
+    assert ended.reason == ("accuracy reached 0.85 in version 1, the target was 0.8; 2 of 9 rounds are done")
+    assert (ended.round, ended.best_version) == (2, 1)
+
+
+async def test_a_publisher_s_own_figures_decide_where_it_tells_them(house: House) -> None:
+    client = await house.start()
+    task = await client.create(["dev_a"], rounds=9, stop=pb.Stop(metric="accuracy", patience=1))
+    await client.start_task(task.id)
+    item = await play(client, "dev_a", 0.99, 100)
+    assert item.round == 1
+    await client.get_work("dev_a")
+    await tell(client, PUBLISHER, task.id, 0, accuracy=0.6)
+    await tell(client, PUBLISHER, task.id, 1, accuracy=0.5)
+    await play(client, "dev_a", 0.99, 100)
+    ended = await client.finished(task.id)
+    assert "was not better than 0.6 of version 0 in 1 versions after it" in ended.reason
+    assert ended.best_version == 0
+    assert dict((await versions(client, task.id))[1].evaluated) == {"accuracy": 0.5}
+
+
+async def test_where_devices_are_drawn_by_lot_all_measure_and_the_mean_does_not_jump(house: House) -> None:
+    """One of two devices trains in each round; both measure every version, so the mean is of both."""
+    client = await house.start()
+    task = await client.create([], rounds=2, fraction=0.5)
+    accuracy = {"dev_a": 0.2, "dev_b": 0.8}
+    for device in accuracy:
+        await join(client, task.id, device)
+    await client.start_task(task.id)
+    for version in range(2):
+        items = {device: await client.get_work(device) for device in accuracy}
+        (busy,) = [device for device, item in items.items() if not item.HasField("measure")]
+        (idle,) = accuracy.keys() - {busy}
+        assert items[idle].measure == version
+        await tell(client, Caller("device", idle), task.id, version, accuracy=accuracy[idle])
+        await client.deliver(items[busy], busy, [1.0, 0.0, 0.0], metrics={"accuracy": accuracy[busy]})
+    for device in accuracy:
+        assert (await client.get_work(device)).measure == 2
+        await tell(client, Caller("device", device), task.id, 2, accuracy=accuracy[device])
+    await client.finished(task.id)
+    found = await versions(client, task.id)
+    assert [found[v].metrics["accuracy"] for v in range(3)] == pytest.approx([0.5, 0.5, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"fraction": 1.5}, "fraction"),
+        ({"stop": pb.Stop(metric="accuracy")}, "a target"),
+        ({"stop": pb.Stop(metric="loss", at=1.0), "preset": "mesh"}, "mesh"),
+    ],
+)
+async def test_what_makes_no_sense_is_refused(house: House, changes: dict[str, Any], why: str) -> None:
+    client = await house.start()
+    with pytest.raises(InvalidInput, match=why):
+        await client.create([], **changes)
+
+
+async def test_figures_of_others_versions_and_liars_are_refused(house: House) -> None:
+    client = await house.start()
+    task = await client.create(["dev_a"], rounds=3)
+    await client.start_task(task.id)
+    device = Caller("device", "dev_a")
+    await play(client, "dev_a", 0.1, 100)
+    await client.get_work("dev_a")
+    with pytest.raises(NotFound, match="no version 7"):
+        await tell(client, device, task.id, 7, accuracy=1.0)
+    with pytest.raises(Conflict, match="measured no more"):
+        await tell(client, device, task.id, 0, accuracy=1.0)
+    with pytest.raises(InvalidInput, match="finite"):
+        await tell(client, device, task.id, 1, accuracy=float("nan"))
+    with pytest.raises(PermissionDenied):
+        await tell(client, Caller("device", "dev_stranger"), task.id, 1, accuracy=1.0)
+    with pytest.raises(PermissionDenied):
+        await tell(client, Caller("publisher", "pub_2"), task.id, 1, accuracy=1.0)
+    await tell(client, device, task.id, 1, accuracy=0.5)
+    await tell(client, device, task.id, 1, accuracy=1.0)
+    assert dict((await measured(client, device, task.id, 1))["dev_a"].metrics) == {"accuracy": 0.5}
+
+
+async def test_beside_noise_only_public_figures_are_taken(house: House) -> None:
+    client = await house.start()
+    from services.kit.documents import read_parameters
+
+    noise = read_parameters({"privacy": {"epsilon": 4.0}})
+    task = await client.create(["dev_a"], rounds=3, privacy="uniform", parameters=noise)
+    await client.start_task(task.id)
+    device = Caller("device", "dev_a")
+    await client.get_work("dev_a")
+    with pytest.raises(Unprocessable, match="public"):
+        await tell(client, device, task.id, 0, accuracy=1.0)
+    await tell(client, device, task.id, 0, public=True, accuracy=0.5)
+    assert dict((await measured(client, PUBLISHER, task.id, 0))["dev_a"].metrics) == {"accuracy": 0.5}

@@ -1,0 +1,121 @@
+"""Rounds in clusters that open again while their heads are at work: nothing delivered is lost or counted twice."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.topology.v1 import topology_pb2 as topology
+from coterie_api.words.v1 import words_pb2 as words
+from services.aggregation.domain.records import Delivery
+from services.aggregation.rounds.intake import Intake
+from services.aggregation.rounds.live import LiveRound
+from services.kit.caller import Caller, set_caller
+from services.kit.errors import Conflict
+from tests.contract.aggregation.conftest import House, eventually
+
+HEAD, MEMBER = "dev_a", "dev_b"
+LIGHT = 0.01
+
+
+async def _work(client: Any, device: str, attempt: int) -> pb.WorkItem:
+    found: list[pb.WorkItem] = []
+
+    async def is_there() -> bool:
+        set_caller(Caller("device", device))
+        reply = await client.work.GetWork(pb.GetWorkRequest(device_id=device))
+        found[:] = [item for item in reply.items if item.attempt == attempt]
+        return bool(found)
+
+    await eventually(is_there, 320.0)  # the first plan of a busy machine
+    return found[0]
+
+
+async def _pair(house: House) -> tuple[Any, pb.Task, pb.WorkItem]:
+    """A head and a member that are both needed, and the head's work."""
+    house.fakes.trust = {(HEAD, MEMBER): 0.9}
+    client = await house.start()
+    task = await client.create([HEAD, MEMBER], rounds=1, preset="clusters")
+    await client.start_task(task.id)
+    head = await _work(client, HEAD, 1)
+    assert head.role == words.ROLE_HEAD
+    return client, task, head
+
+
+async def _decline(client: Any, task: pb.Task) -> None:
+    """The member does not know its head: the round is out of reach and opens again."""
+    set_caller(Caller("device", MEMBER))
+    told = pb.DeclineWorkRequest(task_id=task.id, round=1, device_id=MEMBER, why="a stranger", strangers=[HEAD])
+    await client.work.DeclineWork(told)
+
+
+async def _alone(client: Any, head: pb.WorkItem) -> pb.SubmitUpdateReply:
+    reply: pb.SubmitUpdateReply = await client.deliver(head, HEAD, [3.0, 2.0, 1.0], weight=LIGHT * head.self_weight)
+    return reply
+
+
+async def test_what_a_head_delivers_while_the_round_is_planned_anew_stays(house: House) -> None:
+    client, task, head = await _pair(house)
+    planning, go_on = asyncio.Event(), asyncio.Event()
+    make = client.app.upstreams.topology.MakePlan
+
+    async def plan_slowly(request: topology.MakePlanRequest, **options: Any) -> topology.Plan:
+        planning.set()
+        await go_on.wait()
+        plan: topology.Plan = await make(request, **options)
+        return plan
+
+    client.app.upstreams.topology.MakePlan = plan_slowly
+    await _decline(client, task)
+    await asyncio.wait_for(planning.wait(), 60.0)
+    assert (await _alone(client, head)).outcome == words.RECEPTION_ACCEPTED
+    go_on.set()
+    solo = await _work(client, MEMBER, 2)
+    assert solo.role == words.ROLE_SOLO
+    set_caller(Caller("admin", "adm_1"))
+    detail = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))
+    states = {part.device_id: part.state for part in detail.participations}
+    assert states[HEAD] == words.PARTICIPATION_STATE_DELIVERED
+    await client.deliver(solo, MEMBER, [1.0, 2.0, 3.0], weight=solo.self_weight)
+    ended = await client.finished(task.id)
+    assert ended.state == words.TASK_STATE_FINISHED, ended.reason
+
+
+async def test_a_delivery_on_its_way_when_the_round_is_planned_anew_is_no_fault_of_its_device(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, task, head = await _pair(house)
+    commit, under_way, go_on = Intake._commit, asyncio.Event(), asyncio.Event()
+
+    async def commit_late(self: Intake, batch: list[tuple[LiveRound, Delivery]]) -> Any:
+        under_way.set()
+        await go_on.wait()
+        return await commit(self, batch)
+
+    monkeypatch.setattr(Intake, "_commit", commit_late)
+    delivering = asyncio.create_task(_alone(client, head))
+    await asyncio.wait_for(under_way.wait(), 60.0)
+    await _decline(client, task)
+    again = await _work(client, HEAD, 2)
+    go_on.set()
+    with pytest.raises(Conflict, match="planned anew"):
+        await delivering
+    assert again.role == words.ROLE_SOLO
+    assert not [event for event in await client.events(task.id) if event.kind == words.EVENT_KIND_UPDATE_REJECTED]
+
+
+async def test_a_sum_of_members_planned_away_is_asked_for_again_and_not_held_against_its_head(house: House) -> None:
+    client, task, head = await _pair(house)
+    await _decline(client, task)
+    await _work(client, HEAD, 2)
+    members = [
+        pb.MemberReport(device_id=MEMBER, outcome=words.PARTICIPATION_STATE_DELIVERED, weight=head.peers[0].weight)
+    ]
+    with pytest.raises(Conflict, match="ask for work again"):
+        await client.deliver(head, HEAD, [3.0, 2.0, 1.0], weight=head.self_weight, form=words.FORM_SUM, members=members)
+    again = await _work(client, HEAD, 2)
+    reply = await client.deliver(again, HEAD, [3.0, 2.0, 1.0], weight=again.self_weight)
+    assert reply.outcome == words.RECEPTION_ACCEPTED

@@ -1,0 +1,55 @@
+"""Tasks that say what all their rounds may cost: the platform chooses the noise, and plan and work hold it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coterie.privacy.lifetime import Lifetime, multiplier_for
+from services.kit.documents import read_parameters, show
+from services.kit.errors import InvalidInput
+from tests.contract.aggregation.conftest import House
+
+
+def aimed(**privacy: float) -> dict[str, Any]:
+    return {"privacy": "uniform", "rounds": 50, "parameters": read_parameters({"privacy": privacy})}
+
+
+async def test_a_target_chooses_the_noise_of_every_round(house: House) -> None:
+    client = await house.start()
+    task = await client.create(["dev_a"], **aimed(target_epsilon=4.0, delta=1e-5))
+    parameters = show(task.specification.parameters)
+    assert parameters["privacy"]["noise_multiplier"] == multiplier_for(4.0, 1e-5, 50)
+    lifetime = Lifetime.of(parameters, task.specification.rounds)
+    assert lifetime is not None
+    assert 3.999 < lifetime.epsilon <= 4.0
+    await client.start_task(task.id)
+    item = await client.get_work("dev_a", 30.0)
+    assert item.noise_multiplier == parameters["privacy"]["noise_multiplier"]
+
+
+async def test_the_whole_specification_again_is_the_same_task(house: House) -> None:
+    client = await house.start()
+    first = await client.create([], **aimed(target_epsilon=2.0))
+    assert show(first.specification.parameters)["privacy"]["delta"] == 1e-5
+    again = await client.create([], **aimed(**show(first.specification.parameters)["privacy"]))
+    assert again.id == first.id
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        (aimed(target_epsilon=4.0, epsilon=1.0), "give one of them"),
+        (aimed(target_epsilon=4.0, noise_multiplier=7.0), "leave noise_multiplier out"),
+        (aimed(target_epsilon=-1.0), "above 0"),
+        (aimed(target_epsilon=1e-4), "fewer rounds or a larger target_epsilon"),
+        (aimed(target_epsilon=4.0) | {"privacy": "none"}, "privacy uniform in a star"),
+    ],
+)
+async def test_a_target_that_cannot_be_kept_is_refused_with_what_to_do(
+    house: House, changes: dict[str, Any], word: str
+) -> None:
+    client = await house.start()
+    with pytest.raises(InvalidInput, match=word):
+        await client.create([], **changes)

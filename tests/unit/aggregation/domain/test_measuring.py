@@ -1,0 +1,96 @@
+"""Figures of model versions: weighted by samples measured, bounded, and of a panel that does not change."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.aggregation.domain.measuring import (
+    Measurement,
+    counted,
+    draw_panel,
+    figures,
+    means,
+    split,
+)
+
+SAMPLES = st.lists(st.integers(1, 10_000), min_size=1, max_size=20)
+VALUES = st.floats(-100, 100, allow_nan=False)
+
+
+def told(device: str, samples: float, **metrics: float) -> Measurement:
+    return Measurement("tsk_1", 0, 3, device, samples, metrics, 1.0)
+
+
+def test_a_mean_is_weighted_by_the_samples_each_measured() -> None:
+    """(0.5·100 + 0.9·300)/400 = 0.8; only b told a loss."""
+    found = figures([told("a", 100, accuracy=0.5), told("b", 300, accuracy=0.9, loss=0.2)])
+    assert found.metrics == pytest.approx({"accuracy": 0.8, "loss": 0.2})
+    assert (found.devices, found.samples) == (2, 400.0)
+
+
+def test_a_claim_of_many_samples_counts_up_to_ten_medians() -> None:
+    """Claims 10, 10, 10 and a billion: the median is 10, so the liar counts 100, and its figure 100/130 of the mean."""
+    found = figures([*(told(name, 10, accuracy=0.0) for name in "abc"), told("liar", 1e9, accuracy=1.3)])
+    assert found.metrics["accuracy"] == pytest.approx(1.3 * 100 / 130)
+
+
+def test_a_device_that_told_nothing_is_no_measurement() -> None:
+    found = figures([told("a", 10), told("b", 10, loss=1.0)])
+    assert (found.metrics, found.devices) == ({"loss": 1.0}, 1)
+    assert figures([told("a", 10)]).metrics == {}
+
+
+def test_the_samples_are_those_it_says_or_those_it_enrolled_with() -> None:
+    assert split({"loss": 1.0, "samples": 7.0}, 99.0) == (7.0, {"loss": 1.0})
+    assert split({"loss": 1.0}, 99.0) == (99.0, {"loss": 1.0})
+    assert split({"loss": 1.0, "samples": -5.0}, 99.0) == (99.0, {"loss": 1.0})
+
+
+def test_a_panel_alone_is_heard_where_it_measured() -> None:
+    everybody = [told("a", 10, loss=1.0), told("b", 10, loss=5.0)]
+    assert figures(everybody, {"a"}).metrics == {"loss": 1.0}
+    assert figures(everybody, {"elsewhere"}).metrics == {"loss": 3.0}
+
+
+@given(SAMPLES, st.data())
+def test_a_mean_lies_between_the_figures_it_is_of(samples: list[int], data: st.DataObject) -> None:
+    """min x ≤ Σ w·x / Σ w ≤ max x for weights above 0."""
+    values = data.draw(st.lists(VALUES, min_size=len(samples), max_size=len(samples)))
+    found = means((float(w), {"x": v}) for w, v in zip(samples, values, strict=True))["x"]
+    assert min(values) - 1e-9 <= found <= max(values) + 1e-9
+    exact = math.fsum(w * v for w, v in zip(samples, values, strict=True)) / sum(samples)
+    assert found == pytest.approx(exact, abs=1e-9)
+
+
+@given(SAMPLES)
+def test_nobody_counts_for_more_than_it_claims_or_ten_medians(samples: list[int]) -> None:
+    claims = {str(place): float(claim) for place, claim in enumerate(samples)}
+    found = counted(claims)
+    middle = sorted(claims.values())[len(claims) // 2]
+    assert all(found[device] <= claims[device] and found[device] <= 10 * middle for device in claims)
+
+
+@given(st.sets(st.integers(0, 10_000), min_size=1, max_size=60), st.integers(0, 99), st.integers(1, 20))
+def test_who_joins_moves_at_most_one_out_of_the_panel(numbers: set[int], seed: int, most: int) -> None:
+    devices = [f"dev_{number}" for number in numbers]
+    panel = draw_panel(devices, seed, most)
+    joined = draw_panel([*devices, "dev_new"], seed, most)
+    assert len(panel) == min(most, len(devices))
+    assert len(panel - joined) <= 1
+    assert joined - panel <= {"dev_new"}
+    assert draw_panel(reversed(devices), seed, most) == panel
+
+
+def test_figures_and_claims_at_the_end_of_all_numbers_leave_a_mean_that_is_one() -> None:
+    """A liar's 1.8e308 would otherwise become infinity, which no database keeps, and its round never close."""
+    most = sys.float_info.max
+    found = figures([told("a", 300, loss=most), told("b", 300, loss=most), told("c", 300, loss=1.0)])
+    assert found.metrics["loss"] == pytest.approx(most * (2 / 3))
+    samples, _ = split({"samples": most, "loss": 1.0}, 5.0)
+    alone = figures([told("a", samples, loss=-most)])
+    assert (alone.metrics["loss"], math.isfinite(alone.samples)) == (-most, True)

@@ -1,0 +1,19 @@
+"""Reports stored by an earlier version: exact figures beside noise stay at home."""
+
+from __future__ import annotations
+
+import json
+
+from coterie.work import Delivery, without_figures
+
+
+def test_figures_that_nobody_called_public_are_left_out_and_nothing_else_changes() -> None:
+    stored = json.loads(Delivery(None, 3.0, "report", {"loss": 0.5}).report())
+    stored.pop("public_metrics", None)  # as 0.1.0 wrote it
+    assert json.loads(without_figures(json.dumps(stored))) == stored | {"metrics": {}}
+
+
+def test_public_figures_and_reports_without_any_go_as_they_are() -> None:
+    public = Delivery(None, 3.0, "report", {"accuracy": 0.9}, public_metrics=True).report()
+    bare = Delivery(None, 3.0, "report").report()
+    assert (without_figures(public), without_figures(bare)) == (public, bare)

@@ -1,0 +1,113 @@
+"""The audit refutes no honest claim, and catches each fault that made claims false when it is put back."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import ndtri
+from scipy.stats import binom
+
+from coterie.privacy import releases
+from coterie.privacy.accounting import Charge, gaussian_charge
+from coterie.privacy.gaussian import exact_epsilon
+from coterie.privacy.grid import noised_tensors
+from coterie.privacy.ledger import PrivacyLedger, Receipt
+from coterie.privacy.releases import Change
+from coterie.privacy.stream import Stream
+from coterie.procedures.context import RoundContext
+from coterie_lab.audit import audit, clopper_pearson, lower_bound, main
+from coterie_lab.canaries import MECHANISMS, _bound_to_bytes
+
+RUNS = 400
+MORE = 1600
+"""Enough to catch a fault."""
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_no_claim_of_the_product_is_refuted(name: str) -> None:
+    found = audit(name, MECHANISMS[name], 100 if name == "ledger" else RUNS)
+    assert not found.is_false, found
+    assert math.isfinite(found.claimed)
+
+
+def test_doubles_in_the_place_of_the_grid_are_caught_by_their_low_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def doubles(share: float, variance: float, stream: Stream) -> float:
+        uniform = (float(stream.words(1)[0] >> np.uint64(11)) + 0.5) * 2.0**-53
+        return share + math.sqrt(variance) * float(ndtri(uniform))
+
+    monkeypatch.setattr(releases, "noised_share", doubles)
+    found = audit("survey", MECHANISMS["survey"], MORE)
+    assert found.is_false
+    assert found.figure == "fineness"
+    assert found.shown > 1.5 * found.claimed
+
+
+def test_fresh_noise_for_one_charge_is_caught_by_averaging(monkeypatch: pytest.MonkeyPatch) -> None:
+    charge = PrivacyLedger.charge
+
+    def unbound(self: PrivacyLedger, asked: Charge, **options: Any) -> Receipt:
+        return charge(self, replace(asked, digest=""), **options)
+
+    monkeypatch.setattr(PrivacyLedger, "charge", unbound)
+    found = audit("ledger", _bound_to_bytes(), 300)
+    assert found.is_false
+    assert found.shown > 1.5 * found.claimed
+
+
+def test_a_price_for_left_out_that_is_called_one_for_replaced_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mistaken(self: Change, task: str, round: int, purpose: str) -> Charge:
+        return gaussian_charge(task, round, purpose, "device", self.multiplier, "replaced")
+
+    monkeypatch.setattr(Change, "charge", mistaken)
+    for name in ("gaussian", "star"):
+        found = audit(name, MECHANISMS[name], MORE)
+        assert found.is_false, found
+        assert found.figure == "value"
+
+
+def test_an_exact_figure_beside_the_noise_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RoundContext, "figures", lambda self: self.learner.evaluate())
+    for name in ("star", "clusters"):
+        found = audit(name, MECHANISMS[name], MORE)
+        assert found.is_false, found
+        assert found.figure == "loss"
+
+
+def test_half_the_noise_is_caught_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(releases, "noised_tensors", lambda t, c, z, s: noised_tensors(t, c, z / 2.5, s))
+    assert audit("gaussian", MECHANISMS["gaussian"], MORE).is_false
+
+
+@pytest.mark.parametrize(("hits", "runs"), [(0, 40), (3, 40), (20, 40), (39, 40), (40, 40)])
+def test_the_bounds_of_a_chance_are_those_of_the_binomial_itself(hits: int, runs: int) -> None:
+    """By its definition: at the lower bound so many hits or more are as rare as half the error, at the upper so few."""
+    low, high = clopper_pearson(hits, runs, 0.05)
+    assert low == 0.0 if hits == 0 else binom.sf(hits - 1, runs, low) == pytest.approx(0.025)
+    assert high == 1.0 if hits == runs else binom.cdf(hits, runs, high) == pytest.approx(0.025)
+
+
+def test_the_bound_of_a_gaussian_is_below_its_true_epsilon_and_not_far_below() -> None:
+    random = np.random.default_rng(5)
+    there, away = random.normal(1.0, 1.0, 200_000), random.normal(0.0, 1.0, 200_000)
+    shown = lower_bound(there, away, 0.01, 1e-3)
+    assert 0.75 * exact_epsilon(1.0, 0.01) < shown < exact_epsilon(1.0, 0.01)
+    assert lower_bound(away, away[::-1], 0.0, 1e-3) < 0.05
+    assert lower_bound(np.ones(400), np.zeros(400), 0.0, 1e-3) > 3.0
+
+
+def test_the_command_prints_every_mechanism_and_fails_for_a_false_claim(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["survey", "mesh", "--runs", "60", "--json"]) == 0
+    assert [each["name"] for each in json.loads(capsys.readouterr().out)] == ["survey", "mesh"]
+    monkeypatch.setattr(RoundContext, "figures", lambda self: self.learner.evaluate())
+    assert main(["star", "--runs", "400"]) == 1
+    assert "FALSE" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["nonsense"])
+    assert "no mechanism 'nonsense'" in capsys.readouterr().err

@@ -1,0 +1,94 @@
+"""Dashboard and alerts name only metrics that exist; promtool agrees where it is installed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml  # type: ignore[import-untyped]  # a few files are read here: no reason for a package of stubs
+from prometheus_client import REGISTRY
+
+import services.gateway.wire.edge
+import services.kit.metrics
+
+ROOT = Path(__file__).parents[3]
+PLACE = ROOT / "deploy" / "observability"
+OF_PROMETHEUS = {"up", "process_resident_memory_bytes"}
+LOADED = (services.gateway.wire.edge, services.kit.metrics)
+"""Modules that define metrics."""
+
+
+def names() -> set[str]:
+    services.kit.metrics.BUILD.info({"version": "1", "commit": "a"})
+    found = {sample.name for metric in REGISTRY.collect() for sample in metric.samples}
+    described = {metric.name for metric in REGISTRY.collect()}
+    for metric in REGISTRY.collect():
+        if metric.type == "histogram":
+            found |= {f"{metric.name}_bucket", f"{metric.name}_sum", f"{metric.name}_count"}
+        if metric.type == "counter":
+            found.add(f"{metric.name}_total")
+    return found | described | OF_PROMETHEUS
+
+
+def used(text: str) -> set[str]:
+    return set(re.findall(r"\b(?:coterie|process)_[a-z_]+|\bup\b(?=\{)", text))
+
+
+def test_every_metric_a_panel_names_exists() -> None:
+    dashboard = json.loads((PLACE / "dashboard.json").read_text())
+    expressions = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    assert len(expressions) >= 15
+    for expression in expressions:
+        assert used(expression), expression
+        assert used(expression) <= names(), expression
+
+
+def test_every_metric_an_alert_names_exists() -> None:
+    text = (PLACE / "alerts.yml").read_text()
+    assert used(text) <= names() | {"coterie"}
+    assert text.count("- alert:") == text.count("action:")
+
+
+def test_every_metric_of_ours_stands_on_a_panel() -> None:
+    text = (PLACE / "dashboard.json").read_text()
+    ours = {m.name for m in REGISTRY.collect() if m.name.startswith("coterie_")}
+    assert not [name for name in ours if name not in text]
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool here: apt-get install prometheus")
+def test_promtool_takes_the_rules() -> None:
+    done = subprocess.run(
+        ["promtool", "check", "rules", str(PLACE / "alerts.yml")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_overlay_fits_the_compose_file() -> None:
+    """Services it opens metrics ports on are there, networks too, and every file it mounts."""
+    base, overlay = (yaml.safe_load(path.read_text()) for path in (ROOT / "docker-compose.yml", PLACE / "compose.yml"))
+    added = {"prometheus", "grafana"}
+    assert overlay["services"].keys() - added <= base["services"].keys()
+    scraped = yaml.safe_load((PLACE / "prometheus.yml").read_text())["scrape_configs"][0]["dns_sd_configs"][0]
+    assert set(scraped["names"]) == overlay["services"].keys() - added
+    for name in scraped["names"]:
+        assert overlay["services"][name]["environment"]["COTERIE_METRICS_PORT"] == str(scraped["port"])
+        assert "inside" in base["services"][name]["networks"]
+    for name in added:
+        service = overlay["services"][name]
+        assert set(service["networks"]) <= base["networks"].keys()
+        for source in (mount.split(":")[0] for mount in service["volumes"]):
+            assert source in overlay["volumes"] or (ROOT / source).is_file(), source
+    dashboards = {target["uid"] for target in _datasources(json.loads((PLACE / "dashboard.json").read_text()))}
+    known = {each["uid"] for each in yaml.safe_load((PLACE / "grafana.yml").read_text())["datasources"]}
+    assert dashboards <= known
+
+
+def _datasources(document: object) -> list[dict[str, str]]:
+    if isinstance(document, dict):
+        own = [document["datasource"]] if isinstance(document.get("datasource"), dict) else []
+        return own + [each for value in document.values() for each in _datasources(value)]
+    return [each for value in document for each in _datasources(value)] if isinstance(document, list) else []
