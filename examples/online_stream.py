@@ -1,0 +1,54 @@
+"""Data that arrives over time, in a mesh: 300 samples at first, 10 to 30 more each round, and the regret at the end."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import torch
+from play import play
+
+from coterie import TorchLearner
+from coterie.training import model_bytes, seeded
+
+DEVICES, ROUNDS = 4, 6
+Sample = tuple[torch.Tensor, torch.Tensor]
+
+
+def network() -> torch.nn.Module:
+    with seeded(0):
+        return torch.nn.Linear(8, 3)
+
+
+def arrive(draw: torch.Generator, count: int) -> list[Sample]:
+    inputs = torch.randn(count, 8, generator=draw)
+    noisy = inputs[:, :3] + torch.randn(count, 3, generator=draw)
+    return list(zip(inputs, noisy.argmax(dim=1), strict=True))
+
+
+class Stream(TorchLearner):
+    """A learner whose list of samples has grown whenever it is measured, which is once a round."""
+
+    def __init__(self, number: int) -> None:
+        self.draw, self.sizes = torch.Generator().manual_seed(number), random.Random(number)
+        self.arrived = arrive(self.draw, 300)
+        super().__init__(network(), self.arrived)
+
+    def evaluate(self) -> dict[str, float]:
+        found: Mapping[str, float] = super().evaluate()
+        self.arrived.extend(arrive(self.draw, self.sizes.randint(10, 30)))
+        return dict(found)
+
+
+if __name__ == "__main__":
+    play(
+        "stream",
+        model_bytes(network()),
+        [Stream(each) for each in range(DEVICES)],
+        topology="mesh",
+        privacy="none",
+        incentive="none",
+        rounds=ROUNDS,
+        round_seconds=60.0,
+        training={"learning_rate": 0.3},
+    )
