@@ -136,6 +136,52 @@ async def test_one_device_cannot_talk_down_more_than_a_day_takes(world: World) -
     assert {entry.object for entry in audit} == {slanderer}
 
 
+async def test_nobody_fills_a_day_with_own_bad_reports_and_takes_them_back_to_silence_its_victim(world: World) -> None:
+    """A pair's day takes eight bad units: fill it, wait for the victim's to be left out, then displace one's own."""
+    villain, victim, friend, *others = await people(world, 17)
+    for other in (villain, friend):
+        await world.meet(other, victim, *TWELVE)
+    early = [report(f"own {k}", villain, victim, good=False, at=START - 1_000 - k) for k in range(8)]
+    await says(world, villain, *early)
+    told = [report(f"bad {k}", victim, villain, good=False, at=START - 500 - k) for k in range(50)]
+    await says(world, victim, *told)
+    full = await world.trust.ExplainTrust(pb.ExplainTrustRequest(device_a=victim, device_b=villain))
+    for other in others:  # 112 newer bad units about others leave no room for those about the victim
+        await says(world, villain, *(report(f"{other}{k}", villain, other, good=False) for k in range(8)))
+    now = await world.trust.ExplainTrust(pb.ExplainTrustRequest(device_a=victim, device_b=villain))
+    assert (full.trust, now.trust) == (0.0, 0.0)
+    assert now.negative_sum == pytest.approx(full.negative_sum, rel=1e-3)  # as full as it was, by the victim's word
+    listed = await world.trust.ListInteractions(
+        pb.ListInteractionsRequest(device_a=villain, device_b=victim, limit=500)
+    )
+    counted = [
+        item for item in listed.interactions if item.state == words_pb2.INTERACTION_STATE_COUNTED and not item.positive
+    ]
+    assert {item.reporter for item in counted} == {victim}
+    assert len(counted) == 8
+    assert await trust(world, friend, victim) >= THRESHOLD  # the honest path: others' ties stand as they were
+
+
+async def test_devices_registered_before_their_owner_went_bad_are_no_supply_of_clean_names(world: World) -> None:
+    (bad, spare, begun), (victim,) = await world.devices(3, owner="Mallory"), await world.devices(1, owner="Victim")
+    (phone, laptop), (clean,) = await world.devices(2, owner="Honest"), await world.devices(1, owner="Nobody")
+    await says(world, begun, report("early", begun, victim, good=True))  # a pair that waits has not begun
+    for day in range(3):
+        at = START - day * DAY_SECONDS
+        await says(world, victim, *(report(f"{day}-{k}", victim, bad, good=False, at=at - k) for k in range(20)))
+    for device in (spare, begun, clean):
+        await witnessed(world, device, victim, *(START - HOURS * k for k in range(8)))
+        await world.meet(device, victim, *TWELVE)
+    assert [await trust(world, device, victim) for device in (spare, begun)] == [0.0, 0.0]
+    assert await trust(world, clean, victim) >= THRESHOLD
+    # The honest path: a good record is no debt, and one bad report does not make a tie out of it.
+    await world.meet(phone, victim, *TWELVE)
+    await says(world, laptop, report("bad", laptop, victim, good=False, seconds=1.0))
+    assert await trust(world, laptop, victim) == 0.0
+    await world.meet(laptop, victim, *TWELVE)
+    assert await trust(world, laptop, victim) == pytest.approx(await trust(world, phone, victim), abs=0.05)
+
+
 async def test_friendship_cannot_be_declared_for_the_other_side(world: World) -> None:
     (mallory,), (victim,) = await world.devices(1, owner="Mallory"), await world.devices(1, owner="Victim")
     found = await world.registry.GetDevices(pb.GetDevicesRequest(device_ids=[mallory, victim]))

@@ -191,3 +191,17 @@ async def test_zero_and_copied_updates_are_witnessed_as_no_good_where_nothing_is
     # The honest path: those who worked are witnessed together.
     assert told
     assert all(i.positive for i in told)
+
+
+@SQLITE
+async def test_a_publisher_sets_no_honest_devices_against_each_other_by_a_task_they_cannot_do(house: House) -> None:
+    """Three seconds for a day's work, and a device of the publisher's own that delivers: the others all fail."""
+    client = await house.start()
+    task = await client.create([*HONEST, LIAR], rounds=1, round_seconds=3.0, quorum=0.25)
+    await client.start_task(task.id)
+    await client.deliver(await client.get_work(LIAR), LIAR, [1.0, 1.0, 1.0])
+    assert (await client.finished(task.id)).state == words.TASK_STATE_FINISHED
+    told = [*house.fakes.interactions.values()]
+    assert {frozenset((i.device_a, i.device_b)) for i in told} == {frozenset((device, LIAR)) for device in HONEST}
+    # The honest path: who failed those that did deliver loses with them.
+    assert {(i.kind, i.positive) for i in told} == {("dropped", False)}

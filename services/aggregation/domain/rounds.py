@@ -115,10 +115,13 @@ def conduct_of(
     """(a, b, the worse one's state) of the pairs of which something can be said.
 
     Nothing can be said of a device that declined, or that another left behind; and nothing good unless both delivered.
+    Of two that both failed neither saw the other fail it: a task that nobody can do sets nobody against each other.
     """
     told = []
     for a, b in pairs:
         both = [states[device] for device in (a, b) if states.get(device) in JUDGED]
+        if len(both) == 2 and ParticipationState.DELIVERED not in both:
+            continue
         worst = max(both, key=JUDGED.index, default=None)
         if worst is not None and not (worst is ParticipationState.DELIVERED and len(both) < 2):
             told.append((a, b, worst))

@@ -6,7 +6,7 @@ Good needs two, bad needs one, and both are bounded. Spec §1.3a.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -164,11 +164,24 @@ def saturated(draft: Draft, days: Days, used: Sequence[Row], full_seconds: float
 
 @dataclass(frozen=True, slots=True)
 class Displaced:
-    """Earlier reports that newer ones of the same reporter and day displace: numbers, and the evidence to take out."""
+    """Earlier reports that newer ones of the same reporter and day displace: numbers, and the evidence to take out.
+
+    given: what others' reports count instead: basis, share, seconds and number; their evidence is among the pieces.
+    """
 
     numbers: list[int]
     pieces: Pieces
     dropped: int
+    given: list[Row] = field(default_factory=list)
+
+    def changes(self) -> list[Row]:
+        """What becomes of the reports concerned: basis, share, seconds and number."""
+        return [*((Basis.ONE.value, 0.0, 0.0, number) for number in self.numbers), *self.given]
+
+    def days(self) -> list[tuple[int, float]]:
+        """Pair and start of the days in which something was displaced."""
+        starts = saturation.day_of(self.pieces.at) * DAY_SECONDS
+        return sorted({*zip(self.pieces.pairs.tolist(), starts.tolist(), strict=True)})
 
     @property
     def events(self) -> int:
@@ -204,6 +217,32 @@ def newest(draft: Draft, earlier: Sequence[Row], full_seconds: float, rule: Evid
     none = np.zeros(np.count_nonzero(out), dtype=np.bool_)
     gone = Pieces(pairs[out].astype(np.int64), none, seconds[out], at[out], none, -shares[out])
     return replace(draft, shares=left), Displaced(numbers[out].tolist(), gone, len(lost))
+
+
+def handed_over(displaced: Displaced, surplus: Sequence[Row], full_seconds: float) -> Displaced:
+    """What was displaced, and what others' bad reports count in its place: a day stays as full as it was.
+
+    Otherwise an end could fill a pair's day with bad reports of its own, so that the other's do not count, and then
+    displace its own. surplus: number, pair, time, seconds, share and basis of what a full day left out.
+    """
+    units = -displaced.pieces.shares * np.minimum(displaced.pieces.durations_seconds, full_seconds) / full_seconds
+    days = saturation.day_of(displaced.pieces.at).tolist()
+    room: dict[tuple[int, int], float] = {}
+    for pair, day, freed in zip(displaced.pieces.pairs.tolist(), days, units.tolist(), strict=True):
+        room[pair, day] = room.get((pair, day), 0.0) + freed
+    given, added = [], []
+    for number, pair, at, seconds, share, basis in surplus:
+        day, weight = (pair, int(at // DAY_SECONDS)), min(seconds, full_seconds) / full_seconds
+        more = min(1.0 - share, room[day] / weight)
+        if more <= 0.0:
+            continue
+        room[day] -= more * weight
+        given.append((basis, min(1.0, share + more), seconds, number))
+        added.append((pair, False, seconds, at, False, more))
+    if not added:
+        return displaced
+    pieces = displaced.pieces.followed_by(Pieces.of(*zip(*added, strict=True)))
+    return replace(displaced, pieces=pieces, given=given)
 
 
 _NO_ROWS = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros(0))

@@ -63,7 +63,8 @@ async def owners_of(tx: Tx, numbers: list[int]) -> dict[int, int]:
 
 async def inherit(tx: Tx, rows: list[Row]) -> None:
     """Notes what pairs began with: rows of pair, time and `EVIDENCE`."""
-    await insert_rows(tx, [inheritances.c.pair, inheritances.c.given_at, *_INHERITED], rows)
+    columns = [inheritances.c.pair, inheritances.c.given_at, *_INHERITED]
+    await insert_rows(tx, columns, rows, f"(pair) DO UPDATE SET given_at = excluded.given_at, {_CHANGED}")
 
 
 _INHERITED = [inheritances.c[name] for name in EVIDENCE]

@@ -146,13 +146,34 @@ _DAYS = {
 async def used(tx: Tx, days: list[tuple[int, float]], reporter: int, full_seconds: float) -> list[Row]:
     """What counts of some pairs on some days, each given by pair and start: place of the day in the list, sort of
     evidence (`saturation`), units, and how many of them are the reporter's."""
-    given: dict[str, Any] = {"full": full_seconds, "reporter": reporter, "length": DAY_SECONDS}
-    if tx.dialect.name == "sqlite":
-        given["days"] = json.dumps(days)
-    else:
-        given["pairs"], given["starts"] = [pair for pair, _ in days], [start for _, start in days]
+    given = {**_given(tx, days), "full": full_seconds, "reporter": reporter, "length": DAY_SECONDS}
     statement = sa.text(_USED.format(days=_DAYS[tx.dialect.name]))
     return [tuple(row) for row in await tx.execute(statement, given)]
+
+
+_SURPLUS = """
+    SELECT number, pair, at, counted_seconds, share, basis FROM (
+        SELECT i.number, i.pair, i.at, i.counted_seconds, i.share, i.basis,
+            ROW_NUMBER() OVER (PARTITION BY d.place ORDER BY i.counted_seconds DESC, i.number) AS rank
+        FROM {days} JOIN interactions i ON i.pair = d.pair AND i.at >= d.start AND i.at < d.start + :length
+        WHERE NOT i.positive AND i.share < 1 AND i.counted_seconds > 0 AND i.reporter <> :reporter
+    ) ranked WHERE rank <= :most ORDER BY rank, number
+"""
+
+
+async def surplus(tx: Tx, days: list[tuple[int, float]], reporter: int, most: int) -> list[Row]:
+    """Bad reports of others that full days of pairs left out, the longest `most` of each day: number, pair, time,
+    seconds, share and basis."""
+    given = {**_given(tx, days), "reporter": reporter, "length": DAY_SECONDS, "most": most}
+    statement = sa.text(_SURPLUS.format(days=_DAYS[tx.dialect.name]))
+    return [tuple(row) for row in await tx.execute(statement, given)]
+
+
+def _given(tx: Tx, days: list[tuple[int, float]]) -> dict[str, Any]:
+    """The days of `_DAYS`, as each database takes them."""
+    if tx.dialect.name == "sqlite":
+        return {"days": json.dumps(days)}
+    return {"pairs": [pair for pair, _ in days], "starts": [start for _, start in days]}
 
 
 async def against(tx: Tx, reporter: int, since: float, until: float) -> list[Row]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
 from itertools import repeat
 from typing import Any
 
@@ -15,18 +16,18 @@ from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.logs import get_logger
 from services.kit.rows import Tx
-from services.trust.domain import checks, drafts, reports
+from services.trust.domain import checks, drafts, reports, saturation
 from services.trust.domain.drafts import Displaced, Draft
-from services.trust.domain.evidence import EvidenceTable, Pieces, fold
+from services.trust.domain.evidence import Evidence, EvidenceTable, Pieces, fold, tabled
 from services.trust.domain.graph import Integers
 from services.trust.domain.parameters import DAY_SECONDS
 from services.trust.domain.records import Basis
 from services.trust.domain.reports import PLATFORM, Numbered, Reports
 from services.trust.errors import InvalidField
-from services.trust.store import audit, social
+from services.trust.store import audit, records, social
 from services.trust.usecases.directory import Directory
 from services.trust.usecases.memory import SocialMemory
-from services.trust.usecases.records import add_to_records
+from services.trust.usecases.records import add_to_records, debts_of
 
 _log = get_logger()
 
@@ -95,7 +96,7 @@ class Recording:
             source,
         )
         draft, displaced = await self._weighed(tx, draft, reporter, now)
-        await self._save(tx, batch, fresh, places, draft, displaced, reporter)
+        await self._save(tx, batch, fresh, places, draft, displaced, reporter, now)
         if displaced.events:
             await self._tell(tx, displaced.events, reporter, now)
         return Recorded(len(fresh), draft.unconfirmed)
@@ -124,7 +125,12 @@ class Recording:
             return draft, drafts.NOTHING
         span = (float(bad.min()) // DAY_SECONDS) * DAY_SECONDS, (float(bad.max()) // DAY_SECONDS + 1) * DAY_SECONDS
         earlier = await social.against(tx, reporter, *span)
-        return await asyncio.to_thread(drafts.newest, draft, earlier, full, rule)
+        draft, displaced = await asyncio.to_thread(drafts.newest, draft, earlier, full, rule)
+        if displaced.numbers:
+            most = int(saturation.MOST_REPORTS * rule.pair_day)
+            left_out = await social.surplus(tx, displaced.days(), reporter, most)
+            displaced = await asyncio.to_thread(drafts.handed_over, displaced, left_out, full)
+        return draft, displaced
 
     def _begun(self, draft: Draft, days: drafts.Days) -> list[tuple[int, int, float]]:
         """Days of which something may count already: place, pair and start. A pair's latest evidence says which."""
@@ -157,11 +163,15 @@ class Recording:
         draft: Draft,
         displaced: Displaced,
         reporter: int,
+        now: float,
     ) -> None:
         pieces = draft.pieces().followed_by(displaced.pieces)
-        added, changed = await asyncio.to_thread(self._folded, places, pieces)
+        debts = await self._debts(tx, places, pieces, now)
+        added, changed = await asyncio.to_thread(self._folded, places, pieces, debts)
         if added or changed:
             await social.save_pairs(tx, added, changed, self._memory.book.version + 1)
+        if debts:
+            await records.inherit(tx, [(pair, now, *astuple(begun)) for pair, begun in debts.items()])
         rows = zip(
             repeat(reporter, len(fresh)),
             [batch.ids[k] for k in fresh],
@@ -176,16 +186,30 @@ class Recording:
         )
         await social.add(tx, list(rows))
         await add_to_records(tx, pieces, *self._ends(places, pieces.pairs), self._memory.parameters)
-        gone = [(Basis.ONE.value, 0.0, 0.0, number) for number in displaced.numbers]
-        await social.change(tx, [*draft.changes(), *gone])
+        await social.change(tx, [*draft.changes(), *displaced.changes()])
 
-    def _folded(self, places: _Places, pieces: Pieces) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    async def _debts(self, tx: Tx, places: _Places, pieces: Pieces, now: float) -> dict[int, Evidence]:
+        """What pairs of which something counts for the first time owe of their owners' record, by number."""
+        book = self._memory.book
+        numbers = np.unique(pieces.pairs)
+        old = numbers[numbers <= len(book)]
+        begins = np.concatenate((old[book.evidence(old - 1).weight == 0], numbers[numbers > len(book)]))
+        if not len(begins):
+            return {}
+        owed = await debts_of(tx, *self._ends(places, begins), now, self._memory.parameters)
+        return {int(begins[place]): debt for place, debt in owed.items()}
+
+    def _folded(
+        self, places: _Places, pieces: Pieces, debts: Mapping[int, Evidence]
+    ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
         """Rows of new pairs and of changed ones, as the store takes them."""
         book = self._memory.book
         numbers = np.union1d(places.new, pieces.pairs)
         is_old = numbers <= len(book)
         table = EvidenceTable.empty(len(numbers))
         table = table.with_rows(is_old, book.evidence(numbers[is_old] - 1))
+        if debts:
+            table = table.with_rows(np.searchsorted(numbers, np.array([*debts])), tabled([*debts.values()]))
         local = np.searchsorted(numbers, pieces.pairs)
         after = fold(table, Pieces.of(local, *_rest(pieces)), self._memory.parameters)
         version = np.full(len(numbers), book.version + 1)

@@ -9,9 +9,10 @@ import asyncio
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from services.kit.rows import Tx
-from services.trust.domain.evidence import Evidence, Pieces, fold, tabled
+from services.trust.domain.evidence import Evidence, Pieces, fold, handed_down, tabled
 from services.trust.domain.graph import Integers
 from services.trust.domain.parameters import TrustParameters
 from services.trust.store import records
@@ -24,18 +25,44 @@ async def add_to_records(tx: Tx, pieces: Pieces, low: Integers, high: Integers, 
     """
     if not len(pieces):
         return
-    ends = np.unique(np.concatenate((low, high)))
-    known = await records.owners_of(tx, ends.tolist())
-    of = np.array([known[number] for number in ends.tolist()], dtype=np.int64)
-    one, other = of[np.searchsorted(ends, low)], of[np.searchsorted(ends, high)]
-    apart = one != other
+    apart, keys = await _owners(tx, low, high)
     if not apart.any():
         return
-    keys = (np.minimum(one, other)[apart] << 32) | np.maximum(one, other)[apart]
-    wanted, place = np.unique(keys, return_inverse=True)
+    wanted, place = np.unique(keys[apart], return_inverse=True)
     before = await records.some(tx, wanted.tolist())
     table = tabled([before.get(key, Evidence()) for key in wanted.tolist()])
     part = replace(pieces.at_rows(apart), pairs=place.reshape(-1))
     after = await asyncio.to_thread(fold, table, part, parameters)
     columns = [column.tolist() for column in (wanted, wanted >> 32, wanted & 0xFFFFFFFF, *after.columns())]
     await records.save(tx, list(zip(*columns, strict=True)))
+
+
+async def debts_of(
+    tx: Tx, low: Integers, high: Integers, now: float, parameters: TrustParameters
+) -> dict[int, Evidence]:
+    """What pairs of devices that begin now owe of their owners' record, by place; none where the record is good.
+
+    Otherwise devices registered before their owner went bad would be a supply of clean names. A good record is handed
+    to devices that are new, never to a pair by what one of its ends does: nobody's own report may raise trust.
+    """
+    apart, keys = await _owners(tx, low, high)
+    known = await records.some(tx, np.unique(keys[apart]).tolist()) if apart.any() else {}
+    bad = {
+        key: begun
+        for key, record in known.items()
+        if record.negative > 0.0 and _owes(begun := handed_down(record, now, parameters), parameters)
+    }
+    return {k: bad[key] for k, key in enumerate(keys.tolist()) if key in bad} if bad else {}
+
+
+def _owes(begun: Evidence, parameters: TrustParameters) -> bool:
+    return begun.positive < parameters.penalty * begun.negative
+
+
+async def _owners(tx: Tx, low: Integers, high: Integers) -> tuple[npt.NDArray[np.bool_], Integers]:
+    """Whether the two devices of each pair have different owners, and the key of those owners' record."""
+    ends = np.unique(np.concatenate((low, high)))
+    known = await records.owners_of(tx, ends.tolist())
+    of = np.array([known[number] for number in ends.tolist()], dtype=np.int64)
+    one, other = of[np.searchsorted(ends, low)], of[np.searchsorted(ends, high)]
+    return one != other, (np.minimum(one, other) << 32) | np.maximum(one, other)

@@ -10,6 +10,7 @@ from services.aggregation.domain.rounds import (
     Standing,
     Verdict,
     choose_participants,
+    conduct_of,
     judge,
     missing_of,
     witness_pairs,
@@ -56,6 +57,18 @@ def test_everybody_is_witnessed_by_enough_and_few(count: int, seed: int) -> None
     for device in devices:
         met = sum(device in pair for pair in pairs)
         assert met == min(WITNESSES, count - 1)
+
+
+def test_of_two_that_both_failed_nothing_is_told() -> None:
+    ends = {"a": "delivered", "b": "delivered", "c": "late", "d": "rejected", "e": "orphaned"}
+    states = {device: ParticipationState(end) for device, end in ends.items()}
+    pairs = [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("a", "e"), ("d", "e")]
+    assert conduct_of(pairs, states) == [
+        ("a", "b", ParticipationState.DELIVERED),
+        ("a", "c", ParticipationState.LATE),
+        ("b", "d", ParticipationState.REJECTED),
+        ("d", "e", ParticipationState.REJECTED),
+    ]
 
 
 def test_a_missed_quorum_says_how_many_did_what() -> None:
