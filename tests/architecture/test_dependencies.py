@@ -24,8 +24,9 @@ PACKAGES = {
     "coterie_lab": "coterie-lab",
     "services": "coterie-platform",
     "coterie_api": "coterie-platform",
+    "google": "protobuf",
 }
-"""Our own packages and the distributions they are in."""
+"""Our own packages and the distributions they are in; several distributions have a part of "google"."""
 
 
 def normal(name: str) -> str:

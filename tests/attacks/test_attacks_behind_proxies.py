@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.proxies import Proxies
-from tests.attacks.test_attacks_on_the_door import Ends, ask, connect, serving
+from tests.attacks.test_attacks_on_the_door import Ends, ask, connect, hang_up, serving
 from tests.contract.gateway.conftest import bearer, platform
 from tests.contract.gateway.fakes import FakePlatform
 
@@ -89,5 +89,4 @@ async def test_a_proxy_is_not_held_to_one_caller_s_share_of_connections(platform
         async with serving(platform, tmp_path, max_connections_per_address=5, trusted_proxies=proxies) as port:
             lines = await held(port)
             assert await ask(port) == status
-            for _, writer in lines:
-                writer.close()
+            await hang_up(*lines)

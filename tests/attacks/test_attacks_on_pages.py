@@ -14,7 +14,7 @@ import httpx
 from services.console.__main__ import server as console_server
 from services.console.settings import ConsoleSettings
 from services.kit.lines import Lines
-from tests.attacks.test_attacks_on_the_door import REQUEST, ask, connect, rest_of, serving
+from tests.attacks.test_attacks_on_the_door import REQUEST, ask, connect, hang_up, rest_of, serving
 from tests.contract.gateway.conftest import bearer, platform
 from tests.contract.gateway.fakes import FakePlatform
 
@@ -67,19 +67,18 @@ async def test_the_console_reads_no_endless_header_and_keeps_no_silent_connectio
         writer.write(REQUEST + b"x: " + b"a" * 400_000)
         answered = await rest_of(reader)
         assert not answered or b"431" in answered
-        writer.close()
+        await hang_up((reader, writer))
         silent = [await connect(port) for _ in range(5)]
         assert await ask(port) == 503
         assert all(b"408" in end for end in await asyncio.gather(*(rest_of(reader) for reader, _ in silent)))
-        for _, writer in silent:
-            writer.close()
+        await hang_up(*silent)
         assert await ask(port) == 200
         upgrade = b"GET /_nicegui_ws/socket.io/ HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
         secret = b"sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
         reader, writer = await connect(port)
         writer.write(upgrade + secret)  # of somebody who is not signed in
         assert (await rest_of(reader)).startswith(b"HTTP/1.1 403")
-        writer.close()
+        await hang_up((reader, writer))
         async with asyncio.timeout(10):
             while lines.count:  # noqa: ASYNC110 - the server notices in its own time
                 await asyncio.sleep(0.01)

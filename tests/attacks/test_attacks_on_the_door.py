@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,15 @@ async def serving(platform: FakePlatform, folder: Path, **limits: Any) -> AsyncI
 
 async def connect(port: int) -> Ends:
     return await asyncio.open_connection("127.0.0.1", port)
+
+
+async def hang_up(*ends: Ends) -> None:
+    """Closes connections for good, whatever is still unsent: `close` alone would wait for the other side to read it."""
+    for _, writer in ends:
+        writer.transport.abort()
+    for _, writer in ends:
+        with suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 async def ask(port: int) -> int:
@@ -78,7 +87,7 @@ async def test_fifty_megabytes_of_header_are_not_read(platform: FakePlatform, tm
         assert sent < 40 << 20  # the rest waited in buffers of the kernel
         assert time.process_time() - used < 2.0
         await rest_of(reader)
-        writer.close()
+        await hang_up((reader, writer))
         assert await ask(port) == 200
 
 
@@ -90,7 +99,7 @@ async def test_headers_too_long_are_told_so_and_long_ones_are_not(platform: Fake
             if size < 65536:
                 writer.write(b"\r\nconnection: close\r\n\r\n")
             answered = await rest_of(reader)
-            writer.close()
+            await hang_up((reader, writer))
             assert not answered or answered.split()[1] == status
             assert answered or status == b"431"
 
@@ -117,8 +126,7 @@ async def test_silent_and_trickling_connections_are_closed_in_time(platform: Fak
         for task in slow:
             task.cancel()
         assert b"408" in ends[0]
-        for _, writer in (silent, trickling, blank, stopped):
-            writer.close()
+        await hang_up(silent, trickling, blank, stopped)
 
 
 async def test_a_slow_answer_and_an_honest_pause_are_not_mistaken_for_silence(
@@ -146,8 +154,7 @@ async def test_silent_connections_make_room_for_an_honest_one(platform: FakePlat
     async with serving(platform, tmp_path, max_connections=20) as port:
         silent = [await connect(port) for _ in range(60)]
         assert [await ask(port) for _ in range(3)] == [200] * 3
-        for _, writer in silent:
-            writer.close()
+        await hang_up(*silent)
 
 
 async def test_eleven_hundred_silent_connections_do_not_exhaust_a_gateway_of_1024_files(tmp_path: Path) -> None:
@@ -165,8 +172,7 @@ async def test_eleven_hundred_silent_connections_do_not_exhaust_a_gateway_of_102
                 await asyncio.sleep(0.05)
         silent += [await connect(port) for _ in range(1100)]
         assert [await ask(port) for _ in range(3)] == [200] * 3
-        for _, writer in silent:
-            writer.close()
+        await hang_up(*silent)
     finally:
         gateway.terminate()
         await gateway.wait()
@@ -200,8 +206,7 @@ async def test_an_address_has_its_share_of_connections(platform: FakePlatform, t
         held[0][1].write(REQUEST + b"connection: close\r\n\r\n")
         assert (await rest_of(held[0][0])).startswith(b"HTTP/1.1 200")
         assert await ask(port) == 200
-        for _, writer in held:
-            writer.close()
+        await hang_up(*held)
 
 
 async def test_guessed_keys_are_throttled_and_a_neighbour_s_good_key_is_not(
