@@ -21,6 +21,10 @@ class NotYours(PermissionDenied):
     """The caller asked for something that is somebody else's."""
 
 
+class NotLinked(PermissionDenied):
+    """Only a browser that was linked on the device decides."""
+
+
 class BodyTooLarge(TooLarge):
     """The body passes the route's limit."""
 

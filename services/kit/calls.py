@@ -10,9 +10,10 @@ from __future__ import annotations
 PACKAGE = "coterie_api"
 
 _GATEWAY = """
-    trust.v1.Registry: Authenticate CreateKey CreateOwner GetDevice GetOwner Heartbeat IssueToken ListAudit ListDevices
-        ListKeys ListOwners RegisterDevice RevokeDevice RevokeKey RotateKey RotateKeys UpdateDevice UpdateOwner
-        VerifyAudit
+    trust.v1.Registry: Authenticate CreateKey CreateOwner EraseDevice GetDevice GetOwner Heartbeat IssueToken ListAudit
+        ListDevices ListKeys ListOwners RegisterDevice RevokeDevice RevokeKey RotateKey RotateKeys UpdateDevice
+        UpdateOwner VerifyAudit
+    trust.v1.Links: AnswerDecision BeginSession ClaimLink Decide EndLink ListDecisions ListLinks MakeLink PutNote
     trust.v1.Trust: DeclareFriendship DeriveRelations ExplainTrust GetGraph GetHistory GetImport Import ListFriendships
         ListInteractions ListLosses ListPeers ListRelations RecordInteractions WhatIf
     topology.v1.Topology: GetPlan ListCells ListPolicies PutCell RemoveCell ReportLinks TrainPolicy WhatIf
@@ -22,7 +23,8 @@ _GATEWAY = """
         ForgetModel GetRound GetTask ListContributions ListEnrolments ListEvents ListMeasurements ListModels
         ListParticipations ListRounds ListTasks RegisterModel ReplayTask StartTask SweepBlobs TellMeasurement WhatIf
         Withdraw
-    aggregation.v1.Work: AdmitLetter AdmitUpdate DeclineWork GetWork ListLetters ObjectToVerdict SendLetter SubmitUpdate
+    aggregation.v1.Work: AdmitLetter AdmitUpdate DeclineWork ForgetLetters GetWork ListLetters ObjectToVerdict
+        SendLetter SubmitUpdate
     aggregation.v1.Sums: AdmitShare GetAgreements GetSurvivors ListDuties ListSumLetters PutAgreement PutAnswer
         PutMuster PutOffer PutShare ReadSum
 """
@@ -60,5 +62,5 @@ MAY_CALL = {
     "pricing": _read(_PRICING),
 }
 
-OPEN_TO_ANYBODY = _read("trust.v1.Registry: RegisterDevice")
+OPEN_TO_ANYBODY = _read("trust.v1.Registry: RegisterDevice trust.v1.Links: BeginSession ClaimLink")
 """What the gateway may ask on behalf of a caller who has no key yet."""

@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from coterie_api.aggregation.v1.aggregation_pb2_grpc import SumsStub, TasksStub, WorkStub
 from coterie_api.pricing.v1.pricing_pb2_grpc import LedgerStub, PricingStub
 from coterie_api.topology.v1.topology_pb2_grpc import TopologyStub
-from coterie_api.trust.v1.trust_pb2_grpc import RegistryStub, TrustStub
+from coterie_api.trust.v1.trust_pb2_grpc import LinksStub, RegistryStub, TrustStub
 from services.kit.errors import CoterieError
 from services.kit.settings import ServiceSettings
 from services.kit.upstream import open_channel
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # these exist in the type stubs alone
     from coterie_api.aggregation.v1.aggregation_pb2_grpc import SumsAsyncStub, TasksAsyncStub, WorkAsyncStub
     from coterie_api.pricing.v1.pricing_pb2_grpc import LedgerAsyncStub, PricingAsyncStub
     from coterie_api.topology.v1.topology_pb2_grpc import TopologyAsyncStub
-    from coterie_api.trust.v1.trust_pb2_grpc import RegistryAsyncStub, TrustAsyncStub
+    from coterie_api.trust.v1.trust_pb2_grpc import LinksAsyncStub, RegistryAsyncStub, TrustAsyncStub
 
 HEALTH_SECONDS = 2.0
 
@@ -32,6 +32,7 @@ class Upstreams:
 
     channels: dict[str, grpc.aio.Channel]
     registry: RegistryAsyncStub
+    links: LinksAsyncStub
     trust: TrustAsyncStub
     topology: TopologyAsyncStub
     pricing: PricingAsyncStub
@@ -52,6 +53,7 @@ class Upstreams:
         return cls(
             channels,
             registry=RegistryStub(channels["trust"]),
+            links=LinksStub(channels["trust"]),
             trust=TrustStub(channels["trust"]),
             topology=TopologyStub(channels["topology"]),
             pricing=PricingStub(channels["pricing"]),

@@ -13,6 +13,7 @@ from services.kit.logs import get_logger
 from services.kit.questions import Questions
 from services.kit.server import Server
 from services.trust.domain.relations import DEFAULT_RULES, SUGGESTED
+from services.trust.servicer.links import LinksServicer
 from services.trust.servicer.registry import RegistryServicer
 from services.trust.servicer.social import TrustServicer
 from services.trust.settings import TrustSettings
@@ -20,11 +21,13 @@ from services.trust.usecases.auditing import Auditing
 from services.trust.usecases.chronicles import Chronicles
 from services.trust.usecases.devices import Devices
 from services.trust.usecases.directory import Directory
+from services.trust.usecases.erasure import Erasure
 from services.trust.usecases.graphs import Graphs
 from services.trust.usecases.heartbeats import Heartbeats
 from services.trust.usecases.imports import Imports
 from services.trust.usecases.inheritance import Inheritance
 from services.trust.usecases.keys import Keys
+from services.trust.usecases.links import Links
 from services.trust.usecases.memory import SocialMemory
 from services.trust.usecases.owners import Owners
 from services.trust.usecases.recording import Recording
@@ -55,10 +58,16 @@ class App:
             RegistryServicer(
                 Owners(self._database, clock),
                 Devices(self._database, clock, self.heartbeats, Inheritance(self._memory)),
+                Erasure(self._database, clock),
                 self._keys,
                 Auditing(self._database),
             ),
             _SERVICES["Registry"].full_name,
+        )
+        self._server.add(
+            trust_pb2_grpc.add_LinksServicer_to_server,
+            LinksServicer(Links(self._database, clock)),
+            _SERVICES["Links"].full_name,
         )
         self._server.add(
             trust_pb2_grpc.add_TrustServicer_to_server,

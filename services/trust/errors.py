@@ -62,6 +62,26 @@ class KeysChanged(Conflict):
     """The device's keys changed meanwhile, or differ from the ones it registered with."""
 
 
+class UnknownLink(NotFound):
+    """No such link, or none of that device."""
+
+
+class LinkOver(Conflict):
+    """The link was taken by another browser, or its time is over."""
+
+
+class BadSignature(Unauthenticated):
+    """Not signed by the browser of that link, or signed before."""
+
+
+class UnknownDecision(NotFound):
+    """No decision of that device has that id."""
+
+
+class TooManyDecisions(Exhausted):
+    """The device has not answered those before."""
+
+
 class LastAdminKey(Conflict):
     """Revoking this key would leave nobody in charge."""
 

@@ -73,7 +73,39 @@ keys = sa.Table(
     sa.Column("created_at", Real, nullable=False),
     sa.Column("revoked_at", Real),
     sa.Column("expires_at", Real),
+    sa.Column("link_id", sa.Text, nullable=False, server_default=""),
     sa.Index("ix_keys_role_name", "role", "name"),
+)
+
+# Browsers of owners, and what they decided for a device (usecases/links.py).
+links = sa.Table(
+    "links",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("device_id", sa.Text, nullable=False, index=True),
+    sa.Column("token_digest", sa.LargeBinary, nullable=False),
+    sa.Column("created_at", Real, nullable=False),
+    sa.Column("expires_at", Real, nullable=False),
+    sa.Column("claimed_at", Real, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("browser_key", sa.LargeBinary, nullable=False),
+    sa.Column("proof", sa.LargeBinary, nullable=False),
+    sa.Column("signed_in_milliseconds", sa.BigInteger, nullable=False),
+    sa.Column("note", sa.LargeBinary, nullable=False),
+)
+
+decisions = sa.Table(
+    "decisions",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("device_id", sa.Text, nullable=False),
+    sa.Column("link_id", sa.Text, nullable=False),
+    sa.Column("at", Real, nullable=False),
+    sa.Column("text", sa.Text, nullable=False),
+    sa.Column("signature", sa.LargeBinary, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("note", sa.Text, nullable=False),
+    sa.Index("ix_decisions_device", "device_id", "id"),
 )
 
 audit = sa.Table(

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
+from coterie.agent import Agent
+from coterie.errors import NotFound
 from coterie.home import DeviceHome
 from coterie.registration import register_device
 from coterie.sums.circle import fingerprint_words
 from tests.browser.conftest import PHONE, Visitor
-from tests.browser.scene import Scene
+from tests.browser.scene import OPEN_LIMIT, Scene
+from tests.e2e.test_e2e_clusters import Scripted, change
 
 
 def test_an_owner_sees_what_the_device_gave_away_and_earned_and_nothing_of_others(visitors: Any, scene: Scene) -> None:
@@ -51,6 +63,109 @@ def test_a_devices_key_opens_no_page_of_admins_and_an_admins_no_owners_page(visi
     admin: Visitor = visitors(scene.platform.processes.admin_key())
     admin.open("/me")
     assert "not yours to see" in admin.content()
+
+
+@contextmanager
+def opened_link(scene: Scene, home: DeviceHome, console_url: str, **environment: str) -> Iterator[tuple[str, Any]]:
+    """The address that `coterie device link` shows, and the command while it waits."""
+    command = [sys.executable, "-m", "coterie_cli.main", "device", "link", "--home", str(home.folder), "--json"]
+    waiting = subprocess.Popen(
+        [*command, "--console", console_url],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"COLUMNS": "400", "PYTHONUNBUFFERED": "1"} | environment,
+    )
+    with waiting:
+        try:
+            assert waiting.stderr is not None
+            yield next(line.strip() for line in waiting.stderr if "#lnk_" in line), waiting
+        finally:
+            waiting.terminate()
+
+
+def test_an_owner_links_a_browser_approves_sees_epsilon_rise_pauses_and_signs_in_again(
+    visitors: Any, scene: Scene
+) -> None:
+    home = scene.homes["ada-laptop"]
+    task = scene.clusters("kitchen", rounds=2, min_devices=1, quorum=1.0)
+    owner: Visitor = visitors(viewport=PHONE)
+    page = owner.page
+    with opened_link(scene, home, owner.url) as (address, waiting):
+        page.goto(address)
+        page.click("#link")
+        page.wait_for_url("**/me")
+        linked = json.loads(waiting.communicate(timeout=30)[0])
+    assert address.split("#")[1] not in page.url
+    (browser,) = home.browsers().values()
+    assert (linked["link"], linked["device"]) == (browser.link, scene.id("ada-laptop"))
+    before = scene.admin.privacy(scene.id("ada-laptop")).epsilon
+    agent = Agent(
+        home.folder,
+        samples=10,
+        limit=OPEN_LIMIT,
+        cache=scene.platform.cache,
+        poll_seconds=1.0,
+        choose=lambda _: Scripted(change(5)),
+    )
+    running = threading.Thread(target=agent.run, kwargs={"ask_owner": True}, daemon=True)
+    running.start()
+    page.click("text=kitchen")
+    page.click("text=Approve")
+    page.wait_for_selector("text=the device did so: joined")
+    scene.finish(task)
+    page.click("text=Pause the device")
+    page.wait_for_selector("text=Work again")
+    assert home.is_paused
+    page.wait_for_selector("text=paused: it declines all work")
+    after = scene.admin.privacy(scene.id("ada-laptop")).epsilon
+    assert after > before
+    page.reload()
+    page.wait_for_selector("text=/of 1000000 you allow/")
+    told = owner.content()
+    assert fingerprint_words(scene.homes["grace-phone"].keys().public().signing) in told  # of the circle
+    assert re.search(rf"{after:.3g}", told)
+    agent.stop()
+    running.join(20)
+    page.click("[aria-label='Sign out']")
+    page.click("text=Sign in for ada-laptop")
+    page.wait_for_url("**/me")
+    owner.page.wait_for_selector("text=Linked browsers")
+    page.click("text=Unlink")
+    page.wait_for_url("**/signin**")  # its session went with the link
+    with scene.platform.as_device(home) as device, pytest.raises(NotFound):
+        device.put_note(scene.id("ada-laptop"), browser.link, b"")
+
+
+def test_a_link_opens_for_one_browser_alone(visitors: Any, scene: Scene) -> None:
+    home = scene.homes["grace-phone"]
+    owner, thief = visitors(viewport=PHONE), visitors()
+    with opened_link(scene, home, owner.url) as (address, waiting):
+        owner.page.goto(address)
+        owner.page.click("#link")
+        owner.page.wait_for_url("**/me")
+        waiting.communicate(timeout=30)
+    thief.page.goto(address)
+    thief.page.click("#link")
+    thief.page.wait_for_selector("text=Another browser has taken this link")
+    thief.page.goto(thief.url + "/link")
+    thief.page.wait_for_selector("text=This address is not whole")
+    thief.complaints.clear()  # the refusal itself is logged by the browser as an error
+    home.forget_browser(next(iter(home.browsers())))
+
+
+def test_an_owner_deletes_the_device_and_its_id_alone_is_left(visitors: Any, scene: Scene) -> None:
+    token = scene.admin.issue_token(scene.admin.create_owner("Yan").id).token
+    home = DeviceHome(scene.platform.folder / "homes" / "yan")
+    identity = register_device(home, scene.platform.processes.url, token, name="spare-phone")
+    owner: Visitor = visitors(identity.api_key, viewport=PHONE)
+    assert "What models have learnt" in owner.content()
+    owner.page.click("text=Delete this device")
+    owner.page.click("text=Delete it")
+    owner.page.wait_for_url("**/signin**")
+    left = scene.admin.device(identity.id)
+    assert (left.name, left.state) == (identity.id, "revoked")
+    assert scene.admin.owner(identity.owner_id).name == identity.owner_id
 
 
 def test_an_owner_revokes_the_device_and_its_key_stops_working(visitors: Any, scene: Scene) -> None:

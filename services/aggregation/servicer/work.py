@@ -59,3 +59,6 @@ class WorkServicer(rpc.WorkServicer):
             request.task_id, request.round, request.device_id, request.known, request.wait_seconds, request.plan_version
         )
         return pb.ListLettersReply(letters=map(messages.letter, letters), round_state=number(state), gone=gone)
+
+    async def ForgetLetters(self, request: pb.ForgetLettersRequest, context: Context) -> pb.ForgetLettersReply:
+        return pb.ForgetLettersReply(letters=await self._work.forget_letters(request.device_id))

@@ -153,6 +153,12 @@ async def list_letters(tx: Tx, task_id: str, number: int, recipient: str) -> lis
     return await fetch_all(tx, query.order_by(c.sent_at, c.id), Letter)
 
 
+async def take_letters_of(tx: Tx, device_id: str) -> list[str]:
+    """Forgets letters from and to a device; returns their digests."""
+    where = (t.letters.c.sender == device_id) | (t.letters.c.recipient == device_id)
+    return list((await tx.execute(t.letters.delete().where(where).returning(t.letters.c.digest))).scalars())
+
+
 async def take_letters(tx: Tx, task_id: str, up_to_round: int) -> list[str]:
     """Forgets letters of rounds that are over; returns their digests."""
     where = (t.letters.c.task_id == task_id, t.letters.c.round <= up_to_round)

@@ -322,6 +322,15 @@ class WorkUseCases:
         self._bell.ring(rung)
         return stored
 
+    async def forget_letters(self, device_id: str) -> int:
+        """Forgets every letter from or to a device; how many there were."""
+        require_device(device_id)
+        async with self._database.writing() as tx:
+            digests = await models.take_letters_of(tx, device_id)
+        for digest in digests:
+            await self._intake.discard(digest)
+        return len(digests)
+
     def _check_sending(self, letter: Letter) -> LiveRound:
         """The round a letter belongs to; raises when its sender may not send it."""
         require_device(letter.sender)

@@ -23,6 +23,8 @@ class Person:
     name: str
     owner_id: str
     key_id: str
+    link_id: str = ""
+    """Of a browser that its owner linked on the device."""
 
 
 @dataclass(slots=True)

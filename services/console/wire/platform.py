@@ -84,7 +84,8 @@ def problem_of(status: int, content: bytes) -> Refused:
 async def identify(wire: Wire, api_key: str) -> Person:
     """Whom an API key speaks for."""
     me = await wire.ask("GET", "/v1/me", api_key)
-    return Person(*(str(me[name]) for name in ("role", "subject", "name", "owner_id", "key_id")))
+    names = ("role", "subject", "name", "owner_id", "key_id", "link_id")
+    return Person(*(str(me.get(name, "")) for name in names))
 
 
 class Platform:

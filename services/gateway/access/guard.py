@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from coterie.records.words import CallerRole
 from services.gateway.access.door import Door
-from services.gateway.access.table import ACCESS, NOBODY, PUBLIC, Roles
+from services.gateway.access.table import ACCESS, LINKED, NOBODY, PUBLIC, Roles
 from services.gateway.errors import BadText, RoleNotAllowed
 from services.gateway.wire.bodies import read_within
 from services.kit.caller import NOBODY_YET, Caller, set_caller
@@ -40,7 +40,7 @@ class GuardedRoute(APIRoute):
         takes_json = self.body_field is not None
 
         async def guarded(request: Request) -> Response:
-            await _admit(request, roles)
+            await _admit(request, roles, self.name)
             if b"%00" in request.scope["query_string"] or "\0" in request.scope["path"]:
                 raise BadText("the character U+0000 cannot be stored; leave it out of the path and the query")
             strict = StrictRequest(request.scope, request.receive)
@@ -51,7 +51,7 @@ class GuardedRoute(APIRoute):
         return guarded
 
 
-async def _admit(request: Request, roles: Roles) -> None:
+async def _admit(request: Request, roles: Roles, route: str) -> None:
     """Lets the caller in, or raises; from here on in this task, calls to services speak for it."""
     if roles is PUBLIC:
         set_caller(NOBODY_YET)
@@ -63,5 +63,7 @@ async def _admit(request: Request, roles: Roles) -> None:
     if role not in roles:
         open_to = " or ".join(sorted(roles)) or "nobody"
         raise RoleNotAllowed(f"this is open to {open_to}; the key used is a {role}'s")
+    if principal.link_id and route not in LINKED:
+        raise RoleNotAllowed("the key used is a browser's, which decides by signing; this needs the device's own key")
     request.scope[PRINCIPAL] = principal
     set_caller(Caller(role, principal.subject, principal.owner_id))

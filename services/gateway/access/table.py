@@ -22,6 +22,8 @@ ACCESS: dict[str, Roles] = {
     "ready": PUBLIC,
     "metrics": PUBLIC,
     "register_device": PUBLIC,
+    "claim_link": PUBLIC,
+    "begin_session": PUBLIC,
     # identity
     "get_me": _ALL,
     "create_owner": _ADMINS,
@@ -29,12 +31,21 @@ ACCESS: dict[str, Roles] = {
     "get_owner": _DEVICES_AND_ADMINS,
     "update_owner": _ADMINS,
     "issue_token": _ADMINS,
-    "list_devices": _ADMINS,
+    "list_devices": _DEVICES_AND_ADMINS,
     "get_device": _DEVICES_AND_ADMINS,
     "update_device": _DEVICES_AND_ADMINS,
     "heartbeat": _DEVICES,
     "rotate_keys": _DEVICES,
     "revoke_device": _DEVICES_AND_ADMINS,
+    "erase_device": _DEVICES_AND_ADMINS,
+    # owners' browsers
+    "make_link": _DEVICES,
+    "list_links": _DEVICES_AND_ADMINS,
+    "end_link": _DEVICES_AND_ADMINS,
+    "put_note": _DEVICES,
+    "decide": _DEVICES,
+    "list_decisions": _DEVICES,
+    "answer_decision": _DEVICES,
     "create_key": _ADMINS,
     "list_keys": _ADMINS,
     "rotate_key": _PUBLISHERS,
@@ -123,3 +134,35 @@ ACCESS: dict[str, Roles] = {
     # solvers
     "what_if": _PUBLISHERS,
 }
+
+LINKED = frozenset(
+    {
+        "get_me",
+        "get_owner",
+        "list_devices",
+        "get_device",
+        "revoke_device",
+        "erase_device",
+        "list_links",
+        "end_link",
+        "decide",
+        "list_decisions",
+        "list_tasks",
+        "get_task",
+        "list_rounds",
+        "list_participations",
+        "list_contributions",
+        "get_prices",
+        "get_account",
+        "get_statement",
+        "list_payments",
+        "get_privacy",
+        "explain_trust",
+        "get_history",
+        "list_peers",
+        "list_relations",
+        "list_friendships",
+    }
+)
+"""Routes that the key of a linked browser opens: what its owner may see, and leaving. It does no work, sends no
+letters, makes no further links, and enrols the device nowhere."""

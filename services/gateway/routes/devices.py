@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from coterie.records import Device, Page, RegisteredDevice
+from coterie_api.aggregation.v1 import aggregation_pb2
 from coterie_api.trust.v1 import trust_pb2
 from services.gateway.access.ownership import demand_own_device
 from services.gateway.routes.base import Gateway, Platform, routes_for
@@ -41,7 +42,7 @@ async def register_device(body: NewDevice, gateway: Gateway) -> Json:
 async def list_devices(
     platform: Platform, owner: IdFilter = "", state: WordFilter = "", limit: Limit = 100, cursor: Cursor = ""
 ) -> Json:
-    """Devices in order of id, of one owner or all, in one state or any."""
+    """Devices in order of id, of one owner or all, in one state or any. A device sees its own owner's."""
     asked = {"owner_id": owner, "state": state, "limit": limit, "cursor": cursor}
     request = to_proto(trust_pb2.ListDevicesRequest, asked)
     return Json(page(await platform.registry.ListDevices(request), "devices"))
@@ -78,5 +79,16 @@ async def revoke_device(device_id: DeviceId, body: Revocation, gateway: Gateway)
     demand_own_device(device_id)
     request = to_proto(trust_pb2.RevokeDeviceRequest, body, device_id=device_id)
     reply = await gateway.platform.registry.RevokeDevice(request)
+    gateway.door.forget(subject=device_id)
+    return answer(reply)
+
+
+@routes.delete("/v1/devices/{device_id}", response_model=Device, summary="Forget a device")
+async def erase_device(device_id: DeviceId, gateway: Gateway) -> Json:
+    """Revokes it; its name, profile, keys, ties, links and letters go for good. Book and audit log keep its bare id,
+    and what models have learnt stays in them. Its owner's name goes with its last device."""
+    demand_own_device(device_id)
+    await gateway.platform.work.ForgetLetters(aggregation_pb2.ForgetLettersRequest(device_id=device_id))
+    reply = await gateway.platform.registry.EraseDevice(trust_pb2.EraseDeviceRequest(device_id=device_id))
     gateway.door.forget(subject=device_id)
     return answer(reply)

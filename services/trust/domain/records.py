@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from coterie.records.words import DeviceState, InteractionState
+from coterie.records.words import DecisionState, DeviceState, InteractionState
 
 KEY_BYTES = 32
 """Of an Ed25519 and of an X25519 public key."""
@@ -89,6 +89,8 @@ class ApiKey:
     created_at: float
     revoked_at: float | None
     expires_at: float | None = None
+    link_id: str = ""
+    """Link of the browser it was given to."""
 
     def works(self, now: float) -> bool:
         """Whether it is neither revoked nor ended."""
@@ -105,6 +107,37 @@ class Token:
     owner_id: str
     uses_left: int
     expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A link between a device and a browser of its owner; `claimed_at` 0 while no browser has taken it."""
+
+    id: str
+    device_id: str
+    token_digest: bytes
+    created_at: float
+    expires_at: float
+    claimed_at: float = 0.0
+    name: str = ""
+    browser_key: bytes = b""
+    proof: bytes = b""
+    signed_in_milliseconds: int = 0
+    note: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What an owner's browser signed for a device, and what became of it."""
+
+    id: str
+    device_id: str
+    link_id: str
+    at: float
+    text: str
+    signature: bytes
+    state: DecisionState = DecisionState.WAITING
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,7 @@ def principal(value: ApiKey) -> pb.Principal:
         name=value.name,
         owner_id=value.owner_id,
         key_id=value.id,
+        link_id=value.link_id,
     )
 
 

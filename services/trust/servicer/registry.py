@@ -14,6 +14,7 @@ from services.kit.words import word
 from services.trust.servicer import messages
 from services.trust.usecases.auditing import Auditing
 from services.trust.usecases.devices import Devices
+from services.trust.usecases.erasure import Erasure
 from services.trust.usecases.keys import Keys
 from services.trust.usecases.owners import Owners
 
@@ -21,9 +22,10 @@ from services.trust.usecases.owners import Owners
 class RegistryServicer(rpc.RegistryServicer):
     """Owners, devices, tokens, keys and the audit log."""
 
-    def __init__(self, owners: Owners, devices: Devices, keys: Keys, auditing: Auditing) -> None:
+    def __init__(self, owners: Owners, devices: Devices, erasure: Erasure, keys: Keys, auditing: Auditing) -> None:
         self._owners = owners
         self._devices = devices
+        self._erasure = erasure
         self._keys = keys
         self._auditing = auditing
 
@@ -81,6 +83,9 @@ class RegistryServicer(rpc.RegistryServicer):
 
     async def RevokeDevice(self, request: pb.RevokeDeviceRequest, context: Any) -> pb.Device:
         return messages.device(await self._devices.revoke(request.device_id, request.why))
+
+    async def EraseDevice(self, request: pb.EraseDeviceRequest, context: Any) -> pb.Device:
+        return messages.device(await self._erasure.erase(request.device_id))
 
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatReply:
         await self._devices.hear(request.device_ids)

@@ -69,7 +69,7 @@ class Devices:
                 api_key.id, api_key.digest, "device", device.id, device.profile.name, device.owner_id, now, None
             )
             await keys.add(tx, row)
-            await audit.note(tx, now, "device.register", device.id, f"{profile.name} with {token.id}")
+            await audit.note(tx, now, "device.register", device.id, f"with {token.id}")
         return device, api_key
 
     async def _enrol(self, tx: Tx, token: Token, profile: Profile, public: PublicKeys, now: float) -> Device:

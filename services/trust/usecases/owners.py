@@ -37,7 +37,7 @@ class Owners:
         async with self._database.writing() as tx:
             fresh = new_id("own")
             if await owners.add(tx, fresh, name, sharing or "own", now):
-                await audit.note(tx, now, "owner.create", fresh, name)
+                await audit.note(tx, now, "owner.create", fresh)
             found = await owners.by_name(tx, name)
         assert found is not None  # added, or the reason it was not
         return found
@@ -79,7 +79,7 @@ class Owners:
             owner = await known_owner(tx, owner_id)
             row = Token(token.id, token.digest, owner.number, owner.id, uses or 1, expires_at)
             await keys.add_token(tx, row, now)
-            await audit.note(tx, now, "token.issue", token.id, f"{uses or 1} uses for {owner.name}")
+            await audit.note(tx, now, "token.issue", token.id, f"{uses or 1} uses for {owner.id}")
         return token, expires_at
 
 

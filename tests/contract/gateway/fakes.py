@@ -28,6 +28,14 @@ KEYS = {
     "publisher-key": trust_pb2.Principal(
         role=words.CALLER_ROLE_PUBLISHER, subject="pub_1", name="hospital", key_id="key_2"
     ),
+    "browser-key": trust_pb2.Principal(
+        role=words.CALLER_ROLE_DEVICE,
+        subject="dev_1",
+        name="phone",
+        owner_id="own_1",
+        key_id="key_4",
+        link_id="lnk_1",
+    ),
     "device-key": trust_pb2.Principal(
         role=words.CALLER_ROLE_DEVICE, subject="dev_1", name="phone", owner_id="own_1", key_id="key_3"
     ),

@@ -21,6 +21,8 @@ PUBLIC_PATHS = {
     ("GET", "/health/ready"),
     ("GET", "/metrics"),
     ("POST", "/v1/devices"),
+    ("POST", "/v1/links/{link_id}/claim"),
+    ("POST", "/v1/links/{link_id}/sessions"),
     ("GET", "/docs"),
     ("GET", "/docs-assets"),
     ("GET", "/openapi.json"),

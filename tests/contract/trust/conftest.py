@@ -12,7 +12,7 @@ from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
 from coterie_api.trust.v1 import trust_pb2 as pb
-from coterie_api.trust.v1.trust_pb2_grpc import RegistryStub, TrustStub
+from coterie_api.trust.v1.trust_pb2_grpc import LinksStub, RegistryStub, TrustStub
 from services.kit.caller import SERVICE, Caller, acting_as, current_caller, set_caller
 from services.kit.settings import ServiceSettings
 from services.kit.upstream import open_channel
@@ -20,7 +20,7 @@ from services.trust.app import App
 from services.trust.settings import TrustSettings
 
 if TYPE_CHECKING:
-    from coterie_api.trust.v1.trust_pb2_grpc import RegistryAsyncStub, TrustAsyncStub
+    from coterie_api.trust.v1.trust_pb2_grpc import LinksAsyncStub, RegistryAsyncStub, TrustAsyncStub
 
 START = 1_700_000_000.0
 
@@ -63,6 +63,7 @@ class World:
     clock: Hand
     registry: RegistryAsyncStub
     trust: TrustAsyncStub
+    links: LinksAsyncStub
 
     async def owner(self, name: str, sharing: str = "own") -> str:
         return (await self.registry.CreateOwner(pb.CreateOwnerRequest(name=name, sharing=sharing))).id
@@ -115,7 +116,7 @@ async def open_world(settings: TrustSettings, clock: Hand) -> tuple[World, grpc.
     app = App(settings, "127.0.0.1:0", clock)
     await app.start()
     channel = open_channel(settings, f"127.0.0.1:{app.port}")
-    return World(app, settings, clock, RegistryStub(channel), TrustStub(channel)), channel
+    return World(app, settings, clock, RegistryStub(channel), TrustStub(channel), LinksStub(channel)), channel
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from coterie_cli.commands import (
     contributions,
     demo,
     device,
+    device_links,
     doctor,
     fleet,
     keys,
@@ -77,6 +78,9 @@ app.command("up", epilog=up.EPILOG)(up.up)
 app.command("demo", epilog=demo.EPILOG)(demo.demo)
 app.command("backup", epilog=backup.BACKUP_EPILOG)(backup.backup)
 app.command("restore", epilog=backup.RESTORE_EPILOG)(backup.restore)
+device.app.command("link", epilog=device_links.LINK_EPILOG)(device_links.link)
+device.app.command("links", epilog=device_links.LINKS_EPILOG)(device_links.links)
+device.app.command("unlink", epilog=device_links.UNLINK_EPILOG)(device_links.unlink)
 app.add_typer(device.app, name="device")
 task.app.registered_commands += results.app.registered_commands + contributions.app.registered_commands
 app.add_typer(task.app, name="task")

@@ -32,6 +32,7 @@ from coterie import measuring, objections
 from coterie.cache import BlobCache
 from coterie.clerking import Clerking
 from coterie.client import Platform
+from coterie.deciding import Owner, agreed
 from coterie.errors import (
     BadAnswer,
     BadHome,
@@ -51,6 +52,7 @@ from coterie.errors import (
 from coterie.heartbeat import Heartbeat
 from coterie.home import DeviceHome, DeviceIdentity, Prepared
 from coterie.learner import Guarded, Learner, learner_of
+from coterie.links import Choice
 from coterie.mail import Mail
 from coterie.privacy.ledger import LedgerError, Limit, Spent
 from coterie.privacy.stream import FreshStream, Stream
@@ -73,6 +75,10 @@ if TYPE_CHECKING:  # torch is imported only for a device that trains
 
 POLL_SECONDS = 20.0
 _HASTY_SECONDS = 0.2
+_LISTEN_SECONDS = 5.0
+"""How long a device with linked browsers waits for work before it listens to its owner again."""
+_ASK_SECONDS = 2.0
+"""Between two questions for decisions while there is no work to ask for."""
 _log = logging.getLogger("coterie.agent")
 
 
@@ -147,6 +153,7 @@ class Agent:
             stop=self._stop,
             verify=verify,
         )
+        self._owner, self._asks_owner = Owner(self.platform, self.home, identity.id), False
         self._tasks: dict[str, TaskSpecification] = {}
         self._joined: dict[str, Joined] = {}
         self._told: dict[str, Told] = {}
@@ -196,11 +203,16 @@ class Agent:
 
     # --- joining -----------------------------------------------------------------------------------------------------
 
-    def join(self, task: str, *, non_iid: float = 0.0) -> str:
-        """Enrols in a task by id or name; returns its id. Safe to repeat."""
+    def join(self, task: str, *, non_iid: float = 0.0, terms: str = "") -> str:
+        """Enrols in a task by id or name; returns its id. Safe to repeat.
+
+        With `terms` (`coterie.links.terms_of`) only if the task still is what its owner was shown.
+        """
         samples = self._samples if self.learner is None else Guarded(self.learner).samples
         found = self.platform.find_task(task)
         sound_id(found.id)  # folders are named after it
+        if terms:
+            agreed(found, terms)
         self._enrol(found.specification, found.id, samples, non_iid)
         self._told[found.id] = Told(samples, samples, non_iid)
         self._tasks[found.id] = found.specification
@@ -249,13 +261,21 @@ class Agent:
             await asyncio.gather(running, return_exceptions=True)
             raise
 
-    def run(self) -> RunSummary:
-        """Does the work of all joined tasks until they have ended, or until Ctrl-C; may be called again after that."""
-        if not self._tasks:
+    def run(self, *, ask_owner: bool = False) -> RunSummary:
+        """Does the work of all joined tasks until they have ended, or until Ctrl-C; may be called again after that.
+
+        With `ask_owner` it also joins what its owner approves in a linked browser (`coterie device link`), and waits
+        for more of it until Ctrl-C.
+        """
+        if ask_owner and not self._owner.is_linked:
+            raise BadHome(f"no browser is linked with {self.home.folder}; run `coterie device link` first")
+        if not ask_owner and not self._tasks:
             raise CoterieError("this agent has joined no task; call join with a task's id or name first")
         summary = RunSummary()
+        self._asks_owner = ask_owner
         try:
             with self._only_one(), self._heartbeat(), self._clerking():
+                self._join_approved()
                 self._work_until_ended(summary)
         except (KeyboardInterrupt, Interrupted):
             summary.tasks |= dict.fromkeys(self._tasks.keys() - summary.tasks.keys(), "interrupted")
@@ -268,8 +288,10 @@ class Agent:
     def _work_until_ended(self, summary: RunSummary) -> None:
         self._last: tuple[str, int, int] | None = None
         pauses = Backoff().pauses()
-        while len(summary.tasks) < len(self._tasks):
+        while self._asks_owner or len(summary.tasks) < len(self._tasks):
             try:
+                self._owner.heed(self._do_as_decided)
+                self._owner.tell()
                 self._work_once(summary)
                 pauses = Backoff().pauses()
             except (Fault, BadAnswer) as error:
@@ -281,8 +303,13 @@ class Agent:
 
     def _work_once(self, summary: RunSummary) -> None:
         open_tasks = [task for task in self._tasks if task not in summary.tasks]
+        if not open_tasks:
+            if self._asks_owner:
+                self._stop.sleep(_ASK_SECONDS * (1.0 + 0.2 * random.random()))
+            return
         began = time.monotonic()
-        work = self._of_joined_tasks(self.platform.work(tasks=open_tasks, wait_seconds=self._poll_seconds))
+        wait = min(self._poll_seconds, _LISTEN_SECONDS) if self._owner.is_linked else self._poll_seconds
+        work = self._of_joined_tasks(self.platform.work(tasks=open_tasks, wait_seconds=wait))
         summary.tasks |= {task: state for task, state in work.ended.items() if task in self._tasks}
         for task in work.ended.keys() & self._reported.keys():
             objections.after_task(self.platform, task, self._reported.pop(task), self.identity.id)
@@ -305,6 +332,43 @@ class Agent:
             summary.rounds.append(left_over or self._do(item))
             self._tell_samples(item.task_id)
         self._pace(work, time.monotonic() - began)
+
+    # --- what the owner decides elsewhere ----------------------------------------------------------------------------
+
+    def _join_approved(self) -> None:
+        """Joins what the owner approved before this run; what cannot be joined any more is forgotten."""
+        if not self._asks_owner:
+            return
+        for task, terms in self.home.approved().items():
+            try:
+                self.join(task, terms=terms)
+            except (Refused, Declined) as error:
+                _log.warning("%s: %s, which its owner approved, is not joined: %s", self.identity.name, task, error)
+                self.home.save_approved({each: of for each, of in self.home.approved().items() if each != task})
+
+    def _do_as_decided(self, choice: Choice) -> str:
+        """Does what the owner decided; what to answer."""
+        if choice.act == "join":
+            if not self._asks_owner:
+                raise Declined("the device runs with the tasks it was told; start it with `coterie device run` alone")
+            self.join(choice.task, terms=choice.terms)
+            self.home.save_approved({**self.home.approved(), choice.task: choice.terms})
+            return "joined"
+        if choice.act == "refuse":
+            return self._leave(choice.task)
+        paused = choice.act == "pause"
+        self.home.save_private_settings({**self.home.private_settings(), "paused": paused})
+        return "pauses" if paused else "works again"
+
+    def _leave(self, task: str) -> str:
+        """Takes no further part in a task."""
+        self.home.save_approved({each: terms for each, terms in self.home.approved().items() if each != task})
+        if task not in self._tasks:
+            return "refused"
+        self.platform.withdraw(task, self.identity.id)
+        del self._tasks[task], self._joined[task], self._told[task]
+        self._reported.pop(task, None)
+        return "left"
 
     def _rest(self, work: WorkItem) -> Iterator[RoundResult]:
         """Does nothing, because the owner has paused the device, and says so: the others need not wait for it."""
@@ -484,8 +548,9 @@ class Agent:
             _log.info("%s: round %d was over before it was declined", self.identity.name, round)
 
     def _clerking(self) -> AbstractContextManager[object]:
-        """Serves as a clerk while the agent runs, where one of its tasks has secure sums."""
-        if not self.home.circle().clerk or not any(joined.secure for joined in self._joined.values()):
+        """Serves as a clerk while the agent runs, where one of its tasks has, or may come to have, secure sums."""
+        is_secure = self._asks_owner or any(joined.secure for joined in self._joined.values())
+        if not self.home.circle().clerk or not is_secure:
             return nullcontext()
         stop, patient = Stop(), Backoff(patience_seconds=float("inf"))
         platform = Platform(

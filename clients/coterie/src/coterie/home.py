@@ -5,6 +5,8 @@ device.json     id, name, platform and API key
 ledger.db       what was given away (`coterie.privacy.ledger`)
 ledger.count    how many releases that were, to know an old ledger when it is put back
 circle.json     whom the owner knows, and what it asks of sums; optional (`coterie.sums.circle`)
+browsers/       browsers of the owner whose signed decisions it believes (`coterie.links`)
+approved.json   tasks the owner approved in one of them; optional
 private.json    what the owner keeps to itself, such as costs; optional
 joined/         what each task said when the device joined it
 clerk.db        what it keeps as a clerk of secure sums (`coterie.sums.cabinet`)
@@ -29,6 +31,7 @@ from safetensors.numpy import save as save_tensors
 from coterie.errors import BadHome
 from coterie.keys import DeviceKeys
 from coterie.letters import Tensors
+from coterie.links import BadLink, Browser
 from coterie.privacy.files import WidePermissions, refuse_wide_permissions, write_private_file
 from coterie.privacy.ledger import Limit, PrivacyLedger
 from coterie.sums.cabinet import Cabinet
@@ -230,6 +233,47 @@ class DeviceHome:
         self.ledger()
         content = json.dumps(asdict(identity), indent=2).encode()
         write_private_file(self.folder / "device.json", content, replace=True)
+
+    def browsers(self) -> dict[str, Browser]:
+        """Browsers linked on this device, by link."""
+        found: dict[str, Browser] = {}
+        for path in sorted((self.folder / "browsers").glob("lnk_*.json")):
+            try:
+                refuse_wide_permissions(path)
+                browser = Browser.read(path.read_bytes())
+            except (BadLink, WidePermissions) as error:
+                raise BadHome(f"{path}: {error}") from error
+            found[browser.link] = browser
+        return found
+
+    def save_browser(self, browser: Browser) -> None:
+        """Believes a browser's decisions from now on."""
+        write_private_file(self.folder / "browsers" / f"{browser.link}.json", browser.written(), replace=True)
+
+    def forget_browser(self, link: str) -> bool:
+        """Believes a browser no more; whether it was known."""
+        known = link in self.browsers()
+        if known:
+            (self.folder / "browsers" / f"{link}.json").unlink(missing_ok=True)
+        return known
+
+    def last_heard(self, link: str) -> int:
+        """Number of the last decision of a browser that the device took."""
+        content = self._read(f"browsers/{link}.heard") or {}
+        return int(content.get("number", 0))
+
+    def save_last_heard(self, link: str, number: int) -> None:
+        """Keeps that number; no older decision counts from now on."""
+        content = json.dumps({"number": number}).encode()
+        write_private_file(self.folder / "browsers" / f"{link}.heard", content, replace=True)
+
+    def approved(self) -> dict[str, str]:
+        """Tasks the owner approved in a linked browser, with the digest of what was shown."""
+        return {str(task): str(terms) for task, terms in (self._read("approved.json") or {}).items()}
+
+    def save_approved(self, approved: Mapping[str, str]) -> None:
+        """Replaces them."""
+        write_private_file(self.folder / "approved.json", json.dumps(dict(approved), indent=2).encode(), replace=True)
 
     def circle(self) -> Circle:
         """Whom the owner knows; nobody where there is no file yet."""

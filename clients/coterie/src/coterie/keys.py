@@ -65,10 +65,7 @@ def demand_sound(signing: bytes, sealing: bytes) -> None:
     Everybody knows the secret that two keys share when one of them is such a point, and a signature under such an
     identity fits messages nobody signed.
     """
-    if len(signing) != _KEY_BYTES or not crypto_core_ed25519_is_valid_point(signing):
-        raise BadKeys(
-            "the signing key is no ed25519 key, or one of small order that anybody can sign for; make new keys"
-        )
+    demand_signing_key(signing)
     try:
         # Any scalar does: all are multiples of eight, which send points of small order, and only those, to zero.
         crypto_scalarmult(b"\x01" * _KEY_BYTES, sealing)
@@ -76,6 +73,14 @@ def demand_sound(signing: bytes, sealing: bytes) -> None:
         raise BadKeys(
             "the sealing key is no x25519 key, or one of small order that hides nothing; make new keys"
         ) from error
+
+
+def demand_signing_key(signing: bytes) -> None:
+    """Raise `BadKeys` for a signing key that proves nothing."""
+    if len(signing) != _KEY_BYTES or not crypto_core_ed25519_is_valid_point(signing):
+        raise BadKeys(
+            "the signing key is no ed25519 key, or one of small order that anybody can sign for; make new keys"
+        )
 
 
 def sealed_to_identity(signing_key: bytes) -> bytes:

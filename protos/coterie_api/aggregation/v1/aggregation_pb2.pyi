@@ -2719,6 +2719,50 @@ class ListLettersReply(_message.Message):
 Global___ListLettersReply: _TypeAlias = ListLettersReply  # noqa: Y015
 
 @_typing.final
+class ForgetLettersRequest(_message.Message):
+    """See Work.ForgetLetters."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    device_id: _builtins.str
+    """Device's id."""
+    def __init__(
+        self,
+        *,
+        device_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetLettersRequest: _TypeAlias = ForgetLettersRequest  # noqa: Y015
+
+@_typing.final
+class ForgetLettersReply(_message.Message):
+    """How many there were."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LETTERS_FIELD_NUMBER: _builtins.int
+    letters: _builtins.int
+    """Letters forgotten."""
+    def __init__(
+        self,
+        *,
+        letters: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["letters", b"letters"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetLettersReply: _TypeAlias = ForgetLettersReply  # noqa: Y015
+
+@_typing.final
 class SumPlace(_message.Message):
     """Where a sum stands: one cohort of one round, in one sitting."""
 

@@ -1208,6 +1208,11 @@ class WorkStub:
                 request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListLettersRequest.SerializeToString,
                 response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListLettersReply.FromString,
                 _registered_method=True)
+        self.ForgetLetters = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Work/ForgetLetters',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ForgetLettersRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ForgetLettersReply.FromString,
+                _registered_method=True)
 
 
 class WorkServicer:
@@ -1271,6 +1276,13 @@ class WorkServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ForgetLetters(self, request, context):
+        """Forgets every letter from or to a device. Repeating it changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WorkServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -1313,6 +1325,11 @@ def add_WorkServicer_to_server(servicer, server):
                     servicer.ListLetters,
                     request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListLettersRequest.FromString,
                     response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListLettersReply.SerializeToString,
+            ),
+            'ForgetLetters': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetLetters,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ForgetLettersRequest.FromString,
+                    response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ForgetLettersReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1532,6 +1549,33 @@ class Work:
             '/coterie_api.aggregation.v1.Work/ListLetters',
             coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListLettersRequest.SerializeToString,
             coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListLettersReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetLetters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.aggregation.v1.Work/ForgetLetters',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ForgetLettersRequest.SerializeToString,
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ForgetLettersReply.FromString,
             options,
             channel_credentials,
             insecure,

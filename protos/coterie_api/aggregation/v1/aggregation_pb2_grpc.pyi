@@ -378,6 +378,8 @@ class WorkStub:
     """Whether a letter would be taken, before its bytes are stored; size_bytes 0 when not known yet."""
     ListLetters: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.ListLettersRequest, _aggregation_pb2.ListLettersReply]
     """Letters to the device in a round; waits up to `wait_seconds` for one not yet listed."""
+    ForgetLetters: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.ForgetLettersRequest, _aggregation_pb2.ForgetLettersReply]
+    """Forgets every letter from or to a device. Repeating it changes nothing."""
 
 @_typing.type_check_only
 class WorkAsyncStub(WorkStub):
@@ -402,6 +404,8 @@ class WorkAsyncStub(WorkStub):
     """Whether a letter would be taken, before its bytes are stored; size_bytes 0 when not known yet."""
     ListLetters: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.ListLettersRequest, _aggregation_pb2.ListLettersReply]  # type: ignore[assignment]
     """Letters to the device in a round; waits up to `wait_seconds` for one not yet listed."""
+    ForgetLetters: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.ForgetLettersRequest, _aggregation_pb2.ForgetLettersReply]  # type: ignore[assignment]
+    """Forgets every letter from or to a device. Repeating it changes nothing."""
 
 class WorkServicer(metaclass=_abc_1.ABCMeta):
     """For devices."""
@@ -471,6 +475,14 @@ class WorkServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_aggregation_pb2.ListLettersReply, _abc.Awaitable[_aggregation_pb2.ListLettersReply]]:
         """Letters to the device in a round; waits up to `wait_seconds` for one not yet listed."""
+
+    @_abc_1.abstractmethod
+    def ForgetLetters(
+        self,
+        request: _aggregation_pb2.ForgetLettersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_aggregation_pb2.ForgetLettersReply, _abc.Awaitable[_aggregation_pb2.ForgetLettersReply]]:
+        """Forgets every letter from or to a device. Repeating it changes nothing."""
 
 def add_WorkServicer_to_server(servicer: WorkServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 

@@ -670,6 +670,28 @@ class RevokeDeviceRequest(_message.Message):
 Global___RevokeDeviceRequest: _TypeAlias = RevokeDeviceRequest  # noqa: Y015
 
 @_typing.final
+class EraseDeviceRequest(_message.Message):
+    """See Registry.EraseDevice."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    device_id: _builtins.str
+    """Device's id."""
+    def __init__(
+        self,
+        *,
+        device_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EraseDeviceRequest: _TypeAlias = EraseDeviceRequest  # noqa: Y015
+
+@_typing.final
 class HeartbeatRequest(_message.Message):
     """See Registry.Heartbeat."""
 
@@ -972,6 +994,7 @@ class Principal(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     OWNER_ID_FIELD_NUMBER: _builtins.int
     KEY_ID_FIELD_NUMBER: _builtins.int
+    LINK_ID_FIELD_NUMBER: _builtins.int
     role: _words_pb2.CallerRole.ValueType
     """An admin, a publisher or a device."""
     subject: _builtins.str
@@ -982,6 +1005,8 @@ class Principal(_message.Message):
     """Owner's id, for devices."""
     key_id: _builtins.str
     """Id of the key used."""
+    link_id: _builtins.str
+    """Link of the browser that the key was given to; empty for every other key."""
     def __init__(
         self,
         *,
@@ -990,14 +1015,477 @@ class Principal(_message.Message):
         name: _builtins.str = ...,
         owner_id: _builtins.str = ...,
         key_id: _builtins.str = ...,
+        link_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key_id", b"key_id", "name", b"name", "owner_id", b"owner_id", "role", b"role", "subject", b"subject"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key_id", b"key_id", "link_id", b"link_id", "name", b"name", "owner_id", b"owner_id", "role", b"role", "subject", b"subject"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Principal: _TypeAlias = Principal  # noqa: Y015
+
+@_typing.final
+class Link(_message.Message):
+    """A link between a device and a browser of its owner."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    CREATED_AT_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    CLAIMED_AT_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    BROWSER_KEY_FIELD_NUMBER: _builtins.int
+    PROOF_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Identifier, `lnk_…`."""
+    device_id: _builtins.str
+    """The device it was made on."""
+    created_at: _builtins.float
+    """When it was made."""
+    expires_at: _builtins.float
+    """Until when a browser may take it."""
+    claimed_at: _builtins.float
+    """When a browser took it; 0 = none has."""
+    name: _builtins.str
+    """What the browser calls itself; empty before it took the link."""
+    browser_key: _builtins.bytes
+    """The browser's Ed25519 public key; empty before."""
+    proof: _builtins.bytes
+    """HMAC of that key under the link's secret, which the registry does not know: the device's proof that it is the right
+    one.
+    """
+    note: _builtins.bytes
+    """What the device last told its owner, sealed for the browser; empty before."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        device_id: _builtins.str = ...,
+        created_at: _builtins.float = ...,
+        expires_at: _builtins.float = ...,
+        claimed_at: _builtins.float = ...,
+        name: _builtins.str = ...,
+        browser_key: _builtins.bytes = ...,
+        proof: _builtins.bytes = ...,
+        note: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["browser_key", b"browser_key", "claimed_at", b"claimed_at", "created_at", b"created_at", "device_id", b"device_id", "expires_at", b"expires_at", "id", b"id", "name", b"name", "note", b"note", "proof", b"proof"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Link: _TypeAlias = Link  # noqa: Y015
+
+@_typing.final
+class MakeLinkRequest(_message.Message):
+    """See Links.MakeLink."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    TOKEN_DIGEST_FIELD_NUMBER: _builtins.int
+    LIFETIME_SECONDS_FIELD_NUMBER: _builtins.int
+    device_id: _builtins.str
+    """Device's id."""
+    token_digest: _builtins.bytes
+    """SHA-256 of the token with which a browser takes the link."""
+    lifetime_seconds: _builtins.float
+    """Seconds in which it may be taken, up to 86,400; 0 means 600."""
+    def __init__(
+        self,
+        *,
+        device_id: _builtins.str = ...,
+        token_digest: _builtins.bytes = ...,
+        lifetime_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "lifetime_seconds", b"lifetime_seconds", "token_digest", b"token_digest"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MakeLinkRequest: _TypeAlias = MakeLinkRequest  # noqa: Y015
+
+@_typing.final
+class ClaimLinkRequest(_message.Message):
+    """See Links.ClaimLink."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINK_ID_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    BROWSER_KEY_FIELD_NUMBER: _builtins.int
+    PROOF_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    link_id: _builtins.str
+    """Link's id."""
+    token: _builtins.bytes
+    """The token, 32 bytes."""
+    browser_key: _builtins.bytes
+    """The browser's Ed25519 public key."""
+    proof: _builtins.bytes
+    """See Link.proof."""
+    name: _builtins.str
+    """What the browser calls itself, up to 100 characters."""
+    def __init__(
+        self,
+        *,
+        link_id: _builtins.str = ...,
+        token: _builtins.bytes = ...,
+        browser_key: _builtins.bytes = ...,
+        proof: _builtins.bytes = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["browser_key", b"browser_key", "link_id", b"link_id", "name", b"name", "proof", b"proof", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClaimLinkRequest: _TypeAlias = ClaimLinkRequest  # noqa: Y015
+
+@_typing.final
+class BeginSessionRequest(_message.Message):
+    """See Links.BeginSession."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINK_ID_FIELD_NUMBER: _builtins.int
+    AT_MILLISECONDS_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    link_id: _builtins.str
+    """Link's id."""
+    at_milliseconds: _builtins.int
+    """Milliseconds since 1970 when it was signed; later than those of every session before."""
+    signature: _builtins.bytes
+    """Signature by the browser's key of "coterie session 1", the link's id and the milliseconds, each on a line of its own."""
+    def __init__(
+        self,
+        *,
+        link_id: _builtins.str = ...,
+        at_milliseconds: _builtins.int = ...,
+        signature: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_milliseconds", b"at_milliseconds", "link_id", b"link_id", "signature", b"signature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeginSessionRequest: _TypeAlias = BeginSessionRequest  # noqa: Y015
+
+@_typing.final
+class ListLinksRequest(_message.Message):
+    """See Links.ListLinks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    device_id: _builtins.str
+    """Device's id."""
+    def __init__(
+        self,
+        *,
+        device_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLinksRequest: _TypeAlias = ListLinksRequest  # noqa: Y015
+
+@_typing.final
+class ListLinksReply(_message.Message):
+    """All links of a device."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___Link]:
+        """The links."""
+
+    def __init__(
+        self,
+        *,
+        links: _abc.Iterable[Global___Link] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["links", b"links"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLinksReply: _TypeAlias = ListLinksReply  # noqa: Y015
+
+@_typing.final
+class EndLinkRequest(_message.Message):
+    """See Links.EndLink."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    LINK_ID_FIELD_NUMBER: _builtins.int
+    device_id: _builtins.str
+    """Device's id."""
+    link_id: _builtins.str
+    """Link's id."""
+    def __init__(
+        self,
+        *,
+        device_id: _builtins.str = ...,
+        link_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "link_id", b"link_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndLinkRequest: _TypeAlias = EndLinkRequest  # noqa: Y015
+
+@_typing.final
+class EndLinkReply(_message.Message):
+    """Nothing to say."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndLinkReply: _TypeAlias = EndLinkReply  # noqa: Y015
+
+@_typing.final
+class PutNoteRequest(_message.Message):
+    """See Links.PutNote."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    LINK_ID_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
+    device_id: _builtins.str
+    """Device's id."""
+    link_id: _builtins.str
+    """Link's id."""
+    note: _builtins.bytes
+    """The sealed note, at most 65,536 bytes."""
+    def __init__(
+        self,
+        *,
+        device_id: _builtins.str = ...,
+        link_id: _builtins.str = ...,
+        note: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "link_id", b"link_id", "note", b"note"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutNoteRequest: _TypeAlias = PutNoteRequest  # noqa: Y015
+
+@_typing.final
+class PutNoteReply(_message.Message):
+    """Nothing to say."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutNoteReply: _TypeAlias = PutNoteReply  # noqa: Y015
+
+@_typing.final
+class Decision(_message.Message):
+    """What an owner decided for a device."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    LINK_ID_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Identifier, `dcn_…`."""
+    device_id: _builtins.str
+    """The device it is for."""
+    link_id: _builtins.str
+    """Link of the browser that signed it."""
+    at: _builtins.float
+    """When it came."""
+    text: _builtins.str
+    """What was decided, as JSON text: what the signature is of, after a line that reads "coterie decision 1"."""
+    signature: _builtins.bytes
+    """Signature by the browser's key."""
+    state: _words_pb2.DecisionState.ValueType
+    """What became of it."""
+    note: _builtins.str
+    """What the device said to it."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        device_id: _builtins.str = ...,
+        link_id: _builtins.str = ...,
+        at: _builtins.float = ...,
+        text: _builtins.str = ...,
+        signature: _builtins.bytes = ...,
+        state: _words_pb2.DecisionState.ValueType = ...,
+        note: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "device_id", b"device_id", "id", b"id", "link_id", b"link_id", "note", b"note", "signature", b"signature", "state", b"state", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Decision: _TypeAlias = Decision  # noqa: Y015
+
+@_typing.final
+class DecideRequest(_message.Message):
+    """See Links.Decide."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    LINK_ID_FIELD_NUMBER: _builtins.int
+    device_id: _builtins.str
+    """Device's id."""
+    text: _builtins.str
+    """What was decided, at most 4,096 characters."""
+    signature: _builtins.bytes
+    """Signature by the browser's key."""
+    link_id: _builtins.str
+    """The browser's link."""
+    def __init__(
+        self,
+        *,
+        device_id: _builtins.str = ...,
+        text: _builtins.str = ...,
+        signature: _builtins.bytes = ...,
+        link_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "link_id", b"link_id", "signature", b"signature", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DecideRequest: _TypeAlias = DecideRequest  # noqa: Y015
+
+@_typing.final
+class ListDecisionsRequest(_message.Message):
+    """See Links.ListDecisions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    device_id: _builtins.str
+    """Device's id."""
+    waiting: _builtins.bool
+    """Whether only those that wait are wanted, oldest first."""
+    limit: _builtins.int
+    """At most this many, 1 to 500; 0 means 100."""
+    def __init__(
+        self,
+        *,
+        device_id: _builtins.str = ...,
+        waiting: _builtins.bool = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "limit", b"limit", "waiting", b"waiting"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDecisionsRequest: _TypeAlias = ListDecisionsRequest  # noqa: Y015
+
+@_typing.final
+class ListDecisionsReply(_message.Message):
+    """Decisions of a device."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DECISIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def decisions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Decision]:
+        """The decisions."""
+
+    def __init__(
+        self,
+        *,
+        decisions: _abc.Iterable[Global___Decision] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decisions", b"decisions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDecisionsReply: _TypeAlias = ListDecisionsReply  # noqa: Y015
+
+@_typing.final
+class AnswerDecisionRequest(_message.Message):
+    """See Links.AnswerDecision."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    DECISION_ID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
+    device_id: _builtins.str
+    """Device's id."""
+    decision_id: _builtins.str
+    """Decision's id."""
+    state: _words_pb2.DecisionState.ValueType
+    """Done or refused."""
+    note: _builtins.str
+    """Why, up to 500 characters."""
+    def __init__(
+        self,
+        *,
+        device_id: _builtins.str = ...,
+        decision_id: _builtins.str = ...,
+        state: _words_pb2.DecisionState.ValueType = ...,
+        note: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision_id", b"decision_id", "device_id", b"device_id", "note", b"note", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AnswerDecisionRequest: _TypeAlias = AnswerDecisionRequest  # noqa: Y015
 
 @_typing.final
 class ListAuditRequest(_message.Message):

@@ -95,6 +95,11 @@ class RegistryStub:
                 request_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.RevokeDeviceRequest.SerializeToString,
                 response_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.Device.FromString,
                 _registered_method=True)
+        self.EraseDevice = channel.unary_unary(
+                '/coterie_api.trust.v1.Registry/EraseDevice',
+                request_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.EraseDeviceRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.Device.FromString,
+                _registered_method=True)
         self.Heartbeat = channel.unary_unary(
                 '/coterie_api.trust.v1.Registry/Heartbeat',
                 request_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.HeartbeatRequest.SerializeToString,
@@ -226,6 +231,14 @@ class RegistryServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def EraseDevice(self, request, context):
+        """Forgets a device: it is revoked, and its name, profile, keys, ties, links and decisions go for good. Its id stays in
+        the book and the audit log, with nothing behind it. The owner's name goes with its last device.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Heartbeat(self, request, context):
         """Notes that devices are alive. Cheap: held in memory and written in batches.
         """
@@ -344,6 +357,11 @@ def add_RegistryServicer_to_server(servicer, server):
             'RevokeDevice': grpc.unary_unary_rpc_method_handler(
                     servicer.RevokeDevice,
                     request_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.RevokeDeviceRequest.FromString,
+                    response_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.Device.SerializeToString,
+            ),
+            'EraseDevice': grpc.unary_unary_rpc_method_handler(
+                    servicer.EraseDevice,
+                    request_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.EraseDeviceRequest.FromString,
                     response_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.Device.SerializeToString,
             ),
             'Heartbeat': grpc.unary_unary_rpc_method_handler(
@@ -723,6 +741,33 @@ class Registry:
             _registered_method=True)
 
     @staticmethod
+    def EraseDevice(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.trust.v1.Registry/EraseDevice',
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.EraseDeviceRequest.SerializeToString,
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.Device.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Heartbeat(request,
             target,
             options=(),
@@ -928,6 +973,437 @@ class Registry:
             '/coterie_api.trust.v1.Registry/VerifyAudit',
             coterie__api_dot_trust_dot_v1_dot_trust__pb2.VerifyAuditRequest.SerializeToString,
             coterie__api_dot_trust_dot_v1_dot_trust__pb2.VerifyAuditReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
+class LinksStub:
+    """Owners' browsers: links to them, made on a device, and the decisions they sign for it. The registry passes decisions
+    on; what they are worth is the device's to say, which holds the browser's key.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.MakeLink = channel.unary_unary(
+                '/coterie_api.trust.v1.Links/MakeLink',
+                request_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.MakeLinkRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.Link.FromString,
+                _registered_method=True)
+        self.ClaimLink = channel.unary_unary(
+                '/coterie_api.trust.v1.Links/ClaimLink',
+                request_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.ClaimLinkRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.Link.FromString,
+                _registered_method=True)
+        self.BeginSession = channel.unary_unary(
+                '/coterie_api.trust.v1.Links/BeginSession',
+                request_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.BeginSessionRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.CreateKeyReply.FromString,
+                _registered_method=True)
+        self.ListLinks = channel.unary_unary(
+                '/coterie_api.trust.v1.Links/ListLinks',
+                request_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListLinksRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListLinksReply.FromString,
+                _registered_method=True)
+        self.EndLink = channel.unary_unary(
+                '/coterie_api.trust.v1.Links/EndLink',
+                request_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.EndLinkRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.EndLinkReply.FromString,
+                _registered_method=True)
+        self.PutNote = channel.unary_unary(
+                '/coterie_api.trust.v1.Links/PutNote',
+                request_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.PutNoteRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.PutNoteReply.FromString,
+                _registered_method=True)
+        self.Decide = channel.unary_unary(
+                '/coterie_api.trust.v1.Links/Decide',
+                request_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.DecideRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.Decision.FromString,
+                _registered_method=True)
+        self.ListDecisions = channel.unary_unary(
+                '/coterie_api.trust.v1.Links/ListDecisions',
+                request_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListDecisionsRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListDecisionsReply.FromString,
+                _registered_method=True)
+        self.AnswerDecision = channel.unary_unary(
+                '/coterie_api.trust.v1.Links/AnswerDecision',
+                request_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.AnswerDecisionRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.Decision.FromString,
+                _registered_method=True)
+
+
+class LinksServicer:
+    """Owners' browsers: links to them, made on a device, and the decisions they sign for it. The registry passes decisions
+    on; what they are worth is the device's to say, which holds the browser's key.
+    """
+
+    def MakeLink(self, request, context):
+        """Offers a link that one browser may take within its time. For the device alone.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ClaimLink(self, request, context):
+        """Takes a link: from now on it is this browser's. Once only; the same browser may repeat it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def BeginSession(self, request, context):
+        """An API key for a browser that signs with the key of its link; earlier ones of that link end.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListLinks(self, request, context):
+        """A device's links, newest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EndLink(self, request, context):
+        """Ends a link and its API keys; waiting decisions of it are forgotten.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PutNote(self, request, context):
+        """Leaves what the device has to tell its owner under a link, sealed for that browser.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Decide(self, request, context):
+        """Passes a decision on to a device. For the browser that signed it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListDecisions(self, request, context):
+        """A device's decisions, newest first, or those that wait, oldest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AnswerDecision(self, request, context):
+        """Says what the device did with a decision. For the device alone; repeating it changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_LinksServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'MakeLink': grpc.unary_unary_rpc_method_handler(
+                    servicer.MakeLink,
+                    request_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.MakeLinkRequest.FromString,
+                    response_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.Link.SerializeToString,
+            ),
+            'ClaimLink': grpc.unary_unary_rpc_method_handler(
+                    servicer.ClaimLink,
+                    request_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.ClaimLinkRequest.FromString,
+                    response_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.Link.SerializeToString,
+            ),
+            'BeginSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.BeginSession,
+                    request_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.BeginSessionRequest.FromString,
+                    response_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.CreateKeyReply.SerializeToString,
+            ),
+            'ListLinks': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListLinks,
+                    request_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListLinksRequest.FromString,
+                    response_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListLinksReply.SerializeToString,
+            ),
+            'EndLink': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndLink,
+                    request_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.EndLinkRequest.FromString,
+                    response_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.EndLinkReply.SerializeToString,
+            ),
+            'PutNote': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutNote,
+                    request_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.PutNoteRequest.FromString,
+                    response_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.PutNoteReply.SerializeToString,
+            ),
+            'Decide': grpc.unary_unary_rpc_method_handler(
+                    servicer.Decide,
+                    request_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.DecideRequest.FromString,
+                    response_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.Decision.SerializeToString,
+            ),
+            'ListDecisions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDecisions,
+                    request_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListDecisionsRequest.FromString,
+                    response_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListDecisionsReply.SerializeToString,
+            ),
+            'AnswerDecision': grpc.unary_unary_rpc_method_handler(
+                    servicer.AnswerDecision,
+                    request_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.AnswerDecisionRequest.FromString,
+                    response_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.Decision.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'coterie_api.trust.v1.Links', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('coterie_api.trust.v1.Links', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Links:
+    """Owners' browsers: links to them, made on a device, and the decisions they sign for it. The registry passes decisions
+    on; what they are worth is the device's to say, which holds the browser's key.
+    """
+
+    @staticmethod
+    def MakeLink(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.trust.v1.Links/MakeLink',
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.MakeLinkRequest.SerializeToString,
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.Link.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ClaimLink(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.trust.v1.Links/ClaimLink',
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.ClaimLinkRequest.SerializeToString,
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.Link.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BeginSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.trust.v1.Links/BeginSession',
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.BeginSessionRequest.SerializeToString,
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.CreateKeyReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListLinks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.trust.v1.Links/ListLinks',
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListLinksRequest.SerializeToString,
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListLinksReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndLink(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.trust.v1.Links/EndLink',
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.EndLinkRequest.SerializeToString,
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.EndLinkReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutNote(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.trust.v1.Links/PutNote',
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.PutNoteRequest.SerializeToString,
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.PutNoteReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Decide(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.trust.v1.Links/Decide',
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.DecideRequest.SerializeToString,
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.Decision.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDecisions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.trust.v1.Links/ListDecisions',
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListDecisionsRequest.SerializeToString,
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListDecisionsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AnswerDecision(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.trust.v1.Links/AnswerDecision',
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.AnswerDecisionRequest.SerializeToString,
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.Decision.FromString,
             options,
             channel_credentials,
             insecure,

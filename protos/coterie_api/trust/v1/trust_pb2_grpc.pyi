@@ -61,6 +61,10 @@ class RegistryStub:
     """Replaces a device's public keys; the request is signed with the old signing key."""
     RevokeDevice: _grpc.UnaryUnaryMultiCallable[_trust_pb2.RevokeDeviceRequest, _trust_pb2.Device]
     """Revokes a device: its API keys stop working at once and it is given no more work."""
+    EraseDevice: _grpc.UnaryUnaryMultiCallable[_trust_pb2.EraseDeviceRequest, _trust_pb2.Device]
+    """Forgets a device: it is revoked, and its name, profile, keys, ties, links and decisions go for good. Its id stays in
+    the book and the audit log, with nothing behind it. The owner's name goes with its last device.
+    """
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_trust_pb2.HeartbeatRequest, _trust_pb2.HeartbeatReply]
     """Notes that devices are alive. Cheap: held in memory and written in batches."""
     CreateKey: _grpc.UnaryUnaryMultiCallable[_trust_pb2.CreateKeyRequest, _trust_pb2.CreateKeyReply]
@@ -111,6 +115,10 @@ class RegistryAsyncStub(RegistryStub):
     """Replaces a device's public keys; the request is signed with the old signing key."""
     RevokeDevice: _aio.UnaryUnaryMultiCallable[_trust_pb2.RevokeDeviceRequest, _trust_pb2.Device]  # type: ignore[assignment]
     """Revokes a device: its API keys stop working at once and it is given no more work."""
+    EraseDevice: _aio.UnaryUnaryMultiCallable[_trust_pb2.EraseDeviceRequest, _trust_pb2.Device]  # type: ignore[assignment]
+    """Forgets a device: it is revoked, and its name, profile, keys, ties, links and decisions go for good. Its id stays in
+    the book and the audit log, with nothing behind it. The owner's name goes with its last device.
+    """
     Heartbeat: _aio.UnaryUnaryMultiCallable[_trust_pb2.HeartbeatRequest, _trust_pb2.HeartbeatReply]  # type: ignore[assignment]
     """Notes that devices are alive. Cheap: held in memory and written in batches."""
     CreateKey: _aio.UnaryUnaryMultiCallable[_trust_pb2.CreateKeyRequest, _trust_pb2.CreateKeyReply]  # type: ignore[assignment]
@@ -232,6 +240,16 @@ class RegistryServicer(metaclass=_abc_1.ABCMeta):
         """Revokes a device: its API keys stop working at once and it is given no more work."""
 
     @_abc_1.abstractmethod
+    def EraseDevice(
+        self,
+        request: _trust_pb2.EraseDeviceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trust_pb2.Device, _abc.Awaitable[_trust_pb2.Device]]:
+        """Forgets a device: it is revoked, and its name, profile, keys, ties, links and decisions go for good. Its id stays in
+        the book and the audit log, with nothing behind it. The owner's name goes with its last device.
+        """
+
+    @_abc_1.abstractmethod
     def Heartbeat(
         self,
         request: _trust_pb2.HeartbeatRequest,
@@ -298,6 +316,139 @@ class RegistryServicer(metaclass=_abc_1.ABCMeta):
         """Follows the audit log's chain of hashes from its first entry to its head. Admins only."""
 
 def add_RegistryServicer_to_server(servicer: RegistryServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
+class LinksStub:
+    """Owners' browsers: links to them, made on a device, and the decisions they sign for it. The registry passes decisions
+    on; what they are worth is the device's to say, which holds the browser's key.
+    """
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> LinksAsyncStub: ...
+    MakeLink: _grpc.UnaryUnaryMultiCallable[_trust_pb2.MakeLinkRequest, _trust_pb2.Link]
+    """Offers a link that one browser may take within its time. For the device alone."""
+    ClaimLink: _grpc.UnaryUnaryMultiCallable[_trust_pb2.ClaimLinkRequest, _trust_pb2.Link]
+    """Takes a link: from now on it is this browser's. Once only; the same browser may repeat it."""
+    BeginSession: _grpc.UnaryUnaryMultiCallable[_trust_pb2.BeginSessionRequest, _trust_pb2.CreateKeyReply]
+    """An API key for a browser that signs with the key of its link; earlier ones of that link end."""
+    ListLinks: _grpc.UnaryUnaryMultiCallable[_trust_pb2.ListLinksRequest, _trust_pb2.ListLinksReply]
+    """A device's links, newest first."""
+    EndLink: _grpc.UnaryUnaryMultiCallable[_trust_pb2.EndLinkRequest, _trust_pb2.EndLinkReply]
+    """Ends a link and its API keys; waiting decisions of it are forgotten."""
+    PutNote: _grpc.UnaryUnaryMultiCallable[_trust_pb2.PutNoteRequest, _trust_pb2.PutNoteReply]
+    """Leaves what the device has to tell its owner under a link, sealed for that browser."""
+    Decide: _grpc.UnaryUnaryMultiCallable[_trust_pb2.DecideRequest, _trust_pb2.Decision]
+    """Passes a decision on to a device. For the browser that signed it."""
+    ListDecisions: _grpc.UnaryUnaryMultiCallable[_trust_pb2.ListDecisionsRequest, _trust_pb2.ListDecisionsReply]
+    """A device's decisions, newest first, or those that wait, oldest first."""
+    AnswerDecision: _grpc.UnaryUnaryMultiCallable[_trust_pb2.AnswerDecisionRequest, _trust_pb2.Decision]
+    """Says what the device did with a decision. For the device alone; repeating it changes nothing."""
+
+@_typing.type_check_only
+class LinksAsyncStub(LinksStub):
+    """Owners' browsers: links to them, made on a device, and the decisions they sign for it. The registry passes decisions
+    on; what they are worth is the device's to say, which holds the browser's key.
+    """
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    MakeLink: _aio.UnaryUnaryMultiCallable[_trust_pb2.MakeLinkRequest, _trust_pb2.Link]  # type: ignore[assignment]
+    """Offers a link that one browser may take within its time. For the device alone."""
+    ClaimLink: _aio.UnaryUnaryMultiCallable[_trust_pb2.ClaimLinkRequest, _trust_pb2.Link]  # type: ignore[assignment]
+    """Takes a link: from now on it is this browser's. Once only; the same browser may repeat it."""
+    BeginSession: _aio.UnaryUnaryMultiCallable[_trust_pb2.BeginSessionRequest, _trust_pb2.CreateKeyReply]  # type: ignore[assignment]
+    """An API key for a browser that signs with the key of its link; earlier ones of that link end."""
+    ListLinks: _aio.UnaryUnaryMultiCallable[_trust_pb2.ListLinksRequest, _trust_pb2.ListLinksReply]  # type: ignore[assignment]
+    """A device's links, newest first."""
+    EndLink: _aio.UnaryUnaryMultiCallable[_trust_pb2.EndLinkRequest, _trust_pb2.EndLinkReply]  # type: ignore[assignment]
+    """Ends a link and its API keys; waiting decisions of it are forgotten."""
+    PutNote: _aio.UnaryUnaryMultiCallable[_trust_pb2.PutNoteRequest, _trust_pb2.PutNoteReply]  # type: ignore[assignment]
+    """Leaves what the device has to tell its owner under a link, sealed for that browser."""
+    Decide: _aio.UnaryUnaryMultiCallable[_trust_pb2.DecideRequest, _trust_pb2.Decision]  # type: ignore[assignment]
+    """Passes a decision on to a device. For the browser that signed it."""
+    ListDecisions: _aio.UnaryUnaryMultiCallable[_trust_pb2.ListDecisionsRequest, _trust_pb2.ListDecisionsReply]  # type: ignore[assignment]
+    """A device's decisions, newest first, or those that wait, oldest first."""
+    AnswerDecision: _aio.UnaryUnaryMultiCallable[_trust_pb2.AnswerDecisionRequest, _trust_pb2.Decision]  # type: ignore[assignment]
+    """Says what the device did with a decision. For the device alone; repeating it changes nothing."""
+
+class LinksServicer(metaclass=_abc_1.ABCMeta):
+    """Owners' browsers: links to them, made on a device, and the decisions they sign for it. The registry passes decisions
+    on; what they are worth is the device's to say, which holds the browser's key.
+    """
+
+    @_abc_1.abstractmethod
+    def MakeLink(
+        self,
+        request: _trust_pb2.MakeLinkRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trust_pb2.Link, _abc.Awaitable[_trust_pb2.Link]]:
+        """Offers a link that one browser may take within its time. For the device alone."""
+
+    @_abc_1.abstractmethod
+    def ClaimLink(
+        self,
+        request: _trust_pb2.ClaimLinkRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trust_pb2.Link, _abc.Awaitable[_trust_pb2.Link]]:
+        """Takes a link: from now on it is this browser's. Once only; the same browser may repeat it."""
+
+    @_abc_1.abstractmethod
+    def BeginSession(
+        self,
+        request: _trust_pb2.BeginSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trust_pb2.CreateKeyReply, _abc.Awaitable[_trust_pb2.CreateKeyReply]]:
+        """An API key for a browser that signs with the key of its link; earlier ones of that link end."""
+
+    @_abc_1.abstractmethod
+    def ListLinks(
+        self,
+        request: _trust_pb2.ListLinksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trust_pb2.ListLinksReply, _abc.Awaitable[_trust_pb2.ListLinksReply]]:
+        """A device's links, newest first."""
+
+    @_abc_1.abstractmethod
+    def EndLink(
+        self,
+        request: _trust_pb2.EndLinkRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trust_pb2.EndLinkReply, _abc.Awaitable[_trust_pb2.EndLinkReply]]:
+        """Ends a link and its API keys; waiting decisions of it are forgotten."""
+
+    @_abc_1.abstractmethod
+    def PutNote(
+        self,
+        request: _trust_pb2.PutNoteRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trust_pb2.PutNoteReply, _abc.Awaitable[_trust_pb2.PutNoteReply]]:
+        """Leaves what the device has to tell its owner under a link, sealed for that browser."""
+
+    @_abc_1.abstractmethod
+    def Decide(
+        self,
+        request: _trust_pb2.DecideRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trust_pb2.Decision, _abc.Awaitable[_trust_pb2.Decision]]:
+        """Passes a decision on to a device. For the browser that signed it."""
+
+    @_abc_1.abstractmethod
+    def ListDecisions(
+        self,
+        request: _trust_pb2.ListDecisionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trust_pb2.ListDecisionsReply, _abc.Awaitable[_trust_pb2.ListDecisionsReply]]:
+        """A device's decisions, newest first, or those that wait, oldest first."""
+
+    @_abc_1.abstractmethod
+    def AnswerDecision(
+        self,
+        request: _trust_pb2.AnswerDecisionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trust_pb2.Decision, _abc.Awaitable[_trust_pb2.Decision]]:
+        """Says what the device did with a decision. For the device alone; repeating it changes nothing."""
+
+def add_LinksServicer_to_server(servicer: LinksServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class TrustStub:
     """Social memory: relations, interactions and the trust computed from them."""

@@ -43,6 +43,34 @@ DEVICE_STATE_REVOKED: DeviceState.ValueType  # 2
 """Shut out for good."""
 Global___DeviceState: _TypeAlias = DeviceState  # noqa: Y015
 
+class _DecisionState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DecisionStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DecisionState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DECISION_STATE_UNSPECIFIED: _DecisionState.ValueType  # 0
+    """None given."""
+    DECISION_STATE_WAITING: _DecisionState.ValueType  # 1
+    """The device has not read it yet."""
+    DECISION_STATE_DONE: _DecisionState.ValueType  # 2
+    """The device did so."""
+    DECISION_STATE_REFUSED: _DecisionState.ValueType  # 3
+    """The device does not believe it, or could not do so; its note says why."""
+
+class DecisionState(_DecisionState, metaclass=_DecisionStateEnumTypeWrapper):
+    """What became of an owner's decision."""
+
+DECISION_STATE_UNSPECIFIED: DecisionState.ValueType  # 0
+"""None given."""
+DECISION_STATE_WAITING: DecisionState.ValueType  # 1
+"""The device has not read it yet."""
+DECISION_STATE_DONE: DecisionState.ValueType  # 2
+"""The device did so."""
+DECISION_STATE_REFUSED: DecisionState.ValueType  # 3
+"""The device does not believe it, or could not do so; its note says why."""
+Global___DecisionState: _TypeAlias = DecisionState  # noqa: Y015
+
 class _InteractionState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015

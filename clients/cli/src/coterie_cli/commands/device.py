@@ -40,7 +40,8 @@ app = typer.Typer(help="Devices: register one, run its agent, list all.", no_arg
 _RUN_EPILOG = """[bold]Examples[/]
 
 coterie device run --home phone --task digits --source my_device.py:make\n
-coterie device run --home phone --task digits --sample digits --part 1/3
+coterie device run --home phone --task digits --sample digits --part 1/3\n
+coterie device run --home phone --source my_device.py:make   [dim]tasks you approve in a linked browser[/]
 
 The function returns (model, data) or (model, data, test_data): a torch module and datasets.
 """
@@ -67,16 +68,26 @@ def register(
 @app.command("run", epilog=_RUN_EPILOG)
 def run(
     home: Annotated[Path, typer.Option(help="Folder of a registered device.")],
-    task: Annotated[list[str], typer.Option(help="Task to join, by id or name; repeat for more.")],
+    task: Annotated[
+        list[str],
+        typer.Option(
+            help="Task to join, by id or name; repeat for more. Left out: those approved in a linked browser."
+        ),
+    ] = [],  # noqa: B006 - typer reads it only
     source: Annotated[str, typer.Option(help="file.py:function that returns model and data.")] = "",
     sample: Annotated[str, typer.Option(help="Built-in sample data instead: digits.")] = "",
     part: Annotated[str, typer.Option(help="Which part of the sample, such as 1/3.")] = "1/1",
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the task has been created.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a device's agent until its tasks have ended or Ctrl-C; start it again and it goes on where it was."""
+    """Run a device's agent until its tasks have ended or Ctrl-C; start it again and it goes on where it was.
+
+    Without --task it waits for tasks that its owner approves in a linked browser (`coterie device link`).
+    """
     if DeviceHome(home).identity() is None:
         raise Mistake(f"{home} holds no registered device; run `coterie device register --home {home}` first")
+    if not task and not DeviceHome(home).browsers():
+        raise Mistake("give --task, or link a browser in which you approve tasks: `coterie device link`")
     found = _source(source, sample, part) if source or sample or not _has_answer(home) else None
     from coterie.agent import Agent
 
@@ -88,7 +99,7 @@ def run(
     agent = Agent(home) if found is None else _training_agent(home, found)
     for name in task:
         _join(agent, name, wait)
-    summary = agent.run()
+    summary = agent.run(ask_owner=not task)
     rounds = [asdict(result) for result in summary.rounds]
     show({"tasks": summary.tasks, "rounds": rounds}, as_json, lambda: str(summary))
     if summary.interrupted:
@@ -124,6 +135,22 @@ def revoke(
     with connect(url, key) as platform:
         revoked = platform.revoke_device(device, why)
     show(revoked, as_json, lambda: f"{device} is revoked")
+
+
+@app.command("erase", epilog="[bold]Example[/]  coterie device erase dev_01jd0d… --yes")
+def erase(
+    device: str,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    url: Url = "",
+    key: Key = "",
+    as_json: AsJson = False,
+) -> None:
+    """Revoke a device and forget its name, profile, keys, ties and letters; book and audit log keep its bare id."""
+    if not yes:
+        typer.confirm(f"Forget {device} for good? What models have learnt from it stays in them.", abort=True)
+    with connect(url, key) as platform:
+        erased = platform.erase_device(device)
+    show(erased, as_json, lambda: f"{device} is forgotten; its id alone stays in the book and the audit log")
 
 
 @app.command("answer", epilog="[bold]Example[/]  coterie device answer 21.5 --home phone --question 'How warm is it?'")

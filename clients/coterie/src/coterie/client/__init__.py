@@ -11,6 +11,7 @@ fetched into a content-addressed cache, piece by piece.
 from __future__ import annotations
 
 from coterie.client.identity import Identity
+from coterie.client.links import Linked
 from coterie.client.money import Money
 from coterie.client.planning import Planning
 from coterie.client.sums import InSums
@@ -21,5 +22,5 @@ from coterie.client.work import AtWork
 __all__ = ["Platform"]
 
 
-class Platform(Identity, Trust, Tasks, AtWork, InSums, Planning, Money):
+class Platform(Identity, Linked, Trust, Tasks, AtWork, InSums, Planning, Money):
     """A caller's view of the platform; safe to use from several threads."""

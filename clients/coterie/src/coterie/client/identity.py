@@ -102,6 +102,10 @@ class Identity(Caller):
         path = f"/v1/devices/{device_id}/revocation"
         return self.ask(Device, "POST", path, json={"why": why}, idempotent=True)
 
+    def erase_device(self, device_id: str) -> Device:
+        """Revokes a device and forgets its name, profile, keys, ties and letters; its bare id stays in the book."""
+        return self.ask(Device, "DELETE", f"/v1/devices/{device_id}", idempotent=True)
+
     def heartbeat(self, device_id: str) -> None:
         """Says that the device is alive."""
         self.request("POST", f"/v1/devices/{device_id}/heartbeat", idempotent=True)

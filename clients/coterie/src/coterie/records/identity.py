@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from coterie.records.base import Key, Record
-from coterie.records.words import CallerRole, DeviceState
+from coterie.records.words import CallerRole, DecisionState, DeviceState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +20,8 @@ class Me(Record):
     owner_id: str
     """Owner's id, for devices; empty otherwise."""
     key_id: str
+    link_id: str = ""
+    """Link of the browser that the key was given to; empty for every other key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,3 +149,42 @@ class AuditVerification(Record):
     """What is wrong; empty when sound."""
     seconds: float
     """How long the check took."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrowserLink(Record):
+    """A link between a device and a browser of its owner."""
+
+    id: str
+    device_id: str
+    created_at: float
+    expires_at: float
+    """Until when a browser may take it."""
+    claimed_at: float
+    """When a browser took it; 0 = none has."""
+    name: str
+    """What the browser calls itself."""
+    browser_key: Key
+    """Its Ed25519 public key, base64; empty before it took the link."""
+    proof: Key
+    """HMAC-SHA256 of that key under the link's secret, base64: for the device, which alone can check it."""
+    note: Key
+    """What the device last told its owner, sealed for the browser, base64."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision(Record):
+    """What an owner decided for a device; the device believes the signature and nobody's word."""
+
+    id: str
+    device_id: str
+    link_id: str
+    at: float
+    text: str
+    """JSON text; the signature is of it, after a line that reads "coterie decision 1"."""
+    signature: Key
+    """Ed25519 signature by the browser's key, base64."""
+    state: DecisionState
+    """"waiting", "done" or "refused"."""
+    note: str
+    """What the device said to it."""

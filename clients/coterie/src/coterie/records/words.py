@@ -12,6 +12,15 @@ class DeviceState(Word):
     REVOKED = "revoked"
 
 
+class DecisionState(Word):
+    """What became of an owner's decision."""
+
+    WAITING = "waiting"
+    DONE = "done"
+    REFUSED = "refused"
+    """The device does not believe it, or could not do so; its note says why."""
+
+
 class InteractionState(Word):
     """Whether a reported interaction counts as evidence."""
 

@@ -1,0 +1,106 @@
+"""`coterie device link`, `links` and `unlink`: browsers in which an owner decides for a device."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from coterie.client import Platform
+from coterie.deciding import Owner
+from coterie.errors import NotFound
+from coterie.home import DeviceHome, DeviceIdentity
+from coterie.links import BadLink, LinkSecret
+from coterie.records import BrowserLink
+from coterie_cli.commands.circle import qr_code
+from coterie_cli.console import AsJson, Mistake, err, show, table, when
+
+Home = Annotated[Path, typer.Option(help="Folder of a registered device.")]
+LINK_EPILOG = """[bold]Examples[/]
+
+coterie device link --home phone   [dim]then open the address it shows in your browser, within ten minutes[/]\n
+coterie device link --home phone --console https://coterie.example --qr   [dim]to scan with a telephone[/]
+
+The address is a key: whoever opens it first decides for this device. It works once, and only while this command waits.
+"""
+LINKS_EPILOG = "[bold]Example[/]  coterie device links --home phone"
+UNLINK_EPILOG = "[bold]Example[/]  coterie device unlink lnk_01jd… --home phone"
+ASK_SECONDS = 1.0
+
+
+def link(
+    home: Home,
+    console: Annotated[
+        str, typer.Option(envvar="COTERIE_CONSOLE_URL", help="Where you open the console.")
+    ] = "http://127.0.0.1:8090",
+    minutes: Annotated[float, typer.Option(min=0.05, max=1440, help="How long the link may be opened.")] = 10.0,
+    qr: Annotated[bool, typer.Option("--qr", help="Draw the address as a QR code.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Link a browser of yours: it may then approve tasks for this device, and pause it, by signing."""
+    identity, secret = _identity(home), LinkSecret.fresh()
+    with Platform(identity.url, identity.api_key) as platform:
+        made = platform.make_link(identity.id, token_digest=secret.token_digest, lifetime_seconds=60.0 * minutes)
+        address = secret.address(console, made.id)
+        err.print(Text(f"Open this in your browser within {minutes:g} minutes, and tell it to nobody:\n\n{address}\n"))
+        if qr:
+            err.print(Text(qr_code(address)))
+        try:
+            browser = secret.pinned(_taken(platform, made))
+        except BaseException as error:  # also Ctrl-C: what is not pinned here must not stay open there
+            platform.end_link(identity.id, made.id)
+            if isinstance(error, BadLink):
+                raise Mistake(str(error)) from error
+            raise
+        DeviceHome(home).save_browser(browser)
+        Owner(platform, DeviceHome(home), identity.id).tell(now=True)
+    document = {"link": browser.link, "name": browser.name, "device": identity.id}
+    show(document, as_json, lambda: f"linked with {browser.name or 'a browser'} ({browser.link})")
+
+
+def links(home: Home, as_json: AsJson = False) -> None:
+    """List the browsers that may decide for a device."""
+    _identity(home)
+    found = list(DeviceHome(home).browsers().values())
+    document = [{"link": each.link, "name": each.name, "linked_at": each.linked_at} for each in found]
+    rows = [[each.link, each.name, when(each.linked_at)] for each in found]
+    title = "" if rows else "no browser is linked; `coterie device link` makes one"
+    show(document, as_json, lambda: table(title, ["link", "browser", "since"], rows))
+
+
+def unlink(
+    link: Annotated[str, typer.Argument(help="The link's id (`coterie device links`).")],
+    home: Home,
+    as_json: AsJson = False,
+) -> None:
+    """Believe a browser no more, and sign it out."""
+    identity = _identity(home)
+    if not DeviceHome(home).forget_browser(link):
+        raise Mistake(f"no browser is linked as {link}; `coterie device links --home {home}` lists them")
+    with Platform(identity.url, identity.api_key) as platform:
+        platform.end_link(identity.id, link)
+    show({"link": link}, as_json, lambda: f"{link} decides no more")
+
+
+def _taken(platform: Platform, made: BrowserLink) -> BrowserLink:
+    """The link as soon as a browser has taken it; raises when its time is over."""
+    deadline = time.monotonic() + max(0.0, made.expires_at - made.created_at)
+    while True:
+        found = next((each for each in platform.links(made.device_id) if each.id == made.id), None)
+        if found is None:
+            raise NotFound("the link was ended; make a new one", status=404)
+        if found.claimed_at:
+            return found
+        if time.monotonic() > deadline:
+            raise Mistake("no browser opened the link in time; run the command again")
+        time.sleep(ASK_SECONDS)
+
+
+def _identity(home: Path) -> DeviceIdentity:
+    identity = DeviceHome(home).identity()
+    if identity is None:
+        raise Mistake(f"{home} holds no registered device; run `coterie device register --home {home}` first")
+    return identity

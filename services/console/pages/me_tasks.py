@@ -1,0 +1,220 @@
+"""On the owner's page: tasks that ask for the device, deciding about them, and who could see what it sent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nicegui import ui
+
+from coterie.errors import CoterieError
+from coterie.links import terms_of
+from coterie.records import TaskSpecification
+from services.console.domain import words
+from services.console.domain.consequences import consequences
+from services.console.domain.hiding import promise, who_sees
+from services.console.parts.acting import View, doing
+from services.console.parts.blocks import button, card, chip, empty, facts, note, text
+from services.console.parts.visit import Visit
+from services.console.wire.platform import Json
+
+REFRESH_SECONDS = 3.0
+MOST_TASKS, MOST_DECISIONS, SHOWN_DECISIONS = 40, 100, 6
+SIGN_SECONDS = 15.0
+ACTS = {"join": "Join", "refuse": "Take no part in", "pause": "Pause", "resume": "Work again"}
+STATES = {"waiting": ("hourglass_empty", "info"), "done": ("check_circle", "good"), "refused": ("block", "bad")}
+
+
+class NotSigned(CoterieError):
+    """The browser could not sign."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Tasks that ask for the device, and what was decided lately, newest first."""
+
+    tasks: list[Json]
+    decisions: list[Json]
+    note: str
+    """What the device left for this browser, sealed."""
+
+    def last(self, task_id: str) -> Json | None:
+        """The latest decision about a task."""
+        return next((each for each in self.decisions if each["said"].get("task") == task_id), None)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the last thing said about working, and done, was to pause."""
+        acts = (each["said"].get("act") for each in self.decisions if each["state"] == "done")
+        return next((act for act in acts if act in ("pause", "resume")), "") == "pause"
+
+
+async def asking(visit: Visit, joined: Collection[str], names: Mapping[str, str]) -> None:
+    """The cards of tasks that ask, of pausing and of what was decided; they follow the device's answers."""
+    view: View[Asked]
+
+    async def settle(**decided: str) -> None:
+        await decide(visit, **decided)
+        await view.refresh()
+
+    def draw(found: Asked) -> None:
+        _tasks(visit, found, joined, settle)
+        if visit.person.link_id:
+            _pause(visit, found, settle)
+            _decided(visit, found)
+            _unseal(visit, found.note, names)
+
+    view = View(visit, lambda: _read(visit), draw, every_seconds=REFRESH_SECONDS)
+    await view.refresh()
+
+
+def _unseal(visit: Visit, note: str, names: Mapping[str, str]) -> None:
+    """Lets the browser read what the device told it alone, and fill it in."""
+    told = (json.dumps(each).replace("<", "\\u003c") for each in (visit.person.link_id, note, dict(names)))
+    ui.run_javascript(f"coterieNote({', '.join(told)})")
+
+
+async def _read(visit: Visit) -> Asked:
+    path = f"/v1/devices/{visit.person.subject}"
+    (tasks, _), (decisions, _), links = await asyncio.gather(
+        visit.platform.page("/v1/tasks", limit=MOST_TASKS),
+        visit.platform.page(f"{path}/decisions", limit=MOST_DECISIONS),
+        visit.platform.get(f"{path}/links"),
+    )
+    told = next((str(each["note"]) for each in links["items"] if each["id"] == visit.person.link_id), "")
+    asked = [_kept(each) for each in tasks if each["state"] in ("created", "running")]
+    return Asked(asked, [{**each, "said": _said(each["text"])} for each in decisions], told)
+
+
+def _kept(task: Json) -> Json:
+    """What the card shows of a task, so that it is not drawn anew with every round."""
+    return {name: task[name] for name in ("id", "state", "specification")}
+
+
+def _said(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+async def decide(visit: Visit, **decided: str) -> None:
+    """Lets the browser sign a decision, and passes it on to the device."""
+    link = visit.person.link_id
+    asked = f"return await coterieDecide({json.dumps(link)}, {json.dumps(decided)})"
+    signed = await ui.run_javascript(asked, timeout=SIGN_SECONDS)
+    if not isinstance(signed, dict) or "text" not in signed:
+        raise NotSigned(str((signed or {}).get("trouble") or "this browser could not sign; link it again"))
+    body = {"text": signed["text"], "signature": signed["signature"]}
+    await visit.platform.ask("POST", f"/v1/devices/{visit.person.subject}/decisions", json=body)
+    ui.notify("Signed, and on its way to the device.", type="positive")
+
+
+def _tasks(visit: Visit, found: Asked, joined: Collection[str], settle: Any) -> None:
+    with card("Tasks that ask for devices", "Your device joins what you approve, and nothing else."):
+        if not found.tasks:
+            empty("inbox", "Nobody asks at the moment.", "New tasks appear here with what they would learn and pay.")
+        for task in found.tasks:
+            _task(visit, task, found.last(task["id"]), task["id"] in joined, settle)
+
+
+def _task(visit: Visit, task: Json, last: Json | None, joined: bool, settle: Any) -> None:
+    spec = task["specification"]
+    standing = _standing(last, joined)
+    caption = " · ".join(filter(None, (standing, spec["description"] or "no description")))
+    with ui.expansion(spec["name"], caption=caption).classes("c-ask"):
+        facts(
+            [
+                ("Learns", spec["description"] or "its publisher does not say"),
+                ("Way of learning", spec["preset"] or f"{spec['topology']}, {spec['privacy']}"),
+                *who_sees(spec),
+                *((what, said) for what, said in consequences(_asked(spec)) if what != "Cost"),
+                ("Pays", _pay(spec)),
+            ]
+        )
+        text(promise(spec), "c-small")
+        if not visit.person.link_id:
+            text(f"To join: coterie device run --home FOLDER --task {spec['name']}", "c-mono")
+            return
+        terms = terms_of(task["id"], TaskSpecification.from_json(spec))
+        with ui.element("div").classes("c-row"):
+            join = doing(visit, lambda: settle(act="join", task=task["id"], terms=terms))
+            refuse = doing(visit, lambda: settle(act="refuse", task=task["id"]))
+            if standing not in ("joined", "approved, waits for the device"):
+                button("Approve", "check", join, "c-primary")
+            if standing not in ("refused", "left, or refused"):
+                button("Leave" if joined or standing == "joined" else "Refuse", "block", refuse)
+
+
+def _standing(last: Json | None, joined: bool) -> str:
+    """What is known of the device's part in a task, in words."""
+    if last is None:
+        return "joined" if joined else ""
+    act, state = last["said"].get("act"), last["state"]
+    if state == "refused":
+        return f"the device did not do so: {last['note']}"
+    if act == "join":
+        return "joined" if state == "done" else "approved, waits for the device"
+    return "left, or refused" if joined else "refused"
+
+
+def _asked(spec: Json) -> Json:
+    return {key: value for key, value in spec.items() if value not in ("", None)}
+
+
+def _pay(spec: Json) -> str:
+    escrow = int(spec["escrow_microcredits"])
+    if spec["incentive"] == "none" or not escrow:
+        return "nothing"
+    return f"from an escrow of {words.credits(escrow)} credits, shared by all devices"
+
+
+def _pause(visit: Visit, found: Asked, settle: Any) -> None:
+    about = "A paused device declines all work, at once, until it works again."
+    with card("Pause", about), ui.element("div").classes("c-row"):
+        if found.is_paused:
+            button("Work again", "play_arrow", doing(visit, lambda: settle(act="resume")), "c-primary")
+        else:
+            button("Pause the device", "pause", doing(visit, lambda: settle(act="pause")))
+        text("", "c-faint c-small").props("data-note=paused")
+
+
+def _decided(visit: Visit, found: Asked) -> None:
+    if not found.decisions:
+        return
+    names = {task["id"]: task["specification"]["name"] for task in found.tasks}
+    with card("What you decided"):
+        if any(each["state"] == "waiting" for each in found.decisions):
+            note("hourglass_empty", "Your device reads this while it runs: coterie device run --home FOLDER.")
+        with ui.element("div"):
+            for each in found.decisions[:SHOWN_DECISIONS]:
+                icon, tone = STATES.get(each["state"], ("help", "info"))
+                with ui.element("div").classes("c-item"):
+                    ui.icon(icon).props("aria-hidden=true").style(f"color: var(--{tone})")
+                    with ui.element("div"):
+                        task = each["said"].get("task", "")
+                        about = names.get(task, words.short(task)) if task else ""
+                        text(f"{ACTS.get(each['said'].get('act'), 'Something')} {about}".strip())
+                        told = {"waiting": "waits for the device", "done": "the device did so"}.get(each["state"], "")
+                        said = f": {each['note']}" if each["note"] else ""
+                        told = told or "the device did not do so"
+                        text(f"{told}{said} · {visit.ago(each['at'])}", "c-faint c-small")
+
+
+def seen(visit: Visit, joined: list[tuple[Json, list[Json]]]) -> None:
+    """Who could see what the device sent, task by task."""
+    with card("Who could see what it sent"):
+        if not joined:
+            empty("visibility", "It has sent nothing yet.", "Approve a task to take part.")
+        for task, rounds in joined:
+            spec = task["specification"]
+            delivered = sum(1 for each in rounds if each["state"] == "delivered")
+            with ui.expansion(spec["name"], caption=f"{delivered} of {words.count(len(rounds), 'round')} delivered"):
+                with ui.element("div").classes("c-row"):
+                    chip(task["state"])
+                    text(f"last {visit.ago(max(each['delivered_at'] for each in rounds))}", "c-faint c-small")
+                facts(who_sees(spec))

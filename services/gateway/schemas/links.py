@@ -1,0 +1,89 @@
+"""Links to owners' browsers, and what these decide."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from services.gateway.schemas.base import Body, PublicKey, Signature, Word
+
+Digest = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{43}=$", description="32 bytes, base64.")]
+_KEY = "Wm9vbXkga2V5cyBhcmUgdGhpcnR5LXR3byBieXRlcyE="
+_PROOF = "A" * 86 + "=="
+
+
+class NewLink(Body):
+    """A link to offer."""
+
+    model_config = ConfigDict(json_schema_extra={"example": {"token_digest": _KEY, "lifetime_seconds": 600}})
+
+    token_digest: Digest
+    """SHA-256 of the token with which a browser takes it."""
+    lifetime_seconds: Annotated[float, Field(gt=0, le=86_400)] = 600.0
+    """How long it may be taken."""
+
+
+class Claim(Body):
+    """A browser that takes a link."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"example": {"token": _KEY, "browser_key": _KEY, "proof": _KEY, "name": "Firefox on a phone"}}
+    )
+
+    token: Digest
+    browser_key: PublicKey
+    """Its Ed25519 public key."""
+    proof: Digest
+    """HMAC-SHA256 of that key under the link's secret, for the device to check."""
+    name: Word = ""
+    """What it calls itself."""
+
+
+class NewSession(Body):
+    """A browser that signs in by the key of its link."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"example": {"at_milliseconds": 1_731_888_000_000, "signature": _PROOF}}
+    )
+
+    at_milliseconds: Annotated[int, Field(gt=0, lt=1 << 53)]
+    """When it was signed, in milliseconds since 1970."""
+    signature: Signature
+    """Of `coterie session 1`, the link's id and the milliseconds, each on a line of its own."""
+
+
+class NewNote(Body):
+    """What a device tells its owner, sealed for one browser."""
+
+    model_config = ConfigDict(json_schema_extra={"example": {"note": "c2VhbGVk"}})
+
+    note: Annotated[str, Field(max_length=87_384, pattern=r"^[A-Za-z0-9+/]*={0,2}$")]
+    """At most 65,536 bytes, base64."""
+
+
+class NewDecision(Body):
+    """What an owner decided, signed by a linked browser."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "text": '{"act":"pause","device":"dev_1","link":"lnk_1","number":1731888000000,"until":1732492800}',
+                "signature": _PROOF,
+            }
+        }
+    )
+
+    text: Annotated[str, Field(min_length=1, max_length=4096)]
+    """JSON text: act, device, link, number, until, and task and terms where it is about one."""
+    signature: Signature
+    """Of the text after a line that reads `coterie decision 1`."""
+
+
+class DecisionAnswer(Body):
+    """What a device did with a decision."""
+
+    model_config = ConfigDict(json_schema_extra={"example": {"state": "done", "note": "joined"}})
+
+    state: Literal["done", "refused"]
+    note: Annotated[Word, Field(max_length=500)] = ""

@@ -1,0 +1,43 @@
+"""Forgetting a device at its owner's wish: what is known of it goes, its bare id stays in the book."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from coterie.records.words import DeviceState
+from services.kit.caller import require_device
+from services.kit.clock import Clock
+from services.kit.database import Database
+from services.trust.domain import checks
+from services.trust.domain.records import Device, Profile, PublicKeys
+from services.trust.store import audit, devices, erasure, links, owners, social
+from services.trust.usecases.devices import unknown_devices
+
+
+class Erasure:
+    """Forgets devices."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def erase(self, device_id: str) -> Device:
+        """Revokes a device and forgets it, in one transaction; repeating it changes nothing."""
+        require_device(device_id)
+        async with self._database.writing() as tx:
+            await social.locked(tx)
+            device = await devices.by_id(tx, device_id) if checks.is_id("dev", device_id) else None
+            if device is None:
+                raise unknown_devices([device_id])
+            gone = replace(device, state=DeviceState.REVOKED, token_id="")
+            bare = replace(gone, profile=Profile(device_id), keys=PublicKeys())
+            if device == bare:
+                return bare
+            owner = await owners.by_id(tx, device.owner_id)
+            await erasure.forget_profile(tx, device_id)
+            await erasure.forget_ties(tx, device.number)
+            await links.forget_device(tx, device_id)
+            if owner is not None and await erasure.is_bare(tx, owner.number):
+                await erasure.forget_owner(tx, owner.number)
+            await audit.note(tx, self._clock.now(), "device.erase", device_id)
+        return bare
