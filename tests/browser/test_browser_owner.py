@@ -111,11 +111,11 @@ def test_an_owner_links_a_browser_approves_sees_epsilon_rise_pauses_and_signs_in
     running = threading.Thread(target=agent.run, kwargs={"ask_owner": True}, daemon=True)
     running.start()
     page.click("text=kitchen")
-    page.click("text=Approve")
+    page.click("button:has-text('Approve')")
     page.wait_for_selector("text=the device did so: joined")
     scene.finish(task)
     page.click("text=Pause the device")
-    page.wait_for_selector("text=Work again")
+    page.wait_for_selector("button:has-text('Work again')")
     assert home.is_paused
     page.wait_for_selector("text=paused: it declines all work")
     after = scene.admin.privacy(scene.id("ada-laptop")).epsilon
@@ -131,7 +131,7 @@ def test_an_owner_links_a_browser_approves_sees_epsilon_rise_pauses_and_signs_in
     page.click("text=Sign in for ada-laptop")
     page.wait_for_url("**/me")
     owner.page.wait_for_selector("text=Linked browsers")
-    page.click("text=Unlink")
+    page.click("button:has-text('Unlink')")
     page.wait_for_url("**/signin**")  # its session went with the link
     with scene.platform.as_device(home) as device, pytest.raises(NotFound):
         device.put_note(scene.id("ada-laptop"), browser.link, b"")
