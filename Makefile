@@ -25,7 +25,7 @@ $(RUNS): pyproject.toml constraints.txt clients/coterie/pyproject.toml clients/c
 # What tests, checks, the lab and drawings need beside, and the planners' loops compiled.
 $(STAMP): $(RUNS) clients/lab/pyproject.toml
 	@echo "installing what tests, checks and the lab need, once …"
-	$(PIP) -e 'clients/coterie[torch,demo]' -e 'clients/cli[drawing]' -e '.[dev]' -e clients/lab
+	$(PIP) -e 'clients/coterie[torch,demo]' -e 'clients/cli[drawing]' -e '.[dev]' -e 'clients/lab[ray]'
 	# An oracle of the tests. Its demos need a torchvision that does not load beside a torch without CUDA.
 	$(PIP) --no-deps byzfl
 	$(BIN)/python -m services.topology warm
@@ -69,9 +69,19 @@ up: $(RUNS) ## start the whole platform on this machine (Ctrl-C stops it)
 bench: $(STAMP) ## measure speed; prints figures with ratios
 	$(BIN)/python -m bench
 
+.PHONY: bench-lab
+bench-lab: $(STAMP) ## measure the lab's kernels against a plain torch loop
+	$(BIN)/python bench/lab.py
+
+.PHONY: data
+data: $(STAMP) ## bring the experiments' data sets into data/, verified; says where the rest comes from
+	$(BIN)/lab data --fetch data
+
 .PHONY: lab
-lab: $(STAMP) ## the papers' experiments, quick versions (minutes each); writes docs/results
-	for name in clusters cluster_agents mesh market survey multitask; do $(BIN)/python -m coterie_lab.$$name || exit 1; done
+lab: $(STAMP) ## the papers' experiments, quick versions; writes docs/results
+	$(BIN)/lab run all
+	$(BIN)/lab report all
+	for name in cluster_agents market survey multitask; do $(BIN)/python -m coterie_lab.$$name || exit 1; done
 
 .PHONY: compose-up
 compose-up: ## start the platform with Docker Compose on PostgreSQL

@@ -1,0 +1,1 @@
+"""The experiments, a small declarative module for each paper's part."""

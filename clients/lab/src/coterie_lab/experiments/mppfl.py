@@ -1,0 +1,179 @@
+"""[MPPFL] Multi-Hop Privacy Propagation: server cost, welfare, convergence, price of anarchy. Figures 2 to 12.
+
+Prices and budgets are the pricing service's own; `coterie_lab.market` draws the networks.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast, get_args
+
+import numpy as np
+
+from coterie_lab.claims import AtMost, Monotone, Ordered
+from coterie_lab.experiment import Cell, Effort, Experiment, Plot
+from coterie_lab.market import ROUNDS, Settings, convergence, draw_market, mean
+from coterie_lab.readings import Reading
+from services.pricing.domain.baselines import Protocol, compare
+from services.pricing.domain.game import play
+
+NOWHERE = float("nan")
+RIVALS = ("agnostic", "random", "fixed", "proxy")
+
+
+def by_size(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
+    """Figures 3, 4, 7, 8, 11, 12: every mechanism's mean cost and welfare on one random network."""
+    size, protocol = int(cell["devices"]), _protocol(cell)
+    market = draw_market(size, np.random.default_rng([seed, size]))
+    runs = compare(market, ROUNDS, protocol, np.random.default_rng(seed))
+    figures = {name: mean(series) for name, series in runs.items()}
+    return [
+        reading
+        for name, (cost, welfare) in figures.items()
+        for reading in (Reading("cost", name, float(size), cost), Reading("welfare", name, float(size), welfare))
+    ]
+
+
+def swept(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
+    """Figures 5, 6, 9, 10: the market over the risk weight α, and over the hops K."""
+    found = []
+    for alpha in (0.01, 0.03, 0.05, 0.07, 0.1):
+        found += _swept(f"α (K = {Settings().hops})", alpha, Settings(risk_weight=alpha), seed)
+    for hops in range(1, 7):
+        found += _swept("K (α = 0.05)", float(hops), Settings(hops=hops), seed)
+    return found
+
+
+def _swept(series: str, x: float, settings: Settings, seed: int) -> list[Reading]:
+    market = draw_market(20, np.random.default_rng(seed), settings)
+    cost, welfare = mean(compare(market, ROUNDS, "common", np.random.default_rng(seed))["market"])
+    return [Reading("cost", series, x, cost), Reading("welfare", series, x, welfare)]
+
+
+def converged(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
+    """Figure 2: the error of Algorithm 1 by step, in both readings of the text."""
+    market = draw_market(20, np.random.default_rng(seed))
+    found = []
+    for name, fresh in (("price from the new risk", True), ("price from the old risk", False)):
+        errors = convergence(market, 1, fresh=fresh)
+        found += [Reading("error", name, float(k), max(error, 1e-16)) for k, error in enumerate(errors, 1)]
+        steps = next((k for k, error in enumerate(errors, 1) if error <= 1e-3), len(errors) + 1)
+        found.append(Reading("steps to 1e-3", name, NOWHERE, float(steps)))
+    return found
+
+
+def anarchy(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
+    """Theorem 8: max Wf / Wf(equilibrium) at t = 10 over α."""
+    found = []
+    for alpha in (0.01, 0.02, 0.05, 0.1):
+        market = draw_market(20, np.random.default_rng(seed), Settings(risk_weight=alpha))
+        found.append(Reading("price of anarchy", "market", alpha, play(market, "mean-field", 10).price_of_anarchy))
+    return found
+
+
+def _protocol(cell: Cell) -> Protocol:
+    name = cell["protocol"]
+    if name not in get_args(Protocol):
+        raise ValueError(f"there is no protocol {name}")
+    return cast(Protocol, name)
+
+
+SETTING = (
+    "Directed networks, edge probability U(0.1, 0.9), weights U(0.1, 1); a ~ U(0.8, 1.2), b ~ U(0.02, 0.06), "
+    "ε ~ U(0.5, 1.5), K = 5, λ = 0.5, α = 0.05, τ = 0.5, 30 rounds, drawn anew for every seed."
+)
+SIZES = (20, 50, 80)
+CONSTANT: tuple[Cell, ...] = tuple({"devices": n, "protocol": "constant"} for n in SIZES)
+OWN: tuple[Cell, ...] = tuple({"devices": n, "protocol": "own"} for n in SIZES)
+
+
+def _cheapest(says: str, others: tuple[str, ...]) -> tuple[Ordered, ...]:
+    return tuple(Ordered(says.format(each), "cost", ("market", each)) for each in others)
+
+
+def _richest(says: str, others: tuple[str, ...]) -> tuple[Ordered, ...]:
+    return tuple(Ordered(says.format(each), "welfare", (each, "market")) for each in others)
+
+
+EXPERIMENTS = (
+    Experiment(
+        "mppfl-sizes",
+        "mppfl",
+        "Server cost and welfare by number of devices, baselines at the mean price",
+        "Figures 3, 4, 7, 8, 11, 12",
+        SETTING,
+        by_size,
+        quick=Effort(CONSTANT, 5, 3.0),
+        full=Effort(CONSTANT, 20, 3.0),
+        claims=(
+            *_cheapest("the market costs the server less than {} for every N", RIVALS),
+            *_richest("the market's welfare is above that of {} for every N", RIVALS),
+            Monotone("cost rises with the number of devices", "cost", ("market",), "rises"),
+        ),
+        plots=(Plot("cost", "devices", "server cost"), Plot("welfare", "devices", "social welfare")),
+        deviations=(
+            "SARDA is not defined by the texts: a one-hop proxy stands in its place.",
+            "Baselines are paid the market's mean price; with prices of their own see `mppfl-own-prices`.",
+        ),
+    ),
+    Experiment(
+        "mppfl-own-prices",
+        "mppfl",
+        "The same where every platform sets its own best price",
+        "Figures 3, 4, 7, 8 by another protocol",
+        SETTING,
+        by_size,
+        quick=Effort(OWN, 5, 3.0),
+        full=Effort(OWN, 20, 3.0),
+        claims=(
+            *_cheapest("the market costs the server less than {} for every N", ("agnostic",)),
+            *_richest("the market's welfare is above that of {} for every N", ("agnostic",)),
+        ),
+        plots=(Plot("cost", "devices", "server cost"), Plot("welfare", "devices", "social welfare")),
+    ),
+    Experiment(
+        "mppfl-sweeps",
+        "mppfl",
+        "Risk weight and hops",
+        "Figures 5, 6, 9, 10",
+        f"{SETTING} N = 20.",
+        swept,
+        quick=Effort(({},), 5, 5.0),
+        full=Effort(({},), 20, 5.0),
+        claims=(
+            Monotone("cost rises with α and with K", "cost", ("α (K = 5)", "K (α = 0.05)"), "rises"),
+            Monotone("welfare falls with α and with K", "welfare", ("α (K = 5)", "K (α = 0.05)"), "falls"),
+        ),
+        plots=(Plot("cost", "α, or K", "server cost"), Plot("welfare", "α, or K", "social welfare")),
+    ),
+    Experiment(
+        "mppfl-convergence",
+        "mppfl",
+        "Algorithm 1's error by step",
+        "Figure 2",
+        f"{SETTING} N = 20, t = 1.",
+        converged,
+        quick=Effort(({},), 5, 1.0),
+        full=Effort(({},), 50, 1.0),
+        claims=(
+            AtMost("within 15 steps, price from the new risk", "steps to 1e-3", "price from the new risk", 15.0),
+            AtMost("within 15 steps, price from the old risk", "steps to 1e-3", "price from the old risk", 15.0),
+        ),
+        plots=(Plot("error", "step", "largest change of risk / N", log_y=True),),
+    ),
+    Experiment(
+        "mppfl-anarchy",
+        "mppfl",
+        "Price of anarchy",
+        "Theorem 8",
+        f"{SETTING} N = 20, t = 10.",
+        anarchy,
+        quick=Effort(({},), 5, 2.0),
+        full=Effort(({},), 20, 2.0),
+        claims=(
+            AtMost("the price of anarchy is 1 (within 1e-4) at α = 0.05", "price of anarchy", "market", 1.0001, 0.05),
+            Monotone("it grows with α (our reading)", "price of anarchy", ("market",), "rises"),
+        ),
+        plots=(Plot("price of anarchy", "risk weight α", "max Wf / Wf(equilibrium)"),),
+    ),
+)

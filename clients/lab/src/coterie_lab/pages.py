@@ -1,0 +1,183 @@
+"""A page per paper, made from stored results: claims with their computed verdicts, figures with spread, plots.
+
+Plots are PNG and SVG, readable at half width: one panel each, legend below the axes, the Okabe–Ito colours, which
+readers with any kind of colour vision tell apart, and another marker for every line.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+
+from coterie_lab.claims import Judged, judge
+from coterie_lab.experiment import Experiment, Mode, Plot
+from coterie_lab.readings import Reading, Seeded, by_seed
+from coterie_lab.runs import Outcome, RunFolder
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+
+PAPERS = {
+    "scfl": "[SCFL] Social Cluster-Based Federated Learning",
+    "betta": "[BETTA] Online Decentralized Learning for the Social Internet of Things",
+    "mppfl": "[MPPFL] Multi-Hop Privacy Propagation",
+    "capp": "[CAPP] Correlation-Aware and Personalized Privacy-Preserving Data Collection",
+    "dpvd": "[DPVD] Multi-Task Clusters over Scheduled Cells",
+    "ours": "Our own experiments",
+}
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+MARKERS = "osD^vPX*"
+WORDS = {"reproduced": "**reproduced**", "differs": "**differs**", "not testable": "not testable"}
+CURVE_POINTS = 8
+"""A table shows a curve at so many of its x."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An experiment with the results that a page is made from."""
+
+    experiment: Experiment
+    folder: RunFolder
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def seeds(self) -> list[Seeded]:
+        """Readings by seed; a seed of which any trial failed is left out whole and counted by `failures`."""
+        broken = {outcome.work.seed for outcome in self.failures}
+        return by_seed([(o.work.seed, r) for o in self.outcomes for r in o.readings if o.work.seed not in broken])
+
+    @property
+    def failures(self) -> list[Outcome]:
+        """Trials that ended in an error."""
+        return [outcome for outcome in self.outcomes if outcome.error]
+
+    @property
+    def readings(self) -> list[tuple[int, Reading]]:
+        """All readings of the seeds that count."""
+        return [(each.seed, reading) for each in self.seeds for reading in each.readings]
+
+
+def shown(experiment: Experiment, folder: RunFolder) -> Shown:
+    """The stored results of an experiment, cell after cell."""
+    places = {cell: k for k, cell in enumerate(tuple(sorted(c.items())) for c in experiment.effort(folder.mode).cells)}
+    outcomes = sorted(folder.stored(), key=lambda each: (places.get(each.work.cell, len(places)), each.work.seed))
+    return Shown(experiment, folder, tuple(outcomes))
+
+
+def page(paper: str, parts: Sequence[Shown], pictures: Path, mode: Mode, data: str) -> str:
+    """The whole page; its pictures are written to the folder given."""
+    lines = [
+        f"# {PAPERS[paper]}: every experiment",
+        "",
+        f"Made by `lab report {paper}` from `lab run {paper}-… --{mode}`, on the services' and the device's own code. "
+        f"Data: {data}. Verdicts are computed: each seed gives a margin (positive where the claim holds); *reproduced* "
+        "means that the 95 % interval of their mean lies above zero, *differs* that it lies below, *not testable* that "
+        "it does neither or that nothing was measured.",
+        "",
+    ]
+    for part in parts:
+        lines += _section(part, pictures)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _section(part: Shown, pictures: Path) -> list[str]:
+    each = part.experiment
+    spent = sum(outcome.seconds for outcome in part.outcomes)
+    lines = [
+        f"## {each.title}",
+        "",
+        f"`{each.name}`, {each.shows}. {each.setting}"
+        + (f" Trained by the {each.kernel} kernel." if each.kernel else ""),
+        "",
+    ]
+    lines += [f"- Unlike the paper: {deviation}" for deviation in each.deviations]
+    lines += [""] if each.deviations else []
+    for failed in part.failures:
+        lines.append(
+            f"- **Failed**, left out of every figure: seed {failed.work.seed}, {dict(failed.work.cell)}: {failed.error}"
+        )
+    lines += [""] if part.failures else []
+    lines += ["| claim | verdict | margin over seeds | seeds |", "|---|---|---|---|"]
+    lines += [_claim_row(judge(claim, part.seeds)) for claim in each.claims]
+    for plot in each.plots:
+        lines += ["", f"**{plot.figure}**" + (f" ({plot.y})" if plot.y != plot.figure else ""), "", *_table(part, plot)]
+        name = _draw(part, plot, pictures)
+        lines += ["", f"![{plot.figure}]({name}.png)"]
+    lines += ["", f"{len(part.outcomes)} trials, {spent:.0f} processor seconds, code {part.folder.code}.", ""]
+    return lines
+
+
+def _claim_row(judged: Judged) -> str:
+    margin = "–" if math.isnan(judged.margin) else f"{judged.margin:+.3g}"
+    spread = "" if math.isnan(judged.spread) else f" ± {judged.spread:.2g}"
+    return f"| {judged.claim.says} | {WORDS[judged.verdict.value]} | {margin}{spread} | {judged.seeds} |"
+
+
+def _gathered(part: Shown, figure: str) -> dict[str, dict[float, list[float]]]:
+    """Series → x → values of all seeds; a missing x is told apart by NaN's place, which is 0 for bars."""
+    found: dict[str, dict[float, list[float]]] = {}
+    for _, reading in part.readings:
+        if reading.figure == figure:
+            x = 0.0 if math.isnan(reading.x) else reading.x
+            found.setdefault(reading.series, {}).setdefault(x, []).append(reading.value)
+    return found
+
+
+def _table(part: Shown, plot: Plot) -> list[str]:
+    """Mean ± standard deviation over seeds, for each series at some of its x."""
+    found = _gathered(part, plot.figure)
+    places = sorted({x for values in found.values() for x in values})
+    if len(places) > CURVE_POINTS:
+        places = [places[k] for k in np.linspace(0, len(places) - 1, CURVE_POINTS).round().astype(int)]
+    bars = plot.x == ""
+    header = ["", *(("",) if bars else (f"{plot.x} = {places[0]:g}", *(f"{x:g}" for x in places[1:])))]
+    lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
+    for series, values in found.items():
+        cells = [_spread(values.get(x, [])) for x in places]
+        lines.append("| " + " | ".join([series, *cells]) + " |")
+    return lines
+
+
+def _spread(values: Sequence[float]) -> str:
+    if not values:
+        return "–"
+    return f"{np.mean(values):.4g}" + (f" ± {np.std(values, ddof=1):.2g}" if len(values) > 1 else "")
+
+
+def _draw(part: Shown, plot: Plot, folder: Path) -> str:
+    """Writes the picture twice and returns its name without ending."""
+    found = _gathered(part, plot.figure)
+    figure, axes = plt.subplots(figsize=(5.6, 4.2), layout="constrained")
+    for k, (series, values) in enumerate(found.items()):
+        style: dict[str, Any] = {"color": COLOURS[k % len(COLOURS)], "label": series}
+        xs = sorted(values)
+        means = np.array([np.mean(values[x]) for x in xs])
+        errors = np.array([np.std(values[x]) for x in xs])
+        if plot.x == "":
+            axes.bar(k, means[0], yerr=errors[0], capsize=4, **style)
+        else:
+            axes.plot(xs, means, marker=MARKERS[k % len(MARKERS)], markersize=4, **style)
+            axes.fill_between(xs, means - errors, means + errors, color=style["color"], alpha=0.15, linewidth=0)
+    for name, (x, value) in plot.paper.items():
+        axes.plot(x, value, marker="*", markersize=14, color="black", linestyle="none", label=name)
+    if plot.x == "":
+        axes.set_xticks(range(len(found)), list(found), rotation=20, ha="right")
+    else:
+        axes.set_xlabel(plot.x)
+        figure.legend(loc="outside lower center", ncols=2, fontsize=9, frameon=False)
+    axes.set_ylabel(plot.y)
+    if plot.log_y:
+        axes.set_yscale("log")
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    name = "-".join([part.experiment.name, *"".join(c if c.isalnum() else " " for c in plot.figure).split()])
+    for ending in ("png", "svg"):
+        figure.savefig(folder / f"{name}.{ending}", dpi=130, metadata={"Date": None} if ending == "svg" else None)
+    plt.close(figure)
+    return name

@@ -1,0 +1,37 @@
+"""All experiments by name. An experiment is one module of `coterie_lab.experiments` with a tuple `EXPERIMENTS`."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+
+from coterie_lab import experiments
+from coterie_lab.experiment import Experiment
+
+
+class UnknownExperiment(LookupError):
+    """No experiment has this name; the message names the nearest."""
+
+
+@cache
+def registered() -> dict[str, Experiment]:
+    """Every experiment, by paper and in the order of its module."""
+    found: dict[str, Experiment] = {}
+    for module in iter_modules(experiments.__path__):
+        for each in import_module(f"{experiments.__name__}.{module.name}").EXPERIMENTS:
+            if each.name in found:
+                raise ValueError(f"two experiments are called {each.name}")
+            found[each.name] = each
+    return found
+
+
+def find(name: str) -> Experiment:
+    """The experiment of this name."""
+    known = registered()
+    if name in known:
+        return known[name]
+    near = get_close_matches(name, known, n=1, cutoff=0.4)
+    hint = f"did you mean {near[0]}?" if near else "`lab list` names them all"
+    raise UnknownExperiment(f"there is no experiment {name!r}; {hint}")

