@@ -82,7 +82,7 @@ def test_a_device_killed_after_its_work_hands_it_in_when_it_comes_back(platform:
     pause = Pause("ada", 3)
     shift = crew.start(task, ("ada", "bob"), pause)
     (item,) = agent.platform.work(tasks=[task], wait_seconds=20.0).items
-    prepared = agent._prepared(item)
+    prepared = agent._bench.prepare(item)
     agent.close()
     platform.wait_until(lambda: platform.admin.task(task).round >= item.round + 2)
     again = Agent(home.folder, samples=SAMPLES, poll_seconds=1.0, choose=lambda work: Seeded("eve", Pause()))

@@ -61,7 +61,7 @@ def item_of(stand_in: StandIn, **changes: Any) -> WorkItem:
 
 
 def body_of(agent: Agent, work: WorkItem) -> bytes:
-    prepared = agent._prepared(work)
+    prepared = agent._bench.prepare(work)
     assert prepared.body is not None
     return prepared.body.read_bytes()
 
@@ -126,7 +126,7 @@ def test_a_device_killed_around_its_charge_sends_the_bytes_it_stored(
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, die)
         with pytest.raises(Killed):
-            agent._prepared(work)
+            agent._bench.prepare(work)
     (stored,) = (tmp_path / "outbox").glob("*.release")
     content = stored.read_bytes()
     again = phone()
@@ -210,7 +210,7 @@ def test_a_task_that_promised_noise_gets_nothing_raw_when_its_work_says_otherwis
 ) -> None:
     agent = phone(None)  # joined as "uniform"
     with pytest.raises(Declined, match="joined with privacy 'uniform'"):
-        agent._prepared(item_of(stand_in, privacy="none"))
+        agent._bench.prepare(item_of(stand_in, privacy="none"))
 
 
 def test_a_task_that_promised_noise_gets_no_figure_when_its_measuring_says_otherwise(
@@ -219,8 +219,8 @@ def test_a_task_that_promised_noise_gets_no_figure_when_its_measuring_says_other
     told: list[Any] = []
     monkeypatch.setattr(measuring, "tell", lambda platform, work, metrics: told.append(dict(metrics)))
     agent = phone(None)  # joined as "uniform", its samples are nobody's public ones
-    agent._measure(item_of(stand_in, measure=1, privacy="none"))
-    agent._measure(item_of(stand_in, measure=1))
+    agent._bench.measure(item_of(stand_in, measure=1, privacy="none"))
+    agent._bench.measure(item_of(stand_in, measure=1))
     assert told == [{}, {}]
 
 
@@ -230,7 +230,7 @@ def test_figures_stored_beside_noise_stay_at_home_when_the_work_says_there_is_no
     agent = phone(None)
     item = item_of(stand_in)
     agent.home.outbox.put(item.task_id, item.round, item.basis, '{"form": "mean", "metrics": {"loss": 0.5}}', b"")
-    again = agent._prepared(replace(item, privacy="none"))
+    again = agent._bench.prepare(replace(item, privacy="none"))
     assert json.loads(again.report)["metrics"] == {}
 
 
@@ -240,9 +240,9 @@ def test_who_joins_is_told_what_all_rounds_cost_and_work_with_less_noise_is_decl
     stand_in.promised = {"privacy": {"target_epsilon": 4.0, "delta": 1e-5, "noise_multiplier": 2.0}}
     agent = phone(Limit(4.0, 1e-5, "device"))
     assert "ε = 3.71 for all 3 rounds together at δ = 1e-05, the device left out" in caplog.text
-    assert agent._prepared(item_of(stand_in, noise_multiplier=2.0)) is not None
+    assert agent._bench.prepare(item_of(stand_in, noise_multiplier=2.0)) is not None
     with pytest.raises(Declined, match="less noise than the task promised"):
-        agent._prepared(item_of(stand_in, round=2, noise_multiplier=1.9))
+        agent._bench.prepare(item_of(stand_in, round=2, noise_multiplier=1.9))
 
 
 def test_no_figure_of_the_training_samples_travels_beside_a_noised_update(stand_in: StandIn, phone: Phone) -> None:

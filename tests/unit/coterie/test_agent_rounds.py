@@ -130,7 +130,7 @@ def test_a_device_that_dies_after_preparing_sends_the_same_bytes_again(stand_in:
     first = agent_at(stand_in, tmp_path, choose=lambda work: Once())
     first.join("tiny")
     item = WorkItem.from_json(stand_in._item())
-    prepared = first._prepared(item)
+    prepared = first._bench.prepare(item)
     assert prepared.body is not None
     before = prepared.body.read_bytes()
     first.close()
@@ -145,11 +145,11 @@ def test_a_damaged_outbox_is_made_anew(stand_in: StandIn, tmp_path: Path) -> Non
     agent = agent_at(stand_in, tmp_path)
     agent.join("tiny")
     item = WorkItem.from_json(stand_in._item())
-    prepared = agent._prepared(item)
+    prepared = agent._bench.prepare(item)
     assert prepared.body is not None
     whole = prepared.body.read_bytes()
     prepared.body.write_bytes(whole[:-1])
-    again = agent._prepared(item).body
+    again = agent._bench.prepare(item).body
     agent.close()
     assert again is not None
     assert again.read_bytes() == whole

@@ -12,60 +12,45 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import hashlib
 import inspect
-import json
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
-from safetensors.numpy import save as save_tensors
 
 from coterie import measuring, objections
 from coterie.cache import BlobCache
 from coterie.clerking import Clerking
 from coterie.client import Platform
 from coterie.deciding import Owner, agreed
+from coterie.enrolment import Enrolment, Told
 from coterie.errors import (
     BadAnswer,
     BadHome,
     BadLearner,
-    CorruptDownload,
     CoterieError,
     Declined,
     Fault,
-    InvalidRequest,
-    LearnerFailed,
-    NotInCircle,
     Refused,
-    RoundOver,
-    TooLarge,
-    WrongModel,
 )
 from coterie.heartbeat import Heartbeat
-from coterie.home import DeviceHome, DeviceIdentity, Prepared
+from coterie.home import DeviceHome, DeviceIdentity
 from coterie.learner import Guarded, Learner, learner_of
 from coterie.links import Choice
-from coterie.mail import Mail
-from coterie.privacy.ledger import LedgerError, Limit, Spent
+from coterie.privacy.ledger import Limit, Spent
 from coterie.privacy.stream import FreshStream, Stream
 from coterie.procedures import Procedure, consent, procedure_for, sums_apart
-from coterie.procedures.context import RoundContext, round_seed
-from coterie.procedures.masked import is_hidden_alone, refuse_downgrade
 from coterie.records import TaskSpecification, Work, WorkItem
 from coterie.registration import register_device
-from coterie.results import RoundResult, RunSummary, Told, late
+from coterie.results import RoundResult, RunSummary
 from coterie.sums.joining import Joined, kept
-from coterie.sums.uploads import FORM as MASKED
 from coterie.transport import Backoff, Interrupted, Stop
-from coterie.workload import Workload, sound_id
+from coterie.workbench import Workbench
+from coterie.workload import sound_id
 
 if TYPE_CHECKING:  # torch is imported only for a device that trains
     import torch
@@ -140,11 +125,9 @@ class Agent:
         self._samples = samples
         self._keys, self._ledger = self.home.keys(), self.home.ledger(limit)
         self._stop = Stop()
-        self._verify, self._seed, self._choose = verify, seed, choose
-        self._noise: Callable[[], Stream] = FreshStream if simulated_noise is None else simulated_noise
+        self._verify = verify
         _check_options(on_error, poll_seconds, heartbeat_seconds)
         self._on_round, self._heartbeat_seconds, self._poll_seconds = on_round, heartbeat_seconds, poll_seconds
-        self._on_error = on_error
         self.platform = Platform(
             identity.url,
             identity.api_key,
@@ -154,9 +137,23 @@ class Agent:
             verify=verify,
         )
         self._owner, self._asks_owner = Owner(self.platform, self.home, identity.id), False
-        self._tasks: dict[str, TaskSpecification] = {}
-        self._joined: dict[str, Joined] = {}
-        self._told: dict[str, Told] = {}
+        self._tasks: dict[str, Enrolment] = {}
+        self._bench = Workbench(
+            self.home,
+            identity,
+            self._keys,
+            self._ledger,
+            self.platform,
+            self._tasks,
+            self.learner,
+            samples,
+            self._public_figures,
+            choose,
+            seed,
+            FreshStream if simulated_noise is None else simulated_noise,
+            lambda: self._stop.is_set,
+            on_error == "continue",
+        )
         self._reported: dict[str, int] = {}
 
     @classmethod
@@ -208,24 +205,19 @@ class Agent:
 
         With `terms` (`coterie.links.terms_of`) only if the task still is what its owner was shown.
         """
-        samples = self._samples if self.learner is None else Guarded(self.learner).samples
+        samples = self._bench.samples
         found = self.platform.find_task(task)
         sound_id(found.id)  # folders are named after it
         if terms:
             agreed(found, terms)
-        self._enrol(found.specification, found.id, samples, non_iid)
-        self._told[found.id] = Told(samples, samples, non_iid)
-        self._tasks[found.id] = found.specification
-        shown = Joined.of(
-            found.specification.privacy,
-            found.specification.parameters,
-            apart=sums_apart(found.specification.topology),
-        )
-        self._joined[found.id] = kept(self.home.joined(found.id), shown)
         spec = found.specification
+        self._enrol(spec, found.id, samples, non_iid)
+        shown = Joined.of(spec.privacy, spec.parameters, apart=sums_apart(spec.topology))
+        joined = kept(self.home.joined(found.id), shown)
+        self._tasks[found.id] = Enrolment(spec, joined, Told(samples, samples, non_iid))
         said = consent.in_words(spec.privacy, self._ledger, consent.lifetime_of(spec))
         if said:
-            _log.warning("%s joins %s: %s", self.identity.name, found.specification.name, said)
+            _log.warning("%s joins %s: %s", self.identity.name, spec.name, said)
         return found.id
 
     def _enrol(self, specification: TaskSpecification, task_id: str, samples: int, non_iid: float) -> None:
@@ -318,18 +310,18 @@ class Agent:
                 summary.rounds.extend(self._rest(item))
                 continue
             if item.measure is not None:
-                self._measure(item)
+                self._bench.measure(item)
                 continue
             place = (item.task_id, item.round, item.attempt)
             if place == self._last:
                 # The platform has not noticed yet what we told it; do not hammer it.
                 self._stop.sleep(_HASTY_SECONDS * (1.0 + random.random()))
-            left_over = self._left_over(item) if self._last is None else None
+            left_over = self._bench.finish_left_over(item) if self._last is None else None
             self._last = place
             objections.after_round(self.platform, item)
             if item.role == "member":
                 self._reported[item.task_id] = item.round
-            summary.rounds.append(left_over or self._do(item))
+            summary.rounds.append(self._tell(left_over or self._bench.do(item)))
             self._tell_samples(item.task_id)
         self._pace(work, time.monotonic() - began)
 
@@ -366,7 +358,7 @@ class Agent:
         if task not in self._tasks:
             return "refused"
         self.platform.withdraw(task, self.identity.id)
-        del self._tasks[task], self._joined[task], self._told[task]
+        del self._tasks[task]
         self._reported.pop(task, None)
         return "left"
 
@@ -377,7 +369,7 @@ class Agent:
             measuring.tell(self.platform, work, {})
             return
         why = "its owner has paused this device"
-        self._decline(work, why)
+        self._bench.decline(work, why)
         yield self._tell(RoundResult(work.task_id, work.round, "declined", 0.0, {}, why))
 
     def _of_joined_tasks(self, work: Work) -> Work:
@@ -396,79 +388,17 @@ class Agent:
         if not work.items and pause > 0.0:
             self._stop.sleep(pause)
 
-    def _left_over(self, work: WorkItem) -> RoundResult | None:
-        """Hands in what was prepared for an earlier round before this device stopped, where that still counts."""
-        if self._tasks[work.task_id].pace != "asynchronous":
-            return None
-        began, prepared = time.monotonic(), self.home.outbox.find_latest(work.task_id, work.round)
-        if prepared is None:
-            return None
-        outcome, note = self._deliver(prepared)
-        if outcome != "accepted":
-            return None
-        metrics = json.loads(prepared.report)["metrics"]
-        return self._tell(RoundResult(work.task_id, prepared.round, outcome, time.monotonic() - began, metrics, note))
-
-    def _do(self, work: WorkItem) -> RoundResult:
-        began = time.monotonic()
-        metrics: dict[str, float] = {}
-        try:
-            Workload.of(self.home.private_settings()).check(work)
-            prepared = self._prepared(work)
-            metrics = json.loads(prepared.report)["metrics"]
-            outcome, note = self._deliver(prepared)
-            if outcome == "late":
-                note = late(note, work, time.monotonic() - began)
-        except LedgerError as error:
-            outcome, note = "declined", str(error)
-            self._decline(work, "the device's privacy ledger cannot be used")  # its words may hold what was spent
-        except NotInCircle as error:
-            outcome, note = "declined", str(error)
-            self._decline(work, str(error), error.strangers)
-        except LearnerFailed as error:
-            outcome, note = "declined", str(error)
-            _log.error("%s round %d: %s", self.identity.name, work.round, error, exc_info=error.__cause__)
-            self._decline(work, str(error))
-            if self._on_error == "stop":
-                raise
-        except (Declined, WrongModel, CorruptDownload) as error:
-            outcome, note = "declined", _for_the_owner(error)
-            self._decline(work, str(error))
-        except RoundOver as error:
-            # The round ended or was planned anew while this device worked; it asks for work again.
-            outcome, note = "late", late(error, work, time.monotonic() - began)
-        except (CoterieError, Interrupted, KeyboardInterrupt):
-            raise
-        except Exception as error:
-            self._decline(work, f"training failed: {type(error).__name__}: {error}")
-            raise
-        self.home.outbox.forget_before(work.task_id, work.round)
-        return self._tell(RoundResult(work.task_id, work.round, outcome, time.monotonic() - began, metrics, note))
-
     def _tell_samples(self, task_id: str) -> None:
         """Tells the platform when the device has more or fewer samples than it last said."""
-        told = self._told[task_id]
+        task = self._tasks[task_id]
         try:
-            now = self._samples if self.learner is None else Guarded(self.learner).samples
-            if now != told.now:
-                self._enrol(self._tasks[task_id], task_id, now, told.non_iid)
+            now = self._bench.samples
+            if now != task.told.now:
+                self._enrol(task.specification, task_id, now, task.told.non_iid)
         except (Refused, BadLearner) as error:
             _log.info("%s: the platform was told of no other number of samples: %s", self.identity.name, error)
             return
-        self._told[task_id] = Told(told.now, now, told.non_iid)
-
-    def _measure(self, work: WorkItem) -> None:
-        """Measures a model without training it; one that cannot tell anything says so, so that nobody waits for it."""
-        metrics: dict[str, float] = {}
-        try:
-            Workload.of(self.home.private_settings()).check(work)
-            consent.refuse_other_privacy(self._joined[work.task_id].privacy, work.privacy)
-            metrics = measuring.measured(self._context(work))
-        except (Fault, Interrupted, KeyboardInterrupt):
-            raise
-        except Exception:
-            _log.exception("%s could not measure version %s", self.identity.name, work.measure)
-        measuring.tell(self.platform, work, metrics)
+        self._tasks[task_id] = replace(task, told=Told(task.told.now, now, task.told.non_iid))
 
     def _tell(self, result: RoundResult) -> RoundResult:
         _log.info("%s round %d: %s %s", self.identity.name, result.round, result.outcome, result.note)
@@ -476,80 +406,9 @@ class Agent:
             self._on_round(result)
         return result
 
-    def _prepared(self, work: WorkItem) -> Prepared:
-        """The update of a round: as it was prepared before a crash, or made now."""
-        joined = self._joined[work.task_id]
-        found = self.home.outbox.find(work.task_id, work.round, work.basis)
-        if found is not None:
-            return replace(found, report=consent.as_taken(found.report, joined.privacy))
-        refuse_downgrade(work, joined, self.home.circle())
-        consent.refuse_other_privacy(joined.privacy, work.privacy)
-        delivery = self._choose(work).prepare(self._context(work))
-        if joined.secure and delivery.form != MASKED and not is_hidden_alone(work, joined):
-            raise Declined("this task was joined as secure; nothing but masked words leaves this device")
-        tensors = delivery.tensors
-        body = None if tensors is None else save_tensors({name: np.asarray(each) for name, each in tensors.items()})
-        return self.home.outbox.put(work.task_id, work.round, work.basis, delivery.report(), body)
-
-    def _context(self, work: WorkItem) -> RoundContext:
-        specification = self._tasks[work.task_id]
-        seed = specification.seed if self._seed is None else self._seed
-        now = self._samples if self.learner is None else Guarded(self.learner).samples
-        return RoundContext(
-            work,
-            self.identity.id,
-            self._keys,
-            self.learner,
-            self._told[work.task_id].spoken_for(now),
-            Mail(self.platform, work, self.identity.id, self._keys, self.home.outbox, self.home.circle()),
-            self._ledger,
-            self.home.private_settings(),
-            self.home.memory(work.task_id),
-            self.home.outbox,
-            partial(self.platform.download_model, most_bytes=_largest_model(work)),
-            round_seed(seed, specification.name, work.round, self.identity.name),
-            self._noise,
-            lambda: self._stop.is_set,
-            self.home.save_private_settings,
-            self._joined[work.task_id].privacy,
-            self._joined[work.task_id],
-            self.identity.owner_id,
-            self.home.save_circle,
-            self._public_figures,
-        )
-
-    def _deliver(self, prepared: Prepared) -> tuple[str, str]:
-        try:
-            answer = self.platform.put_update(
-                prepared.task_id, prepared.round, self.identity.id, report=prepared.report, body=prepared.body
-            )
-            return answer.outcome, ""
-        except (InvalidRequest, TooLarge) as error:
-            # Sent again it would be refused again; the others need not wait for it.
-            self._decline_round(prepared.task_id, prepared.round, f"its update was refused: {error}")
-            return "refused", str(error)
-        except RoundOver as error:
-            return "late", str(error)
-        except Refused as error:
-            if error.reason != "already_delivered":
-                raise
-            return "repeated", str(error)
-
-    def _decline(self, work: WorkItem, why: str, strangers: Sequence[str] = ()) -> None:
-        terms = hashlib.sha256(work.sum.encode()).hexdigest() if work.sum else ""
-        self._decline_round(work.task_id, work.round, why, strangers, terms)
-
-    def _decline_round(
-        self, task_id: str, round: int, why: str, strangers: Sequence[str] = (), terms: str = ""
-    ) -> None:
-        try:
-            self.platform.decline(task_id, round, why, strangers=strangers, terms=terms)
-        except RoundOver:
-            _log.info("%s: round %d was over before it was declined", self.identity.name, round)
-
     def _clerking(self) -> AbstractContextManager[object]:
         """Serves as a clerk while the agent runs, where one of its tasks has, or may come to have, secure sums."""
-        is_secure = self._asks_owner or any(joined.secure for joined in self._joined.values())
+        is_secure = self._asks_owner or any(task.joined.secure for task in self._tasks.values())
         if not self.home.circle().clerk or not is_secure:
             return nullcontext()
         stop, patient = Stop(), Backoff(patience_seconds=float("inf"))
@@ -583,18 +442,8 @@ class Agent:
             yield
 
 
-def _largest_model(work: WorkItem) -> int:
-    """Bytes a model of this work may have: an update is as large, and masked words are half as wide at the least."""
-    return 2 * work.max_update_bytes if work.sum else work.max_update_bytes
-
-
 def _check_options(on_error: str, poll_seconds: float, heartbeat_seconds: float) -> None:
     if on_error not in ("stop", "continue"):
         raise ValueError(f"on_error is {on_error!r}; give stop or continue")
     if not 0.0 <= poll_seconds <= 30.0 or not heartbeat_seconds > 0.0:
         raise ValueError("poll_seconds must be from 0 to 30, and heartbeat_seconds above 0")
-
-
-def _for_the_owner(error: CoterieError) -> str:
-    """Why a round was declined, with the figures that the platform is not told."""
-    return f"{error}: {error.__cause__}" if isinstance(error.__cause__, LedgerError) else str(error)

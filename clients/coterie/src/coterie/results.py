@@ -38,19 +38,6 @@ class RunSummary:
         return f"{done} of {len(self.rounds)} rounds delivered; {states or 'no task'}"
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """Samples the platform was told of, and how uneven they are; a round may have opened before it was told last."""
-
-    before: int
-    now: int
-    non_iid: float
-
-    def spoken_for(self, samples: int) -> int:
-        """What an update may weigh of so many samples: no more than the round's opening can have known of."""
-        return min(samples, self.before, self.now)
-
-
 def late(why: object, work: WorkItem, seconds: float) -> str:
     """Why an update came too late, and what to do about a device that is too slow for the round."""
     if time.time() <= work.deadline_at:
