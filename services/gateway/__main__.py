@@ -15,7 +15,7 @@ from coterie.version import VERSION, commit
 from services.gateway.app import build
 from services.gateway.routes.base import Parts
 from services.gateway.settings import GatewaySettings
-from services.kit import folders, logs, metrics
+from services.kit import folders, logs, metrics, traces
 from services.kit.lines import limited
 from services.kit.process import settle_memory
 
@@ -61,6 +61,7 @@ def main() -> None:
     logs.configure("gateway", level=settings.log_level)
     try:
         folders.prepare(settings)
+        traces.configure("gateway", settings.otlp_endpoint)
     except ValueError as error:
         sys.exit(f"error: {error}")
     metrics.serve(settings.metrics_port, settings.bind)

@@ -10,6 +10,7 @@ import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
 from coterie.harmless import harmless
+from services.kit import traces
 from services.kit.caller import current_request_id
 
 
@@ -45,6 +46,9 @@ def _stamp(service: str) -> structlog.typing.Processor:
         request_id = current_request_id()
         if request_id:
             event["request_id"] = request_id
+        trace_id = traces.current_id()
+        if trace_id:
+            event["trace_id"] = trace_id
         return event
 
     return stamp

@@ -11,7 +11,7 @@ from typing import Protocol
 import uvloop
 
 from coterie.version import VERSION, commit
-from services.kit import folders, logs, metrics
+from services.kit import folders, logs, metrics, traces
 from services.kit.server import run_until_signal
 from services.kit.settings import ServiceSettings
 
@@ -34,6 +34,7 @@ async def serve(name: str, settings: ServiceSettings, build: Callable[[], App]) 
     logs.configure(name, level=settings.log_level)
     folders.prepare(settings)
     metrics.serve(settings.metrics_port, settings.bind)
+    traces.configure(name, settings.otlp_endpoint)
     app = build()
     await app.start()
     settle_memory()

@@ -16,7 +16,7 @@ from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
 
 from coterie.version import VERSION, commit
-from services.kit import calls, certificates, sockets, wire
+from services.kit import calls, certificates, sockets, traces, wire
 from services.kit.caller import NOBODY_YET, ROLES, Caller, set_caller, set_request_id
 from services.kit.errors import CoterieError, PermissionDenied, Unauthenticated
 from services.kit.logs import get_logger
@@ -78,6 +78,8 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
         else:
             sort, behaviour = grpc.unary_unary_rpc_method_handler, handler.unary_unary
         guarded = self._guard(behaviour, details.method)
+        if traces.are_on():
+            guarded = _traced(guarded, details.method)
         self._guarded[details.method] = sort(guarded, handler.request_deserializer, handler.response_serializer)
         return self._guarded[details.method]
 
@@ -97,9 +99,13 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
                 return await behaviour(request, context)
             except CoterieError as error:
                 code = wire.STATUS_OF_KIND.get(wire.kind_of(error), grpc.StatusCode.INTERNAL)
+                traces.note(reason=error.reason)
                 _log.info("refused", method=method, reason=error.reason, message=error.message, **_ids(request))
                 await context.abort(code, error.message, wire.trailer(error))
-            except (grpc.aio.AbortError, asyncio.CancelledError):
+            except grpc.aio.AbortError:
+                raise
+            except asyncio.CancelledError:
+                code = grpc.StatusCode.CANCELLED
                 raise
             except Exception:
                 code = grpc.StatusCode.INTERNAL
@@ -111,6 +117,7 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
                 if took > SLOW_SECONDS and not getattr(request, "wait_seconds", 0):
                     _log.warning("slow call", method=method, seconds=round(took, 2), **_ids(request))
                 RPC_TOTAL.labels(method, code.name).inc()
+                traces.ended(code.name)
 
         return guarded
 
@@ -126,7 +133,19 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
         set_caller(Caller(role, metadata.get("x-coterie-subject", ""), metadata.get("x-coterie-owner", "")))
 
 
-def _ids(request: Any) -> dict[str, object]:
+def _traced(guarded: Callable[[Any, Any], Any], method: str) -> Callable[[Any, Any], Any]:
+    """The same call, as a span of the trace that its caller names."""
+
+    async def traced(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        metadata = {str(name): str(value) for name, value in context.invocation_metadata() or ()}
+        with traces.answering(method, metadata):
+            traces.note(**_ids(request))
+            return await guarded(request, context)
+
+    return traced
+
+
+def _ids(request: Any) -> dict[str, str | int]:
     """The ids a request names, for the log."""
     told = {name: getattr(request, name, None) for name in _IDS}
     return {name.removesuffix("_id"): value for name, value in told.items() if value}

@@ -40,6 +40,7 @@ class ServiceSettings(BaseSettings):
     )
     questions_per_caller: int = Field(default=8, ge=1, description="What-if questions one caller may ask at a time.")
     metrics_port: int = Field(default=0, description="Port of the Prometheus page; 0 = none.")
+    otlp_endpoint: str = Field(default="", description="Collector of traces, http://host:4318; empty = no traces.")
     log_level: str = "INFO"
     drain_seconds: float = Field(default=10.0, description="How long open calls may take to end after SIGTERM.")
     insecure: bool = Field(default=False, description="Allow gRPC on ports without TLS: whoever reaches them is admin.")

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
+import grpc
 import grpc.aio
 
-from services.kit import certificates, sockets, wire
+from services.kit import certificates, sockets, traces, wire
 from services.kit.caller import current_caller, current_request_id
 from services.kit.server import MAX_MESSAGE_BYTES, tls_folder
 from services.kit.settings import ServiceSettings
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 DEFAULT_DEADLINE_SECONDS = 20.0
 
@@ -28,11 +32,11 @@ class _Courier:
 
     def unary_unary(self, *arguments: Any, **options: Any) -> Callable[..., _DecodedCall]:
         """A method with one request."""
-        return _carried(self._channel.unary_unary(*arguments, **options))
+        return _carried(arguments[0], self._channel.unary_unary(*arguments, **options))
 
     def stream_unary(self, *arguments: Any, **options: Any) -> Callable[..., _DecodedCall]:
         """A method with a stream of requests."""
-        return _carried(self._channel.stream_unary(*arguments, **options))
+        return _carried(arguments[0], self._channel.stream_unary(*arguments, **options))
 
     async def __aenter__(self) -> _Courier:
         return self
@@ -47,20 +51,29 @@ class _Courier:
 class _DecodedCall:
     """A call whose failure is the platform's error; in all else the call itself."""
 
-    def __init__(self, call: Any) -> None:
-        self._call = call
+    def __init__(self, call: Any, span: Span | None) -> None:
+        self._call, self._span = call, span
 
     def __await__(self) -> Generator[Any, None, Any]:
+        code = grpc.StatusCode.OK
         try:
             return (yield from self._call.__await__())
         except grpc.aio.AioRpcError as error:
+            code = error.code()
             raise wire.decode(error) from None
+        except BaseException:
+            code = grpc.StatusCode.CANCELLED
+            raise
+        finally:
+            if self._span is not None:
+                traces.ended(code.name, self._span)
+                self._span.end()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._call, name)
 
 
-def _carried(method: Any) -> Callable[..., _DecodedCall]:
+def _carried(path: str, method: Any) -> Callable[..., _DecodedCall]:
     def call(request: Any, *, timeout: float | None = None, metadata: Any = (), **options: Any) -> _DecodedCall:
         caller = current_caller()
         carried = (
@@ -70,8 +83,9 @@ def _carried(method: Any) -> Callable[..., _DecodedCall]:
             ("x-coterie-subject", caller.subject),
             ("x-coterie-owner", caller.owner_id),
         )
+        span, traced = traces.calling(path) or (None, ())
         seconds = DEFAULT_DEADLINE_SECONDS if timeout is None else timeout
-        return _DecodedCall(method(request, timeout=seconds, metadata=carried, **options))
+        return _DecodedCall(method(request, timeout=seconds, metadata=(*carried, *traced), **options), span)
 
     return call
 

@@ -16,16 +16,27 @@ import httpx
 
 from coterie.version import VERSION, commit
 from coterie_cli.processes import SERVICES, busy_port, free_ports
+from tests.e2e.collector import collector
 from tests.e2e.real_platform import ROOT
 
 
 def test_one_command_starts_the_platform_with_its_console_and_stops_both(tmp_path: Path) -> None:
+    with collector() as traces:
+        _up_and_down(tmp_path, traces.endpoint)
+        asked = next(span for span in traces.seen if span.name == "GET /v1/accounts")
+        assert (asked.service, asked.parent) == ("coterie-gateway", b"")
+        [called] = [each for each in traces.children(asked) if each.name.endswith(".Ledger/ListAccounts")]
+        [answered] = traces.children(called)
+        assert (called.service, answered.service) == ("coterie-gateway", "coterie-pricing")
+
+
+def _up_and_down(tmp_path: Path, traces: str) -> None:
     metrics = _ports_in_a_row()
     up = ["up", "--any-ports", "--json", "--data", str(tmp_path / "data")]
     with subprocess.Popen(
         [sys.executable, "-m", "coterie_cli.main", *up],
         cwd=ROOT,
-        env={**os.environ, "COTERIE_METRICS_PORT": str(metrics)},
+        env={**os.environ, "COTERIE_METRICS_PORT": str(metrics), "COTERIE_OTLP_ENDPOINT": traces},
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
@@ -44,6 +55,7 @@ def test_one_command_starts_the_platform_with_its_console_and_stops_both(tmp_pat
             lines = [json.loads(line) for line in (tmp_path / "data" / "logs" / "trust.log").read_text().splitlines()]
             assert any(line["event"] == "serving" and line["version"] == VERSION for line in lines)
             assert _doctor(tmp_path / "data", document["url"], key) == {"ok"}
+            assert _answers(document["url"], key)
             process.send_signal(signal.SIGTERM)
             process.wait(60)
             for url in (console, document["url"]):

@@ -29,6 +29,7 @@ from services.aggregation.rounds.opening import Opener
 from services.aggregation.rounds.settling import Settler
 from services.aggregation.rounds.totals import Totals
 from services.aggregation.store import measurements, models, rounds, sittings, sums, tasks
+from services.kit import traces
 from services.kit.bell import Bell
 from services.kit.clock import Clock
 from services.kit.database import Database
@@ -179,12 +180,15 @@ class Conductor:
             return None if task.released else await self._release(task)
         self.running.add(task_id)
         if round_ is None or round_.state is RoundState.DONE:
-            return await self._next_round(task, round_)
+            with traces.step("open round", task_id=task.id, round=task.round + 1):
+                return await self._next_round(task, round_)
         if round_.state is RoundState.OPEN:
             return await self._tend(task, round_)
         if round_.state is RoundState.CLOSING:
-            return await self._close(task, round_)
-        return await self._settle(task, round_)
+            with traces.step("close round", task_id=task.id, round=round_.number):
+                return await self._close(task, round_)
+        with traces.step("settle round", task_id=task.id, round=round_.number):
+            return await self._settle(task, round_)
 
     async def _next_round(self, task: Task, last: Round | None) -> float:
         enough = await self._enough(task)

@@ -9,7 +9,8 @@ from prometheus_client import Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.gateway.wire.answers import fault
-from services.kit.caller import set_request_id
+from services.kit import traces
+from services.kit.caller import current_request_id, set_request_id
 from services.kit.logs import get_logger
 
 REQUEST_SECONDS = Histogram(
@@ -40,7 +41,19 @@ class Edge:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
-            return
+        elif traces.are_on() and not scope["path"].startswith("/health/"):
+            await self._traced(scope, receive, send)
+        else:
+            await self._measured(scope, receive, send)
+
+    async def _traced(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with traces.request(_method(scope), _header(scope, b"traceparent")) as span:
+            status = await self._measured(scope, receive, send)
+            traces.note(request_id=current_request_id(), **scope.get("path_params", {}))
+            traces.answered(span, _method(scope), _route(scope), status)
+
+    async def _measured(self, scope: Scope, receive: Receive, send: Send) -> int:
+        """Serves a request; the status of the answer."""
         started = time.perf_counter()
         request_id = set_request_id(_header(scope, b"x-request-id"))
         status = 0
@@ -62,16 +75,24 @@ class Edge:
             await fault()(scope, receive, send_named)
         finally:
             self._measure(scope, status or 500, time.perf_counter() - started)
+        return status or 500
 
     def _measure(self, scope: Scope, status: int, seconds: float) -> None:
-        method = scope["method"] if scope["method"] in _METHODS else "other"
-        place = method, getattr(scope.get("route"), "path", "unknown"), status
+        place = _method(scope), _route(scope), status
         measures = self._measures.get(place)
         if measures is None:
             measures = REQUEST_SECONDS.labels(*place[:2]), REQUEST_TOTAL.labels(*place)
             self._measures[place] = measures
         measures[0].observe(seconds)
         measures[1].inc()
+
+
+def _method(scope: Scope) -> str:
+    return scope["method"] if scope["method"] in _METHODS else "other"
+
+
+def _route(scope: Scope) -> str:
+    return getattr(scope.get("route"), "path", "unknown")
 
 
 def _header(scope: Scope, name: bytes) -> str:

@@ -70,17 +70,18 @@ def test_promtool_takes_the_rules() -> None:
 def test_the_overlay_fits_the_compose_file() -> None:
     """Services it opens metrics ports on are there, networks too, and every file it mounts."""
     base, overlay = (yaml.safe_load(path.read_text()) for path in (ROOT / "docker-compose.yml", PLACE / "compose.yml"))
-    added = {"prometheus", "grafana"}
+    added = {"prometheus", "grafana", "jaeger"}
     assert overlay["services"].keys() - added <= base["services"].keys()
     scraped = yaml.safe_load((PLACE / "prometheus.yml").read_text())["scrape_configs"][0]["dns_sd_configs"][0]
     assert set(scraped["names"]) == overlay["services"].keys() - added
     for name in scraped["names"]:
         assert overlay["services"][name]["environment"]["COTERIE_METRICS_PORT"] == str(scraped["port"])
+        assert overlay["services"][name]["environment"]["COTERIE_OTLP_ENDPOINT"] == "http://jaeger:4318"
         assert "inside" in base["services"][name]["networks"]
     for name in added:
         service = overlay["services"][name]
         assert set(service["networks"]) <= base["networks"].keys()
-        for source in (mount.split(":")[0] for mount in service["volumes"]):
+        for source in (mount.split(":")[0] for mount in service.get("volumes", ())):
             assert source in overlay["volumes"] or (ROOT / source).is_file(), source
     dashboards = {target["uid"] for target in _datasources(json.loads((PLACE / "dashboard.json").read_text()))}
     known = {each["uid"] for each in yaml.safe_load((PLACE / "grafana.yml").read_text())["datasources"]}
