@@ -19,8 +19,10 @@ from services.aggregation.settings import AggregationSettings
 from services.aggregation.store.library import Library
 from services.aggregation.usecases.blobs import Sweeper
 from services.aggregation.usecases.evaluations import EvaluationUseCases
+from services.aggregation.usecases.letters import LetterUseCases
 from services.aggregation.usecases.measurements import MeasurementUseCases
 from services.aggregation.usecases.models import ModelUseCases
+from services.aggregation.usecases.quota import Quota
 from services.aggregation.usecases.sums import SumUseCases
 from services.aggregation.usecases.tasks import TaskUseCases
 from services.aggregation.usecases.work import WorkUseCases
@@ -66,9 +68,9 @@ class App:
         tasks = TaskUseCases(self.database, self.upstreams, self.conductor, library, bell, clock)
         models = ModelUseCases(self.database, library, clock, settings.publisher_quota_bytes)
         evaluations = EvaluationUseCases(self.database, library, bell, clock)
-        work = WorkUseCases(
-            self.database, self.conductor, intake, bell, self.chimes, clock, settings.device_quota_bytes
-        )
+        quota = Quota(self.database, self.conductor, settings.device_quota_bytes)
+        work = WorkUseCases(self.database, self.conductor, intake, bell, self.chimes, clock, quota)
+        letters = LetterUseCases(self.database, self.conductor, intake, bell, self.chimes, clock, quota)
         measured = MeasurementUseCases(self.database, self.conductor, bell, clock)
         self.server = Server(settings, address)
         self.questions = Questions(SOLVERS, settings)
@@ -76,7 +78,7 @@ class App:
         answering = TasksServicer(tasks, models, evaluations, measured, sweeper, self.questions)
         self.server.add(aggregation_pb2_grpc.add_TasksServicer_to_server, answering, _SERVICES["Tasks"].full_name)
         self.server.add(
-            aggregation_pb2_grpc.add_WorkServicer_to_server, WorkServicer(work), _SERVICES["Work"].full_name
+            aggregation_pb2_grpc.add_WorkServicer_to_server, WorkServicer(work, letters), _SERVICES["Work"].full_name
         )
         sums = SumsServicer(SumUseCases(self.database, self.desk, bell, clock))
         self.server.add(aggregation_pb2_grpc.add_SumsServicer_to_server, sums, _SERVICES["Sums"].full_name)

@@ -11,7 +11,7 @@ from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
 from services.aggregation.domain.records import Model, Participation, Round, Task
 from services.aggregation.ways import way_for
-from services.aggregation.ways.base import Tie
+from services.aggregation.ways.roster import Tie
 from services.kit.words import number, word
 
 HEADER_ROOM_BYTES = 65_536

@@ -22,7 +22,8 @@ from services.aggregation.domain.sittings import MaskedUpdate, Sitting
 from services.aggregation.errors import BadUpdate
 from services.aggregation.store.library import Library, UpdateReader
 from services.aggregation.ways import way_for
-from services.aggregation.ways.base import SOME_NORM, Update
+from services.aggregation.ways.base import SOME_NORM
+from services.aggregation.ways.roster import Update
 
 
 class LiveRound:

@@ -7,6 +7,7 @@ from typing import Any
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.aggregation.v1 import aggregation_pb2_grpc as rpc
 from services.aggregation.servicer import messages
+from services.aggregation.usecases.letters import LetterUseCases
 from services.aggregation.usecases.work import WorkUseCases
 from services.kit.words import number
 
@@ -17,8 +18,8 @@ RETRY_AFTER_SECONDS = 0.2
 class WorkServicer(rpc.WorkServicer):
     """For devices."""
 
-    def __init__(self, work: WorkUseCases) -> None:
-        self._work = work
+    def __init__(self, work: WorkUseCases, letters: LetterUseCases) -> None:
+        self._work, self._letters = work, letters
 
     async def GetWork(self, request: pb.GetWorkRequest, context: Context) -> pb.GetWorkReply:
         items, ended = await self._work.get_work(request.device_id, request.wait_seconds, request.task_ids)
@@ -48,17 +49,17 @@ class WorkServicer(rpc.WorkServicer):
         return pb.ObjectToVerdictReply()
 
     async def SendLetter(self, request: pb.SendLetterRequest, context: Context) -> pb.Letter:
-        return messages.letter(await self._work.send_letter(messages.letter_from(request.letter)))
+        return messages.letter(await self._letters.send(messages.letter_from(request.letter)))
 
     async def AdmitLetter(self, request: pb.SendLetterRequest, context: Context) -> pb.AdmitUpdateReply:
-        most = await self._work.admit_letter(messages.letter_from(request.letter))
+        most = await self._letters.admit(messages.letter_from(request.letter))
         return pb.AdmitUpdateReply(max_bytes=most)
 
     async def ListLetters(self, request: pb.ListLettersRequest, context: Context) -> pb.ListLettersReply:
-        letters, state, gone = await self._work.list_letters(
+        letters, state, gone = await self._letters.list_letters(
             request.task_id, request.round, request.device_id, request.known, request.wait_seconds, request.plan_version
         )
         return pb.ListLettersReply(letters=map(messages.letter, letters), round_state=number(state), gone=gone)
 
     async def ForgetLetters(self, request: pb.ForgetLettersRequest, context: Context) -> pb.ForgetLettersReply:
-        return pb.ForgetLettersReply(letters=await self._work.forget_letters(request.device_id))
+        return pb.ForgetLettersReply(letters=await self._letters.forget(request.device_id))

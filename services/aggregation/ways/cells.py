@@ -11,7 +11,8 @@ from services.aggregation.domain.plausibility import noised_norm
 from services.aggregation.domain.secure_terms import SumRules
 from services.aggregation.errors import BadTask
 from services.aggregation.ways import way
-from services.aggregation.ways.base import Update, Way
+from services.aggregation.ways.base import Way
+from services.aggregation.ways.roster import Update
 
 
 @way("cells", privacy=("optimised", "uniform", "none"), preset="multitask", why={"optimised": "it is solved there"})

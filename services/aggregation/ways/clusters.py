@@ -29,7 +29,8 @@ from services.aggregation.domain.rules.choice import choose
 from services.aggregation.domain.secure_terms import SumRules
 from services.aggregation.errors import BadTask, BadUpdate
 from services.aggregation.ways import way
-from services.aggregation.ways.base import Roster, Tie, Update, Way
+from services.aggregation.ways.base import Way
+from services.aggregation.ways.roster import Roster, Tie, Update
 
 CLERKS, THRESHOLD, LEAST = 4, 2, 3
 """Clerks of a cluster that is a secure sum, how many open it together, and the fewest devices it has."""

@@ -13,8 +13,8 @@ from services.aggregation.domain.plausibility import noised_norm
 from services.aggregation.domain.secure_terms import SumRules
 from services.aggregation.errors import BadTask
 from services.aggregation.ways import way
-from services.aggregation.ways.base import Update
 from services.aggregation.ways.clusters import Clusters
+from services.aggregation.ways.roster import Update
 
 
 @way("clusters", privacy=("trust",), incentive=("stackelberg",))

@@ -16,7 +16,7 @@ from services.aggregation.domain.records import Participation
 from services.aggregation.domain.secure_terms import SumRules
 from services.aggregation.errors import BadTask, BadUpdate
 from services.aggregation.ways import way
-from services.aggregation.ways.base import Update
+from services.aggregation.ways.roster import Update
 from services.aggregation.ways.sale import Sale
 
 NORM = "update_norm"

@@ -16,7 +16,8 @@ from services.aggregation.domain.rules.choice import Choice
 from services.aggregation.domain.secure_terms import SumRules
 from services.aggregation.errors import BadTask
 from services.aggregation.ways import way
-from services.aggregation.ways.base import Tie, Way
+from services.aggregation.ways.base import Way
+from services.aggregation.ways.roster import Tie
 
 
 @way("mesh", privacy=("partial", "none"), preset="mesh", why={"partial": "it noises planned devices"})

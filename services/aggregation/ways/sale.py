@@ -16,7 +16,8 @@ from coterie.records.words import ParticipationState
 from services.aggregation.domain.records import Participation
 from services.aggregation.domain.tasks import needed
 from services.aggregation.errors import BadTask
-from services.aggregation.ways.base import Update, Way
+from services.aggregation.ways.base import Way
+from services.aggregation.ways.roster import Update
 
 
 class Sale(Way, ABC):

@@ -15,7 +15,7 @@ from services.aggregation.domain.secure_terms import SumRules, draw_cohorts
 from services.aggregation.domain.tasks import TaskSpecification
 
 if TYPE_CHECKING:
-    from services.aggregation.ways.base import Roster
+    from services.aggregation.ways.roster import Roster
 
 
 class Summing:

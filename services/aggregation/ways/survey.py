@@ -22,7 +22,7 @@ from services.aggregation.domain.records import Delivery, Participation
 from services.aggregation.domain.rules.choice import Choice
 from services.aggregation.errors import BadTask, BadUpdate
 from services.aggregation.ways import way
-from services.aggregation.ways.base import Roster, Update
+from services.aggregation.ways.roster import Roster, Update
 from services.aggregation.ways.sale import Sale
 
 

@@ -13,8 +13,8 @@ from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.domain.records import Participation
 from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.ways import way_for
-from services.aggregation.ways.base import Roster
 from services.aggregation.ways.clusters import Clusters
+from services.aggregation.ways.roster import Roster
 from services.kit.words import number
 
 WAY = Clusters(TaskSpecification("t", topology="clusters", privacy="trust", incentive="payoff", seed=1))

@@ -20,8 +20,8 @@ from services.aggregation.errors import BadTask, BadUpdate
 from services.aggregation.rounds.assignment import make_items
 from services.aggregation.rounds.settling import work_of
 from services.aggregation.ways import complete, presets, way_for
-from services.aggregation.ways.base import Roster, Update
 from services.aggregation.ways.clusters_market import ClustersMarket
+from services.aggregation.ways.roster import Roster, Update
 from services.kit.words import word
 
 MIXED = complete(

@@ -15,7 +15,8 @@ from services.aggregation.domain.records import Delivery
 from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.errors import BadUpdate, RoundOver
 from services.aggregation.ways import combinations, way_for
-from services.aggregation.ways.base import Roster, Way
+from services.aggregation.ways.base import Way
+from services.aggregation.ways.roster import Roster
 from services.topology.planners.clusters import ClusterParameters, TrustPrivacy
 
 FORMS = ("mean", "sum", "report")

@@ -20,7 +20,8 @@ from services.aggregation.domain.plausibility import usual_norm
 from services.aggregation.domain.records import Delivery, Participation
 from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.ways import way_for
-from services.aggregation.ways.base import Roster, Update, Way
+from services.aggregation.ways.base import Way
+from services.aggregation.ways.roster import Roster, Update
 
 TAIL = math.sqrt(2.0 * math.log(1e9))
 ROUNDED = 1.001

@@ -20,8 +20,9 @@ from services.aggregation.domain.records import Delivery, Participation
 from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.errors import BadTask, BadUpdate
 from services.aggregation.ways import complete, way_for
-from services.aggregation.ways.base import Roster, Update, Way
+from services.aggregation.ways.base import Way
 from services.aggregation.ways.market import NORM, Market
+from services.aggregation.ways.roster import Roster, Update
 from services.aggregation.ways.survey import Survey
 from services.kit.documents import show
 

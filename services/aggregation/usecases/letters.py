@@ -1,0 +1,144 @@
+"""Letters between devices that work together in a round: the platform carries them and cannot read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from coterie.records.words import LetterKind, ParticipationState, RoundState
+from services.aggregation.domain.records import Letter
+from services.aggregation.errors import LetterTooLarge, RoundOver
+from services.aggregation.rounds.conductor import Conductor
+from services.aggregation.rounds.intake import Intake
+from services.aggregation.rounds.live import LiveRound
+from services.aggregation.store import models, rounds
+from services.aggregation.usecases.quota import Quota
+from services.aggregation.usecases.work import MAX_WAIT_SECONDS
+from services.kit.bell import Bell
+from services.kit.blobs import check_digest
+from services.kit.caller import require_device
+from services.kit.chimes import Chimes
+from services.kit.clock import Clock
+from services.kit.database import Database
+from services.kit.errors import CoterieError, InvalidInput, Unavailable
+from services.kit.ids import new_id
+
+
+class BadLetter(InvalidInput):
+    """The letter is not one this round expects."""
+
+
+class LetterUseCases:
+    """What devices may send each other."""
+
+    def __init__(
+        self,
+        database: Database,
+        conductor: Conductor,
+        intake: Intake,
+        bell: Bell,
+        chimes: Chimes,
+        clock: Clock,
+        quota: Quota,
+    ) -> None:
+        self._database, self._conductor, self._intake = database, conductor, intake
+        self._bell, self._chimes, self._clock, self._quota = bell, chimes, clock, quota
+
+    async def admit(self, letter: Letter) -> int:
+        """Largest body taken for this letter; raises when the letter would be refused."""
+        live = self._check_sending(letter)
+        await self._quota.check(letter.sender, letter.size_bytes or live.max_letter_bytes())
+        return live.max_letter_bytes()
+
+    async def send(self, letter: Letter) -> Letter:
+        """Stores a letter between two devices that work together in an open round. Bytes nobody needs are forgotten."""
+        rung = f"letters:{letter.task_id}:{letter.recipient}"
+        try:
+            self._check_sending(letter)
+            async with self._database.writing() as tx:
+                stored = await models.add_letter(tx, replace(letter, id=new_id("let"), sent_at=self._clock.now()))
+                await self._chimes.carry(tx, rung)
+            if stored.digest != letter.digest:
+                raise BadLetter(
+                    f"another letter to {letter.recipient} is stored for this round; letters are not replaced"
+                )
+        except Unavailable:
+            raise  # it will be sent again
+        except CoterieError:
+            await self._intake.discard(letter.digest)
+            raise
+        self._bell.ring(rung)
+        return stored
+
+    async def forget(self, device_id: str) -> int:
+        """Forgets every letter from or to a device; how many there were."""
+        require_device(device_id)
+        async with self._database.writing() as tx:
+            digests = await models.take_letters_of(tx, device_id)
+        for digest in digests:
+            await self._intake.discard(digest)
+        return len(digests)
+
+    def _check_sending(self, letter: Letter) -> LiveRound:
+        """The round a letter belongs to; raises when its sender may not send it."""
+        require_device(letter.sender)
+        check_digest(letter.digest)
+        live = self._conductor.live.get(letter.task_id)
+        if live is None or live.round.number != letter.round:
+            raise RoundOver(f"round {letter.round} of {letter.task_id} is not open; ask for work again")
+        if letter.kind not in list(LetterKind):
+            raise BadLetter(f"kind must be one of {', '.join(LetterKind)}, not {str(letter.kind)!r}")
+        item = live.roster.items.get(letter.sender)
+        if item is not None and letter.plan_version != item.plan_version:
+            raise RoundOver(f"plan {letter.plan_version} is replaced by plan {item.plan_version}; ask for work again")
+        if item is None or letter.recipient not in {peer.device_id for peer in item.peers}:
+            raise BadLetter(f"the plan has no link from {letter.sender} to {letter.recipient} in this round")
+        if letter.size_bytes > live.max_letter_bytes():
+            raise LetterTooLarge(
+                f"the letter has {letter.size_bytes} bytes, at most {live.max_letter_bytes()} are taken in this round",
+                details={"limit_bytes": str(live.max_letter_bytes())},
+            )
+        return live
+
+    async def list_letters(
+        self,
+        task_id: str,
+        number: int,
+        device_id: str,
+        known: Sequence[str],
+        wait_seconds: float,
+        plan_version: int = 0,
+    ) -> tuple[list[Letter], RoundState, list[str]]:
+        """Letters to a device not known yet, the round's state, and peers that will send nothing more.
+
+        One that waits by a plan that was replaced would wait for nothing, and is told so.
+        """
+        require_device(device_id)
+        deadline = self._clock.now() + min(max(wait_seconds, 0.0), MAX_WAIT_SECONDS)
+        seen = set(known)
+        while True:
+            with self._bell.listen(f"letters:{task_id}", f"letters:{task_id}:{device_id}") as sleeper:
+                async with self._database.reading() as tx:
+                    found = [x for x in await models.list_letters(tx, task_id, number, device_id) if x.id not in seen]
+                    round_ = await rounds.find_round(tx, task_id, number)
+                state = RoundState.UNKNOWN if round_ is None else round_.state
+                self._refuse_replaced(task_id, number, device_id, plan_version)
+                left = deadline - self._clock.now()
+                if found or state is not RoundState.OPEN or left <= 0:
+                    return found, state, self._gone(task_id, number)
+                await sleeper.wait(left)
+
+    def _refuse_replaced(self, task_id: str, number: int, device_id: str, plan_version: int) -> None:
+        live = self._conductor.live.get(task_id)
+        if live is None or live.round.number != number or not plan_version:
+            return
+        item = live.roster.items.get(device_id)
+        if item is not None and item.plan_version > plan_version:
+            raise RoundOver(f"plan {plan_version} is replaced by plan {item.plan_version}; ask for work again")
+
+    def _gone(self, task_id: str, number: int) -> list[str]:
+        live = self._conductor.live.get(task_id)
+        if live is None or live.round.number != number:
+            return []
+        out = (ParticipationState.DECLINED, ParticipationState.DROPPED)
+        return [device for device, state in live.roster.states.items() if state in out]
