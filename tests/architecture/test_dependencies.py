@@ -62,8 +62,12 @@ def brought(name: str) -> set[str]:
 def imported(name: str, *folders: str) -> set[str]:
     """Distributions that the files of some folders import, at their top or inside functions."""
     tops = {each.partition(".")[0] for folder in folders for path in files(folder) for each in imports_of(path)}
-    everybody = packages_distributions()
-    homes = {PACKAGES.get(top) or normal(everybody[top][0]) for top in tops - set(sys.stdlib_module_names)}
+    everybody, wanted = packages_distributions(), brought(name)
+    homes: set[str] = set()
+    for top in tops - set(sys.stdlib_module_names):
+        # `google` and `opentelemetry` are shared by several: those it asks for, if it asks for any.
+        sharing = {PACKAGES[top]} if top in PACKAGES else {normal(each) for each in everybody[top]}
+        homes |= sharing & wanted or {min(sharing)}
     return homes - {name}
 
 
