@@ -172,6 +172,31 @@ async def test_links_of_an_unknown_task_are_not_kept(house: House, platform: Fak
         assert len(platform.called("ReportLinks")) == 1
 
 
+@only_sqlite
+async def test_links_are_told_by_devices_that_joined_and_letters_of_a_round_are_asked_for_by_them(
+    house: House, platform: FakePlatform
+) -> None:
+    """An open task may be seen by all; how its rounds go and which links it plans by are its own devices' matter."""
+    client = await house.start()
+    task = await client.create(["dev_2", "dev_3"], rounds=1)
+    await client.start_task(task.id)
+    await client.get_work("dev_2")
+    body = {"links": [{"device_a": "dev_1", "device_b": "dev_2", "seconds": 0.5}]}
+    letters = f"/v1/tasks/{task.id}/rounds/1/letters"
+    async with rest(house, platform, client) as caller:
+        assert (await caller.get(f"/v1/tasks/{task.id}")).status_code == 200
+        refused = [await caller.get(letters), await caller.post(f"/v1/tasks/{task.id}/links", json=body)]
+        assert [answer.status_code for answer in refused] == [403, 403]
+        assert all("dev_2" not in answer.text for answer in refused)
+        assert (await caller.get("/v1/tasks/tsk_nobody/rounds/1/letters")).status_code == 404
+        assert not platform.called("ReportLinks")
+        # The honest path: who has joined asks and tells, in the open round or not.
+        set_caller(Caller("device", "dev_1"))
+        await client.tasks.Enrol(pb.EnrolRequest(task_id=task.id, device_id="dev_1", samples=10))
+        assert (await caller.get(letters)).json() == {"items": [], "round_state": "open", "gone": []}
+        assert (await caller.post(f"/v1/tasks/{task.id}/links", json=body)).status_code == 204
+
+
 # --- the sweep --------------------------------------------------------------------------------------------------------
 
 

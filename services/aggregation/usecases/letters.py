@@ -13,6 +13,7 @@ from services.aggregation.rounds.intake import Intake
 from services.aggregation.rounds.live import LiveRound
 from services.aggregation.store import models, rounds
 from services.aggregation.usecases.quota import Quota
+from services.aggregation.usecases.sight import see_inside
 from services.aggregation.usecases.work import MAX_WAIT_SECONDS
 from services.kit.bell import Bell
 from services.kit.blobs import check_digest
@@ -114,6 +115,7 @@ class LetterUseCases:
         One that waits by a plan that was replaced would wait for nothing, and is told so.
         """
         require_device(device_id)
+        await self._demand_part(task_id, device_id)
         deadline = self._clock.now() + min(max(wait_seconds, 0.0), MAX_WAIT_SECONDS)
         seen = set(known)
         while True:
@@ -127,6 +129,13 @@ class LetterUseCases:
                 if found or state is not RoundState.OPEN or left <= 0:
                     return found, state, self._gone(task_id, number)
                 await sleeper.wait(left)
+
+    async def _demand_part(self, task_id: str, device_id: str) -> None:
+        """How a round goes on is for devices that joined its task; who is in the open one has."""
+        live = self._conductor.live.get(task_id)
+        if live is None or device_id not in live.roster.items:
+            async with self._database.reading() as tx:
+                await see_inside(tx, task_id)
 
     def _refuse_replaced(self, task_id: str, number: int, device_id: str, plan_version: int) -> None:
         live = self._conductor.live.get(task_id)

@@ -37,6 +37,14 @@ async def demand_own_task(platform: Upstreams, task_id: str) -> None:
         raise NotYours(f"task {task_id} is another publisher's; use that publisher's key")
 
 
+async def demand_joined(platform: Upstreams, task_id: str) -> None:
+    """The task must be there, and a device must have joined it, to say something of its inside."""
+    try:
+        await platform.tasks.ListRounds(aggregation_pb2.ListRoundsRequest(task_id=task_id, limit=1))
+    except PermissionDenied as error:
+        raise NotYours(error.message) from error
+
+
 async def demand_own_account(platform: Upstreams, account_id: str) -> None:
     """A device may see its own account and its owner's; a publisher its own and its tasks' escrows."""
     caller = current_caller()

@@ -28,7 +28,7 @@ from coterie.records import (
 from coterie_api.aggregation.v1 import aggregation_pb2
 from coterie_api.pricing.v1 import pricing_pb2
 from coterie_api.topology.v1 import topology_pb2
-from services.gateway.access.ownership import demand_own_task
+from services.gateway.access.ownership import demand_joined, demand_own_task
 from services.gateway.access.table import DEVICE
 from services.gateway.routes.base import Gateway, Platform, routes_for
 from services.gateway.schemas.base import (
@@ -114,7 +114,7 @@ async def get_plan(
 @routes.post("/v1/tasks/{task_id}/links", status_code=204, response_class=Response, summary="Report measured links")
 async def report_links(task_id: TaskId, body: Links, platform: Platform) -> Response:
     """Seconds that transfers between devices really took; the next plan heeds them."""
-    await demand_own_task(platform, task_id)
+    await demand_joined(platform, task_id)
     await platform.topology.ReportLinks(to_proto(topology_pb2.ReportLinksRequest, body, task_id=task_id))
     return Response(status_code=204)
 

@@ -12,9 +12,10 @@ from services.topology import tables
 
 async def put(tx: Tx, task_id: str, links: Sequence[tuple[str, str, float]], now: float) -> None:
     """Stores measured links; each pair is kept once, smaller id first."""
+    latest = {(min(a, b), max(a, b)): seconds for a, b, seconds in links}
     rows = [
-        {"task_id": task_id, "device_a": min(a, b), "device_b": max(a, b), "seconds": seconds, "measured_at": now}
-        for a, b, seconds in links
+        {"task_id": task_id, "device_a": low, "device_b": high, "seconds": seconds, "measured_at": now}
+        for (low, high), seconds in latest.items()
     ]
     await upsert(tx, tables.links, rows, ["task_id", "device_a", "device_b"])
 
@@ -23,3 +24,11 @@ async def of_task(tx: Tx, task_id: str) -> dict[tuple[str, str], float]:
     """Measured seconds by pair."""
     rows = await tx.execute(sa.select(tables.links).where(tables.links.c.task_id == task_id))
     return {(row.device_a, row.device_b): row.seconds for row in rows}
+
+
+async def count(tx: Tx, task_id: str, device_id: str) -> int:
+    """How many links of a device are stored."""
+    table = tables.links.c
+    mine = (table.device_a == device_id) | (table.device_b == device_id)
+    found = await tx.execute(sa.select(sa.func.count()).where(table.task_id == task_id, mine))
+    return int(found.scalar_one())

@@ -11,6 +11,7 @@ from services.topology.errors import BadParameters
 from services.topology.store import links as measured
 
 MAX_LINKS = 10_000
+"""At once, and of one device in a task: nobody fills the table with devices it made up."""
 
 
 class Links:
@@ -31,3 +32,5 @@ class Links:
                 raise BadParameters(f"link {index} ({a}, {b}): a device reports its own links only")
         async with self._database.writing() as tx:
             await measured.put(tx, task_id, links, self._clock.now())
+            if caller.role == "device" and await measured.count(tx, task_id, caller.subject) > MAX_LINKS:
+                raise BadParameters(f"at most {MAX_LINKS} links of a device are kept; report those of your plan alone")

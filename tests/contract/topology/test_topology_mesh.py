@@ -12,7 +12,7 @@ import pytest
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.topology.v1.topology_pb2_grpc import TopologyStub
 from coterie_api.trust.v1 import trust_pb2
-from services.kit.caller import SERVICE, set_caller
+from services.kit.caller import SERVICE, Caller, acting_as, set_caller
 from services.kit.documents import read_parameters
 from services.kit.errors import InvalidInput
 from services.kit.settings import ServiceSettings
@@ -171,6 +171,26 @@ async def test_measured_links_change_the_plan_when_they_change_enough(meshes: Me
     with pytest.raises(InvalidInput):
         bad = pb.Link(device_a=a, device_b=g, seconds=-1.0)
         await meshes.topology.ReportLinks(pb.ReportLinksRequest(task_id="tsk_1", links=[bad]))
+
+
+async def test_a_device_tells_so_many_links_and_no_more_and_each_once(
+    meshes: Meshes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.topology.usecases.links.MAX_LINKS", 20)
+    a, g, _ = await three(meshes)
+
+    async def tell(*links: pb.Link) -> None:
+        with acting_as(Caller("device", a)):
+            await meshes.topology.ReportLinks(pb.ReportLinksRequest(task_id="tsk_1", links=links))
+
+    made_up = [pb.Link(device_a=a, device_b=f"dev_{k}", seconds=1.0) for k in range(20)]
+    await tell(*made_up)
+    with pytest.raises(InvalidInput, match="those of your plan alone"):
+        await tell(pb.Link(device_a=a, device_b=g, seconds=1.0))
+    await tell(*made_up[:2], pb.Link(device_a="dev_1", device_b=a, seconds=2.0))  # both ways round in one batch
+    with acting_as(Caller("device", g)):
+        mine = pb.Link(device_a=g, device_b="dev_x", seconds=1.0)
+        await meshes.topology.ReportLinks(pb.ReportLinksRequest(task_id="tsk_1", links=[mine]))
 
 
 async def test_trust_earned_inside_a_task_opens_no_raw_link_in_it_unless_asked(meshes: Meshes) -> None:
