@@ -20,6 +20,7 @@ from services.gateway.usecases.polls import Patience
 from services.gateway.wire import documents
 from services.gateway.wire.answers import Json, refuse, refuse_http, refuse_invalid
 from services.gateway.wire.edge import Edge
+from services.gateway.wire.finder import Finder
 from services.kit.blobs import BlobStore
 from services.kit.errors import CoterieError
 from services.kit.stubs import Upstreams
@@ -54,6 +55,7 @@ def build(settings: GatewaySettings) -> FastAPI:
     for family in FAMILIES:
         app.router.routes.extend(family.routes.routes)
     documents.serve_docs(app)
+    app.router.middleware_stack = Finder(app.router)
     app.add_middleware(Edge)
     app.openapi = partial(documents.complete_openapi, app)  # type: ignore[method-assign]
     return app

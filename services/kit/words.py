@@ -47,7 +47,8 @@ def number_in(enum: str, text: str) -> int:
 
 def text_in(enum: str, number: int) -> str:
     """The word of a number in an enum of `words.proto`; of one that a newer service made, its number."""
-    return _texts(enum).get(number, str(number))
+    found = _texts(enum).get(number)
+    return str(number) if found is None else found
 
 
 def prefix_of(enum: EnumDescriptor) -> str:

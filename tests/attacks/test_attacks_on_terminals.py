@@ -1,8 +1,11 @@
 """Attacks by text: names, reasons and notes that would command the terminal of whoever reads them."""
 
+import importlib
 import io
 import json
 import logging
+import pkgutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,8 @@ from rich.progress import Progress, TextColumn
 from coterie.harmless import LINES, ONE_LINE, demand_harmless, harmless
 from coterie_cli.commands.device import _Harmless
 from coterie_cli.console import Screen, table
+from services.gateway import schemas
+from services.gateway.schemas.base import Body
 from services.kit import logs
 from tests.attacks.test_attacks_on_the_door import serving
 from tests.contract.gateway.conftest import bearer, platform
@@ -45,10 +50,41 @@ async def test_names_reasons_notes_and_metric_names_that_command_a_terminal_are_
                 "/v1/tasks/tsk_1/rounds/1/updates/dev_1", headers=bearer("device") | {"coterie-update": metrics}
             ),
         ]
-        assert [answer.status_code for answer in answers] == [400] * 5
+        for field in ("name", "description", "rule"):
+            task = {"name": "t", "preset": "fedavg", "rounds": 1} | {field: evil}
+            answers.append(await client.post("/v1/tasks", headers=bearer("publisher"), json=task))
+        assert [answer.status_code for answer in answers] == [400] * 8
         if evil != "\x00":  # which is refused before anybody looks at schemas
             assert all("control characters are not taken" in answer.text for answer in answers)
         assert {call.method for call in platform.calls} <= {"Authenticate"}
+
+
+def test_no_text_of_any_request_is_taken_unread() -> None:
+    """Every text that a caller sends has a pattern, or is one of few words; a new field without is found here."""
+    for module in pkgutil.iter_modules(schemas.__path__):
+        importlib.import_module(f"{schemas.__name__}.{module.name}")
+    open_texts = {text for body in kinds_of(Body) for text in open_texts_of(body.model_json_schema(), body.__name__)}
+    assert open_texts == {"NewDevice.token"}  # compared and never shown
+
+
+def kinds_of(body: type[Body]) -> Iterator[type[Body]]:
+    for kind in body.__subclasses__():
+        yield kind
+        yield from kinds_of(kind)
+
+
+def open_texts_of(schema: Any, place: str) -> Iterator[str]:
+    if isinstance(schema, list):
+        for each in schema:
+            yield from open_texts_of(each, place)
+    if not isinstance(schema, dict) or schema.get("propertyNames", {}).get("pattern"):
+        return
+    if schema.get("type") == "string" and not schema.keys() & {"pattern", "enum", "const", "format"}:
+        yield place
+    for name, each in schema.get("properties", {}).items():
+        yield from open_texts_of(each, f"{place}.{name}")
+    for key in ("items", "anyOf", "additionalProperties"):
+        yield from open_texts_of(schema.get(key), place)
 
 
 @pytest.mark.parametrize("name", HONEST)
@@ -59,6 +95,8 @@ async def test_names_in_any_script_are_taken(platform: FakePlatform, tmp_path: P
     ):
         assert (await client.post("/v1/owners", json={"name": name})).status_code == 201
         lines = {"why": f"{name}\n\tand more"}
+        task = {"name": name, "preset": "fedavg", "rounds": 1, "description": lines["why"]}
+        assert (await client.post("/v1/tasks", json=task)).status_code == 201
         assert (await client.post("/v1/tasks/tsk_1/cancel", json=lines)).status_code == 200
     assert platform.called("CreateOwner")[0].request.name == name
 

@@ -34,6 +34,11 @@ Prose = Annotated[
     Field(max_length=2000, json_schema_extra={"pattern": LINES}),
     AfterValidator(partial(demand_harmless, lines=True)),
 ]
+Essay = Annotated[
+    str,
+    Field(max_length=10_000, json_schema_extra={"pattern": LINES}),
+    AfterValidator(partial(demand_harmless, lines=True)),
+]
 Time = Annotated[float, Field(ge=0, le=LATEST, description="Unix seconds.")]
 Finite = Annotated[float, Field(ge=-1e15, le=1e15)]
 Amount = Annotated[float, Field(ge=0, le=1e15)]

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from services.gateway.schemas.base import MOST_INT64, Amount, Body, Int64, Name, Time, Word
+from services.gateway.schemas.base import MOST_INT64, Amount, Body, Int64, Name, Prose, Time, Word
 from services.gateway.schemas.identity import NewCapabilities, NewLocation
 from services.gateway.schemas.social import RelationKind
 
@@ -47,8 +47,8 @@ class ImportedInteraction(Body):
     positive: bool
     duration_seconds: Amount = 0.0
     at: Time
-    kind: Annotated[str, Field(max_length=50)] = ""
-    note: Annotated[str, Field(max_length=500)] = ""
+    kind: Annotated[Word, Field(max_length=50)] = ""
+    note: Annotated[Prose, Field(max_length=500)] = ""
 
 
 class ImportedRelation(Body):
@@ -58,7 +58,7 @@ class ImportedRelation(Body):
     a: Name
     b: Name
     strength: Annotated[float, Field(gt=0, le=1)] = 1.0
-    because: Annotated[str, Field(max_length=500)] = ""
+    because: Annotated[Prose, Field(max_length=500)] = ""
     since: Time = 0.0
 
 

@@ -11,6 +11,7 @@ from services.gateway.schemas.base import (
     Amount,
     Body,
     Digest,
+    Essay,
     Finite,
     Fraction,
     Id,
@@ -33,7 +34,7 @@ class StopRule(Body):
 
     model_config = ConfigDict(json_schema_extra={"example": {"metric": "accuracy", "at": 0.95, "patience": 5}})
 
-    metric: Annotated[str, Field(min_length=1, max_length=64)]
+    metric: Annotated[Word, Field(min_length=1, max_length=64)]
     """Figure that is watched: the publisher's evaluator's where it tells one, else the devices' mean."""
     at: Finite | None = None
     """Stop once a model version reaches this."""
@@ -86,7 +87,7 @@ class NewTask(Body):
     """Empty = the preset's."""
     privacy: Privacy = ""
     incentive: Incentive = ""
-    rule: Annotated[str, Field(max_length=100, examples=["nnm+trimmed-mean"])] = ""
+    rule: Annotated[Word, Field(max_length=100, examples=["nnm+trimmed-mean"])] = ""
     """How a round's updates become a step of the model; empty means "mean". Its parameters stand under "rule" in
     `parameters`."""
     pace: Literal["synchronous", "asynchronous", ""] = ""
@@ -124,7 +125,7 @@ class NewTask(Body):
     """What noise protects."""
     auto_start: bool = False
     """Start by itself as soon as `min_devices` have enrolled."""
-    description: Annotated[str, Field(max_length=10_000)] = ""
+    description: Essay = ""
     """What a device's owner reads before joining; the question, in a survey."""
     join_by: Literal["open", "owners", "devices", ""] = ""
     """Who may join, and see the task and its models: any device ("open", which empty means), devices of the owners in

@@ -81,5 +81,5 @@ class Decline(Body):
     why: Prose = ""
     strangers: Annotated[list[Id], Field(default_factory=list, max_length=1000)]
     """Devices of its work that its owner does not know, clerks included; the task's next plans keep them apart."""
-    terms: Annotated[str, Field(max_length=64)] = ""
+    terms: Annotated[str, Field(pattern=r"^[0-9a-f]{0,64}$")] = ""
     """Digest of the terms of the secure sum that is declined, in hexadecimal; of other terms it is no word."""
