@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import Field
 
 from services.kit.settings import ServiceSettings
+from services.trust.domain.graph import Paths
 from services.trust.domain.parameters import DAY_SECONDS, EvidenceRule, TrustParameters
 
 
@@ -32,6 +33,10 @@ class TrustSettings(ServiceSettings):
     )
     trust_direct_weight: float = Field(default=0.8, ge=0, le=1, description="Share of direct trust in combined trust.")
 
+    trust_paths: Paths = Field(
+        default=Paths.SHORTEST,
+        description="Which chain carries indirect trust: the best of the shortest, or the best of up to three ties.",
+    )
     trust_prior_weight: float = Field(
         default=5.0, gt=0, description="Meetings that knowing nothing weighs: few observations mean little trust."
     )
@@ -64,6 +69,7 @@ class TrustSettings(ServiceSettings):
             penalty=self.trust_penalty,
             full_duration_seconds=self.trust_full_seconds,
             direct_weight=self.trust_direct_weight,
+            paths=self.trust_paths,
         )
 
     @property

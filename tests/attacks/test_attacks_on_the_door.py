@@ -12,10 +12,11 @@ from typing import Any
 import httpx
 import pytest
 
+from coterie_api.trust.v1 import trust_pb2
 from coterie_cli.processes import free_ports
 from services.gateway.__main__ import server
 from tests.contract.gateway.conftest import bearer, platform
-from tests.contract.gateway.fakes import FakePlatform
+from tests.contract.gateway.fakes import FakePlatform, UnknownKey
 
 __all__ = ["platform"]
 Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -222,3 +223,27 @@ async def test_guessed_keys_are_throttled_and_a_neighbour_s_good_key_is_not(
         assert guesses[-1].json()["reason"] == "too_many_wrong_keys"
         assert len(platform.called("Authenticate")) == 11
         assert (await client.get("/v1/me", headers=bearer("device"))).status_code == 200
+
+
+async def test_guessed_enrolment_tokens_are_throttled_like_keys(platform: FakePlatform, tmp_path: Path) -> None:
+    """Registering needs no key, and each try is a transaction of the registry."""
+
+    async def register(asked: trust_pb2.RegisterDeviceRequest) -> trust_pb2.RegisterDeviceReply:
+        if asked.token != "ct_good":
+            raise UnknownKey("the enrolment token is unknown or expired")
+        return trust_pb2.RegisterDeviceReply()
+
+    platform.replies["RegisterDevice"] = register
+    key = "A" * 43 + "="
+    body = {"name": "phone", "signing_key": key, "sealing_key": key, "proof": "A" * 86 + "=="}
+    async with (
+        serving(platform, tmp_path, max_wrong_keys=10) as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+    ):
+        good = [await client.post("/v1/devices", json=body | {"token": "ct_good"}) for _ in range(15)]
+        assert {answer.status_code for answer in good} == {201}  # the honest path: a fleet behind one address
+        guesses = [await client.post("/v1/devices", json=body | {"token": f"ct_{number}"}) for number in range(30)]
+        assert [guess.status_code for guess in guesses] == [401] * 10 + [503] * 20
+        assert guesses[-1].json()["reason"] == "too_many_wrong_keys"
+        assert len(platform.called("RegisterDevice")) == 15 + 10
+        assert (await client.get("/v1/me", headers=bearer("guess"))).status_code == 503  # counted together

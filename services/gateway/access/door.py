@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from cachetools import TTLCache
+from starlette.requests import Request
 
 from coterie_api.trust.v1 import trust_pb2
 from services.gateway.access.wrong_keys import WrongKeys
@@ -73,6 +75,16 @@ class Door:
             self._known[place] = principal
         return principal
 
+    @contextmanager
+    def watching(self, address: str) -> Iterator[None]:
+        """Around what another secret than a key opens: wrong ones count as wrong keys of the address."""
+        self._wrong_keys.demand_few(address)
+        try:
+            yield
+        except Unauthenticated:
+            self._wrong_keys.add(address)
+            raise
+
     def forget(self, *, subject: str = "", key_id: str = "") -> None:
         """Drops what is remembered of a subject or of a key; the registry is asked again."""
         self._changes += 1
@@ -82,6 +94,11 @@ class Door:
                 continue
             if (subject and principal.subject == subject) or (key_id and principal.key_id == key_id):
                 self._known.pop(place, None)
+
+
+def address_of(request: Request) -> str:
+    """Where a request came from, as far as it is known."""
+    return request.client.host if request.client is not None else ""
 
 
 def _bearer(authorization: str) -> str:

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from coterie.records.words import CallerRole
-from services.gateway.access.door import Door
+from services.gateway.access.door import Door, address_of
 from services.gateway.access.table import ACCESS, LINKED, NOBODY, PUBLIC, Roles
 from services.gateway.errors import BadText, RoleNotAllowed
 from services.gateway.wire.bodies import read_within
@@ -57,8 +57,7 @@ async def _admit(request: Request, roles: Roles, route: str) -> None:
         set_caller(NOBODY_YET)
         return
     door: Door = request.app.state.parts.door
-    address = request.client.host if request.client is not None else ""
-    principal = await door.identify(request.headers.get("authorization", ""), address)
+    principal = await door.identify(request.headers.get("authorization", ""), address_of(request))
     role = word(CallerRole, principal.role)
     if role not in roles:
         open_to = " or ".join(sorted(roles)) or "nobody"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from starlette.requests import Request
 from starlette.responses import Response
 
 from coterie.records import Device, Page, RegisteredDevice
 from coterie_api.aggregation.v1 import aggregation_pb2
 from coterie_api.trust.v1 import trust_pb2
+from services.gateway.access.door import address_of
 from services.gateway.access.ownership import demand_own_device
 from services.gateway.routes.base import Gateway, Platform, routes_for
 from services.gateway.schemas.base import Cursor, DeviceId, IdFilter, Limit, WordFilter
@@ -28,12 +30,13 @@ async def heartbeat(device_id: DeviceId, gateway: Gateway) -> Response:
 
 
 @routes.post("/v1/devices", status_code=201, response_model=RegisteredDevice, summary="Register a device")
-async def register_device(body: NewDevice, gateway: Gateway) -> Json:
+async def register_device(request: Request, body: NewDevice, gateway: Gateway) -> Json:
     """Needs no API key: the enrolment token in the body opens. Returns the device's API key, this once. Registering
     again with the same token and signing key returns the same device with a fresh API key."""
     profile = body.model_dump(exclude_none=True, exclude={"token", "proof"})
-    request = to_proto(trust_pb2.RegisterDeviceRequest, {"token": body.token, "proof": body.proof, "device": profile})
-    reply = await gateway.platform.registry.RegisterDevice(request)
+    asked = to_proto(trust_pb2.RegisterDeviceRequest, {"token": body.token, "proof": body.proof, "device": profile})
+    with gateway.door.watching(address_of(request)):
+        reply = await gateway.platform.registry.RegisterDevice(asked)
     gateway.door.forget(subject=reply.device.id)
     return answer(reply, 201)
 

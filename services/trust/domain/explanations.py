@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from services.trust.domain.evidence import Evidence
+from services.trust.domain.graph import Paths
 from services.trust.domain.parameters import DAY_SECONDS, EvidenceRule, TrustParameters
 
 
@@ -34,7 +35,7 @@ def explain(reasons: Reasons, parameters: TrustParameters, rule: EvidenceRule) -
             f"{reasons.name_a} and {reasons.name_b} trust each other {reasons.trust:.3f} (0 = not at all, 1 = fully).",
             _direct(reasons, parameters, rule),
             _waiting(reasons),
-            _indirect(reasons),
+            _indirect(reasons, parameters.paths),
             _relations(reasons),
         )
         if part
@@ -75,14 +76,15 @@ def _waiting(reasons: Reasons) -> str:
     return f"{reasons.unconfirmed} good interactions count when the other end reports them too."
 
 
-def _indirect(reasons: Reasons) -> str:
+def _indirect(reasons: Reasons, paths: Paths) -> str:
     if not reasons.hops:
         return "No chain of trust connects them."
     if len(reasons.hops) == 1:
         return "They are direct neighbours, so trust is direct trust."
     chain = " × ".join(f"{hop:.3f}" for hop in reasons.hops) if not reasons.hidden else f"{len(reasons.hops)} ties"
     secret = f" ({reasons.hidden} of them not shared with you)" if reasons.hidden else ""
-    return f"The best shortest chain has {chain}{secret}, which gives indirect trust {reasons.indirect:.3f}."
+    sort = "shortest chain" if paths is Paths.SHORTEST else "chain of up to three"
+    return f"The best {sort} has {chain}{secret}, which gives indirect trust {reasons.indirect:.3f}."
 
 
 def _relations(reasons: Reasons) -> str:

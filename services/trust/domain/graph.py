@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,14 @@ class UnknownNode(InvalidInput):
     """A device index outside the graph."""
 
 
+class Paths(StrEnum):
+    """Which path carries indirect trust: the best of the shortest, as in [SCFL] eq (2), or the best of all of up to
+    three ties, which no new tie can make worse (spec §1.3a)."""
+
+    SHORTEST = "shortest"
+    BEST = "best"
+
+
 @dataclass(frozen=True, slots=True)
 class TrustGraph:
     """Symmetric weighted graph over devices 0..size−1 in CSR form.
@@ -42,6 +51,7 @@ class TrustGraph:
     indptr: Integers
     indices: Integers
     values: Floats
+    paths: Paths = Paths.SHORTEST
 
     @property
     def size(self) -> int:

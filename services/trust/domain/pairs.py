@@ -215,7 +215,8 @@ class GraphBuilder:
         values = direct[kept]
         missing = max(0, size + 1 - len(shape.indptr))
         indptr = np.concatenate((shape.indptr, np.repeat(shape.indptr[-1:], missing)))
-        return TrustGraph(indptr, shape.indices, np.concatenate((values, values))[shape.order])
+        both = np.concatenate((values, values))[shape.order]
+        return TrustGraph(indptr, shape.indices, both, self._parameters.paths)
 
 
 def _shape(pairs: PairSnapshot, kept: npt.NDArray[np.bool_]) -> _Shape:

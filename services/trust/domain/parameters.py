@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 
 from services.kit.errors import InvalidInput
+from services.trust.domain.graph import Paths
 
 DAY_SECONDS = 86_400.0
 
@@ -34,15 +35,17 @@ class TrustParameters:
         a pair is positive only while more than two thirds of its recent history is good.
     full_duration_seconds: D > 0, an interaction this long counts fully, a shorter one in proportion. Default 60 s.
     direct_weight: ω in [0, 1], share of direct trust in the combined one. Default 0.8 [SCFL] §VI.
+    paths: which path carries indirect trust. Default the paper's, the best of the shortest.
 
     Stored evidence (`evidence.py`) depends on ξ and D, which must stay fixed or be followed by a replay of the
-    history; ν and ω may change at any time.
+    history; ν, ω and the paths may change at any time.
     """
 
     decay_rate: float = math.log(2.0) / (30.0 * DAY_SECONDS)
     penalty: float = 2.0
     full_duration_seconds: float = 60.0
     direct_weight: float = 0.8
+    paths: Paths = Paths.SHORTEST
 
     def __post_init__(self) -> None:
         _require(0 <= self.decay_rate < math.inf, f"decay_rate must be finite and ≥ 0, not {self.decay_rate}")

@@ -17,7 +17,15 @@ import numpy.typing as npt
 
 from services.kit.errors import InvalidInput
 from services.trust.domain import search
-from services.trust.domain.graph import Floats, Integers, InvalidTrustGraph, TrustGraph, UnknownNode, check_direct
+from services.trust.domain.graph import (
+    Floats,
+    Integers,
+    InvalidTrustGraph,
+    Paths,
+    TrustGraph,
+    UnknownNode,
+    check_direct,
+)
 from services.trust.domain.parameters import TrustParameters
 
 
@@ -165,12 +173,33 @@ def best_path(graph: TrustGraph, a: int, b: int) -> TrustPath | None:
     if low == high or hops[high] < 0:
         return None
     devices = [high]
+    if graph.paths is Paths.BEST:
+        devices = _back_through_three(graph, low, high)
     while devices[-1] != low:
         devices.append(int(parents[devices[-1]]))
     if devices[0] != a:
         devices.reverse()
     steps = tuple(graph.direct(left, right) for left, right in pairwise(devices))
     return TrustPath(tuple(devices), steps, float(products[high]))
+
+
+def _back_through_three(graph: TrustGraph, low: int, high: int) -> list[int]:
+    """The devices from `high` to `low` on a best path of up to three ties; the fewest ties of equally good ones."""
+    best = [np.zeros(graph.size)]
+    best[0][low] = 1.0
+    for _ in range(search.MOST_TIES - 1):
+        rows = np.repeat(np.arange(graph.size), graph.degrees)
+        passed = best[-1].copy()
+        np.maximum.at(passed, graph.indices, best[-1][rows] * graph.values)
+        best.append(passed)
+    devices = [high]
+    for before in reversed(best):
+        others, values = graph.neighbours(devices[-1])
+        products = before[others] * values
+        if devices[-1] == low or before[devices[-1]] >= products.max(initial=0.0):
+            continue  # as good with a tie less
+        devices.append(int(others[np.argmax(products)]))
+    return devices
 
 
 def centrality(direct: npt.ArrayLike, members: Sequence[int]) -> Integers:

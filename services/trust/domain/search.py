@@ -1,4 +1,5 @@
 """Breadth-first search with the best product per layer: the loop behind indirect trust. [SCFL] eq (2), spec §1.2.
+Beside it the search for the best product of all paths of up to three ties (spec §1.3a).
 
 The loops below are plain Python that numba compiles. Compiling costs about a second and a half, so a question that
 touches few edges is answered by the interpreter until some larger one (or `warm_up`) has made the compiled loops;
@@ -9,16 +10,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from services.trust.domain.graph import Floats, Integers, TrustGraph
+from services.trust.domain.graph import Floats, Integers, Paths, TrustGraph
 
 EDGES_WORTH_COMPILING = 50_000
 """Edge visits above which compiling is quicker than interpreting (about 0.5 µs each)."""
 
-_compiled: list[Callable[..., int]] = []
+MOST_TIES = 3
+"""Of a path that counts where the best path does."""
+
+_compiled: dict[Paths, Callable[..., int]] = {}
 _compiling = threading.Lock()
 
 
@@ -28,7 +33,7 @@ def best_products(graph: TrustGraph, sources: Integers, targets: Integers) -> Fl
     One search per source, O(devices + ties) each; a search stops at the layer that reaches its last target.
     """
     rows = np.zeros((len(sources), len(targets)))
-    search = _search(len(sources) * len(graph.indices))
+    search = _search(graph.paths, len(sources) * len(graph.indices))
     wanted = np.zeros(graph.size, dtype=np.bool_)
     wanted[targets] = True
     missing = int(wanted.sum())
@@ -44,18 +49,22 @@ def best_products(graph: TrustGraph, sources: Integers, targets: Integers) -> Fl
 
 
 def search_from(graph: TrustGraph, source: int) -> tuple[npt.NDArray[np.int32], Floats, Integers]:
-    """Hops, best product and parent on the best path for every device as seen from `source`; −1, 0, −1 unreached."""
-    search = _search(len(graph.indices))
+    """Hops, best product and parent on the best path for every device as seen from `source`; −1, 0, −1 unreached.
+
+    Where the best path counts, a parent is the last device before the end alone: of its own path it may know a better,
+    longer one. `best_path` goes back by what is left of three ties.
+    """
+    search = _search(graph.paths, len(graph.indices))
     hops, products, parents, queue = _blank(graph.size)
     wanted = np.zeros(graph.size, dtype=np.bool_)
     search(graph.indptr, graph.indices, graph.values, source, wanted, -1, hops, products, parents, queue)
     return hops, products, parents
 
 
-def warm_up() -> None:
+def warm_up(paths: Paths = Paths.SHORTEST) -> None:
     """Compiles the search now rather than during the first large question."""
-    _compile()
-    graph = TrustGraph.from_ties(2, [0], [1], [1.0])
+    _compile(paths)
+    graph = replace(TrustGraph.from_ties(2, [0], [1], [1.0]), paths=paths)
     both = np.arange(2, dtype=np.int64)
     best_products(graph, both, both)
     search_from(graph, 0)
@@ -66,17 +75,17 @@ def _blank(size: int) -> tuple[npt.NDArray[np.int32], Floats, Integers, Integers
     return unseen, np.zeros(size), np.full(size, -1, dtype=np.int64), np.empty(size, dtype=np.int64)
 
 
-def _search(edge_visits: int) -> Callable[..., int]:
-    return _compile() if _compiled or edge_visits >= EDGES_WORTH_COMPILING else _search_layers
+def _search(paths: Paths, edge_visits: int) -> Callable[..., int]:
+    return _compile(paths) if paths in _compiled or edge_visits >= EDGES_WORTH_COMPILING else _LOOPS[paths]
 
 
-def _compile() -> Callable[..., int]:
+def _compile(paths: Paths) -> Callable[..., int]:
     with _compiling:
-        if not _compiled:
+        if paths not in _compiled:
             import numba  # imported here because it takes half a second and most processes never need it
 
-            _compiled.append(numba.njit(nogil=True)(_search_layers))
-    return _compiled[0]
+            _compiled[paths] = numba.njit(nogil=True)(_LOOPS[paths])
+    return _compiled[paths]
 
 
 def _search_layers(  # type: ignore[no-untyped-def]  # numba types it; Any annotations would say nothing
@@ -116,3 +125,38 @@ def _search_layers(  # type: ignore[no-untyped-def]  # numba types it; Any annot
                         parents[other] = node
         start = layer_end
     return end
+
+
+def _search_three(  # type: ignore[no-untyped-def]  # as above
+    indptr, indices, values, source, wanted, missing, hops, products, parents, queue
+):
+    """The same of the best paths of up to three ties; `wanted` and `missing` end nothing early.
+
+    With D_k the best product of up to k ties, D_k(v) = max(D_{k−1}(v), max_u D_{k−1}(u)·e(u, v)): only devices whose
+    product the last pass raised have anything to pass on. They pass on what they had before this pass.
+    """
+    hops[source] = 0
+    products[source] = 1.0
+    queue[0] = source
+    end = 1
+    for ties in range(1, MOST_TIES + 1):
+        reached = queue[:end]
+        raised = reached[hops[reached] == ties - 1]
+        before = products[raised]
+        for place in range(len(raised)):
+            node = raised[place]
+            for k in range(indptr[node], indptr[node + 1]):
+                other = indices[k]
+                product = before[place] * values[k]
+                if hops[other] == -1:
+                    queue[end] = other
+                    end += 1
+                elif product <= products[other]:
+                    continue
+                hops[other] = ties
+                products[other] = product
+                parents[other] = node
+    return end
+
+
+_LOOPS: dict[Paths, Callable[..., int]] = {Paths.SHORTEST: _search_layers, Paths.BEST: _search_three}

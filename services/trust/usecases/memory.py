@@ -88,7 +88,7 @@ class SocialMemory:
             self.book.take(await social.pairs_since(tx, self.book.version), version)
         if self._warming is None and len(self.book) >= _LARGE:
             # Compiling takes seconds: better now, beside the work, than while somebody waits for a matrix.
-            self._warming = asyncio.create_task(asyncio.to_thread(search.warm_up))
+            self._warming = asyncio.create_task(asyncio.to_thread(search.warm_up, self.parameters.paths))
 
     async def pairs_at(self, tx: Tx, at: float) -> tuple[PairSnapshot, float]:
         """The pairs as known at `at` (0 = now), and that moment."""

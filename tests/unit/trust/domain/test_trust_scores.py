@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from services.trust.domain import search
-from services.trust.domain.graph import Floats, InvalidTrustGraph, TrustGraph, UnknownNode
+from services.trust.domain.graph import Floats, InvalidTrustGraph, Paths, TrustGraph, UnknownNode
 from services.trust.domain.parameters import NEUTRAL, InvalidTrustParameters, TrustParameters
 from services.trust.domain.scores import (
     Interaction,
@@ -49,9 +50,10 @@ def matrices(draw: st.DrawFn, most: int = 7) -> Floats:
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The search as the interpreter and as numba run it."""
     if request.param == "compiled":
-        search.warm_up()
+        for paths in Paths:
+            search.warm_up(paths)
     else:
-        monkeypatch.setattr(search, "_compiled", [])
+        monkeypatch.setattr(search, "_compiled", {})
         monkeypatch.setattr(search, "EDGES_WORTH_COMPILING", math.inf)
     return str(request.param)
 
@@ -80,6 +82,59 @@ def test_indirect_trust_equals_brute_force_over_all_shortest_paths(direct: Float
         for target in range(len(direct)):
             expected = 0.0 if source == target else brute_force(direct, source, target)
             assert found[target] == pytest.approx(expected, rel=1e-12, abs=0)
+
+
+def best_graph(direct: Floats) -> TrustGraph:
+    return replace(TrustGraph.from_dense(direct), paths=Paths.BEST)
+
+
+def everybody(graph: TrustGraph) -> Floats:
+    return trust_rows(graph, np.arange(graph.size), 0.8).trust
+
+
+@pytest.mark.usefixtures("engine")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(matrices(most=6))
+def test_the_best_of_up_to_three_ties_equals_brute_force_and_its_path_explains_it(direct: Floats) -> None:
+    """Largest product over paths of at most 3 edges (spec §1.3a)."""
+    graph = best_graph(direct)
+    for source, target in itertools.permutations(range(len(direct)), 2):
+        inner = [node for node in range(len(direct)) if node not in (source, target)]
+        expected = max(
+            math.prod(float(direct[a, b]) for a, b in itertools.pairwise((source, *middle, target)))
+            for length in range(3)
+            for middle in itertools.permutations(inner, length)
+        )
+        assert indirect_trust(graph, source)[target] == pytest.approx(expected, rel=1e-12, abs=0)
+        path = best_path(graph, source, target)
+        if path is None or not expected:  # products too small for a float
+            assert not expected
+        else:
+            assert (path.devices[0], path.devices[-1]) == (source, target)
+            assert len(path.hops) <= 3
+            assert math.prod(path.hops) == pytest.approx(expected, rel=1e-12)
+
+
+@given(matrices(), st.data())
+def test_by_best_paths_no_new_or_stronger_tie_lowers_anybodys_trust(direct: Floats, data: st.DataObject) -> None:
+    """By the shortest a weak new tie may: it replaces the strong chain it cuts short (spec §1.3)."""
+    if len(direct) > 1:
+        i, j = data.draw(st.permutations(range(len(direct))))[:2]
+        raised = direct.copy()
+        raised[i, j] = raised[j, i] = data.draw(st.floats(direct[i, j], 1))
+        assert (everybody(best_graph(raised)) >= everybody(best_graph(direct)) - 1e-12).all()
+
+
+def test_a_weak_new_tie_lowers_trust_by_the_shortest_path_and_not_by_the_best() -> None:
+    chain = np.zeros((4, 4))
+    for a, b, e in ((0, 1, 0.9), (1, 2, 0.9), (2, 3, 0.9)):
+        chain[a, b] = chain[b, a] = e
+    tied = chain.copy()
+    tied[0, 2] = tied[2, 0] = 0.01
+    shortest = [everybody(TrustGraph.from_dense(each))[0, 3] for each in (chain, tied)]
+    best = [everybody(best_graph(each))[0, 3] for each in (chain, tied)]
+    assert shortest == pytest.approx([0.2 * 0.729, 0.2 * 0.009])
+    assert best == pytest.approx([0.2 * 0.729, 0.2 * 0.729])
 
 
 @given(matrices(), st.floats(0, 1))
