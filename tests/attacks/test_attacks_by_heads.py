@@ -41,8 +41,13 @@ async def items_of(client: Client, number: int) -> tuple[str, list[str], Items]:
     items: Items = {}
 
     async def all_there() -> bool:
-        items.update({device: await client.get_work(device, wait=30.0) for device in DEVICES})
-        return all(item.round == number for item in items.values())
+        for device in DEVICES:
+            set_caller(Caller("device", device))
+            found = (await client.work.GetWork(pb.GetWorkRequest(device_id=device, wait_seconds=5.0))).items
+            if not found or found[0].round != number:
+                return False
+            items[device] = found[0]
+        return True
 
     await eventually(all_there)
     heads = [device for device, item in items.items() if item.role == words.ROLE_HEAD]

@@ -170,11 +170,19 @@ async def test_no_worker_outlives_a_service_that_is_killed(tmp_path: Path) -> No
         assert len(family) >= 3
         service.send_signal(signal.SIGKILL)
         await service.wait()
-        gone, left = await asyncio.to_thread(psutil.wait_procs, family, 10)
-        assert not left
-        assert len(gone) == len(family)
+        async with asyncio.timeout(60):  # those who compute at the lowest priority notice late on a busy machine
+            while any(_is_there(process) for process in family):  # noqa: ASYNC110 - other processes
+                await asyncio.sleep(0.1)
         with pytest.raises(UpstreamAway):
             await question
+
+
+def _is_there(process: psutil.Process) -> bool:
+    """Whether a process still runs; one that ended and that nobody has asked about does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _computing(service: psutil.Process, command: str) -> bool:
