@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coterie.records.words import EventKind, Form, ParticipationState, RoundState, SumState
@@ -43,8 +43,12 @@ class Closer:
     clock: Clock
     replica: str
 
-    async def close(self, live: LiveRound) -> None:
-        """Makes the new model versions of a closing round and moves it to settling."""
+    async def close(self, live: LiveRound) -> bool:
+        """Makes the new model versions of a closing round and moves it to settling.
+
+        False when updates are refused, now that all are there, and the task's rule cannot bear the rest: the round is
+        then open again without them.
+        """
         task, number = live.task, live.round.number
         async with self.database.reading() as tx:
             found = await rounds.list_participations(tx, task.id, number)
@@ -52,7 +56,11 @@ class Closer:
         for participation in found:
             if participation.state is ParticipationState.DELIVERED:
                 live.roster.hear(participation.device_id, participation.members)
-        everybody = live.way.verdicts(live.roster, _without(found, live.way.refused(found, live.round.norm_bounds)))
+        refused = live.way.refused(found, live.round.norm_bounds)
+        if refused and not live.choice.is_mean and live.unbearable_without(refused):
+            await self._go_back(live, [p for p in _without(found, refused) if p.device_id in refused])
+            return False
+        everybody = live.way.verdicts(live.roster, _without(found, refused))
         delivered = {p.device_id: p for p in everybody if p.state is ParticipationState.DELIVERED}
         weights = live.way.weigh_together(live.roster, list(delivered.values())) if live.buffering is not None else {}
         async with live.lock:
@@ -70,6 +78,17 @@ class Closer:
         await self.store(task, live.round, everybody, ruled, made, metrics, odd)
         async with live.lock:  # an update that came too late may just be taken out again
             live.close()
+        return True
+
+    async def _go_back(self, live: LiveRound, rejected: Sequence[Participation]) -> None:
+        """Opens a closing round again without these, for what is left is too little for the task's rule."""
+        place, now = (live.task.id, live.round.number), self.clock.now()
+        events = [Event(live.task.id, now, _EVENT_OF[p.state], p.note, p.round, p.device_id) for p in rejected]
+        async with self.database.writing() as tx:
+            if await rounds.change_round(tx, *place, expected=RoundState.CLOSING, state=RoundState.OPEN):
+                await rounds.rule(tx, rejected)
+                await tasks.add_events(tx, *events)
+                await tasks.change_task(tx, live.task.id)
 
     async def publish_partial(self, live: LiveRound) -> None:
         """Hands this replica's share of a closing round to the replica that closes it."""

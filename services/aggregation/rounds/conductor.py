@@ -317,8 +317,8 @@ class Conductor:
             return self.poll_seconds
         if live.is_secure:
             await self.totals.close(live)
-        else:
-            await self.closer.close(live)
+        elif not await self.closer.close(live):
+            self._forget(task.id)
         return 0.0
 
     async def _is_alive(self, replica: str) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 
 from coterie.records.words import Form, ParticipationState, SumState
@@ -93,7 +93,11 @@ class LiveRound:
     @property
     def unbearable(self) -> str:
         """Why the task's rule cannot combine what came so far; empty when it can."""
-        seen = self.way.visible(self.roster)
+        return self.unbearable_without(())
+
+    def unbearable_without(self, refused: Container[str]) -> str:
+        """Why the task's rule cannot combine what came of all but these devices; empty when it can."""
+        seen = [device for device in self.way.visible(self.roster) if device not in refused]
         if not self.choice.by_trust:
             return self.choice.rule.why_not(len(seen))
         trusted = sum(self.roster.items[device].say > 0 for device in seen)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, StrictFloat
 
 from services.aggregation.domain.rules.axis import rule_for
 from services.aggregation.domain.rules.combining import combine
@@ -20,9 +20,9 @@ class Input(whatif.Input):
     """updates: one list per device; weights ≥ 0 and trust 0–1 per device; pre "nnm" or "bucketing"."""
 
     rule: str
-    updates: list[list[float]]
-    weights: list[float] | None = None
-    trust: list[float] | None = None
+    updates: list[list[StrictFloat]]
+    weights: list[StrictFloat] | None = None
+    trust: list[StrictFloat] | None = None
     pre: str | None = None
     parameters: dict[str, Any] = Field(default_factory=dict)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, StrictFloat
 
 from services.aggregation.domain.rules.axis import optimiser_for
 from services.aggregation.domain.rules.optimisers import Optimiser, State, first_state
@@ -18,9 +18,9 @@ class Input(whatif.Input):
 
     rule: str
     parameters: dict[str, Any] = Field(default_factory=dict)
-    state: dict[str, list[float]] | None = None
-    model: list[float]
-    mean_change: list[float]
+    state: dict[str, list[StrictFloat]] | None = None
+    model: list[StrictFloat]
+    mean_change: list[StrictFloat]
 
 
 def solve(input: Input) -> dict[str, Any]:

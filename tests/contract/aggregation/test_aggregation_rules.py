@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -180,6 +181,30 @@ async def test_too_few_updates_for_a_rule_are_tried_again_and_never_averaged(hou
     assert ended.state == words.TASK_STATE_FAILED
     assert "f = 1 needs more than 2 updates" in ended.reason or "2 of 3 updates needed" in ended.reason
     assert (await client.model(ended.model_digests[0])).tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("rule", ["krum", "trust+krum"])
+async def test_copies_that_leave_too_few_for_a_rule_open_the_round_again(house: House, rule: str) -> None:
+    """Two of three send the same bytes: one is left, which cannot bear a liar. Asked again, they train themselves."""
+    house.fakes.trust = dict.fromkeys(itertools.combinations(FIVE[:3], 2), 0.5)
+    client = await house.start()
+    sold = {"preset": "market", "escrow_microcredits": 10, "min_devices": 3, "max_attempts": 2}
+    task = await client.create(FIVE[:3], rounds=1, **told(rule, f=1) | sold)
+    await client.start_task(task.id)
+    await client.deliver(await client.get_work("dev_a"), "dev_a", [0.1, 0.0, 0.0], budget=0.5)
+    for device in ("dev_b", "dev_c"):
+        await client.deliver(await client.get_work(device), device, [0.3, 0.3, 0.3], budget=0.5)
+    for device, value in (("dev_b", 0.2), ("dev_c", 0.35)):
+        item = await client.get_work(device)
+        assert (item.round, item.attempt) == (1, 2)
+        await client.deliver(item, device, [value, 0.0, 0.0], budget=0.5)
+    ended = await client.finished(task.id)
+    assert ended.state == words.TASK_STATE_FINISHED, ended.reason
+    np.testing.assert_allclose(await client.model(ended.model_digests[0]), [0.1, 0.0, 0.0])
+    happened = await client.events(task.id)
+    rejected = [e for e in happened if e.kind == words.EVENT_KIND_DEVICE_REJECTED]
+    assert {e.device_id for e in rejected} == {"dev_b", "dev_c"}
+    assert all("that of another device" in e.message for e in rejected)
 
 
 async def test_a_step_beyond_all_numbers_ends_the_task_with_the_reason(house: House) -> None:

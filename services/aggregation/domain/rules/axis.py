@@ -133,7 +133,7 @@ class Rule:
 def rule_for(name: str, parameters: Told, pre: str | None = None) -> Rule:
     """The rule of that name, if its parameters make sense."""
     wanted, make = known(name, METHODS, "rule")
-    before, prepare = known(pre, PRES, "pre") if pre else ({}, None)
+    before, prepare = known(pre, PRES, "pre") if pre is not None else ({}, None)
     label = f"{name} with {pre}" if pre else name
     told = read(together(wanted, before), parameters, label, optional=("centre",) if name == "centred-clipping" else ())
     if name == "centred-clipping":

@@ -22,6 +22,9 @@ import scipy.sparse
 from services.aggregation.domain.rules.rows import Vector
 from services.aggregation.errors import BadWeights
 
+HEAVIEST = 1e150
+"""Weights beyond this cannot be added up for as many devices as there may be, and squared."""
+
 
 class Ties(Protocol):
     """Pairs of devices with trust in each other, each once, by position."""
@@ -42,11 +45,11 @@ class Ties(Protocol):
 def effective(count: int, weights: Sequence[float] | None, trust: Sequence[float] | None) -> Vector:
     """Weights of `count` devices: 1 where none are given, bounded by trust where that is given.
 
-    Weights are at least 0, trust is from 0 to 1; at least one device must end with a weight above 0.
+    Weights are from 0 to HEAVIEST, trust is from 0 to 1; at least one device must end with a weight above 0.
     """
     result = np.ones(count)
     if weights is not None:
-        _check("weights", weights, count, np.inf)
+        _check("weights", weights, count, HEAVIEST)
         result = np.asarray(weights, np.float64).copy()
     if trust is not None:
         _check("trust", trust, count, 1.0)
@@ -102,6 +105,5 @@ def _check(name: str, values: Sequence[float], count: int, most: float) -> None:
     if len(values) != count:
         raise BadWeights(f"{name}: {len(values)} numbers for {count} updates; give one per device")
     for device, value in enumerate(values):
-        if not 0 <= value <= most or np.isinf(value):
-            bound = "at least 0" if np.isinf(most) else f"from 0 to {most:g}"
-            raise BadWeights(f"{name}.{device}: must be {bound}, not {value}")
+        if not 0 <= value <= most:
+            raise BadWeights(f"{name}.{device}: must be from 0 to {most:g}, not {value}")
