@@ -60,16 +60,22 @@ class StoredUpdates:
     def keys(self) -> list[bytes]:
         return [update.key for update in self._updates]
 
-    def only(self, which: Sequence[int]) -> StoredUpdates:
-        """See `Rows`."""
+    def only(self, which: Sequence[int]) -> StoredUpdates | ChosenUpdates:
+        """See `Rows`. Where one window holds all updates the store is read once, whoever reads of them how often."""
+        if self.count * self.elements <= WINDOW_CELLS:
+            return ChosenUpdates(self, tuple(which))
         return StoredUpdates(self._blobs, self._model, [self._updates[i] for i in which])
 
     def read(self, start: int, stop: int) -> Matrix:
         """See `Rows`. Reading on within the window that is held costs no further look at the store."""
+        return self.window(start, stop).copy()
+
+    def window(self, start: int, stop: int) -> Matrix:
+        """Columns [start, stop) of every row as they are held, not to be written to."""
         if not self._start <= start <= stop <= self._start + self._held.shape[1]:
             width = max(stop - start, WINDOW_CELLS // max(self.count, 1))
             self._start, self._held = start, self._load(start, min(start + width, self.elements))
-        return self._held[:, start - self._start : stop - self._start].copy()
+        return self._held[:, start - self._start : stop - self._start]
 
     def _load(self, start: int, stop: int) -> Matrix:
         self._held = np.zeros((self.count, 0))  # given back before the next window is made
@@ -87,3 +93,32 @@ class StoredUpdates:
 
         own = update.tensors[tensor.name]
         return read_values(own, read, low - tensor.offset, high - tensor.offset) / update.divisor
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenUpdates:
+    """`Rows` of updates that others hold."""
+
+    held: StoredUpdates
+    which: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        return len(self.which)
+
+    @property
+    def elements(self) -> int:
+        return self.held.elements
+
+    @property
+    def keys(self) -> list[bytes]:
+        keys = self.held.keys
+        return [keys[i] for i in self.which]
+
+    def only(self, which: Sequence[int]) -> ChosenUpdates:
+        """See `Rows`."""
+        return ChosenUpdates(self.held, tuple(self.which[i] for i in which))
+
+    def read(self, start: int, stop: int) -> Matrix:
+        """See `Rows`."""
+        return self.held.window(start, stop)[list(self.which)]

@@ -59,8 +59,9 @@ class TrimmedMean:
         """See `Coordinatewise`."""
         first, last = self.f, len(values) - self.f
         if weights is None:
-            kept = np.partition(values, (first, last - 1), axis=0)[first:last]
-            return kept.mean(axis=0), _are_between(values, kept.min(axis=0), kept.max(axis=0))
+            # Sorted and not only parted: the order of a sum's terms is then the same on every processor.
+            kept = np.sort(values, axis=0)[first:last]
+            return kept.mean(axis=0), _are_between(values, kept[0], kept[-1])
         order = np.argsort(values, axis=0, kind="stable")[first:last]
         kept, heavy = np.take_along_axis(values, order, axis=0), weights[order]
         return _weighted(kept, heavy), _are_between(values, kept[0], kept[-1])
@@ -104,10 +105,11 @@ class MeanAroundMedian:
 
     def combine(self, values: Matrix, weights: Vector | None) -> tuple[Vector, Flags]:
         """See `Coordinatewise`."""
-        low, high = _middles(values, weights)
-        median, kept = (low + high) / 2, len(values) - self.f
+        kept = len(values) - self.f
         order = None if weights is None else np.argsort(values, axis=0, kind="stable")
         ordered = np.sort(values, axis=0) if order is None else np.take_along_axis(values, order, axis=0)
+        low, high = _middles_of_sorted(ordered) if weights is None else _middles(values, weights)
+        median = (low + high) / 2
         # The nearest values are a run of the sorted ones. It starts as far up as the value it would gain at its upper
         # end is nearer than the one it would lose; the further up, the less that is so.
         start = np.sum(ordered[kept:] - median < median - ordered[: self.f], axis=0)
@@ -122,11 +124,8 @@ class MeanAroundMedian:
 
 def _middles(values: Matrix, weights: Vector | None) -> tuple[Vector, Vector]:
     """The lowest and the highest value that have at most half of all weight below and at most half above them."""
-    n = len(values)
     if weights is None:
-        lower, upper = (n - 1) // 2, n // 2
-        ordered = np.partition(values, (lower, upper), axis=0)
-        return ordered[lower], ordered[upper]
+        return _middles_of_sorted(np.sort(values, axis=0))
     # Whole units, so that half of all weight is met exactly where it should be.
     _, exponent = np.frexp(weights.max())
     units = np.maximum(np.rint(np.ldexp(weights, 40 - exponent)).astype(np.int64), 1)
@@ -136,6 +135,11 @@ def _middles(values: Matrix, weights: Vector | None) -> tuple[Vector, Vector]:
     places = [np.argmax(twice_reached >= total, axis=0), np.argmax(twice_reached > total, axis=0)]
     low, high = (np.take_along_axis(values, np.take_along_axis(order, p[None], 0), 0)[0] for p in places)
     return low, high
+
+
+def _middles_of_sorted(ordered: Matrix) -> tuple[Vector, Vector]:
+    n = len(ordered)
+    return ordered[(n - 1) // 2], ordered[n // 2]
 
 
 def _weighted(values: Matrix, weights: Matrix) -> Vector:

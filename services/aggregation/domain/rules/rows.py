@@ -17,7 +17,7 @@ import numpy.typing as npt
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
 
-CELLS = 1 << 20
+CELLS = 1 << 18
 """Numbers worked on at a time: rows × columns of a chunk."""
 COLUMNS = 1 << 16
 """Most columns of a chunk."""
