@@ -33,6 +33,8 @@ from services.aggregation.ways.base import VISIBLE
 Vector = npt.NDArray[np.float64]
 Change = Callable[[], Iterable[Vector]]
 """A round's change of the model from its beginning, as often as it is asked for."""
+NAMED = 3
+"""Devices set aside that an event names; the round's parts have all."""
 
 
 @dataclass(slots=True)
@@ -121,12 +123,21 @@ def _combined(
     with tempfile.TemporaryFile() as file:
         for chunk in run.chunks():
             file.write(chunk.tobytes())
-        made.aside |= {updates[item.device].device_id: item.why for item in run.set_aside}
-        made.told.append(f"{prefix}{choice.name} used {len(run.used)} of {len(updates)} updates")
+        aside = {updates[item.device].device_id: item.why for item in run.set_aside}
+        made.aside |= aside
+        made.told.append(f"{prefix}{choice.name} used {len(run.used)} of {len(updates)} updates{_named(aside)}")
         if choice.rule.name != "mean":
             away = distances_from(rows, _kept(file))
             made.away |= dict(zip((update.device_id for update in updates), multiples(away), strict=True))
         yield partial(_kept, file)
+
+
+def _named(aside: Mapping[str, str]) -> str:
+    """The first few that were set aside, and why."""
+    if not aside:
+        return ""
+    few = [f"{device} ({why})" for device, why in sorted(aside.items())[:NAMED]]
+    return f"; set aside: {', '.join(few)}" + (f" and {len(aside) - NAMED} more" if len(aside) > NAMED else "")
 
 
 def _kept(file: IO[bytes]) -> Iterator[Vector]:

@@ -247,4 +247,5 @@ def work_of(way: Way, p: Participation, values: Mapping[str, float]) -> pricing.
         budget=way.sold(p),
         quality=way.quality(p, values),
         privacy=[claim_message(charge) for charge in spent],
+        aside=p.aside,
     )

@@ -52,9 +52,11 @@ def contributions(
     """Each device's share of a round's weight, the largest first.
 
     A cluster's head hands in its whole cluster's weight; `head_of` says whose member a device is, so that the members'
-    part of it is counted as theirs.
+    part of it is counted as theirs. What the task's rule set aside has no share.
     """
-    weights = {str(each["device_id"]): max(0.0, float(each["weight"])) for each in participations}
+    weights = {
+        str(each["device_id"]): 0.0 if each.get("aside") else max(0.0, float(each["weight"])) for each in participations
+    }
     own = dict(weights)
     for member, head in (head_of or {}).items():
         if member != head and head in own:

@@ -114,7 +114,7 @@ def _row(visit: Visit, names: Names, each: Json, share_of: dict[str, float]) -> 
         "size_sort": each["payload_bytes"],
         "at": visit.moment(each["delivered_at"]),
         "figures": figures or "–",
-        "note": each["note"],
+        "note": each["note"] or (f"set aside by the rule: {each['aside']}" if each.get("aside") else ""),
     }
 
 

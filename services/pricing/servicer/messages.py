@@ -122,6 +122,7 @@ def from_work(work: pb.Work) -> Work:
         budget=work.budget,
         quality=work.quality,
         charges=tuple(charge_of(read_claim(claim)) for claim in work.privacy),
+        aside=work.aside,
     )
 
 

@@ -92,7 +92,9 @@ async def test_a_round_closes_by_its_tasks_rule(
     assert notes == {FIVE[item["device"]]: item["why"] for item in answer["set_aside"]}
     assert [p.state for p in detail.participations] == [words.PARTICIPATION_STATE_DELIVERED] * 5
     (combined,) = [e.message for e in await client.events(task.id) if e.kind == words.EVENT_KIND_ROUND_COMBINED]
-    assert combined == f"{rule} used {5 - len(notes)} of 5 updates"
+    named = ", ".join(f"{device} ({notes[device]})" for device in sorted(notes)[:3])
+    more = f" and {len(notes) - 3} more" if len(notes) > 3 else ""
+    assert combined == f"{rule} used {5 - len(notes)} of 5 updates" + (f"; set aside: {named}{more}" if notes else "")
 
 
 @pytest.mark.parametrize("rule", ["fedavgm", "fedadam", "trimmed-mean+fedyogi"])
@@ -201,6 +203,9 @@ async def test_copies_that_leave_too_few_for_a_rule_open_the_round_again(house: 
     ended = await client.finished(task.id)
     assert ended.state == words.TASK_STATE_FINISHED, ended.reason
     np.testing.assert_allclose(await client.model(ended.model_digests[0]), [0.1, 0.0, 0.0])
+    asides = {work.device_id: work.aside for work in house.fakes.settled[task.id, 1].work}
+    assert asides["dev_a"] == ""
+    assert "mean squared distance" in asides["dev_b"], "whoever pays can say so"
     happened = await client.events(task.id)
     rejected = [e for e in happened if e.kind == words.EVENT_KIND_DEVICE_REJECTED]
     assert {e.device_id for e in rejected} == {"dev_b", "dev_c"}

@@ -566,6 +566,7 @@ class Work(_message.Message):
     BUDGET_FIELD_NUMBER: _builtins.int
     QUALITY_FIELD_NUMBER: _builtins.int
     PRIVACY_FIELD_NUMBER: _builtins.int
+    ASIDE_FIELD_NUMBER: _builtins.int
     device_id: _builtins.str
     """Device's id."""
     owner_id: _builtins.str
@@ -576,6 +577,8 @@ class Work(_message.Message):
     """zCDP budget it chose (stackelberg), or noise variance (correlated); 0 = none."""
     quality: _builtins.float
     """Quality of its update (payoff); 0 = none."""
+    aside: _builtins.str
+    """Why the task's rule did not count its update, for people: it is paid all the same; empty where it did."""
     @_builtins.property
     def privacy(self) -> _containers.RepeatedCompositeFieldContainer[Global___PrivacyCharge]:
         """Privacy it spent."""
@@ -589,10 +592,11 @@ class Work(_message.Message):
         budget: _builtins.float = ...,
         quality: _builtins.float = ...,
         privacy: _abc.Iterable[Global___PrivacyCharge] | None = ...,
+        aside: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "device_id", b"device_id", "outcome", b"outcome", "owner_id", b"owner_id", "privacy", b"privacy", "quality", b"quality"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aside", b"aside", "budget", b"budget", "device_id", b"device_id", "outcome", b"outcome", "owner_id", b"owner_id", "privacy", b"privacy", "quality", b"quality"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
