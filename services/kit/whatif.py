@@ -49,8 +49,8 @@ def answer(modules: Mapping[str, str], solver: str, text: str) -> str:
     module = import_module(modules[solver])
     try:
         document = json.loads(text, parse_constant=_refuse_constant)
-    except ValueError as error:
-        raise NotJson(f"the input is not JSON: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise NotJson(f"the input is not JSON, or nested too deeply: {error}") from error
     if not isinstance(document, dict):
         raise NotJson(f"the input must be a JSON object, not {type(document).__name__}")
     try:

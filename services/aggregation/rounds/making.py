@@ -34,7 +34,7 @@ Vector = npt.NDArray[np.float64]
 Change = Callable[[], Iterable[Vector]]
 """A round's change of the model from its beginning, as often as it is asked for."""
 NAMED = 3
-"""Devices set aside that an event names; the round's parts have all."""
+"""Devices, or sums, set aside that an event names; the round's parts have all devices."""
 
 
 @dataclass(slots=True)
@@ -91,7 +91,8 @@ def make_from_sums(library: Library, live: LiveRound, opened: Sequence[OpenedSum
         run = Combination(choice.of_round(live.task.specification.seed, live.round.number), rows)
         for chunk in run.chunks():
             file.write(chunk.tobytes())
-        made.told.append(f"{choice.name} used {len(run.used)} of {rows.count} sums")
+        aside = {f"sum {opened[item.device].cohort}": item.why for item in run.set_aside}
+        made.told.append(f"{choice.name} used {len(run.used)} of {rows.count} sums{_named(aside)}")
         _move(library, live, 0, choice.optimiser, states.get(0), partial(_kept, file), made)
     return made
 

@@ -94,6 +94,11 @@ def test_updates_that_are_no_finite_numbers_are_refused(number: str) -> None:
     assert number in found["error"]["message"] or "updates.1.0" in found["error"]["message"]
 
 
+def test_input_nested_beyond_measure_is_refused_like_any_that_is_no_json() -> None:
+    status, found = ask("combine", '{"rule": ' + "[" * 100_000)
+    assert (status, found["error"]["reason"]) == (2, "not_json")
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
