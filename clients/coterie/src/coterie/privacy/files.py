@@ -1,10 +1,15 @@
-"""Files that only their owner may read: refusing wide permissions, creating narrow ones, replacing them whole."""
+"""Files that only their owner may read: refusing wide permissions, creating narrow ones, replacing them whole.
+
+Those that are databases are changed in transactions that are on disk when they end.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import sqlite3
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -54,6 +59,27 @@ def write_private_file(path: Path, content: bytes, *, replace: bool) -> None:
         with contextlib.suppress(FileNotFoundError):
             draft.unlink()
     _flush_folder(path.parent)
+
+
+@contextlib.contextmanager
+def transaction(path: Path, *, secure_delete: bool = False) -> Iterator[sqlite3.Connection]:
+    """A transaction of a database that is there, wholly on disk at the end of the block or undone.
+
+    A file that was deleted meanwhile is an error, not a new and empty one that has forgotten everything. With
+    `secure_delete` what is deleted is overwritten.
+    """
+    address = path.absolute().as_uri() + "?mode=rw"
+    with contextlib.closing(sqlite3.connect(address, uri=True, timeout=30.0, isolation_level=None)) as database:
+        database.execute("PRAGMA synchronous = EXTRA")
+        if secure_delete:
+            database.execute("PRAGMA secure_delete = ON")
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            yield database
+        except BaseException:
+            database.execute("ROLLBACK")
+            raise
+        database.execute("COMMIT")
 
 
 def _flush_folder(folder: Path) -> None:

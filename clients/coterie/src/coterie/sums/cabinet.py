@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
-from coterie.privacy.files import create_private_file, refuse_wide_permissions
+from coterie.privacy.files import create_private_file, refuse_wide_permissions, transaction
 from coterie.sums.terms import Place
 
 DAY_SECONDS = 86_400.0
@@ -114,19 +114,9 @@ class Cabinet:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        # mode=rw: a file deleted under a running clerk is an error, not a new file that has forgotten its marks.
-        address = self._path.absolute().as_uri() + "?mode=rw"
         try:
-            with closing(sqlite3.connect(address, uri=True, timeout=30.0, isolation_level=None)) as database:
-                database.execute("PRAGMA synchronous = EXTRA")
-                database.execute("PRAGMA secure_delete = ON")  # overwrite what is deleted
-                database.execute("BEGIN IMMEDIATE")
-                try:
-                    yield database
-                except BaseException:
-                    database.execute("ROLLBACK")
-                    raise
-                database.execute("COMMIT")
+            with transaction(self._path, secure_delete=True) as database:
+                yield database
         except sqlite3.DatabaseError as error:
             raise CabinetUnavailable(
                 f"the clerk's file {self._path} is not available ({error}), so nothing is signed; check the disk, or "
