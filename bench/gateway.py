@@ -4,7 +4,8 @@
 
 Starts the trust registry and one gateway process on free ports in a temporary folder, registers devices over REST, and
 loads each route from this process over plain sockets (a keep-alive connection per device, one request at a time each),
-so the two cores are shared by generator, gateway and registry. Prints requests a second and latency percentiles.
+so the two cores are shared by generator, gateway and registry. Prints requests a second, latency percentiles, and what a
+request costs the gateway in CPU, which means something on a busy machine too.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
+import psutil
 import uvloop
 from nacl.signing import SigningKey
 
@@ -36,8 +38,8 @@ def _free_port() -> int:
 
 
 @contextmanager
-def _platform(folder: Path) -> Iterator[str]:
-    """The registry and a gateway; yields the gateway's URL."""
+def _platform(folder: Path) -> Iterator[tuple[str, psutil.Process]]:
+    """The registry and a gateway; yields the gateway's URL and process."""
     gateway = _free_port()
     environment = os.environ | {
         "COTERIE_DATA_DIR": str(folder),
@@ -49,7 +51,7 @@ def _platform(folder: Path) -> Iterator[str]:
         subprocess.Popen([sys.executable, "-m", f"services.{name}"], env=environment) for name in ("trust", "gateway")
     ]
     try:
-        yield f"http://127.0.0.1:{gateway}"
+        yield f"http://127.0.0.1:{gateway}", psutil.Process(processes[-1].pid)
     finally:
         for process in processes:
             process.terminate()
@@ -117,9 +119,17 @@ async def _load(port: int, requests: list[bytes], expected: bytes, seconds: floa
     return len(taken) / elapsed, taken
 
 
-def _report(name: str, rate: float, taken: list[float]) -> None:
+def _report(name: str, rate: float, taken: list[float], cpu_seconds: float) -> None:
     median, tail = taken[len(taken) // 2], taken[int(len(taken) * 0.99)]
-    print(f"{name:<42} {rate:8.0f} requests/s   p50 {median * 1e3:6.2f} ms   p99 {tail * 1e3:6.2f} ms")
+    print(
+        f"{name:<42} {rate:8.0f} requests/s   p50 {median * 1e3:6.2f} ms   p99 {tail * 1e3:6.2f} ms   "
+        f"gateway {cpu_seconds / len(taken) * 1e6:5.0f} us CPU"
+    )
+
+
+def _cpu_seconds(process: psutil.Process) -> float:
+    spent = process.cpu_times()
+    return float(spent.user + spent.system)
 
 
 def main() -> None:
@@ -128,7 +138,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--connections", type=int, default=16)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name, _platform(Path(name)) as url:
+    with tempfile.TemporaryDirectory() as name, _platform(Path(name)) as (url, gateway):
         devices = _register(url, _await_admin_key(url, Path(name)), options.connections)
         port = int(url.rpartition(":")[2])
         routes = {
@@ -143,7 +153,9 @@ def main() -> None:
                 for device, key in devices
             ]
             uvloop.run(_load(port, requests, expected, 0.5))  # fills caches and connections
-            _report(label, *uvloop.run(_load(port, requests, expected, options.seconds)))
+            before = _cpu_seconds(gateway)
+            rate, taken = uvloop.run(_load(port, requests, expected, options.seconds))
+            _report(label, rate, taken, _cpu_seconds(gateway) - before)
 
 
 if __name__ == "__main__":

@@ -148,6 +148,34 @@ async def test_a_survey_answer_of_weight_a_hundred_beyond_the_scale_or_without_a
 
 
 @SQLITE
+async def test_an_answer_hidden_in_a_huge_claimed_variance_leaves_the_estimate_on_its_scale_and_is_told(
+    house: House,
+) -> None:
+    """Noise of the largest variance on sale allows an answer of 50 ranges: the mean of seven would be 75 of 10."""
+    client = await house.start()
+    digest = await client.upload_model(np.zeros(1, np.float32))
+    task = await client.create(
+        [LIAR, *HONEST],
+        preset="survey",
+        model_digests=[digest],
+        rounds=1,
+        quorum=0.5,
+        parameters=read_parameters(SURVEY),
+        escrow_microcredits=1_000_000,
+    )
+    await client.start_task(task.id)
+    await client.deliver(await client.get_work(LIAR), LIAR, [50.0], weight=1.0, budget=100.0)
+    for device in HONEST:
+        await client.deliver(await client.get_work(device), device, [0.5], weight=1.0, budget=0.01)
+    await client.finished(task.id)
+    set_caller(Caller("publisher", "pub_1"))
+    found = (await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))).round.metrics
+    assert found["estimate"] == 10.0
+    # The honest path: whoever reads it learns that a survey with such noise in it has found nothing.
+    assert found["error_bound"] > 10.0
+
+
+@SQLITE
 async def test_a_rule_that_knows_nobody_registered_is_refused_when_the_task_is_made(house: House) -> None:
     client = await house.start()
     house.fakes.unknown.add("dev_nobody")

@@ -60,7 +60,7 @@ class Estimate:
     """What a survey found, in the question's own unit.
 
     Attributes:
-        mean: of the answers.
+        mean: of the answers, on their scale.
         error: distance from the true mean that is exceeded with chance 1 − CONFIDENCE at most, by Chebyshev's
             inequality; counts the noise alone, not who was not asked or did not answer.
         standard_error: standard deviation of the noise in the mean.
@@ -76,11 +76,16 @@ class Estimate:
 
 
 def estimate(question: Question, sum_of_shares: float, variances: ArrayLike) -> Estimate:
-    """The estimate from the sum of the noised shares and the variances that came with them."""
+    """The estimate from the sum of the noised shares and the variances that came with them.
+
+    A mean of answers lies on their scale, so one beyond it is brought to its end, which is nearer to the true one; how
+    little an estimate with so much noise is worth is in its error.
+    """
     told = np.asarray(variances, dtype=np.float64)
     if told.ndim != 1 or told.size == 0 or not np.isfinite(told).all() or (told < 0).any():
         raise ValueError("an estimate needs one finite variance of at least 0 per answer, and at least one answer")
     count, total = told.size, float(told.sum())
     deviation = math.sqrt(total) / count * question.span
     error = deviation / math.sqrt(1.0 - CONFIDENCE)
-    return Estimate(question.low + sum_of_shares / count * question.span, error, deviation, count, total)
+    share = min(1.0, max(0.0, sum_of_shares / count))
+    return Estimate(question.low + share * question.span, error, deviation, count, total)

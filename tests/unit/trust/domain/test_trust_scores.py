@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from typing import Any, cast
 
 import networkx as nx
 import numpy as np
@@ -275,7 +276,7 @@ def test_a_bad_interaction_is_refused(bad: Interaction) -> None:
 )
 def test_a_parameter_out_of_range_is_refused_by_name(name: str, value: float) -> None:
     with pytest.raises(InvalidTrustParameters, match=name):
-        TrustParameters(**{name: value})
+        replace(NEUTRAL, **cast(Any, {name: value}))
 
 
 @pytest.mark.parametrize(
