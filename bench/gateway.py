@@ -4,8 +4,8 @@
 
 Starts the trust registry and one gateway process on free ports in a temporary folder, registers devices over REST, and
 loads each route from this process over plain sockets (a keep-alive connection per device, one request at a time each),
-so the two cores are shared by generator, gateway and registry. Prints requests a second, latency percentiles, and what a
-request costs the gateway in CPU, which means something on a busy machine too.
+so the two cores are shared by generator, gateway and registry. Prints requests a second, latency percentiles, and the
+gateway's CPU for a request, which means something on a busy machine too.
 """
 
 from __future__ import annotations
