@@ -21,6 +21,7 @@ AGAIN_SECONDS = 1.0
 CHECK_SECONDS = 15.0
 """How often the listening connection is asked whether it still lives."""
 CONNECT_SECONDS = 5.0
+MOST_NOTED = 10_000
 _log = get_logger()
 
 
@@ -33,6 +34,7 @@ class Chimes:
         self._listening: asyncio.Task[None] | None = None
         self.heard = asyncio.Event()
         """Set while rings of other replicas are heard."""
+        self._noted: set[str] = set()
 
     async def start(self) -> None:
         """Listens from now on, where there may be other replicas."""
@@ -51,6 +53,17 @@ class Chimes:
             for key in keys:
                 await tx.execute(sa.select(sa.func.pg_notify(self._channel, key)))
 
+    def take(self, prefix: str) -> set[str]:
+        """Keys so beginning that other replicas rang, or this one carried, since they were last taken."""
+        found = {key for key in self._noted if key.startswith(prefix)}
+        self._noted -= found
+        return found
+
+    def _hear(self, key: str) -> None:
+        if len(self._noted) < MOST_NOTED:
+            self._noted.add(key)
+        self._bell.ring(key)
+
     async def _listen(self) -> None:
         address = self._database.url.replace("+asyncpg", "", 1)
         while True:
@@ -68,7 +81,7 @@ class Chimes:
     async def _stay(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
         lost = asyncio.Event()
         connection.add_termination_listener(lambda _: lost.set())
-        await connection.add_listener(self._channel, lambda _, __, ___, key: self._bell.ring(str(key)))
+        await connection.add_listener(self._channel, lambda _, __, ___, key: self._hear(str(key)))
         self.heard.set()
         self._bell.wake()  # for what was rung while nobody listened
         while not lost.is_set():

@@ -45,6 +45,7 @@ class LiveRound:
         self.buffering = task.specification.buffering
         self.roster = self.way.muster(participations, round_.attempt)
         self.folded: dict[str, Delivery] = {}
+        self.handed_over: frozenset[str] | None = None  # whose updates the share holds that another replica was given
         self.lock = asyncio.Lock()
         self._sums: dict[int, Accumulator] = {}
         self.sittings: dict[int, Sitting] = {}

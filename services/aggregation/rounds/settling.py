@@ -12,6 +12,7 @@ from coterie_api.trust.v1 import trust_pb2 as trust
 from services.aggregation.domain.records import Event, Participation, Round, Task
 from services.aggregation.domain.rounds import conduct_of
 from services.aggregation.domain.rules.outlying import DISTANCE, FAR, ROUNDS, is_outlying
+from services.aggregation.rounds.leases import demand
 from services.aggregation.store import contributions, models, rounds, sittings, tasks
 from services.aggregation.ways import way_for
 from services.aggregation.ways.base import Way
@@ -194,6 +195,7 @@ class Settler:
     async def _finish(self, task: Task, round_: Round, settlement: pricing.Settlement) -> bool:
         now = self.clock.now()
         async with self.database.writing() as tx:
+            await demand(tx, round_)
             moved = await rounds.change_round(
                 tx, task.id, round_.number, expected=RoundState.SETTLING, state=RoundState.DONE, done_at=now
             )
