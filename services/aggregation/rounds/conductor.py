@@ -377,6 +377,7 @@ class Conductor:
         pause = await self.settler.tell_last_verdicts(task)
         if pause > 0.0:
             return pause
+        await self.settler.clear(task)
         async with self.database.writing() as tx:
             await tasks.change_task(tx, task.id, released=True)
         return 0.0

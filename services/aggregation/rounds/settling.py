@@ -219,6 +219,16 @@ class Settler:
             digests |= set(await models.take_states(tx, task.id, over))
             if task.specification.has_secure_sums:
                 digests |= await sittings.blobs_of_round(tx, task.id, round_.number)
+            # Verdicts of the round before have just been told: its work items are the last that anybody asked for.
+            await rounds.forget_work(tx, task.id, min(over, round_.number - 1))
+            unused = digests - await models.digests_in_use(tx, digests) if digests else set()
+        await self.blobs.delete_all(unused)
+
+    async def clear(self, task: Task) -> None:
+        """Forgets what an ended task leaves: letters of its last round, and updates of a round that was never done."""
+        async with self.database.writing() as tx:
+            digests = set(await models.take_letters(tx, task.id, task.round))
+            digests |= await rounds.given_up(tx, task.id, task.round)
             unused = digests - await models.digests_in_use(tx, digests) if digests else set()
         await self.blobs.delete_all(unused)
 

@@ -230,6 +230,20 @@ async def release(tx: Tx, task_id: str, number: int) -> set[str]:
     return digests
 
 
+async def given_up(tx: Tx, task_id: str, number: int) -> set[str]:
+    """Digests of a round's updates that are kept no longer."""
+    p = t.participations.c
+    where = (p.task_id == task_id, p.round == number, p.digest != "", sa.not_(p.kept))
+    return set((await tx.execute(sa.select(p.digest).where(*where))).scalars())
+
+
+async def forget_work(tx: Tx, task_id: str, number: int) -> None:
+    """Forgets what everybody was told to do in a round that nothing will be asked about any more."""
+    p = t.participations
+    where = (p.c.task_id == task_id, p.c.round == number, p.c.work != b"")
+    await tx.execute(p.update().where(*where).values(work=b""))
+
+
 async def mark(
     tx: Tx, task_id: str, number: int, devices: Sequence[str], *, state: ParticipationState, note: str
 ) -> None:

@@ -82,11 +82,10 @@ class WorkUseCases:
                 await sleeper.wait(left)
 
     def _items(self, device_id: str, task_ids: Sequence[str]) -> list[pb.WorkItem]:
-        waiting = [
-            live.work_of(device_id)
-            for task_id, live in self._conductor.live.items()
-            if (not task_ids or task_id in task_ids) and not live.is_full
-        ]
+        rounds_open = self._conductor.live
+        asked = dict.fromkeys(task_ids) if task_ids else rounds_open
+        found = [rounds_open[task_id] for task_id in asked if task_id in rounds_open]
+        waiting = [live.work_of(device_id) for live in found if not live.is_full]
         return [item for item in waiting if item is not None] or self._conductor.measuring.items(device_id, task_ids)
 
     async def _ended(self, task_ids: Sequence[str]) -> dict[str, TaskState]:
