@@ -23,6 +23,7 @@ from services.aggregation.usecases.evaluations import EvaluationUseCases
 from services.aggregation.usecases.letters import LetterUseCases
 from services.aggregation.usecases.measurements import MeasurementUseCases
 from services.aggregation.usecases.models import ModelUseCases
+from services.aggregation.usecases.pruning import Pruner
 from services.aggregation.usecases.quota import Quota
 from services.aggregation.usecases.sums import SumUseCases
 from services.aggregation.usecases.tasks import TaskUseCases
@@ -80,7 +81,8 @@ class App:
         self.server = Server(settings, address)
         self.questions = Questions(SOLVERS, settings)
         sweeper = Sweeper(self.database, self.upstreams, library.blobs, clock)
-        answering = TasksServicer(tasks, models, evaluations, measured, sweeper, self.questions)
+        pruner = Pruner(self.database, library.blobs, clock)
+        answering = TasksServicer(tasks, models, evaluations, measured, sweeper, pruner, self.questions)
         self.server.add(aggregation_pb2_grpc.add_TasksServicer_to_server, answering, _SERVICES["Tasks"].full_name)
         self.server.add(
             aggregation_pb2_grpc.add_WorkServicer_to_server, WorkServicer(work, letters), _SERVICES["Work"].full_name

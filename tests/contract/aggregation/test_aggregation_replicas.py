@@ -27,13 +27,14 @@ POSTGRESQL = pytest.mark.parametrize("settings", ["postgresql"], indirect=True)
 PATIENCE_SECONDS = 25.0
 
 
-async def seat_of(client: Client, device: str) -> pb.WorkItem:
-    set_caller(Caller("device", device))
+async def seat_of(client: Client, device: str, number: int = 1) -> pb.WorkItem:
+    """A device's work in a round, once this replica has noticed that it is open."""
     found: list[pb.WorkItem] = []
 
     async def is_there() -> bool:
+        set_caller(Caller("device", device))
         found[:] = (await client.work.GetWork(pb.GetWorkRequest(device_id=device))).items
-        return bool(found)
+        return any(item.round == number for item in found)
 
     await eventually(is_there)
     return found[0]
@@ -152,8 +153,7 @@ async def play(house: House, clients: list[Client], devices: list[str], task_id:
     for number in range(1, rounds + 1):
         for index, device in enumerate(devices):
             client = clients[(number + index) % len(clients)]
-            item = await seat_of(client, device)
-            assert item.round == number
+            item = await seat_of(client, device, number)
             value = [0.0, 0.0, float(number)]
             value[index % 2] = 1.0
             await client.deliver(item, device, value)
@@ -213,9 +213,7 @@ async def test_a_replica_that_comes_back_after_another_took_its_lease_changes_no
     await eventually(lambda: _is_past([two], task.id, 1))
     go_on.set()
     for device, values in (("dev_a", [1.0, 0.0, 0.0]), ("dev_b", [0.0, 1.0, 0.0])):
-        item = await seat_of(two, device)
-        assert item.round == 2
-        await two.deliver(item, device, values)
+        await two.deliver(await seat_of(two, device, 2), device, values)
     ended = await one.finished(task.id)
     assert ended.state == words.TASK_STATE_FINISHED, ended.reason
     assert (await one.model(ended.model_digests[0])).tolist() == [1.5, 1.5, 0.0]

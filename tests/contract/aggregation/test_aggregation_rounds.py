@@ -15,6 +15,7 @@ from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.domain.records import Delivery
 from services.aggregation.rounds.intake import Intake
 from services.aggregation.rounds.live import LiveRound
+from services.aggregation.store import rounds
 from services.kit.caller import Caller, set_caller
 from services.kit.database import DatabaseAway
 from services.kit.documents import read_parameters, show
@@ -460,6 +461,9 @@ async def test_a_cancelled_task_leaves_no_update_behind_and_done_rounds_no_instr
 
     await eventually(is_clear)
     async with client.app.database.reading() as tx:
-        rows = await tx.exec_driver_sql("SELECT round, length(work) FROM participations ORDER BY round")
-        told = {(row[0], row[1] > 0) for row in rows}
-    assert told == {(1, False), (2, True), (3, True)}
+        told = {number: await rounds.list_participations(tx, task.id, number) for number in (1, 2, 3)}
+    assert {number: {bool(p.work) for p in everybody} for number, everybody in told.items()} == {
+        1: {False},
+        2: {True},
+        3: {True},
+    }
