@@ -5,7 +5,7 @@ from __future__ import annotations
 from coterie_api.aggregation.v1 import aggregation_pb2, aggregation_pb2_grpc
 from services.aggregation.rounds.chairing import Chair
 from services.aggregation.rounds.closing import Closer
-from services.aggregation.rounds.conductor import Conductor
+from services.aggregation.rounds.conductor import ROUND, Conductor
 from services.aggregation.rounds.desk import Desk
 from services.aggregation.rounds.intake import Intake
 from services.aggregation.rounds.leases import Leases
@@ -50,7 +50,7 @@ class App:
         self.clock = clock
         self.upstreams = Upstreams.open(settings)
         library = Library(BlobStore.from_settings(settings))
-        self.bell, self.chimes = bell, Chimes(self.database, bell)
+        self.bell, self.chimes = bell, Chimes(self.database, bell, noted=ROUND)
         self.desk = Desk(self.database, bell)
         leases = Leases(self.database, clock, settings.replica)
         closer = Closer(self.database, library, clock, settings.replica, leases)

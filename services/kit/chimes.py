@@ -21,15 +21,17 @@ AGAIN_SECONDS = 1.0
 CHECK_SECONDS = 15.0
 """How often the listening connection is asked whether it still lives."""
 CONNECT_SECONDS = 5.0
-MOST_NOTED = 10_000
 _log = get_logger()
 
 
 class Chimes:
-    """Carries rings of one service's bell to its other replicas, and rings what they carry here."""
+    """Carries rings of one service's bell to its other replicas, and rings what they carry here.
 
-    def __init__(self, database: Database, bell: Bell) -> None:
-        self._database, self._bell = database, bell
+    Keys that begin with `noted` are also kept until they are taken, for whoever looks now and then.
+    """
+
+    def __init__(self, database: Database, bell: Bell, noted: str = "") -> None:
+        self._database, self._bell, self._prefix = database, bell, noted
         self._channel = f"{database.schema}_bell"
         self._listening: asyncio.Task[None] | None = None
         self.heard = asyncio.Event()
@@ -53,15 +55,14 @@ class Chimes:
             for key in keys:
                 await tx.execute(sa.select(sa.func.pg_notify(self._channel, key)))
 
-    def take(self, prefix: str) -> set[str]:
-        """Keys so beginning that other replicas rang, or this one carried, since they were last taken."""
-        found = {key for key in self._noted if key.startswith(prefix)}
-        self._noted -= found
+    def take(self) -> set[str]:
+        """What is noted of the keys carried, by other replicas or this one, since they were last taken."""
+        found, self._noted = self._noted, set()
         return found
 
     def _hear(self, key: str) -> None:
-        if len(self._noted) < MOST_NOTED:
-            self._noted.add(key)
+        if self._prefix and key.startswith(self._prefix):
+            self._noted.add(key.removeprefix(self._prefix))
         self._bell.ring(key)
 
     async def _listen(self) -> None:

@@ -57,7 +57,7 @@ LIFE_CHECK_SECONDS = 5.0
 READ_ALL_SECONDS = 2.0
 """How often open rounds are read again, whether or not another replica rang."""
 ROUND = "round:"
-"""What rings at other replicas when one has taken an update of a task."""
+"""What rings when a replica has taken an update of a task; the task and the replica follow."""
 _log = get_logger()
 
 
@@ -148,12 +148,14 @@ class Conductor:
             await sums.see_replica(tx, self.replica, self.clock.now())
             found = await tasks.revisions(tx)
             alone = not await self.leases.living(tx) - {self.replica}
-        for task_id in [t for t, revision in found.items() if seen.get(t) != revision]:
+        moved = {task_id for task_id, revision in found.items() if seen.get(task_id) != revision}
+        for task_id in moved:
             self.take_up(task_id)
-        heard = {key.removeprefix(ROUND) for key in self.chimes.take(ROUND)}
+        told = [key.split(":", 1) for key in self.chimes.take()]
+        heard = {task_id for task_id, replica in told if replica != self.replica}
         now, due = self.clock.now(), set(self.live)
         if now < self._all_read_at + READ_ALL_SECONDS and self.chimes.heard.is_set():
-            due &= heard
+            due &= heard | moved
         else:
             self._all_read_at = now  # for a ring that was lost
         for live in [self.live[task_id] for task_id in due] if not alone else ():

@@ -195,7 +195,7 @@ class Intake:
             await rounds.deliver(tx, list(taken.values()), replica=self._replica, now=self._clock.now())
             await sittings.add_masked(tx, [each.masked for each in taken.values() if each.masked is not None])
             await rounds.carry(tx, list(taken.values()))
-            await self._chimes.carry(tx, f"{ROUND}{task_id}")
+            await self._chimes.carry(tx, f"{ROUND}{task_id}:{self._replica}")
         return outcomes
 
 

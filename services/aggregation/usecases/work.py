@@ -29,7 +29,7 @@ from services.aggregation.errors import (
     UnknownTask,
     UpdateTooLarge,
 )
-from services.aggregation.rounds.conductor import Conductor
+from services.aggregation.rounds.conductor import ROUND, Conductor
 from services.aggregation.rounds.intake import Intake
 from services.aggregation.rounds.live import LiveRound
 from services.aggregation.store import models, rounds, tasks
@@ -243,7 +243,8 @@ class WorkUseCases:
             if state is ParticipationState.DECLINED:
                 now = self._clock.now()
                 await tasks.add_events(tx, Event(task_id, now, EventKind.WORK_DECLINED, note, number, device_id))
-            await self._chimes.carry(tx, f"task:{task_id}", f"letters:{task_id}")
+            told = f"{ROUND}{task_id}:{self._conductor.replica}"
+            await self._chimes.carry(tx, f"task:{task_id}", f"letters:{task_id}", told)
         if live.roster.states[device_id] is ParticipationState.ASSIGNED:
             live.roster.states[device_id] = state
         self._bell.ring(f"task:{task_id}", f"events:{task_id}", f"letters:{task_id}")
