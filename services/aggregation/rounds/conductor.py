@@ -164,11 +164,13 @@ class Conductor:
         return found
 
     async def _refresh_states(self, live: LiveRound) -> None:
+        before = dict(live.roster.states)
         async with self.database.reading() as tx:
             states = await rounds.standings(tx, live.task.id, live.round.number)
             members = await rounds.members_heard(tx, live.task.id, live.round.number)
-        live.roster.states.update(states)
         for device_id, state in states.items():
+            if live.roster.states.get(device_id) is before.get(device_id):  # else it has moved on here meanwhile
+                live.roster.states[device_id] = state
             if state is ParticipationState.DELIVERED:
                 live.roster.hear(device_id, members.get(device_id, ()))
         live.notice()
