@@ -114,7 +114,6 @@ ACCESS: dict[str, Roles] = {
     "download_model": _ALL,
     "forget_model": _PUBLISHERS,
     "sweep_blobs": _ADMINS,
-    "prune_tasks": _ADMINS,
     # money and privacy
     "get_prices": _ALL,
     "list_accounts": _ADMINS,

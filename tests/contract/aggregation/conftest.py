@@ -27,7 +27,6 @@ from services.aggregation.app import App
 from services.aggregation.settings import AggregationSettings
 from services.kit.blobs import BlobStore
 from services.kit.caller import Caller, set_caller
-from services.kit.clock import Clock
 from services.kit.settings import ServiceSettings
 from services.kit.upstream import open_channel
 from services.kit.words import word
@@ -127,9 +126,9 @@ class House:
     apps: list[App] = field(default_factory=list)
     channels: list[grpc.aio.Channel] = field(default_factory=list)
 
-    async def start(self, replica: str = "one", machine: Clock | None = None) -> Client:
+    async def start(self, replica: str = "one") -> Client:
         """Starts an aggregation server (once more: another replica, or a restart) and returns its client."""
-        app = App(self.settings.model_copy(update={"replica": replica}), "127.0.0.1:0", machine)
+        app = App(self.settings.model_copy(update={"replica": replica}), "127.0.0.1:0")
         await app.start()
         self.apps.append(app)
         channel = open_channel(self.settings, f"127.0.0.1:{app.server.port}")
