@@ -19,6 +19,7 @@ from coterie.agent import Agent
 from coterie.cache import BlobCache
 from coterie.errors import BadLearner, LearnerFailed, WrongModel
 from coterie.instructions import Instructions
+from coterie.privacy.ledger import Limit
 from coterie.results import RoundResult
 from coterie.torch_learner import TorchLearner
 from coterie.work import Tensors
@@ -112,6 +113,21 @@ def test_beside_noise_the_words_of_an_error_stay_at_home(stand_in: StandIn, tmp_
     agent = agent_of(stand_in, tmp_path, Counter(train=fail(ValueError("salary 4200"))), on_error="continue")
     agent.run()
     assert stand_in.declined == [(1, "the learner's train failed: ValueError")]
+
+
+def test_beside_noise_training_that_diverged_is_noise_around_zeros_and_no_decline(
+    stand_in: StandIn, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Declining would tell of the data: whether training diverges depends on it, and no noise covers that."""
+    stand_in.work = {"privacy": "uniform", "noise_multiplier": 2.0, "training": {"clip_norm": 1.0}}
+    worse = {"parameters": lambda c: {"w": np.array([1, np.nan, 2], np.float32)}}
+    learner = Counter()
+    agent = agent_of(stand_in, tmp_path, learner, limit=Limit(1e4, 1e-5, "device"))
+    learner.worse = worse
+    agent.run()
+    assert stand_in.declined == []
+    assert bool(np.isfinite(load(stand_in.updates[1, "dev_1"][0])["w"]).all())
+    assert "zeros are sent in the place of the update" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -108,13 +108,19 @@ class NumpyLearner:
         return float(np.mean(self._losses(self._parameters, inputs[indices], targets[indices])))
 
     def gradient_sum(self, indices: Indices, bound: float, norm: Norm = "l2") -> Arrays:
-        """Sum of the samples' own gradients, each clipped to a norm of `bound`; an infinite one leaves them be."""
+        """Sum of the samples' own gradients, each clipped to a norm of `bound`; an infinite one leaves them be.
+
+        With a bound, a gradient that is not finite counts as zeros: refusing to go on would tell of its sample.
+        """
         inputs, targets = _now(self._data)
         found = self._gradients(self._parameters, inputs[indices], targets[indices])
         flat = np.concatenate([found[name].reshape(len(indices), -1) for name in self._parameters], axis=1)
         norms = np.linalg.norm(flat.astype(np.float64), 1 if norm == "l1" else 2, axis=1)
-        factors = np.ones(len(indices)) if math.isinf(bound) else bound / np.maximum(norms, bound)
-        return {name: np.tensordot(factors, found[name], axes=1) for name in self._parameters}
+        if math.isinf(bound):
+            return {name: np.sum(found[name], axis=0) for name in self._parameters}
+        sound = np.isfinite(norms)
+        factors = bound / np.maximum(norms[sound], bound)
+        return {name: np.tensordot(factors, found[name][sound], axes=1) for name in self._parameters}
 
 
 def _now(data: Data) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -137,6 +137,19 @@ def test_one_example_moves_the_sum_by_at_most_the_bound(example: int, bound: flo
     assert float(moved.norm()) <= bound * (1 + 1e-4)
 
 
+@pytest.mark.parametrize("method", ["auto", "vectorised", "loop"])
+def test_an_example_whose_gradient_is_not_finite_moves_the_sum_by_nothing(method: Method) -> None:
+    """Refusing to go on would tell that it is there, which no noise covers; without a bound it is refused."""
+    inputs, targets = examples(5)
+    others = clipped_gradients(network(), nn.functional.cross_entropy, inputs[1:], targets[1:], 0.5, method=method)
+    inputs[0] = torch.nan
+    found = clipped_gradients(network(), nn.functional.cross_entropy, inputs, targets, 0.5, method=method)
+    for name, value in others.total.items():
+        torch.testing.assert_close(found.total[name], value)
+    with pytest.raises(ValueError, match="an example's gradient is not finite"):
+        clipped_gradients(network(), nn.functional.cross_entropy, inputs, targets, math.inf, method=method)
+
+
 def test_frozen_parameters_have_no_gradient_and_no_examples_give_zeros() -> None:
     model = network()
     next(model.parameters()).requires_grad_(False)

@@ -95,7 +95,8 @@ def clipped_gradients(
     give the same sum. "vectorised" maps over at most `chunk_size` examples at once, which costs that many copies of the
     parameters; "loop" takes one at a time, for models that cannot be mapped; "auto" maps too, but takes plain stacks of
     linear layers by whole layers, tens of times as fast. Models with batch normalisation are refused: it mixes
-    examples, so clipping would not bound any one of them.
+    examples, so clipping would not bound any one of them. An example whose gradient is not finite counts as zeros
+    where there is a bound: refusing to go on would tell of it.
     """
     check_positive("clip bound", bound)
     if len(inputs) != len(targets):
@@ -125,8 +126,11 @@ def _in_chunks(
     for start in range(0, len(inputs), chunk_size):
         chunk = slice(start, start + chunk_size)
         norm, add_to = gradients_of(inputs[chunk], targets[chunk])
-        add_to(total, _factors(norm, bound))
         norms.append(norm.cpu())
+        sound = norm.isfinite()
+        if not math.isinf(bound) and not bool(sound.all()):
+            norm, add_to = gradients_of(inputs[chunk][sound], targets[chunk][sound])
+        add_to(total, _factors(norm, bound))
     return ClippedGradients(total, torch.cat(norms))
 
 
@@ -196,6 +200,8 @@ def _by_loop(
         gradients = torch.autograd.grad(value, wanted, allow_unused=True, materialize_grads=True)
         norm = torch.linalg.vector_norm(torch.cat([gradient.flatten() for gradient in gradients]), order)
         norms[example] = norm
+        if not math.isinf(bound) and not bool(norm.isfinite()):
+            continue
         for name, gradient in zip(parameters, gradients, strict=True):
             total[name] += gradient * _factors(norm, bound)
     return ClippedGradients(total, norms)

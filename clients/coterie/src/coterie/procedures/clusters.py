@@ -28,7 +28,7 @@ from coterie.procedures import masked, procedure
 from coterie.procedures.clusters_checks import Flat, Tally
 from coterie.procedures.clusters_market import noise_to_add, sold
 from coterie.procedures.context import RoundContext
-from coterie.procedures.star import change_of
+from coterie.procedures.star import trained_change
 from coterie.records import Peer, WorkItem
 from coterie.work import Delivery, MemberReport, Tensors
 
@@ -56,7 +56,8 @@ class Clusters:
             case "head":
                 return _as_head(context)
             case "solo":
-                return _alone(context, _trained(context), noise_to_add(context), context.work.self_weight)
+                trained = _trained(context, noised=context.work.privacy != "none")
+                return _alone(context, trained, noise_to_add(context), context.work.self_weight)
             case role:
                 raise Declined(f"the plan gives this device the role {role!r}, which clusters do not know")
 
@@ -73,14 +74,15 @@ class Trained:
     metrics: Mapping[str, float]
 
 
-def _trained(context: RoundContext) -> Trained:
+def _trained(context: RoundContext, *, noised: bool) -> Trained:
+    """`noised`: whether what leaves has noise of its own."""
     work, learner = context.work, context.learner
     instructions = Instructions.of(work.training, work.batch_size)
     received = context.model()
     learner.load(received)
     metrics = context.figures()
     learner.train(instructions, context.seed)
-    change = change_of(received, learner.parameters())
+    change = trained_change(context, received, noised=noised)
     return Trained(received, change if work.privacy == "none" else _clipped(change, instructions.clip_norm), metrics)
 
 
@@ -130,7 +132,7 @@ def _in_sum(context: RoundContext) -> Delivery:
     learner.load(received)
     instructions = Instructions.of(work.training, work.batch_size)
     learner.train(instructions, context.seed)
-    change = change_of(received, learner.parameters())
+    change = trained_change(context, received, noised=sitting.terms.noise > 0.0)
     clipped = change if work.privacy == "none" else _clipped(change, instructions.clip_norm)
     return masked.deliver(context, sitting, clipped)
 
@@ -151,7 +153,7 @@ def _as_member(context: RoundContext) -> Delivery:
         context.learner.load(context.model())
         metrics, letter = context.figures(), {}
     else:
-        trained = _trained(context)
+        trained = _trained(context, noised=noised)
         metrics = dict(trained.metrics)
         letter = _released(context, trained.change, multiplier)
     context.mail.send(heads[0], KIND, dict(letter), noised=noised)
@@ -253,7 +255,8 @@ def _most_noise(work: WorkItem, member: str) -> float:
 
 
 def _as_head(context: RoundContext) -> Delivery:
-    trained, work = _trained(context), context.work
+    work = context.work
+    trained = _trained(context, noised=work.privacy != "none")  # zeros, too: the members' updates wait for its sum
     members = [peer for peer in work.peers if peer.role == "member"]
     inspection = Inspection(
         context, trained, checks.flatten(trained.change), _last_move(context, trained.received), _tallies(context)

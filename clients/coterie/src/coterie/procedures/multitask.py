@@ -28,7 +28,7 @@ from coterie.models import Flat, load_model
 from coterie.privacy.releases import Arrays, Change, Descent, Queried, Raw
 from coterie.procedures import procedure
 from coterie.procedures.context import RoundContext
-from coterie.procedures.star import change_of, kept_noise, promised_noise
+from coterie.procedures.star import change_of, kept_noise, promised_noise, trained_change
 from coterie.records import WorkItem
 from coterie.work import Delivery
 
@@ -154,7 +154,7 @@ def _protected(context: RoundContext, terms: Terms, instructions: Instructions, 
             Descent(rho_of(work), lambda noised: descended(context, terms, instructions, received, noised))
         )
     learner.train(instructions, context.seed)
-    change = change_of(received, learner.parameters())
+    change = trained_change(context, received, noised=work.privacy != "none")
     match work.privacy:
         case "none":
             return context.release(Raw(change))

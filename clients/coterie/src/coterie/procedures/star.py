@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
 
-from coterie.errors import Declined
+from coterie.errors import Declined, NotFinite
 from coterie.instructions import Instructions
 from coterie.privacy.adaptive import WITHIN, adapts
 from coterie.privacy.releases import COUNT, Arrays, Change, CountedChange, Raw
@@ -17,6 +18,7 @@ from coterie.records import WorkItem
 from coterie.work import Delivery, Tensors
 
 _ROUNDING = 1e-9
+_log = logging.getLogger("coterie.star")
 
 
 @procedure("star", privacy="none", incentive="none")
@@ -37,7 +39,7 @@ class Star:
         learner.load(received)
         metrics = context.figures() if sitting is None else {}
         learner.train(instructions, context.seed)
-        change = change_of(received, learner.parameters())
+        change = trained_change(context, received, noised=work.privacy != "none")
         if sitting is not None:
             return masked.deliver(context, sitting, change)
         if work.privacy != "uniform":
@@ -58,6 +60,17 @@ def _delivery(context: RoundContext, change: Arrays, metrics: Mapping[str, float
         public_metrics=context.public_metrics,
         privacy=context.charges(),
     )
+
+
+def trained_change(context: RoundContext, received: Tensors, *, noised: bool) -> Arrays:
+    """What training changed. Where noise hides it, zeros if it is not finite: declining would tell of the data."""
+    try:
+        return change_of(received, context.learner.parameters())
+    except NotFinite as error:
+        if not noised:
+            raise
+        _log.warning("round %d: zeros are sent in the place of the update: %s", context.work.round, error)
+        return {name: np.zeros_like(value) for name, value in received.items()}
 
 
 def change_of(before: Tensors, after: Tensors) -> Arrays:
