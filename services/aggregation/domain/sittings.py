@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from coterie.records.words import ClerkState, DutyKind, SumState
 from coterie.sums.letters import FaultKind
@@ -21,6 +21,12 @@ OUT_OF_RANGE = "sum_out_of_range"
 """How the reason of a sitting begins whose sum no honest devices could have made."""
 Told = dict[int, dict[int, bytes]]
 """Digests by clerk's position and share."""
+
+# A sitting is read from its row at every step; its texts never change once written, so each is read into objects once.
+_read_terms = lru_cache(32)(Terms.read)
+_read_people = lru_cache(32)(Participants.read)
+_read_candidates = lru_cache(32)(read_candidates)
+_read_survivors = lru_cache(32)(read_survivors)
 
 
 @dataclass(frozen=True)
@@ -66,15 +72,15 @@ class Sitting:
 
     @cached_property
     def read_terms(self) -> Terms:
-        return Terms.read(self.terms)
+        return _read_terms(self.terms)
 
     @cached_property
     def people(self) -> Participants:
-        return Participants.read(self.participants)
+        return _read_people(self.participants)
 
     @cached_property
     def listed(self) -> list[Candidate]:
-        return read_candidates(self.candidates) if self.candidates else []
+        return _read_candidates(self.candidates) if self.candidates else []
 
     @cached_property
     def candidates_digest(self) -> str:
@@ -82,7 +88,7 @@ class Sitting:
 
     @cached_property
     def surviving(self) -> list[tuple[str, bytes]]:
-        return read_survivors(self.survivors) if self.survivors else []
+        return _read_survivors(self.survivors) if self.survivors else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +182,12 @@ def agreed(seats: Sequence[Seat]) -> int:
 def votes_of(terms: Terms, seats: Sequence[Seat]) -> Votes:
     """Where the count of the shares stands."""
     return count_votes(told_by(seats), len(terms.clerks), terms.threshold)
+
+
+def is_told(votes: Votes, seats: Sequence[Seat]) -> bool:
+    """Whether no further answer is waited for: every share is checked, or all who agreed have answered."""
+    all_checked = not votes.majority and not votes.unsettled
+    return all_checked or all(seat.answer for seat in seats if seat.agreement)
 
 
 def leading(votes: Votes) -> dict[int, bytes]:

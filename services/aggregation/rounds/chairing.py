@@ -56,14 +56,14 @@ class Chair:
 
     async def step(self, live: LiveRound) -> float:
         """Makes the next step of every sum; seconds until one may be due, 0 when something has moved."""
-        await self.refresh(live)
-        pauses = [await self._step(live, sitting) for sitting in list(live.sittings.values())]
-        if 0.0 in pauses:
-            await self.refresh(live)
+        seats = await self._look(live)
+        pauses = []
+        for sitting in list(live.sittings.values()):
+            pauses.append(await self._step(live, sitting, [seat for seat in seats if seat.place == sitting.place]))
         return min(pauses, default=LOOK_AGAIN_SECONDS)
 
-    async def refresh(self, live: LiveRound) -> None:
-        """Reads where the sums stand, and wakes devices whose sum has just opened and clerks."""
+    async def _look(self, live: LiveRound) -> list[Seat]:
+        """Reads where the sums stand, and wakes devices whose sum has just opened, and clerks; the round's seats."""
         async with self.database.reading() as tx:
             present = await sittings.latest_sittings(tx, live.task.id, live.round.number)
             seats = await sittings.list_round_seats(tx, live.task.id, live.round.number)
@@ -76,15 +76,16 @@ class Chair:
         untold = {seat.device_id for seat in seats if not seat.told}
         if untold - self.desk.devices:
             self.desk.call(untold)
+        return seats
 
-    async def _step(self, live: LiveRound, sitting: Sitting) -> float:
+    async def _step(self, live: LiveRound, sitting: Sitting, seats: Sequence[Seat]) -> float:
         if sitting.state is SumState.CALLING:
-            return await self._call(live, sitting)
+            return await self._call(live, sitting, seats)
         if sitting.state is SumState.OPEN:
             return await self._watch(live, sitting)
         if sitting.state is SumState.COUNTING:
             counting = Counting(self.database, self.desk, self.clock, self.resitting, self.began_at)
-            return await counting.step(live, sitting)
+            return await counting.step(live, sitting, seats)
         return LOOK_AGAIN_SECONDS
 
     @property
@@ -99,11 +100,9 @@ class Chair:
 
     # --- calling ------------------------------------------------------------------------------------------------------
 
-    async def _call(self, live: LiveRound, sitting: Sitting) -> float:
+    async def _call(self, live: LiveRound, sitting: Sitting, seats: Sequence[Seat]) -> float:
         """Has a committee, replaces its silent members, and opens the sum when all have offered themselves."""
         rules, now = live.way.committee(len(sitting.people.keys)), self.clock.now()
-        async with self.database.reading() as tx:
-            seats = await sittings.list_seats(tx, sitting.place)
         serving = [seat for seat in seats if seat.state is ClerkState.SERVING]
         late = [seat for seat in serving if not seat.session_key]
         silent = [seat for seat in late if now - max(seat.called_at, self.began_at) >= rules.offer_seconds]

@@ -21,7 +21,7 @@ from services.aggregation.domain.secure import (
     may_join,
 )
 from services.aggregation.domain.secure_terms import SumRules
-from services.aggregation.domain.sittings import Seat, Share, Sitting, agreed, missing_shares, votes_of
+from services.aggregation.domain.sittings import Seat, Share, Sitting, agreed, is_told, missing_shares, votes_of
 from services.aggregation.rounds.desk import Desk
 from services.aggregation.rounds.live import LiveRound
 from services.aggregation.rounds.resitting import Resitting
@@ -42,12 +42,9 @@ class Counting:
     resitting: Resitting
     began_at: float
 
-    async def step(self, live: LiveRound, sitting: Sitting) -> float:
+    async def step(self, live: LiveRound, sitting: Sitting, everybody: Sequence[Seat]) -> float:
         """Seconds until the next step may be due, 0 when one was made."""
-        async with self.database.reading() as tx:
-            seats = [seat for seat in await sittings.list_seats(tx, sitting.place) if seat.position >= 0]
-            shares = await sittings.list_shares(tx, sitting.place)
-        spec = live.task.specification
+        seats, spec = [seat for seat in everybody if seat.position >= 0], live.task.specification
         rules = SumRules.of(spec.parameters)
         patience = rules.patience_seconds(spec.round_seconds)
         # Time without a platform to speak to counts against nobody.
@@ -57,6 +54,8 @@ class Counting:
             return await self._muster(live, sitting, seats, patience)
         if agreed(seats) < sitting.read_terms.quorum:
             return await self._await_agreements(live, sitting, seats)
+        async with self.database.reading() as tx:
+            shares = await sittings.list_shares(tx, sitting.place)
         return await self._await_answers(live, sitting, seats, shares, rules, patience)
 
     # --- musters ------------------------------------------------------------------------------------------------------
@@ -123,9 +122,7 @@ class Counting:
     ) -> float:
         terms, now = sitting.read_terms, self.clock.now()
         votes = votes_of(terms, seats)
-        all_checked = len(votes.checked) == terms.shares
-        all_answered = all(seat.answer for seat in seats if seat.agreement)
-        if not all_checked and not all_answered and now < sitting.deadline_at:
+        if not is_told(votes, seats) and now < sitting.deadline_at:
             return max(0.01, sitting.deadline_at - now)
         silent = _silent(sitting, seats, now, patience)
         if votes.believed(unchecked=rules.unchecked) is None:

@@ -99,6 +99,11 @@ async def add_seats(tx: Tx, seats: Sequence[Seat]) -> None:
     await upsert(tx, t.clerks, [asdict(seat) for seat in seats], [*_PLACE, "device_id"], only=[])
 
 
+async def find_seat(tx: Tx, place: Place, device_id: str) -> Seat | None:
+    """A device's seat in a sitting, if it has one."""
+    return await fetch_one(tx, _SEATS.where(*_at(t.clerks, place), t.clerks.c.device_id == device_id), Seat)
+
+
 async def list_seats(tx: Tx, place: Place) -> list[Seat]:
     """Clerks of a sitting by position, then id."""
     c = t.clerks.c

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -10,7 +11,18 @@ from coterie.sums.masks import agreement_quorum
 from coterie.sums.terms import Place, Terms, agreement_message, answer_message, offer_message, signed_by
 from services.aggregation.domain.secure import is_whole_answer
 from services.aggregation.domain.secure_terms import SumRules
-from services.aggregation.domain.sittings import MaskedUpdate, Seat, Share, Sitting, agreed, duty_of, wanted_of
+from services.aggregation.domain.sittings import (
+    MaskedUpdate,
+    Seat,
+    Share,
+    Sitting,
+    agreed,
+    duty_of,
+    is_told,
+    missing_shares,
+    votes_of,
+    wanted_of,
+)
 from services.aggregation.errors import (
     AgreedOtherwise,
     BadAgreement,
@@ -28,8 +40,9 @@ from services.kit.database import Database
 from services.kit.rows import Tx
 
 MAX_WAIT_SECONDS = 30.0
-LOOK_AGAIN_SECONDS = 1.0
-"""How often a clerk's duties are looked up while it waits: time makes duties too, and so do other replicas."""
+COUNTING_LOOK_SECONDS, LOOK_SECONDS = 1.0, 5.0
+"""How often duties are looked up while a clerk waits, where a sum of its is counting and elsewhere: time makes duties
+too, and so do other replicas. What happens here wakes it at once."""
 SHARE_PATIENCE = 0.25
 """Part of the patience with clerks after which a share is wanted of another one."""
 
@@ -46,25 +59,26 @@ class SumUseCases:
         deadline = self._clock.now() + min(max(wait_seconds, 0.0), MAX_WAIT_SECONDS)
         while True:
             with self._bell.listen(f"duties:{device_id}") as sleeper:
-                has_seat = device_id in self._desk.devices
-                found = await self._duties(device_id) if has_seat else []
+                found, pause = await self._duties(device_id) if device_id in self._desk.devices else ([], math.inf)
                 left = deadline - self._clock.now()
                 if found or left <= 0:
                     return found
-                await sleeper.wait(min(left, LOOK_AGAIN_SECONDS) if has_seat else left)
+                await sleeper.wait(min(left, pause))
 
-    async def _duties(self, device_id: str) -> list[tuple[DutyKind, Sitting]]:
+    async def _duties(self, device_id: str) -> tuple[list[tuple[DutyKind, Sitting]], float]:
+        """What there is to do, and after how long to look again where nothing is."""
         found: list[tuple[DutyKind, Sitting]] = []
+        pause = LOOK_SECONDS
         async with self._database.reading() as tx:
             seats = await sittings.seats_of_device(tx, device_id)
             for seat in seats:
                 sitting = await sittings.find_sitting(tx, seat.place)
                 assert sitting is not None  # a seat is in a sitting
-                everybody = await sittings.list_seats(tx, seat.place)
-                shares = await sittings.list_shares(tx, seat.place)
-                patience = await self._patience(tx, seat.task_id)
-                kind = duty_of(sitting, seat, everybody, shares, self._clock.now(), patience * SHARE_PATIENCE)
+                if sitting.state is SumState.COUNTING:
+                    pause = COUNTING_LOOK_SECONDS
+                kind = await self._duty(tx, sitting, seat)
                 if kind is not None:
+                    patience = await self._patience(tx, seat.task_id) if kind is DutyKind.OFFER else 0.0
                     found.append((kind, _with_deadline(sitting, kind, patience)))
         forgotten = [sitting.place for kind, sitting in found if kind is DutyKind.FORGET]
         if forgotten:
@@ -73,7 +87,17 @@ class SumUseCases:
                     await sittings.change_seat(tx, place, device_id, told=True)
         if len(forgotten) == len(seats):
             self._desk.dismiss(device_id)
-        return found
+        return found, pause
+
+    async def _duty(self, tx: Tx, sitting: Sitting, seat: Seat) -> DutyKind | None:
+        """A clerk's duty in one sitting; what the others said is read where it matters, while their sum is counted."""
+        now = self._clock.now()
+        if sitting.state is not SumState.COUNTING:
+            return duty_of(sitting, seat, (), {}, now, 0.0)
+        everybody = await sittings.list_seats(tx, seat.place)
+        shares = await sittings.list_shares(tx, seat.place)
+        patience = await self._patience(tx, seat.task_id)
+        return duty_of(sitting, seat, everybody, shares, now, patience * SHARE_PATIENCE)
 
     async def _patience(self, tx: Tx, task_id: str) -> float:
         task = await tasks.find_task(tx, task_id)
@@ -87,8 +111,8 @@ class SumUseCases:
         require_device(device_id)
         async with self._database.reading() as tx:
             sitting, seat = await _find(tx, place, device_id)
-            in_round = bool(await rounds.states_of(tx, place.task, place.round, [device_id]))
-        if seat is None and (not in_round or document is SumDocument.CANDIDATES):
+            in_round = seat is not None or bool(await rounds.states_of(tx, place.task, place.round, [device_id]))
+        if not in_round or (seat is None and document is SumDocument.CANDIDATES):
             raise _stranger(device_id)
         if not sitting.terms:
             raise SumOver("the clerks have not all offered themselves yet; ask again when there is work")
@@ -144,10 +168,12 @@ class SumUseCases:
             message = offer_message(place, device_id, bytes.fromhex(session_key))
             if not signed_by(bytes.fromhex(seat.signing_key), message, bytes.fromhex(signature)):
                 raise BadAgreement("the offer is not signed by this clerk for this sitting")
-            if any(each.session_key == session_key for each in await sittings.list_seats(tx, place)):
+            others = [each for each in await sittings.list_seats(tx, place) if each.device_id != device_id]
+            if any(each.session_key == session_key for each in others):
                 raise BadAgreement("another clerk has offered this very key; make one of your own")
             await sittings.change_seat(tx, place, device_id, session_key=session_key, offer=signature)
-        self._ring(place)
+        if all(each.session_key for each in others if each.state is ClerkState.SERVING):
+            self._wake_chair(place)
 
     async def muster(
         self, place: Place, device_id: str, candidates: str, ready: Sequence[str], faults: Mapping[str, str]
@@ -166,7 +192,9 @@ class SumUseCases:
             await sittings.change_seat(
                 tx, place, device_id, mustered=candidates, ready=sorted(said, key=str.encode), faults=wrong
             )
-        self._ring(place)
+            seats = await sittings.list_seats(tx, place)
+        if sum(each.mustered == candidates for each in seats) >= sitting.read_terms.quorum:
+            self._wake_chair(place)
 
     async def agree(self, place: Place, device_id: str, digest: str, signature: str) -> None:
         """Takes a clerk's agreement to the survivors."""
@@ -178,7 +206,9 @@ class SumUseCases:
             if not signed_by(bytes.fromhex(seat.signing_key), message, bytes.fromhex(signature)):
                 raise BadAgreement("the agreement is not signed by this clerk for these survivors")
             await sittings.change_seat(tx, place, device_id, agreement=signature)
-        self._ring(place)
+            seats = await sittings.list_seats(tx, place)
+        if agreed(seats) >= sitting.read_terms.quorum:
+            self._desk.call(each.device_id for each in seats if each.agreement and not each.answer)
 
     async def answer(
         self, place: Place, device_id: str, digest: str, digests: Mapping[int, str], signature: str
@@ -197,7 +227,8 @@ class SumUseCases:
             seat = replace(seat, answer=told)
             seats = [seat if each.device_id == device_id else each for each in seats]
             wanted = await self._want(tx, sitting.read_terms, seat, seats)
-        self._ring(place)
+        if is_told(votes_of(sitting.read_terms, seats), seats):
+            self._wake_chair(place)
         return wanted
 
     async def _want(self, tx: Tx, terms: Terms, seat: Seat, seats: Sequence[Seat]) -> list[int]:
@@ -226,11 +257,13 @@ class SumUseCases:
         """Notes that the words of a share sum lie in the blob store."""
         require_device(device_id)
         async with self._database.writing() as tx:
-            _, seat = await self._clerk(tx, place, device_id)
+            sitting, seat = await self._clerk(tx, place, device_id)
             _check_share(seat, share, digest)
             where = (place.task, place.round, place.cohort, place.sitting)
             await sittings.put_share(tx, Share(*where, share, device_id, self._clock.now(), digest))
-        self._ring(place)
+            seats, shares = await sittings.list_seats(tx, place), await sittings.list_shares(tx, place)
+        if not missing_shares(sitting.read_terms, seats, shares):
+            self._wake_chair(place)
 
     # --- parts --------------------------------------------------------------------------------------------------------
 
@@ -241,7 +274,8 @@ class SumUseCases:
             raise _stranger(device_id)
         return _counting(sitting), seat
 
-    def _ring(self, place: Place) -> None:
+    def _wake_chair(self, place: Place) -> None:
+        """When enough have spoken for it to go on; while somebody is silent, time wakes it."""
         self._bell.ring(f"task:{place.task}")
 
 
@@ -249,8 +283,7 @@ async def _find(tx: Tx, place: Place, device_id: str, *, lock: bool = False) -> 
     sitting = await sittings.find_sitting(tx, place, lock=lock)
     if sitting is None:
         raise UnknownSum(f"round {place.round} of {place.task} has no sum {place.cohort} in sitting {place.sitting}")
-    seats = await sittings.list_seats(tx, place)
-    return sitting, next((seat for seat in seats if seat.device_id == device_id), None)
+    return sitting, await sittings.find_seat(tx, place, device_id)
 
 
 def _stranger(device_id: str) -> NotAClerk:

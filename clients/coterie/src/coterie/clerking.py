@@ -36,6 +36,9 @@ class Clerking:
         """`platform` is this thread's own; `stop` ends its waits."""
         self._platform, self._device_id, self._stop = platform, device_id, stop
         self._clerk, self._ending = Clerk(device_id, keys, cabinet), threading.Event()
+        # What cannot change while it counts is asked for once: the terms, and the survivors it agreed to.
+        self._read: dict[Place, Terms] = {}
+        self._survivors: dict[Place, bytes] = {}
         self._thread = threading.Thread(target=self._serve, name=f"clerk-{device_id}", daemon=True)
         self._acts: dict[str, Callable[[Duty, Place], None]] = {
             DutyKind.OFFER: self._offer,
@@ -99,11 +102,13 @@ class Clerking:
 
     def _agree(self, _duty: Duty, place: Place) -> None:
         digest, signature = self._agreed(place)
+        self._survivors[place] = digest
         self._platform.put_agreement(place, self._device_id, digest=digest, signature=signature)
 
     def _answer(self, _duty: Duty, place: Place) -> None:
-        terms = self._terms(place)
-        survivors = survivors_digest(terms.digest, self._platform.sum_survivors(place))
+        terms, survivors = self._terms(place), self._survivors.get(place)
+        if survivors is None:  # started anew since it agreed
+            survivors = survivors_digest(terms.digest, self._platform.sum_survivors(place))
         agreements = self._platform.sum_agreements(place)
         try:
             answer = self._clerk.answer(terms, survivors, agreements)
@@ -122,19 +127,25 @@ class Clerking:
 
     def _forget(self, _duty: Duty, place: Place) -> None:
         self._clerk.forget(place)
+        # Whatever this platform never tells it to forget is not kept either.
+        self._read.clear()
+        self._survivors.clear()
 
     # --- parts --------------------------------------------------------------------------------------------------------
 
     def _terms(self, place: Place) -> Terms:
-        terms = Terms.read(self._platform.sum_terms(place))
-        if terms.place != place:
-            raise BadTerms("the terms are for another sum than the duty they came with")
-        return terms
+        if place not in self._read:
+            terms = Terms.read(self._platform.sum_terms(place))
+            if terms.place != place:
+                raise BadTerms("the terms are for another sum than the duty they came with")
+            self._read[place] = terms
+        return self._read[place]
 
     def _participants(self, terms: Terms) -> Participants:
         return Participants.read(self._platform.sum_participants(terms.place, terms.participants))
 
     def _mustered(self, place: Place, *, tell: bool) -> None:
+        self._read.pop(place, None)  # a platform put back from a backup may have made others since
         terms = self._terms(place)
         candidates = read_candidates(self._platform.sum_candidates(place))
         letters = self._platform.sum_letters(place)
