@@ -17,9 +17,11 @@ from coterie.privacy.accounting import Charge, gaussian_charge
 from coterie.privacy.gaussian import exact_epsilon
 from coterie.privacy.grid import noised_tensors
 from coterie.privacy.ledger import PrivacyLedger, Receipt
-from coterie.privacy.releases import Change
+from coterie.privacy.releases import Arrays, Change
 from coterie.privacy.stream import Stream
+from coterie.procedures import star
 from coterie.procedures.context import RoundContext
+from coterie.work import Tensors
 from coterie_lab.audit import audit, clopper_pearson, lower_bound, main
 from coterie_lab.canaries import MECHANISMS, _bound_to_bytes
 
@@ -76,6 +78,16 @@ def test_an_exact_figure_beside_the_noise_is_caught(monkeypatch: pytest.MonkeyPa
         found = audit(name, MECHANISMS[name], MORE)
         assert found.is_false, found
         assert found.figure == "loss"
+
+
+def test_a_decline_because_training_diverged_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def declining(context: RoundContext, received: Tensors, *, noised: bool) -> Arrays:
+        return star.change_of(received, context.learner.parameters())
+
+    monkeypatch.setattr(star, "trained_change", declining)
+    found = audit("star that diverges", MECHANISMS["star that diverges"], MORE)
+    assert found.is_false, found
+    assert found.figure in ("declined", "value", "fineness")
 
 
 def test_half_the_noise_is_caught_too(monkeypatch: pytest.MonkeyPatch) -> None:

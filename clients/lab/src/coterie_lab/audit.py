@@ -17,7 +17,7 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -70,23 +70,25 @@ def audit(name: str, observe: Observe, runs: int = QUICK_RUNS, seed: int = 0) ->
     """Plants the canary `runs` times in each world, and holds what is seen against what is charged."""
     charges = observe(1.0, SeededStream(seed, name, "charges")).charges
     other = 0.0 if all(charge.adjacency == "left-out" for charge in charges) else -1.0
-    there = _seen(observe, 1.0, name, seed, runs)
-    away = _seen(observe, other, name, seed, runs)
-    error = CHANCE_OF_ERROR / (len(DELTAS) * len(there))
+    there, away = (_seen(observe, canary, name, seed, runs) for canary in (1.0, other))
+    figures = sorted({figure for told in (*there, *away) for figure in told})
+    error = CHANCE_OF_ERROR / (len(DELTAS) * len(figures))
     found = []
     for delta in DELTAS:
         claimed = _claim(charges, delta)
-        for figure in there:
-            shown = lower_bound(there[figure], away[figure], delta, error)
+        for figure in figures:
+            shown = lower_bound(_each(there, figure), _each(away, figure), delta, error)
             found.append(Finding(name, charges[0].adjacency, charges[0].unit, delta, claimed, shown, figure))
     return max(found, key=lambda finding: finding.shown - finding.claimed)
 
 
-def _seen(observe: Observe, canary: float, name: str, seed: int, runs: int) -> dict[str, Floats]:
-    seen = [observe(canary, SeededStream(seed, name, str(canary), number)).figures for number in range(runs)]
-    names = sorted(set().union(*seen))
+def _seen(observe: Observe, canary: float, name: str, seed: int, runs: int) -> list[Mapping[str, float]]:
+    return [observe(canary, SeededStream(seed, name, str(canary), number)).figures for number in range(runs)]
+
+
+def _each(seen: Sequence[Mapping[str, float]], figure: str) -> Floats:
     # A figure that is told in one world only tells the worlds apart by being there.
-    return {each: np.array([figures.get(each, -math.inf) for figures in seen]) for each in names}
+    return np.array([figures.get(figure, -math.inf) for figures in seen])
 
 
 def _claim(charges: Sequence[Charge], delta: float) -> float:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie import mixing
+from coterie.errors import Declined
 from coterie.home import DeviceHome
 from coterie.instructions import Instructions
 from coterie.learner import Guarded
@@ -111,9 +112,10 @@ def _market(canary: float) -> Release:
 
 @dataclass
 class _Learner:
-    """A learner that moves the model along the canary, and whose loss on its own data tells the canary."""
+    """A learner that moves the model along the canary, or beyond all numbers; its loss on its data tells the canary."""
 
     canary: float
+    length: float
     samples: int = 3
     state: dict[str, NDArray[Any]] = field(default_factory=dict)
 
@@ -124,7 +126,8 @@ class _Learner:
         return {"loss": 2.0 - self.canary}
 
     def train(self, instructions: Instructions, seed: int) -> None:
-        self.state["w"] = (self.state["w"] + 3.0 * self.canary * DIRECTION).astype(np.float32)
+        if self.canary:
+            self.state["w"] = (self.state["w"] + self.length * self.canary * DIRECTION).astype(np.float32)
 
     def parameters(self) -> Tensors:
         return self.state
@@ -166,14 +169,17 @@ def work_item(**changes: Any) -> WorkItem:
     return WorkItem(**(values | changes))
 
 
-def _prepared(prepare: Callable[[RoundContext], Delivery], work: WorkItem) -> Observe:
+def _prepared(prepare: Callable[[RoundContext], Delivery], work: WorkItem, length: float = 3.0) -> Observe:
     def observe(canary: float, stream: Stream) -> Sight:
         nobody = cast(Any, None)
         context = _Watched(
-            work, "dev_1", nobody, _Learner(canary), 1, nobody, nobody, {}, nobody, nobody, nobody, 1,
+            work, "dev_1", nobody, _Learner(canary, length), 1, nobody, nobody, {}, nobody, nobody, nobody, 1,
             noise=lambda: stream,
         )  # fmt: skip
-        delivery = prepare(context)
+        try:
+            delivery = prepare(context)
+        except Declined:  # is seen, too, and costs nothing
+            return Sight({"declined": 1.0}, (gaussian_charge("audit", 1, "update", "device", NOISE),))
         assert delivery.tensors is not None
         return Sight(seen(delivery.tensors, delivery.metrics), delivery.privacy)
 
@@ -257,6 +263,7 @@ MECHANISMS: dict[str, Observe] = {
     "adaptive clip": _counted,
     "star": _prepared(lambda context: Star().prepare(context), work_item()),
     "clusters": _prepared(lambda context: Clusters().prepare(context), work_item(topology="clusters", privacy="trust")),
+    "star that diverges": _prepared(lambda context: Star().prepare(context), work_item(), math.inf),
     "mesh": _released(_mesh),
     "market": _released(_market),
     "secure sum": _secure(counts=False),
