@@ -57,10 +57,10 @@ class Chair:
     async def step(self, live: LiveRound) -> float:
         """Makes the next step of every sum; seconds until one may be due, 0 when something has moved."""
         seats = await self._look(live)
-        pauses = []
+        pauses = [LOOK_AGAIN_SECONDS]
         for sitting in list(live.sittings.values()):
             pauses.append(await self._step(live, sitting, [seat for seat in seats if seat.place == sitting.place]))
-        return min(pauses, default=LOOK_AGAIN_SECONDS)
+        return min(pauses)
 
     async def _look(self, live: LiveRound) -> list[Seat]:
         """Reads where the sums stand, and wakes devices whose sum has just opened, and clerks; the round's seats."""

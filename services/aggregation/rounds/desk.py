@@ -20,6 +20,8 @@ class Desk:
     database: Database
     bell: Bell
     devices: set[str] = field(default_factory=set)
+    _calls: dict[str, int] = field(default_factory=dict)
+    _count: int = 0
 
     async def start(self) -> None:
         """Reads who had a seat when the process ended."""
@@ -29,9 +31,17 @@ class Desk:
     def call(self, devices: Iterable[str]) -> None:
         """These have seats, and perhaps something to do: wakes them."""
         known = list(devices)
+        self._count += 1
+        self._calls |= dict.fromkeys(known, self._count)
         self.devices.update(known)
         self.bell.ring(*(f"duties:{device}" for device in known))
 
-    def dismiss(self, device: str) -> None:
-        """It was told to forget all its sittings."""
-        self.devices.discard(device)
+    def last_call(self, device: str) -> int:
+        """Number of the last call of a device, to be taken before its seats are read."""
+        return self._calls.get(device, 0)
+
+    def dismiss(self, device: str, after: int) -> None:
+        """It was told to forget all its sittings; unless it was called since, for one that was not among them."""
+        if self.last_call(device) == after:
+            self.devices.discard(device)
+            self._calls.pop(device, None)

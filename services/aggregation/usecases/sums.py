@@ -68,7 +68,7 @@ class SumUseCases:
     async def _duties(self, device_id: str) -> tuple[list[tuple[DutyKind, Sitting]], float]:
         """What there is to do, and after how long to look again where nothing is."""
         found: list[tuple[DutyKind, Sitting]] = []
-        pause = LOOK_SECONDS
+        pause, called = LOOK_SECONDS, self._desk.last_call(device_id)
         async with self._database.reading() as tx:
             seats = await sittings.seats_of_device(tx, device_id)
             for seat in seats:
@@ -86,7 +86,7 @@ class SumUseCases:
                 for place in forgotten:
                     await sittings.change_seat(tx, place, device_id, told=True)
         if len(forgotten) == len(seats):
-            self._desk.dismiss(device_id)
+            self._desk.dismiss(device_id, called)
         return found, pause
 
     async def _duty(self, tx: Tx, sitting: Sitting, seat: Seat) -> DutyKind | None:
