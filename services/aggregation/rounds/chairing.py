@@ -78,6 +78,11 @@ class Chair:
             self.desk.call(untold)
         return seats
 
+    def release(self, live: LiveRound) -> None:
+        """Wakes the clerks of a round that is over: there is something to forget."""
+        told = (sitting.read_terms for sitting in live.sittings.values() if sitting.terms)
+        self.desk.call(clerk.device for terms in told for clerk in terms.clerks)
+
     async def _step(self, live: LiveRound, sitting: Sitting, seats: Sequence[Seat]) -> float:
         if sitting.state is SumState.CALLING:
             return await self._call(live, sitting, seats)

@@ -375,3 +375,4 @@ class Conductor:
             if not live.lock.locked():  # else an update that came too late is taken out; the sums go with it
                 live.close()
             self.bell.ring(f"events:{task_id}", f"letters:{task_id}")
+            self.chair.release(live)

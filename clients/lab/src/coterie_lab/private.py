@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from coterie.privacy.adaptive import AdaptiveClip, amplitude, joint_norm, share_within
 from coterie.privacy.discrete import discrete_gaussian
+from coterie.privacy.gaussian import exact_epsilon
 from coterie.privacy.grid import counted, rounded, scale_for, sigma_for
 from coterie.privacy.lifetime import Lifetime, multiplier_for
 from coterie.privacy.simulation import SeededStream
@@ -213,6 +214,8 @@ MNIST = (
     Row("250 devices, ε = 4, 30 % lost (quorum 0.65)", replace(ON_MNIST, quorum=0.65, lost=0.3)),
 )
 UNBOUND = (Row("no clip norm either, 5 steps a round", replace(ON_MNIST, clip_norm=1e9, steps=5)),)
+MARKET_DEVICES, MARKET_ROUNDS, MARKET_RHO = 20, 30, 0.279
+"""Those of market-agents.md."""
 MNIST_IMAGES, MNIST_TESTS = 25_000, 10_000
 
 
@@ -242,7 +245,25 @@ def page(digits: Images, mnist: Images | None, seeds: range) -> str:
     text += "\n## The same, dealt unevenly\n\nDirichlet 0.5: a device has few classes. 20 steps of rate 1 a round.\n\n"
     text += measured(digits, UNEVENLY, seeds)
     text += CLIPPED + measured(digits, CLIPS, seeds, ("secure sum", "no noise"))
+    text += market_part()
     return text if mnist is None else text + mnist_part(mnist, seeds)
+
+
+def market_part() -> str:
+    """ε of an example in a market in the clear and masked, by formulas alone."""
+    honest = SumRules().honest(least_survivors(0.9, MARKET_DEVICES))
+    charged, summed = (
+        exact_epsilon(1.0 / math.sqrt(2.0 * rho), DELTA)
+        for rho in (MARKET_ROUNDS * MARKET_RHO, MARKET_ROUNDS * MARKET_RHO / honest)
+    )
+    lines = [
+        ["one example, as charged", f"{charged:.1f}", f"{charged:.1f}"],
+        [f"one example, by what is seen, one step a round, h = {honest}", f"{charged:.1f}", f"{summed:.1f}"],
+        ["the whole device", "∞", "∞"],
+    ]
+    return SOLD.format(devices=MARKET_DEVICES, rounds=MARKET_ROUNDS, rho=MARKET_RHO, delta=DELTA) + table(
+        ["ε of", "in the clear", "masked"], lines
+    )
 
 
 def mnist_part(mnist: Images, seeds: range) -> str:
@@ -265,6 +286,14 @@ CLIPPED = """
 
 50 devices, ε = 4, dealt evenly. A wrong norm costs accuracy; following the median of the norms
 (`privacy.clip_quantile` 0.5) brings back a part of it, and the count it needs is paid for by the same charge.
+
+"""
+SOLD = """
+## The market
+
+{devices} devices, {rounds} rounds, each sells ρ = {rho} a round (the mean of market-agents.md), δ = {delta:g}. In the clear the
+platform sees every update; masked, it sees their sum, which holds the noise of all. Devices are charged the same: that the
+noise of others adds up is proved for one step a round with equal weights and no more, and rests on them.
 
 """
 
