@@ -291,9 +291,10 @@ CLIPPED = """
 SOLD = """
 ## The market
 
-{devices} devices, {rounds} rounds, each sells ρ = {rho} a round (the mean of market-agents.md), δ = {delta:g}. In the clear the
-platform sees every update; masked, it sees their sum, which holds the noise of all. Devices are charged the same: that the
-noise of others adds up is proved for one step a round with equal weights and no more, and rests on them.
+{devices} devices, {rounds} rounds, each sells ρ = {rho} a round (the mean of market-agents.md), δ = {delta:g}.
+In the clear the platform sees every update; masked, it sees their sum, which holds the noise of all. Devices are
+charged the same: that the noise of others adds up is proved for one step a round with equal weights and no more, and
+rests on them.
 
 """
 
