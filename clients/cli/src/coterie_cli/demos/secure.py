@@ -6,9 +6,11 @@ The platform sees sums alone. Each device adds its share of the noise that the s
 
 from __future__ import annotations
 
+import logging
 import math
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,7 @@ from coterie.privacy.accounting import NOTHING
 from coterie.privacy.clipping import clip_update
 from coterie.privacy.gaussian import exact_multiplier
 from coterie.privacy.ledger import Limit
+from coterie.privacy.lifetime import Lifetime
 from coterie.procedures.star import change_of
 from coterie.records import Task
 from coterie_cli.demos import Choices, demo
@@ -56,6 +59,7 @@ def run(choices: Choices) -> dict[str, Any]:
             agents = _devices(ground, split)
             introduce(*(agent.home for agent in agents))
         task = _task(ground, choices.seed, rounds, devices, noise)
+        stack.enter_context(_said_once())
         ground.run_agents(agents, task.id)
         ground.start_task(task.id)
         died = _let_some_die(ground, task.id, agents, rounds)
@@ -63,6 +67,18 @@ def run(choices: Choices) -> dict[str, Any]:
         for agent in agents:
             agent.stop()
         return _result(ground, task.id, agents, died, split, rounds, noise, began, choices.seed)
+
+
+@contextmanager
+def _said_once() -> Iterator[None]:
+    """Every device says what the task costs when it joins; here the result says it for all."""
+    log = logging.getLogger("coterie.agent")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def noise_for(rounds: int) -> float:
@@ -98,7 +114,7 @@ def _task(ground: Stage, seed: int, rounds: int, devices: int, noise: float) -> 
         quorum=QUORUM,
         round_seconds=30.0,
         training=TRAINING,
-        parameters={"privacy": {"noise_multiplier": noise}, "sums": SUMS},
+        parameters={"privacy": {"noise_multiplier": noise, "delta": DELTA}, "sums": SUMS},
         seed=seed,
         description="Recognise handwritten digits; the platform sees sums alone",
     )
@@ -185,16 +201,17 @@ def _result(
         "epsilon": epsilon,
         "delta": DELTA,
         "epsilon_if_clerks_collude": replace(NOTHING, gaussian_rho=alone).epsilon(DELTA),
-        "tables": _tables(accuracy, epsilon, alone, len(died), story),
+        "tables": _tables(accuracy, Lifetime(noise, rounds, DELTA), epsilon, alone, len(died), story),
         "seconds": time.monotonic() - began,
     }
 
 
 def _tables(
-    accuracy: dict[str, float], epsilon: float, alone: float, died: int, story: list[list[Any]]
+    accuracy: dict[str, float], told: Lifetime, epsilon: float, alone: float, died: int, story: list[list[Any]]
 ) -> list[dict[str, Any]]:
     collude = replace(NOTHING, gaussian_rho=alone).epsilon(DELTA)
     rows = [
+        ["each device was told when it joined", str(told)],
         ["the most a device's ledger says, all rounds", f"ε = {epsilon:.3f} at δ = {DELTA:g} (the device left out)"],
         ["if two clerks worked with the platform", f"ε = {collude:.1f}"],
         ["devices that died in the middle, a clerk among them", str(died)],
