@@ -115,7 +115,7 @@ class _Learner:
     """A learner that moves the model along the canary, or beyond all numbers; its loss on its data tells the canary."""
 
     canary: float
-    length: float
+    length: float = 3.0
     samples: int = 3
     state: dict[str, NDArray[Any]] = field(default_factory=dict)
 

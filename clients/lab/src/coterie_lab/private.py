@@ -162,7 +162,8 @@ def clear_mean(changes: Floats, setting: Setting, clip_norm: float, stream: Stre
 def clipped(changes: Floats, clip_norm: float) -> Floats:
     """Every row within the norm."""
     norms = np.linalg.norm(changes, axis=1, keepdims=True)
-    return changes * np.minimum(1.0, clip_norm / np.maximum(norms, 1e-300))
+    within: Floats = changes * np.minimum(1.0, clip_norm / np.maximum(norms, 1e-300))
+    return within
 
 
 WAYS = {"secure sum": secure_mean, "each by itself": local_mean, "no noise": clear_mean}
