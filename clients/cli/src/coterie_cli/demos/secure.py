@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from coterie.agent import Agent
     from coterie.samples import Split
 
-DEVICES, ROUNDS = 50, 10
+DEVICES, ROUNDS = 50, 20
 EPSILON, DELTA = 4.0, 1e-5
 QUORUM, LOST_SHARE = 0.65, 1 / 3
 SPARE = 2
 """Sittings that may fail, when clerks are lost, and be held again: each is charged again."""
-TRAINING = {"epochs": 5, "batch_size": 16, "learning_rate": 2.0, "clip_norm": 2.0}
+TRAINING = {"epochs": 5, "batch_size": 64, "learning_rate": 2.0, "clip_norm": 0.5}
 SUMS = {"mode": "secure", "offer_seconds": 10.0, "clerk_seconds": 20.0}
 
 
