@@ -25,7 +25,7 @@ from services.kit.upstream import open_channel
 from services.kit.wire import UpstreamAway
 from services.kit.workers import TooManyQuestions, Workers
 from services.topology.app import App
-from services.topology.planners.clusters import ClustersPlanner
+from services.topology.planners.clusters import ClustersPlanner, Gathered
 from services.topology.whatif import SOLVERS
 from tests.attacks.test_attacks_on_the_door import serving
 from tests.contract.gateway.conftest import bearer, platform
@@ -138,13 +138,13 @@ async def test_workers_answer_with_the_same_bytes_as_this_process(tmp_path: Path
         assert await app.questions.what_if("clusters", question) == whatif.answer(SOLVERS, "clusters", question)
     rows, columns = np.triu_indices(12, 1)
     direct = np.array(trust_among(12))[rows, columns]
-    matrix = Matrix(12, rows, columns, direct, direct, 0.8)
+    gathered = Gathered(Matrix(12, rows, columns, direct, direct, 0.8))
     everybody = [pb.Participant(device_id=f"d{number:02}") for number in range(12)]
     request = pb.MakePlanRequest(task_id="t", topology="clusters", privacy="trust", participants=everybody)
     workers = Workers(1, niceness=0)
-    made = await workers.run(ClustersPlanner.plan, request, matrix, None)
+    made = await workers.run(ClustersPlanner.plan, request, gathered, None)
     await workers.close()
-    own = ClustersPlanner.plan(request, matrix, None)
+    own = ClustersPlanner.plan(request, gathered, None)
     assert made.SerializeToString(deterministic=True) == own.SerializeToString(deterministic=True)
     assert made.seats
 

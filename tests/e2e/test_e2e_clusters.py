@@ -19,7 +19,7 @@ import pytest
 
 from coterie.agent import Agent
 from coterie.client import Platform
-from coterie.errors import InvalidRequest, RoundOver
+from coterie.errors import InvalidRequest, NotAllowed, RoundOver
 from coterie.home import DeviceHome, introduce
 from coterie.privacy.ledger import Limit
 from coterie.procedures.clusters import Clusters
@@ -119,7 +119,8 @@ class Society:
             "parameters": {"pricing": {"credits_per_point": 1.0}},
             "escrow_microcredits": 1000 * MILLION,
         }
-        task = self.publisher.create_task(name=self.label, model_digests=[digest], **(defaults | specification))
+        told = {"name": self.label, "model_digests": [digest]} | defaults | specification
+        task = self.publisher.create_task(**told)
         return task.id
 
     def run(self, name: str, task: str, work: Any, limit: Limit = OPEN_LIMIT) -> None:
@@ -255,6 +256,41 @@ def test_a_member_whose_owner_does_not_know_the_head_goes_on_alone_with_noise(sh
     told = [event for event in shared_platform.admin.events(task) if event.kind == "work.declined"]
     assert told
     assert all("is not in this device's circle" in event.message for event in told)
+
+
+def test_the_same_people_begin_where_another_task_ended_and_a_baseline_runs_beside(
+    shared_platform: RealPlatform,
+) -> None:
+    """Three friends: a task by the game, one that begins with its clusters, and one in which everybody is alone."""
+    society = Society(shared_platform, "h a b", [("h", "a"), ("h", "b"), ("a", "b")], "again")
+    tasks = [society.publish(name="again-1", quorum=1.0)]
+    begun = {"topology": {"start_from": tasks[0]}, "pricing": {"credits_per_point": 1.0}}
+    tasks.append(society.publish(name="again-2", quorum=1.0, parameters=begun))
+    solo = {"topology": {"scheme": "solo"}, "pricing": {"credits_per_point": 1.0}}
+    tasks.append(society.publish(name="again-3", quorum=1.0, parameters=solo))
+    with pytest.raises(InvalidRequest, match=r"start_from: task .* has topology clusters, not star"):
+        society.publish(name="again-4", preset="fedavg", parameters={"topology": {"start_from": tasks[0]}})
+    other = shared_platform.admin.create_key("publisher", "somebody else").api_key
+    with (
+        Platform(shared_platform.processes.url, other, cache=shared_platform.cache) as stranger,
+        pytest.raises(NotAllowed, match="belongs to another publisher"),
+    ):
+        digests = [stranger.upload_model(model())]
+        stranger.create_task(name="peek", preset="clusters", model_digests=digests, parameters=begun)
+    for number, task in enumerate(tasks):
+        society.threads.clear()
+        for seed, name in enumerate("hab"):
+            society.run(name, task, Scripted(change(10 * number + seed)))
+        society.start(task)
+        shared_platform.admin.wait_for_end(task)
+        for thread in society.threads:
+            thread.join(30)
+    plans = [shared_platform.admin.plan(task) for task in tasks]
+    society.end(tasks[2])
+    assert [plan.details["transfers_made"] for plan in plans] == [2, 0, 0]
+    assert [sorted(seat.role for seat in plan.seats) for plan in plans[:2]] == [["head", "member", "member"]] * 2
+    assert [(seat.role, seat.noise_multiplier) for seat in plans[2].seats] == [("solo", 0.6)] * 3
+    assert set(society.paid(tasks[2]).values()) <= {math.floor(ALONE * MILLION), math.ceil(ALONE * MILLION)}
 
 
 TRIANGLE_AND_TAIL = [("h", "a"), ("h", "b"), ("h", "c"), ("a", "b")]

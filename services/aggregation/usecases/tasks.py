@@ -75,6 +75,7 @@ class TaskUseCases:
         spec = ways.complete(specification)
         await self._check_known(spec)
         spec = await self._with_defaults(spec)
+        await self._check_start(spec)
         sizes = [await self._check_model(digest, spec) for digest in spec.model_digests]
         elements = [
             (await asyncio.to_thread(self._library.layout, *m)).elements
@@ -107,6 +108,19 @@ class TaskUseCases:
             raise BadTask(
                 f"parameters.rule.known: no device {', '.join(missing)[:200]} is registered; "
                 "give ids of registered devices (coterie devices)"
+            )
+
+    async def _check_start(self, spec: TaskSpecification) -> None:
+        """Refuses to begin with the plan of a task that the caller may not look into, or of another topology."""
+        start_from = spec.parameters.get("topology", {}).get("start_from", "")
+        if not start_from:
+            return
+        async with self._database.reading() as tx:
+            earlier = (await sight.see_inside(tx, start_from)).specification
+        if earlier.topology != spec.topology:
+            raise BadTask(
+                f"parameters.topology.start_from: task {start_from} has topology {earlier.topology}, not "
+                f"{spec.topology}; name a task of the same topology, or leave it out"
             )
 
     async def _with_defaults(self, spec: TaskSpecification) -> TaskSpecification:

@@ -24,6 +24,7 @@ SERVICE_OF_SOLVER = {
     "noise": "topology",
     "blocks": "topology",
     "identity": "topology",
+    "quality": "topology",
     "clerks": "topology",
     "market": "pricing",
     "survey": "pricing",

@@ -1,7 +1,6 @@
 """Refits the quality model's constants to measured runs: `python -m services.topology refit < measured.json`.
 
-The input is a JSON list of runs; answers and refusals are those of a what-if question. `loss_fit`, `quality_offset` and
-`quality_slope` of the answer go as they are into a task's `topology` parameters.
+The input is a JSON list of runs; answers and refusals are those of the what-if question `quality`.
 """
 
 from __future__ import annotations
@@ -9,39 +8,10 @@ from __future__ import annotations
 import json
 import sys
 from io import StringIO
-from typing import Any, TextIO
+from typing import TextIO
 
 from services.kit import whatif
-from services.topology.domain.quality import Measurement, refit
-
-
-class MeasuredRun(whatif.Input):
-    """One measured run: noise multiplier σ, non-IID degree γ, final loss, and accuracy in percent."""
-
-    noise: float
-    non_iid: float
-    loss: float
-    accuracy: float
-
-
-class Input(whatif.Input):
-    """The measured runs."""
-
-    measured: list[MeasuredRun]
-
-
-def solve(question: Input) -> dict[str, Any]:
-    """The refitted constants, and what they leave unexplained: measured minus fitted, run by run."""
-    result = refit([Measurement(run.noise, run.non_iid, run.loss, run.accuracy) for run in question.measured])
-    return {
-        "loss_fit": result.model.loss_fit,
-        "quality_offset": result.model.quality_offset,
-        "quality_slope": result.model.quality_slope,
-        "loss_rmse": result.loss_rmse,
-        "accuracy_rmse": result.accuracy_rmse,
-        "loss_residuals": result.loss_residuals,
-        "accuracy_residuals": result.accuracy_residuals,
-    }
+from services.topology.whatif import SOLVERS
 
 
 def run(text: str, stdout: TextIO) -> int:
@@ -50,7 +20,7 @@ def run(text: str, stdout: TextIO) -> int:
         question = json.dumps({"measured": json.loads(text)})
     except ValueError:
         question = text  # refused below, with the place of the mistake in the text as it was given
-    return whatif.run({"refit": __name__}, ["refit"], StringIO(question), stdout)
+    return whatif.run({"refit": SOLVERS["quality"]}, ["refit"], StringIO(question), stdout)
 
 
 def main() -> int:

@@ -10,6 +10,7 @@ somebody's noise does.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from pydantic import Field
 
 from coterie_api.topology.v1 import topology_pb2 as pb
 from services.kit.matrix import Matrix, read_matrix
+from services.topology.domain.cluster_baselines import INFLUENCERS, as_formation, non_cooperative, social_influence
 from services.topology.domain.coalition import Game, InvalidGame, Partition, Stakes, partition_of
 from services.topology.domain.formation import RESTARTS, Formation, form
 from services.topology.domain.quality import Floats, InvalidQualityModel, QualityModel
@@ -26,6 +28,7 @@ from services.topology.errors import BadParameters, CannotPlan
 from services.topology.planners import clusters_told as told
 from services.topology.planners.base import Parameters, Sources, alone_of, parameters_of, read_section, strangers_of
 from services.topology.planners.star import UniformPrivacy
+from services.topology.store import plans
 from services.trust.domain.graph import TrustGraph
 
 MOST_DEVICES = 10_000
@@ -35,6 +38,13 @@ MOST_DEVICES = 10_000
 class ClusterParameters(Parameters):
     """How clusters form and what they earn; defaults are [SCFL] §VI."""
 
+    scheme: Literal["game", "solo", "heads"] = Field(
+        default="game", description="How clusters come about; solo and heads are [SCFL] §VI's baselines."
+    )
+    heads: int = Field(default=INFLUENCERS, ge=1, le=MOST_DEVICES, description="K of the scheme heads.")
+    start_from: str = Field(
+        default="", max_length=64, description="Φ(0): a task whose clusters the first plan begins with."
+    )
     method: Literal["rounds", "sweep"] = "sweep"
     restarts: int = Field(default=RESTARTS, ge=0, le=1000)
     direct_weight: float | None = Field(default=None, ge=0, le=1, description="ω; the registry's own unless given.")
@@ -118,6 +128,14 @@ class Rules:
             raise CannotPlan(error.message) from error
 
 
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What clusters are planned from: trust, in order of device id, and the clusters a first plan begins with, Φ(0)."""
+
+    trust: Matrix
+    start: Sequence[Sequence[str]] = ()
+
+
 class ClustersPlanner:
     """Plans social clusters."""
 
@@ -133,8 +151,8 @@ class ClustersPlanner:
             filled["privacy"] = read_section(parameters, "privacy", UniformPrivacy).model_dump(exclude_none=True)
         return filled
 
-    async def gather(self, request: pb.MakePlanRequest, sources: Sources) -> Matrix:
-        """Trust among the participants, in order of device id, through whomever it leads."""
+    async def gather(self, request: pb.MakePlanRequest, sources: Sources) -> Gathered:
+        """Trust among the participants, through whomever it leads, and where the first plan begins."""
         participants = sorted(request.participants, key=lambda participant: participant.device_id)
         ids = [participant.device_id for participant in participants]
         if len(ids) > MOST_DEVICES:
@@ -143,31 +161,52 @@ class ClustersPlanner:
             )
         rules = Rules.read(request.privacy, parameters_of(request))
         matrix = await read_matrix(sources.trust, ids, direct_weight=rules.clusters.direct_weight)
-        return matrix.without(strangers_of(participants), alone_of(participants))
+        earlier = None
+        if rules.clusters.start_from:
+            async with sources.database.reading() as tx:
+                earlier = await plans.find(tx, rules.clusters.start_from)
+        start = told.groups_of(earlier) if earlier is not None else []
+        return Gathered(matrix.without(strangers_of(participants), alone_of(participants)), start)
 
     @staticmethod
-    def plan(request: pb.MakePlanRequest, gathered: Matrix, previous: pb.Plan | None) -> pb.Plan:
+    def plan(request: pb.MakePlanRequest, gathered: Gathered, previous: pb.Plan | None) -> pb.Plan:
         participants = sorted(request.participants, key=lambda participant: participant.device_id)
         ids = [participant.device_id for participant in participants]
         rules = Rules.read(request.privacy, parameters_of(request))
-        game = rules.game(gathered, [participant.non_iid for participant in participants])
+        game = rules.game(gathered.trust, [participant.non_iid for participant in participants])
         before = told.groups_of(previous) if previous is not None and request.keep_if_stable else []
-        start = _present(before, ids)
-        kept = bool(before) and blocking_move(game, start) is None
-        limit = 0 if kept else rules.clusters.restarts
-        formation = form(game, start, rules.clusters.method, restarts=limit, search=not kept)
+        formation, kept = _formed(rules.clusters, game, before, gathered.start if previous is None else [], ids)
         noise, quality = _protection(rules, game, formation)
         fresh = pb.Plan(
             seats=told.seats(game, formation, ids, noise, quality),
             cluster_details=told.details(game, formation, ids, kept=kept, absent=_absent(before, ids)),
             stakes=told.stakes(game),
         )
-        if previous is not None and kept and _much_alike(fresh, previous, rules.clusters.noise_tolerance):
+        settled = kept or rules.clusters.scheme != "game"
+        if previous is not None and settled and _much_alike(fresh, previous, rules.clusters.noise_tolerance):
             return pb.Plan(seats=previous.seats, cluster_details=previous.cluster_details, stakes=previous.stakes)
         return fresh
 
 
-def _present(groups: list[list[str]], ids: list[str]) -> Partition:
+def _formed(
+    chosen: ClusterParameters,
+    game: Game,
+    before: list[list[str]],
+    start: Sequence[Sequence[str]],
+    ids: list[str],
+) -> tuple[Formation, bool]:
+    """The clusters by the task's scheme, and whether those before were kept: they are while they are stable."""
+    if chosen.scheme == "solo":
+        return as_formation(game, non_cooperative(game)), False
+    if chosen.scheme == "heads":
+        return as_formation(game, social_influence(game, chosen.heads)), False
+    begin = _present(before or start, ids)
+    kept = bool(before) and blocking_move(game, begin) is None
+    limit = 0 if kept else chosen.restarts
+    return form(game, begin, chosen.method, restarts=limit, search=not kept), kept
+
+
+def _present(groups: Sequence[Sequence[str]], ids: list[str]) -> Partition:
     """The groups by index in `ids`: those who are not there fall out, those who are new stand alone."""
     index = {device_id: number for number, device_id in enumerate(ids)}
     known = [[index[device_id] for device_id in group if device_id in index] for group in groups]

@@ -115,7 +115,9 @@ def _because(game: Game, formation: Formation, ids: list[str], cluster: Cluster,
         return f"alone, worth {payoff:.2f}, with noise {noise:.3g}; {other}"
     gain = payoff - _alone(game, device)
     if device == cluster.head:
-        place = f"knows most of its cluster of {len(cluster.members)} and so is its head"
+        elected = evaluate(game, cluster.members).head == device
+        why = "knows most of it" if elected else "is one of the best connected of all"
+        place = f"head of its cluster of {len(cluster.members)}: it {why}"
     else:
         alpha = game.trust_row(device)[cluster.head]
         how = "sends it raw" if noise == 0 else f"sends it with noise {noise:.3g}"

@@ -6,5 +6,6 @@ SOLVERS = {
     "noise": "services.topology.whatif.noise",
     "blocks": "services.topology.whatif.blocks",
     "identity": "services.topology.whatif.identity",
+    "quality": "services.topology.whatif.quality",
     "clerks": "services.topology.whatif.clerks",
 }

@@ -185,6 +185,12 @@ class TopologyParameters(_message.Message):
     FAIRNESS_FIELD_NUMBER: _builtins.int
     BUDGET_SCALE_FIELD_NUMBER: _builtins.int
     BUDGET_SHIFT_FIELD_NUMBER: _builtins.int
+    SCHEME_FIELD_NUMBER: _builtins.int
+    HEADS_FIELD_NUMBER: _builtins.int
+    START_FROM_FIELD_NUMBER: _builtins.int
+    PLAN_FIELD_NUMBER: _builtins.int
+    RELATIONS_FIELD_NUMBER: _builtins.int
+    RELATIONS_NEED_TRUST_FIELD_NUMBER: _builtins.int
     method: _builtins.str
     """Clusters: how they form, "rounds" or "sweep"."""
     restarts: _builtins.int
@@ -253,6 +259,16 @@ class TopologyParameters(_message.Message):
     """Clusters: θ1, the ε of a round that full trust would come to, times 1 + θ2."""
     budget_shift: _builtins.float
     """Clusters: θ2, the trust at which ε is half of θ1."""
+    scheme: _builtins.str
+    """Clusters: how they come about, "game", "solo" or "heads"."""
+    heads: _builtins.int
+    """Clusters: how many permanent heads the scheme "heads" has."""
+    start_from: _builtins.str
+    """Clusters: id of a task whose clusters the first plan begins with."""
+    plan: _builtins.str
+    """Mesh: who exchanges with whom, "betta" or one of its rivals."""
+    relations_need_trust: _builtins.bool
+    """Mesh: whether related devices also need trust above the threshold."""
     @_builtins.property
     def loss_fit(self) -> Global___NumberList:
         """Clusters: the five constants of the loss by noise."""
@@ -260,6 +276,10 @@ class TopologyParameters(_message.Message):
     @_builtins.property
     def max_degree(self) -> _struct_pb2.Value:
         """Mesh: links per device: a number, "recommended", or null for any number. Open to these three kinds, hence a value."""
+
+    @_builtins.property
+    def relations(self) -> Global___TextList:
+        """Mesh: ways of being related that the social graph is made of; none = trust alone."""
 
     def __init__(
         self,
@@ -300,10 +320,16 @@ class TopologyParameters(_message.Message):
         fairness: _builtins.float | None = ...,
         budget_scale: _builtins.float | None = ...,
         budget_shift: _builtins.float | None = ...,
+        scheme: _builtins.str | None = ...,
+        heads: _builtins.int | None = ...,
+        start_from: _builtins.str | None = ...,
+        plan: _builtins.str | None = ...,
+        relations: Global___TextList | None = ...,
+        relations_need_trust: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_basic_batch", b"_basic_batch", "_bridge", b"_bridge", "_budget_scale", b"_budget_scale", "_budget_shift", b"_budget_shift", "_default_link_class", b"_default_link_class", "_default_seconds_per_sample", b"_default_seconds_per_sample", "_direct_weight", b"_direct_weight", "_fading_decibels", b"_fading_decibels", "_fairness", b"_fairness", "_head_reward", b"_head_reward", "_identity_weight", b"_identity_weight", "_interference_watts", b"_interference_watts", "_may_earn_trust", b"_may_earn_trust", "_member_cost", b"_member_cost", "_message_bytes", b"_message_bytes", "_method", b"_method", "_noise_density", b"_noise_density", "_noise_tolerance", b"_noise_tolerance", "_non_iid", b"_non_iid", "_payload_bits", b"_payload_bits", "_policy", b"_policy", "_price", b"_price", "_quality_offset", b"_quality_offset", "_quality_slope", b"_quality_slope", "_relative_loss", b"_relative_loss", "_replan_gain", b"_replan_gain", "_restarts", b"_restarts", "_same_owner_trusted", b"_same_owner_trusted", "_seed", b"_seed", "_settle_after", b"_settle_after", "_times", b"_times", "_transfers", b"_transfers", "_trust_threshold", b"_trust_threshold", "_wait_share", b"_wait_share", "basic_batch", b"basic_batch", "bridge", b"bridge", "budget_scale", b"budget_scale", "budget_shift", b"budget_shift", "default_link_class", b"default_link_class", "default_seconds_per_sample", b"default_seconds_per_sample", "direct_weight", b"direct_weight", "fading_decibels", b"fading_decibels", "fairness", b"fairness", "head_reward", b"head_reward", "identity_weight", b"identity_weight", "interference_watts", b"interference_watts", "loss_fit", b"loss_fit", "max_degree", b"max_degree", "may_earn_trust", b"may_earn_trust", "member_cost", b"member_cost", "message_bytes", b"message_bytes", "method", b"method", "noise_density", b"noise_density", "noise_tolerance", b"noise_tolerance", "non_iid", b"non_iid", "payload_bits", b"payload_bits", "policy", b"policy", "price", b"price", "quality_offset", b"quality_offset", "quality_slope", b"quality_slope", "relative_loss", b"relative_loss", "replan_gain", b"replan_gain", "restarts", b"restarts", "same_owner_trusted", b"same_owner_trusted", "seed", b"seed", "settle_after", b"settle_after", "times", b"times", "transfers", b"transfers", "trust_threshold", b"trust_threshold", "wait_share", b"wait_share"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_basic_batch", b"_basic_batch", "_bridge", b"_bridge", "_budget_scale", b"_budget_scale", "_budget_shift", b"_budget_shift", "_default_link_class", b"_default_link_class", "_default_seconds_per_sample", b"_default_seconds_per_sample", "_direct_weight", b"_direct_weight", "_fading_decibels", b"_fading_decibels", "_fairness", b"_fairness", "_head_reward", b"_head_reward", "_heads", b"_heads", "_identity_weight", b"_identity_weight", "_interference_watts", b"_interference_watts", "_may_earn_trust", b"_may_earn_trust", "_member_cost", b"_member_cost", "_message_bytes", b"_message_bytes", "_method", b"_method", "_noise_density", b"_noise_density", "_noise_tolerance", b"_noise_tolerance", "_non_iid", b"_non_iid", "_payload_bits", b"_payload_bits", "_plan", b"_plan", "_policy", b"_policy", "_price", b"_price", "_quality_offset", b"_quality_offset", "_quality_slope", b"_quality_slope", "_relations_need_trust", b"_relations_need_trust", "_relative_loss", b"_relative_loss", "_replan_gain", b"_replan_gain", "_restarts", b"_restarts", "_same_owner_trusted", b"_same_owner_trusted", "_scheme", b"_scheme", "_seed", b"_seed", "_settle_after", b"_settle_after", "_start_from", b"_start_from", "_times", b"_times", "_transfers", b"_transfers", "_trust_threshold", b"_trust_threshold", "_wait_share", b"_wait_share", "basic_batch", b"basic_batch", "bridge", b"bridge", "budget_scale", b"budget_scale", "budget_shift", b"budget_shift", "default_link_class", b"default_link_class", "default_seconds_per_sample", b"default_seconds_per_sample", "direct_weight", b"direct_weight", "fading_decibels", b"fading_decibels", "fairness", b"fairness", "head_reward", b"head_reward", "heads", b"heads", "identity_weight", b"identity_weight", "interference_watts", b"interference_watts", "loss_fit", b"loss_fit", "max_degree", b"max_degree", "may_earn_trust", b"may_earn_trust", "member_cost", b"member_cost", "message_bytes", b"message_bytes", "method", b"method", "noise_density", b"noise_density", "noise_tolerance", b"noise_tolerance", "non_iid", b"non_iid", "payload_bits", b"payload_bits", "plan", b"plan", "policy", b"policy", "price", b"price", "quality_offset", b"quality_offset", "quality_slope", b"quality_slope", "relations", b"relations", "relations_need_trust", b"relations_need_trust", "relative_loss", b"relative_loss", "replan_gain", b"replan_gain", "restarts", b"restarts", "same_owner_trusted", b"same_owner_trusted", "scheme", b"scheme", "seed", b"seed", "settle_after", b"settle_after", "start_from", b"start_from", "times", b"times", "transfers", b"transfers", "trust_threshold", b"trust_threshold", "wait_share", b"wait_share"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_basic_batch", b"_basic_batch", "_bridge", b"_bridge", "_budget_scale", b"_budget_scale", "_budget_shift", b"_budget_shift", "_default_link_class", b"_default_link_class", "_default_seconds_per_sample", b"_default_seconds_per_sample", "_direct_weight", b"_direct_weight", "_fading_decibels", b"_fading_decibels", "_fairness", b"_fairness", "_head_reward", b"_head_reward", "_identity_weight", b"_identity_weight", "_interference_watts", b"_interference_watts", "_may_earn_trust", b"_may_earn_trust", "_member_cost", b"_member_cost", "_message_bytes", b"_message_bytes", "_method", b"_method", "_noise_density", b"_noise_density", "_noise_tolerance", b"_noise_tolerance", "_non_iid", b"_non_iid", "_payload_bits", b"_payload_bits", "_policy", b"_policy", "_price", b"_price", "_quality_offset", b"_quality_offset", "_quality_slope", b"_quality_slope", "_relative_loss", b"_relative_loss", "_replan_gain", b"_replan_gain", "_restarts", b"_restarts", "_same_owner_trusted", b"_same_owner_trusted", "_seed", b"_seed", "_settle_after", b"_settle_after", "_times", b"_times", "_transfers", b"_transfers", "_trust_threshold", b"_trust_threshold", "_wait_share", b"_wait_share", "basic_batch", b"basic_batch", "bridge", b"bridge", "budget_scale", b"budget_scale", "budget_shift", b"budget_shift", "default_link_class", b"default_link_class", "default_seconds_per_sample", b"default_seconds_per_sample", "direct_weight", b"direct_weight", "fading_decibels", b"fading_decibels", "fairness", b"fairness", "head_reward", b"head_reward", "identity_weight", b"identity_weight", "interference_watts", b"interference_watts", "loss_fit", b"loss_fit", "max_degree", b"max_degree", "may_earn_trust", b"may_earn_trust", "member_cost", b"member_cost", "message_bytes", b"message_bytes", "method", b"method", "noise_density", b"noise_density", "noise_tolerance", b"noise_tolerance", "non_iid", b"non_iid", "payload_bits", b"payload_bits", "policy", b"policy", "price", b"price", "quality_offset", b"quality_offset", "quality_slope", b"quality_slope", "relative_loss", b"relative_loss", "replan_gain", b"replan_gain", "restarts", b"restarts", "same_owner_trusted", b"same_owner_trusted", "seed", b"seed", "settle_after", b"settle_after", "times", b"times", "transfers", b"transfers", "trust_threshold", b"trust_threshold", "wait_share", b"wait_share"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_basic_batch", b"_basic_batch", "_bridge", b"_bridge", "_budget_scale", b"_budget_scale", "_budget_shift", b"_budget_shift", "_default_link_class", b"_default_link_class", "_default_seconds_per_sample", b"_default_seconds_per_sample", "_direct_weight", b"_direct_weight", "_fading_decibels", b"_fading_decibels", "_fairness", b"_fairness", "_head_reward", b"_head_reward", "_heads", b"_heads", "_identity_weight", b"_identity_weight", "_interference_watts", b"_interference_watts", "_may_earn_trust", b"_may_earn_trust", "_member_cost", b"_member_cost", "_message_bytes", b"_message_bytes", "_method", b"_method", "_noise_density", b"_noise_density", "_noise_tolerance", b"_noise_tolerance", "_non_iid", b"_non_iid", "_payload_bits", b"_payload_bits", "_plan", b"_plan", "_policy", b"_policy", "_price", b"_price", "_quality_offset", b"_quality_offset", "_quality_slope", b"_quality_slope", "_relations_need_trust", b"_relations_need_trust", "_relative_loss", b"_relative_loss", "_replan_gain", b"_replan_gain", "_restarts", b"_restarts", "_same_owner_trusted", b"_same_owner_trusted", "_scheme", b"_scheme", "_seed", b"_seed", "_settle_after", b"_settle_after", "_start_from", b"_start_from", "_times", b"_times", "_transfers", b"_transfers", "_trust_threshold", b"_trust_threshold", "_wait_share", b"_wait_share", "basic_batch", b"basic_batch", "bridge", b"bridge", "budget_scale", b"budget_scale", "budget_shift", b"budget_shift", "default_link_class", b"default_link_class", "default_seconds_per_sample", b"default_seconds_per_sample", "direct_weight", b"direct_weight", "fading_decibels", b"fading_decibels", "fairness", b"fairness", "head_reward", b"head_reward", "heads", b"heads", "identity_weight", b"identity_weight", "interference_watts", b"interference_watts", "loss_fit", b"loss_fit", "max_degree", b"max_degree", "may_earn_trust", b"may_earn_trust", "member_cost", b"member_cost", "message_bytes", b"message_bytes", "method", b"method", "noise_density", b"noise_density", "noise_tolerance", b"noise_tolerance", "non_iid", b"non_iid", "payload_bits", b"payload_bits", "plan", b"plan", "policy", b"policy", "price", b"price", "quality_offset", b"quality_offset", "quality_slope", b"quality_slope", "relations", b"relations", "relations_need_trust", b"relations_need_trust", "relative_loss", b"relative_loss", "replan_gain", b"replan_gain", "restarts", b"restarts", "same_owner_trusted", b"same_owner_trusted", "scheme", b"scheme", "seed", b"seed", "settle_after", b"settle_after", "start_from", b"start_from", "times", b"times", "transfers", b"transfers", "trust_threshold", b"trust_threshold", "wait_share", b"wait_share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__basic_batch: _TypeAlias = _typing.Literal["basic_batch"]  # noqa: Y015
     _WhichOneofArgType__basic_batch: _TypeAlias = _typing.Literal["_basic_batch", b"_basic_batch"]  # noqa: Y015
@@ -325,6 +351,8 @@ class TopologyParameters(_message.Message):
     _WhichOneofArgType__fairness: _TypeAlias = _typing.Literal["_fairness", b"_fairness"]  # noqa: Y015
     _WhichOneofReturnType__head_reward: _TypeAlias = _typing.Literal["head_reward"]  # noqa: Y015
     _WhichOneofArgType__head_reward: _TypeAlias = _typing.Literal["_head_reward", b"_head_reward"]  # noqa: Y015
+    _WhichOneofReturnType__heads: _TypeAlias = _typing.Literal["heads"]  # noqa: Y015
+    _WhichOneofArgType__heads: _TypeAlias = _typing.Literal["_heads", b"_heads"]  # noqa: Y015
     _WhichOneofReturnType__identity_weight: _TypeAlias = _typing.Literal["identity_weight"]  # noqa: Y015
     _WhichOneofArgType__identity_weight: _TypeAlias = _typing.Literal["_identity_weight", b"_identity_weight"]  # noqa: Y015
     _WhichOneofReturnType__interference_watts: _TypeAlias = _typing.Literal["interference_watts"]  # noqa: Y015
@@ -345,6 +373,8 @@ class TopologyParameters(_message.Message):
     _WhichOneofArgType__non_iid: _TypeAlias = _typing.Literal["_non_iid", b"_non_iid"]  # noqa: Y015
     _WhichOneofReturnType__payload_bits: _TypeAlias = _typing.Literal["payload_bits"]  # noqa: Y015
     _WhichOneofArgType__payload_bits: _TypeAlias = _typing.Literal["_payload_bits", b"_payload_bits"]  # noqa: Y015
+    _WhichOneofReturnType__plan: _TypeAlias = _typing.Literal["plan"]  # noqa: Y015
+    _WhichOneofArgType__plan: _TypeAlias = _typing.Literal["_plan", b"_plan"]  # noqa: Y015
     _WhichOneofReturnType__policy: _TypeAlias = _typing.Literal["policy"]  # noqa: Y015
     _WhichOneofArgType__policy: _TypeAlias = _typing.Literal["_policy", b"_policy"]  # noqa: Y015
     _WhichOneofReturnType__price: _TypeAlias = _typing.Literal["price"]  # noqa: Y015
@@ -353,6 +383,8 @@ class TopologyParameters(_message.Message):
     _WhichOneofArgType__quality_offset: _TypeAlias = _typing.Literal["_quality_offset", b"_quality_offset"]  # noqa: Y015
     _WhichOneofReturnType__quality_slope: _TypeAlias = _typing.Literal["quality_slope"]  # noqa: Y015
     _WhichOneofArgType__quality_slope: _TypeAlias = _typing.Literal["_quality_slope", b"_quality_slope"]  # noqa: Y015
+    _WhichOneofReturnType__relations_need_trust: _TypeAlias = _typing.Literal["relations_need_trust"]  # noqa: Y015
+    _WhichOneofArgType__relations_need_trust: _TypeAlias = _typing.Literal["_relations_need_trust", b"_relations_need_trust"]  # noqa: Y015
     _WhichOneofReturnType__relative_loss: _TypeAlias = _typing.Literal["relative_loss"]  # noqa: Y015
     _WhichOneofArgType__relative_loss: _TypeAlias = _typing.Literal["_relative_loss", b"_relative_loss"]  # noqa: Y015
     _WhichOneofReturnType__replan_gain: _TypeAlias = _typing.Literal["replan_gain"]  # noqa: Y015
@@ -361,10 +393,14 @@ class TopologyParameters(_message.Message):
     _WhichOneofArgType__restarts: _TypeAlias = _typing.Literal["_restarts", b"_restarts"]  # noqa: Y015
     _WhichOneofReturnType__same_owner_trusted: _TypeAlias = _typing.Literal["same_owner_trusted"]  # noqa: Y015
     _WhichOneofArgType__same_owner_trusted: _TypeAlias = _typing.Literal["_same_owner_trusted", b"_same_owner_trusted"]  # noqa: Y015
+    _WhichOneofReturnType__scheme: _TypeAlias = _typing.Literal["scheme"]  # noqa: Y015
+    _WhichOneofArgType__scheme: _TypeAlias = _typing.Literal["_scheme", b"_scheme"]  # noqa: Y015
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
     _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
     _WhichOneofReturnType__settle_after: _TypeAlias = _typing.Literal["settle_after"]  # noqa: Y015
     _WhichOneofArgType__settle_after: _TypeAlias = _typing.Literal["_settle_after", b"_settle_after"]  # noqa: Y015
+    _WhichOneofReturnType__start_from: _TypeAlias = _typing.Literal["start_from"]  # noqa: Y015
+    _WhichOneofArgType__start_from: _TypeAlias = _typing.Literal["_start_from", b"_start_from"]  # noqa: Y015
     _WhichOneofReturnType__times: _TypeAlias = _typing.Literal["times"]  # noqa: Y015
     _WhichOneofArgType__times: _TypeAlias = _typing.Literal["_times", b"_times"]  # noqa: Y015
     _WhichOneofReturnType__transfers: _TypeAlias = _typing.Literal["transfers"]  # noqa: Y015
@@ -394,6 +430,8 @@ class TopologyParameters(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__head_reward) -> _WhichOneofReturnType__head_reward | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__heads) -> _WhichOneofReturnType__heads | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__identity_weight) -> _WhichOneofReturnType__identity_weight | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__interference_watts) -> _WhichOneofReturnType__interference_watts | None: ...
@@ -414,6 +452,8 @@ class TopologyParameters(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__payload_bits) -> _WhichOneofReturnType__payload_bits | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__plan) -> _WhichOneofReturnType__plan | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__policy) -> _WhichOneofReturnType__policy | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__price) -> _WhichOneofReturnType__price | None: ...
@@ -421,6 +461,8 @@ class TopologyParameters(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__quality_offset) -> _WhichOneofReturnType__quality_offset | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__quality_slope) -> _WhichOneofReturnType__quality_slope | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__relations_need_trust) -> _WhichOneofReturnType__relations_need_trust | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__relative_loss) -> _WhichOneofReturnType__relative_loss | None: ...
     @_typing.overload
@@ -430,9 +472,13 @@ class TopologyParameters(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__same_owner_trusted) -> _WhichOneofReturnType__same_owner_trusted | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__scheme) -> _WhichOneofReturnType__scheme | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__settle_after) -> _WhichOneofReturnType__settle_after | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__start_from) -> _WhichOneofReturnType__start_from | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__times) -> _WhichOneofReturnType__times | None: ...
     @_typing.overload
@@ -666,12 +712,17 @@ class PricingParameters(_message.Message):
     SOCIAL_CARE_FIELD_NUMBER: _builtins.int
     EVALUATION_SECONDS_FIELD_NUMBER: _builtins.int
     EVALUATIONS_FIELD_NUMBER: _builtins.int
+    INFLUENCE_FIELD_NUMBER: _builtins.int
+    CURVATURE_FIELD_NUMBER: _builtins.int
+    FIXED_FACTOR_FIELD_NUMBER: _builtins.int
+    CORRELATION_FIELD_NUMBER: _builtins.int
+    KNOWN_FIELD_NUMBER: _builtins.int
     round_microcredits: _builtins.int
     """Contribution, payoff, stackelberg: pot of a round, micro-credits; 0 = an even share."""
     credits_per_point: _builtins.float
     """Payoff, stackelberg: credits for each point of a cluster's payoff; 0 = shares of the pot."""
     solver: _builtins.str
-    """Stackelberg: "exact", "mean-field", "iterate" or "agnostic"."""
+    """Stackelberg: "exact", "mean-field", "iterate"; "agnostic", "random" or "fixed" to compare with."""
     hops: _builtins.int
     """Stackelberg: how far secrets travel."""
     discount: _builtins.float
@@ -710,6 +761,20 @@ class PricingParameters(_message.Message):
     """Contribution: longest a round waits for its evaluator."""
     evaluations: _builtins.int
     """Contribution: models of a round whose worth is asked for at most."""
+    influence: _builtins.str
+    """Stackelberg: ties that hops are counted along, "direct" or "combined"."""
+    curvature: _builtins.float
+    """Stackelberg: β/μ², from which each device's accuracy weight follows; left out = accuracy_weight for all."""
+    fixed_factor: _builtins.float
+    """Stackelberg, baselines random and fixed: level of budgets, in mean budgets of the market."""
+    @_builtins.property
+    def correlation(self) -> _struct_pb2.Value:
+        """Correlated: w, "trust" or one number for every two users. Open to these two kinds, hence a value."""
+
+    @_builtins.property
+    def known(self) -> Global___TextList:
+        """Correlated: ids of devices whose answers the adversary knows already."""
+
     def __init__(
         self,
         *,
@@ -735,10 +800,15 @@ class PricingParameters(_message.Message):
         social_care: _builtins.float | None = ...,
         evaluation_seconds: _builtins.float | None = ...,
         evaluations: _builtins.int | None = ...,
+        influence: _builtins.str | None = ...,
+        curvature: _builtins.float | None = ...,
+        fixed_factor: _builtins.float | None = ...,
+        correlation: _struct_pb2.Value | None = ...,
+        known: Global___TextList | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_accuracy_weight", b"_accuracy_weight", "_balance", b"_balance", "_constant", b"_constant", "_cost_linear", b"_cost_linear", "_cost_quadratic", b"_cost_quadratic", "_credits_per_point", b"_credits_per_point", "_discount", b"_discount", "_error", b"_error", "_evaluation_seconds", b"_evaluation_seconds", "_evaluations", b"_evaluations", "_floor", b"_floor", "_headroom", b"_headroom", "_hops", b"_hops", "_own_care", b"_own_care", "_prices", b"_prices", "_risk_weight", b"_risk_weight", "_round_microcredits", b"_round_microcredits", "_social_care", b"_social_care", "_solver", b"_solver", "_variance_high", b"_variance_high", "_variance_low", b"_variance_low", "_variance_model", b"_variance_model", "accuracy_weight", b"accuracy_weight", "balance", b"balance", "constant", b"constant", "cost_linear", b"cost_linear", "cost_quadratic", b"cost_quadratic", "credits_per_point", b"credits_per_point", "discount", b"discount", "error", b"error", "evaluation_seconds", b"evaluation_seconds", "evaluations", b"evaluations", "floor", b"floor", "headroom", b"headroom", "hops", b"hops", "own_care", b"own_care", "prices", b"prices", "risk_weight", b"risk_weight", "round_microcredits", b"round_microcredits", "social_care", b"social_care", "solver", b"solver", "variance_high", b"variance_high", "variance_low", b"variance_low", "variance_model", b"variance_model"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_accuracy_weight", b"_accuracy_weight", "_balance", b"_balance", "_constant", b"_constant", "_cost_linear", b"_cost_linear", "_cost_quadratic", b"_cost_quadratic", "_credits_per_point", b"_credits_per_point", "_curvature", b"_curvature", "_discount", b"_discount", "_error", b"_error", "_evaluation_seconds", b"_evaluation_seconds", "_evaluations", b"_evaluations", "_fixed_factor", b"_fixed_factor", "_floor", b"_floor", "_headroom", b"_headroom", "_hops", b"_hops", "_influence", b"_influence", "_own_care", b"_own_care", "_prices", b"_prices", "_risk_weight", b"_risk_weight", "_round_microcredits", b"_round_microcredits", "_social_care", b"_social_care", "_solver", b"_solver", "_variance_high", b"_variance_high", "_variance_low", b"_variance_low", "_variance_model", b"_variance_model", "accuracy_weight", b"accuracy_weight", "balance", b"balance", "constant", b"constant", "correlation", b"correlation", "cost_linear", b"cost_linear", "cost_quadratic", b"cost_quadratic", "credits_per_point", b"credits_per_point", "curvature", b"curvature", "discount", b"discount", "error", b"error", "evaluation_seconds", b"evaluation_seconds", "evaluations", b"evaluations", "fixed_factor", b"fixed_factor", "floor", b"floor", "headroom", b"headroom", "hops", b"hops", "influence", b"influence", "known", b"known", "own_care", b"own_care", "prices", b"prices", "risk_weight", b"risk_weight", "round_microcredits", b"round_microcredits", "social_care", b"social_care", "solver", b"solver", "variance_high", b"variance_high", "variance_low", b"variance_low", "variance_model", b"variance_model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy_weight", b"_accuracy_weight", "_balance", b"_balance", "_constant", b"_constant", "_cost_linear", b"_cost_linear", "_cost_quadratic", b"_cost_quadratic", "_credits_per_point", b"_credits_per_point", "_discount", b"_discount", "_error", b"_error", "_evaluation_seconds", b"_evaluation_seconds", "_evaluations", b"_evaluations", "_floor", b"_floor", "_headroom", b"_headroom", "_hops", b"_hops", "_own_care", b"_own_care", "_prices", b"_prices", "_risk_weight", b"_risk_weight", "_round_microcredits", b"_round_microcredits", "_social_care", b"_social_care", "_solver", b"_solver", "_variance_high", b"_variance_high", "_variance_low", b"_variance_low", "_variance_model", b"_variance_model", "accuracy_weight", b"accuracy_weight", "balance", b"balance", "constant", b"constant", "cost_linear", b"cost_linear", "cost_quadratic", b"cost_quadratic", "credits_per_point", b"credits_per_point", "discount", b"discount", "error", b"error", "evaluation_seconds", b"evaluation_seconds", "evaluations", b"evaluations", "floor", b"floor", "headroom", b"headroom", "hops", b"hops", "own_care", b"own_care", "prices", b"prices", "risk_weight", b"risk_weight", "round_microcredits", b"round_microcredits", "social_care", b"social_care", "solver", b"solver", "variance_high", b"variance_high", "variance_low", b"variance_low", "variance_model", b"variance_model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy_weight", b"_accuracy_weight", "_balance", b"_balance", "_constant", b"_constant", "_cost_linear", b"_cost_linear", "_cost_quadratic", b"_cost_quadratic", "_credits_per_point", b"_credits_per_point", "_curvature", b"_curvature", "_discount", b"_discount", "_error", b"_error", "_evaluation_seconds", b"_evaluation_seconds", "_evaluations", b"_evaluations", "_fixed_factor", b"_fixed_factor", "_floor", b"_floor", "_headroom", b"_headroom", "_hops", b"_hops", "_influence", b"_influence", "_own_care", b"_own_care", "_prices", b"_prices", "_risk_weight", b"_risk_weight", "_round_microcredits", b"_round_microcredits", "_social_care", b"_social_care", "_solver", b"_solver", "_variance_high", b"_variance_high", "_variance_low", b"_variance_low", "_variance_model", b"_variance_model", "accuracy_weight", b"accuracy_weight", "balance", b"balance", "constant", b"constant", "correlation", b"correlation", "cost_linear", b"cost_linear", "cost_quadratic", b"cost_quadratic", "credits_per_point", b"credits_per_point", "curvature", b"curvature", "discount", b"discount", "error", b"error", "evaluation_seconds", b"evaluation_seconds", "evaluations", b"evaluations", "fixed_factor", b"fixed_factor", "floor", b"floor", "headroom", b"headroom", "hops", b"hops", "influence", b"influence", "known", b"known", "own_care", b"own_care", "prices", b"prices", "risk_weight", b"risk_weight", "round_microcredits", b"round_microcredits", "social_care", b"social_care", "solver", b"solver", "variance_high", b"variance_high", "variance_low", b"variance_low", "variance_model", b"variance_model"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__accuracy_weight: _TypeAlias = _typing.Literal["accuracy_weight"]  # noqa: Y015
     _WhichOneofArgType__accuracy_weight: _TypeAlias = _typing.Literal["_accuracy_weight", b"_accuracy_weight"]  # noqa: Y015
@@ -752,6 +822,8 @@ class PricingParameters(_message.Message):
     _WhichOneofArgType__cost_quadratic: _TypeAlias = _typing.Literal["_cost_quadratic", b"_cost_quadratic"]  # noqa: Y015
     _WhichOneofReturnType__credits_per_point: _TypeAlias = _typing.Literal["credits_per_point"]  # noqa: Y015
     _WhichOneofArgType__credits_per_point: _TypeAlias = _typing.Literal["_credits_per_point", b"_credits_per_point"]  # noqa: Y015
+    _WhichOneofReturnType__curvature: _TypeAlias = _typing.Literal["curvature"]  # noqa: Y015
+    _WhichOneofArgType__curvature: _TypeAlias = _typing.Literal["_curvature", b"_curvature"]  # noqa: Y015
     _WhichOneofReturnType__discount: _TypeAlias = _typing.Literal["discount"]  # noqa: Y015
     _WhichOneofArgType__discount: _TypeAlias = _typing.Literal["_discount", b"_discount"]  # noqa: Y015
     _WhichOneofReturnType__error: _TypeAlias = _typing.Literal["error"]  # noqa: Y015
@@ -760,12 +832,16 @@ class PricingParameters(_message.Message):
     _WhichOneofArgType__evaluation_seconds: _TypeAlias = _typing.Literal["_evaluation_seconds", b"_evaluation_seconds"]  # noqa: Y015
     _WhichOneofReturnType__evaluations: _TypeAlias = _typing.Literal["evaluations"]  # noqa: Y015
     _WhichOneofArgType__evaluations: _TypeAlias = _typing.Literal["_evaluations", b"_evaluations"]  # noqa: Y015
+    _WhichOneofReturnType__fixed_factor: _TypeAlias = _typing.Literal["fixed_factor"]  # noqa: Y015
+    _WhichOneofArgType__fixed_factor: _TypeAlias = _typing.Literal["_fixed_factor", b"_fixed_factor"]  # noqa: Y015
     _WhichOneofReturnType__floor: _TypeAlias = _typing.Literal["floor"]  # noqa: Y015
     _WhichOneofArgType__floor: _TypeAlias = _typing.Literal["_floor", b"_floor"]  # noqa: Y015
     _WhichOneofReturnType__headroom: _TypeAlias = _typing.Literal["headroom"]  # noqa: Y015
     _WhichOneofArgType__headroom: _TypeAlias = _typing.Literal["_headroom", b"_headroom"]  # noqa: Y015
     _WhichOneofReturnType__hops: _TypeAlias = _typing.Literal["hops"]  # noqa: Y015
     _WhichOneofArgType__hops: _TypeAlias = _typing.Literal["_hops", b"_hops"]  # noqa: Y015
+    _WhichOneofReturnType__influence: _TypeAlias = _typing.Literal["influence"]  # noqa: Y015
+    _WhichOneofArgType__influence: _TypeAlias = _typing.Literal["_influence", b"_influence"]  # noqa: Y015
     _WhichOneofReturnType__own_care: _TypeAlias = _typing.Literal["own_care"]  # noqa: Y015
     _WhichOneofArgType__own_care: _TypeAlias = _typing.Literal["_own_care", b"_own_care"]  # noqa: Y015
     _WhichOneofReturnType__prices: _TypeAlias = _typing.Literal["prices"]  # noqa: Y015
@@ -797,6 +873,8 @@ class PricingParameters(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__credits_per_point) -> _WhichOneofReturnType__credits_per_point | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__curvature) -> _WhichOneofReturnType__curvature | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__discount) -> _WhichOneofReturnType__discount | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__error) -> _WhichOneofReturnType__error | None: ...
@@ -805,11 +883,15 @@ class PricingParameters(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__evaluations) -> _WhichOneofReturnType__evaluations | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__fixed_factor) -> _WhichOneofReturnType__fixed_factor | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__floor) -> _WhichOneofReturnType__floor | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__headroom) -> _WhichOneofReturnType__headroom | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__hops) -> _WhichOneofReturnType__hops | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__influence) -> _WhichOneofReturnType__influence | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__own_care) -> _WhichOneofReturnType__own_care | None: ...
     @_typing.overload

@@ -32,22 +32,26 @@ class Participant(_message.Message):
     DEVICE_ID_FIELD_NUMBER: _builtins.int
     SAMPLES_FIELD_NUMBER: _builtins.int
     OWNER_ID_FIELD_NUMBER: _builtins.int
+    COUNTED_FIELD_NUMBER: _builtins.int
     device_id: _builtins.str
     """Device's id."""
     samples: _builtins.int
     """Training samples."""
     owner_id: _builtins.str
     """Owner's id."""
+    counted: _builtins.float
+    """What counts of its samples."""
     def __init__(
         self,
         *,
         device_id: _builtins.str = ...,
         samples: _builtins.int = ...,
         owner_id: _builtins.str = ...,
+        counted: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "owner_id", b"owner_id", "samples", b"samples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counted", b"counted", "device_id", b"device_id", "owner_id", b"owner_id", "samples", b"samples"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -65,6 +69,8 @@ class QuoteRoundRequest(_message.Message):
     PARAMETERS_FIELD_NUMBER: _builtins.int
     PARTICIPANTS_FIELD_NUMBER: _builtins.int
     ROUNDS_FIELD_NUMBER: _builtins.int
+    MODEL_BYTES_FIELD_NUMBER: _builtins.int
+    CLIP_NORM_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """Task's id."""
     round: _builtins.int
@@ -73,6 +79,10 @@ class QuoteRoundRequest(_message.Message):
     """"none", "payoff", "stackelberg" or "correlated"."""
     rounds: _builtins.int
     """Rounds in the task."""
+    model_bytes: _builtins.int
+    """Size of the model, bytes; 0 = not told."""
+    clip_norm: _builtins.float
+    """Norm that gradients are clipped to."""
     @_builtins.property
     def parameters(self) -> _parameters_pb2.TaskParameters:
         """Parameters of the axes."""
@@ -90,10 +100,12 @@ class QuoteRoundRequest(_message.Message):
         parameters: _parameters_pb2.TaskParameters | None = ...,
         participants: _abc.Iterable[Global___Participant] | None = ...,
         rounds: _builtins.int = ...,
+        model_bytes: _builtins.int = ...,
+        clip_norm: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["parameters", b"parameters"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["incentive", b"incentive", "parameters", b"parameters", "participants", b"participants", "round", b"round", "rounds", b"rounds", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clip_norm", b"clip_norm", "incentive", b"incentive", "model_bytes", b"model_bytes", "parameters", b"parameters", "participants", b"participants", "round", b"round", "rounds", b"rounds", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -295,6 +307,8 @@ class MarketDetails(_message.Message):
     RESIDUAL_FIELD_NUMBER: _builtins.int
     LARGEST_GAIN_FIELD_NUMBER: _builtins.int
     HEADROOM_FIELD_NUMBER: _builtins.int
+    INFLUENCE_FIELD_NUMBER: _builtins.int
+    ACCURACY_WEIGHTS_FIELD_NUMBER: _builtins.int
     price: _builtins.float
     """Unit price posted."""
     leader_price: _builtins.float
@@ -323,6 +337,12 @@ class MarketDetails(_message.Message):
     """The most one device could gain by deviating alone."""
     headroom: _builtins.float
     """How often a device may sell what is expected of it."""
+    influence: _builtins.str
+    """Ties that hops were counted along, "direct" or "combined"."""
+    @_builtins.property
+    def accuracy_weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """ε of each device, in the order of the offers: how much accuracy suffers from its noise."""
+
     def __init__(
         self,
         *,
@@ -340,10 +360,12 @@ class MarketDetails(_message.Message):
         residual: _builtins.float = ...,
         largest_gain: _builtins.float = ...,
         headroom: _builtins.float = ...,
+        influence: _builtins.str = ...,
+        accuracy_weights: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_microcredits", b"expected_microcredits", "headroom", b"headroom", "largest_gain", b"largest_gain", "leader_price", b"leader_price", "leader_status", b"leader_status", "least_microcredits", b"least_microcredits", "price", b"price", "price_of_anarchy", b"price_of_anarchy", "residual", b"residual", "risk_weight", b"risk_weight", "server_cost", b"server_cost", "staying", b"staying", "welfare", b"welfare", "welfare_optimum", b"welfare_optimum"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy_weights", b"accuracy_weights", "expected_microcredits", b"expected_microcredits", "headroom", b"headroom", "influence", b"influence", "largest_gain", b"largest_gain", "leader_price", b"leader_price", "leader_status", b"leader_status", "least_microcredits", b"least_microcredits", "price", b"price", "price_of_anarchy", b"price_of_anarchy", "residual", b"residual", "risk_weight", b"risk_weight", "server_cost", b"server_cost", "staying", b"staying", "welfare", b"welfare", "welfare_optimum", b"welfare_optimum"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -363,6 +385,7 @@ class SurveyDetails(_message.Message):
     HIDDEN_VARIANCES_FIELD_NUMBER: _builtins.int
     VARIANCE_LOW_FIELD_NUMBER: _builtins.int
     VARIANCE_HIGH_FIELD_NUMBER: _builtins.int
+    KNOWN_FIELD_NUMBER: _builtins.int
     plan: _builtins.str
     """"tight", "saturated", or why there is no plan."""
     total_variance: _builtins.float
@@ -381,6 +404,10 @@ class SurveyDetails(_message.Message):
     def hidden_variances(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Variance that hides each user; infinite = nothing is known of it."""
 
+    @_builtins.property
+    def known(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Devices of the round whose answers the adversary is taken to know."""
+
     def __init__(
         self,
         *,
@@ -392,10 +419,11 @@ class SurveyDetails(_message.Message):
         hidden_variances: _abc.Iterable[_builtins.float] | None = ...,
         variance_low: _builtins.float = ...,
         variance_high: _builtins.float = ...,
+        known: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_accuracy", b"_accuracy", "_total_variance", b"_total_variance", "accuracy", b"accuracy", "total_variance", b"total_variance"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy", b"_accuracy", "_total_variance", b"_total_variance", "accuracy", b"accuracy", "error", b"error", "hidden_variances", b"hidden_variances", "least_microcredits", b"least_microcredits", "plan", b"plan", "total_variance", b"total_variance", "variance_high", b"variance_high", "variance_low", b"variance_low"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy", b"_accuracy", "_total_variance", b"_total_variance", "accuracy", b"accuracy", "error", b"error", "hidden_variances", b"hidden_variances", "known", b"known", "least_microcredits", b"least_microcredits", "plan", b"plan", "total_variance", b"total_variance", "variance_high", b"variance_high", "variance_low", b"variance_low"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__accuracy: _TypeAlias = _typing.Literal["accuracy"]  # noqa: Y015
     _WhichOneofArgType__accuracy: _TypeAlias = _typing.Literal["_accuracy", b"_accuracy"]  # noqa: Y015

@@ -2395,6 +2395,70 @@ class GetMatrixRequest(_message.Message):
 Global___GetMatrixRequest: _TypeAlias = GetMatrixRequest  # noqa: Y015
 
 @_typing.final
+class GetRelatedRequest(_message.Message):
+    """See Trust.GetRelated."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICE_IDS_FIELD_NUMBER: _builtins.int
+    KINDS_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    at: _builtins.float
+    """Since this time or before; 0 means now."""
+    @_builtins.property
+    def device_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Devices, at most 1,000."""
+
+    @_builtins.property
+    def kinds(self) -> _containers.RepeatedScalarFieldContainer[_words_pb2.RelationKind.ValueType]:
+        """Related in at least one of these ways."""
+
+    def __init__(
+        self,
+        *,
+        device_ids: _abc.Iterable[_builtins.str] | None = ...,
+        kinds: _abc.Iterable[_words_pb2.RelationKind.ValueType] | None = ...,
+        at: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "device_ids", b"device_ids", "kinds", b"kinds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetRelatedRequest: _TypeAlias = GetRelatedRequest  # noqa: Y015
+
+@_typing.final
+class GetRelatedReply(_message.Message):
+    """Pairs of related devices by their places in the request, row < column, each once."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROWS_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Place of one device."""
+
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Place of the other."""
+
+    def __init__(
+        self,
+        *,
+        rows: _abc.Iterable[_builtins.int] | None = ...,
+        columns: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetRelatedReply: _TypeAlias = GetRelatedReply  # noqa: Y015
+
+@_typing.final
 class TrustMatrix(_message.Message):
     """Trust among devices, as sparse triplets of positive values with row < column; both matrices are symmetric. One piece
     holds at most 2,500,000 pairs, each pair is in one piece only.

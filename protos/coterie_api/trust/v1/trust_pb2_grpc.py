@@ -1470,6 +1470,11 @@ class TrustStub:
                 request_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.GetMatrixRequest.SerializeToString,
                 response_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.TrustMatrix.FromString,
                 _registered_method=True)
+        self.GetRelated = channel.unary_unary(
+                '/coterie_api.trust.v1.Trust/GetRelated',
+                request_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.GetRelatedRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.GetRelatedReply.FromString,
+                _registered_method=True)
         self.GetGraph = channel.unary_unary(
                 '/coterie_api.trust.v1.Trust/GetGraph',
                 request_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.GetGraphRequest.SerializeToString,
@@ -1577,6 +1582,13 @@ class TrustServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetRelated(self, request, context):
+        """Which of some devices are related to each other; for other services.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetGraph(self, request, context):
         """The trust graph of a set of devices: nodes and ties.
         """
@@ -1674,6 +1686,11 @@ def add_TrustServicer_to_server(servicer, server):
                     servicer.GetMatrix,
                     request_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.GetMatrixRequest.FromString,
                     response_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.TrustMatrix.SerializeToString,
+            ),
+            'GetRelated': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetRelated,
+                    request_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.GetRelatedRequest.FromString,
+                    response_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.GetRelatedReply.SerializeToString,
             ),
             'GetGraph': grpc.unary_unary_rpc_method_handler(
                     servicer.GetGraph,
@@ -1955,6 +1972,33 @@ class Trust:
             '/coterie_api.trust.v1.Trust/GetMatrix',
             coterie__api_dot_trust_dot_v1_dot_trust__pb2.GetMatrixRequest.SerializeToString,
             coterie__api_dot_trust_dot_v1_dot_trust__pb2.TrustMatrix.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetRelated(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.trust.v1.Trust/GetRelated',
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.GetRelatedRequest.SerializeToString,
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.GetRelatedReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -480,6 +480,8 @@ class TrustStub:
     """The peers a device trusts most."""
     GetMatrix: _grpc.UnaryUnaryMultiCallable[_trust_pb2.GetMatrixRequest, _trust_pb2.TrustMatrix]
     """Direct and combined trust among a set of devices; many pairs come in pieces."""
+    GetRelated: _grpc.UnaryUnaryMultiCallable[_trust_pb2.GetRelatedRequest, _trust_pb2.GetRelatedReply]
+    """Which of some devices are related to each other; for other services."""
     GetGraph: _grpc.UnaryUnaryMultiCallable[_trust_pb2.GetGraphRequest, _trust_pb2.TrustGraph]
     """The trust graph of a set of devices: nodes and ties."""
     GetHistory: _grpc.UnaryUnaryMultiCallable[_trust_pb2.GetHistoryRequest, _trust_pb2.GetHistoryReply]
@@ -525,6 +527,8 @@ class TrustAsyncStub(TrustStub):
     """The peers a device trusts most."""
     GetMatrix: _aio.UnaryUnaryMultiCallable[_trust_pb2.GetMatrixRequest, _trust_pb2.TrustMatrix]  # type: ignore[assignment]
     """Direct and combined trust among a set of devices; many pairs come in pieces."""
+    GetRelated: _aio.UnaryUnaryMultiCallable[_trust_pb2.GetRelatedRequest, _trust_pb2.GetRelatedReply]  # type: ignore[assignment]
+    """Which of some devices are related to each other; for other services."""
     GetGraph: _aio.UnaryUnaryMultiCallable[_trust_pb2.GetGraphRequest, _trust_pb2.TrustGraph]  # type: ignore[assignment]
     """The trust graph of a set of devices: nodes and ties."""
     GetHistory: _aio.UnaryUnaryMultiCallable[_trust_pb2.GetHistoryRequest, _trust_pb2.GetHistoryReply]  # type: ignore[assignment]
@@ -621,6 +625,14 @@ class TrustServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_trust_pb2.TrustMatrix, _abc.Awaitable[_trust_pb2.TrustMatrix]]:
         """Direct and combined trust among a set of devices; many pairs come in pieces."""
+
+    @_abc_1.abstractmethod
+    def GetRelated(
+        self,
+        request: _trust_pb2.GetRelatedRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trust_pb2.GetRelatedReply, _abc.Awaitable[_trust_pb2.GetRelatedReply]]:
+        """Which of some devices are related to each other; for other services."""
 
     @_abc_1.abstractmethod
     def GetGraph(

@@ -23,7 +23,7 @@ from services.topology.domain.quality import QualityModel
 from services.topology.domain.stability import is_stable
 from services.topology.errors import BadParameters
 from services.topology.planners.base import alone_of, strangers_of
-from services.topology.planners.clusters import ClustersPlanner
+from services.topology.planners.clusters import ClustersPlanner, Gathered
 from services.trust.domain.graph import TrustGraph
 from services.trust.domain.matrices import entries_among
 
@@ -59,6 +59,12 @@ def told(whole: TrustGraph, devices: Sequence[int]) -> Matrix:
     return Matrix(len(devices), found.rows, found.columns, found.direct, found.trust, 0.8)
 
 
+def planned(
+    asked: pb.MakePlanRequest, trust: Matrix, previous: pb.Plan | None, start: Sequence[Sequence[str]] = ()
+) -> pb.Plan:
+    return PLANNER.plan(asked, Gathered(trust, start), previous)
+
+
 def by_id(plan: pb.Plan) -> dict[str, pb.Seat]:
     return {seat.device_id: seat for seat in plan.seats}
 
@@ -74,17 +80,17 @@ def groups(plan: pb.Plan) -> set[frozenset[str]]:
 def test_a_device_is_never_under_a_head_its_owner_does_not_know(privacy: str) -> None:
     everybody = {"ab": 0.9, "ac": 0.9, "bc": 0.9, "ad": 0.8, "bd": 0.8, "cd": 0.8}
     whole = graph("abcd", everybody)
-    assert groups(PLANNER.plan(request("abcd", privacy=privacy), whole, None)) == {frozenset("abcd")}
+    assert groups(planned(request("abcd", privacy=privacy), whole, None)) == {frozenset("abcd")}
     asked = request("abcd", privacy=privacy)
     for other in "abc":
         asked.participants[3].strangers.append(other)
     assert strangers_of(asked.participants) == [(3, 0), (3, 1), (3, 2)]
-    plan = PLANNER.plan(asked, whole.without(strangers_of(asked.participants)), None)
+    plan = planned(asked, whole.without(strangers_of(asked.participants)), None)
     assert groups(plan) == {frozenset("abc"), frozenset("d")}
     assert by_id(plan)["d"].noise_multiplier == (0.6 if privacy == "trust" else 0.0)
     asked.participants[3].ClearField("strangers")
     asked.participants[3].alone = True
-    single = PLANNER.plan(asked, whole.without([], alone_of(asked.participants)), None)
+    single = planned(asked, whole.without([], alone_of(asked.participants)), None)
     assert groups(single) == {frozenset("abc"), frozenset("d")}
 
 
@@ -98,7 +104,7 @@ def test_no_trust_is_left_between_strangers_and_all_elsewhere(apart: set[tuple[i
 
 
 def test_two_friends_pair_up_and_a_stranger_stays_alone_with_the_largest_noise() -> None:
-    plan = PLANNER.plan(request("abc"), graph("abc", {"ab": 0.9}), None)
+    plan = planned(request("abc"), graph("abc", {"ab": 0.9}), None)
     seats = by_id(plan)
     assert [(s.role, s.group, s.head_device_id) for s in plan.seats] == [
         (words.ROLE_HEAD, 0, "a"),
@@ -116,19 +122,19 @@ def test_two_friends_pair_up_and_a_stranger_stays_alone_with_the_largest_noise()
 def test_below_the_threshold_noise_follows_trust_exactly_by_default() -> None:
     ties = graph("ab", {"ab": 0.5})
     epsilon = 100 * 0.5 / 1.5
-    exact = PLANNER.plan(request("ab"), ties, None)
+    exact = planned(request("ab"), ties, None)
     assert by_id(exact)["b"].noise_multiplier == pytest.approx(exact_multiplier(epsilon, 1e-6), rel=1e-8)
-    paper = PLANNER.plan(request("ab", {"privacy": {"calibration": "paper"}}), ties, None)
+    paper = planned(request("ab", {"privacy": {"calibration": "paper"}}), ties, None)
     assert by_id(paper)["b"].noise_multiplier == pytest.approx(paper_multiplier(epsilon, 1e-6), rel=1e-12)
     # θ1 and θ2 of eq (11) are the task's: ε = 60 · 0.5 / (0.5 + 2) = 12.
     told = {"topology": {"budget_scale": 60.0, "budget_shift": 2.0}}
-    asked = PLANNER.plan(request("ab", told), ties, None)
+    asked = planned(request("ab", told), ties, None)
     assert by_id(asked)["b"].noise_multiplier == pytest.approx(exact_multiplier(12.0, 1e-6), rel=1e-8)
     assert "sends it with noise" in by_id(exact)["b"].because
 
 
 def test_weights_are_the_qualities_and_the_plan_carries_what_settling_needs() -> None:
-    plan = PLANNER.plan(request("abc"), graph("abc", {"ab": 0.5}), None)
+    plan = planned(request("abc"), graph("abc", {"ab": 0.5}), None)
     model = QualityModel(calibration="exact")
     for seat in plan.seats:
         assert seat.weight == pytest.approx(float(model.quality(seat.noise_multiplier, 1.0)), rel=1e-9)
@@ -154,28 +160,28 @@ def test_declared_degrees_of_non_iid_data_count_up_to_the_tasks_which_all_others
     asked = request("abc")
     asked.participants[1].non_iid = 0.25
     asked.participants[2].non_iid = 1e6
-    plan = PLANNER.plan(asked, graph("abc", {}), None)
+    plan = planned(asked, graph("abc", {}), None)
     model = QualityModel()
     assert [s.weight for s in plan.seats] == pytest.approx([float(model.quality(0.6, g)) for g in (1.0, 0.25, 1.0)])
 
 
 def test_small_changes_of_trust_keep_the_very_seats() -> None:
-    first = PLANNER.plan(request("abc"), graph("abc", {"ab": 0.50, "bc": 0.9}), None)
-    again = PLANNER.plan(request("abc"), graph("abc", {"ab": 0.495, "bc": 0.91}), first)
+    first = planned(request("abc"), graph("abc", {"ab": 0.50, "bc": 0.9}), None)
+    again = planned(request("abc"), graph("abc", {"ab": 0.495, "bc": 0.91}), first)
     assert list(again.seats) == list(first.seats)
 
 
 def test_noise_that_changes_enough_makes_new_seats_in_the_same_clusters() -> None:
-    first = PLANNER.plan(request("ab"), graph("ab", {"ab": 0.50}), None)
-    again = PLANNER.plan(request("ab"), graph("ab", {"ab": 0.30}), first)
+    first = planned(request("ab"), graph("ab", {"ab": 0.50}), None)
+    again = planned(request("ab"), graph("ab", {"ab": 0.30}), first)
     assert groups(again) == groups(first)
     assert by_id(again)["b"].noise_multiplier > by_id(first)["b"].noise_multiplier + 0.02
     assert again.cluster_details.kept
 
 
 def test_trust_that_falls_below_the_threshold_is_never_called_a_small_change() -> None:
-    first = PLANNER.plan(request("ab", {"topology": {"noise_tolerance": 10}}), graph("ab", {"ab": 0.70}), None)
-    again = PLANNER.plan(request("ab", {"topology": {"noise_tolerance": 10}}), graph("ab", {"ab": 0.69}), first)
+    first = planned(request("ab", {"topology": {"noise_tolerance": 10}}), graph("ab", {"ab": 0.70}), None)
+    again = planned(request("ab", {"topology": {"noise_tolerance": 10}}), graph("ab", {"ab": 0.69}), first)
     assert by_id(first)["b"].noise_multiplier == 0.0
     assert by_id(again)["b"].noise_multiplier > 0.0
 
@@ -189,22 +195,22 @@ def test_a_stable_plan_is_kept_where_a_fresh_one_would_pair_otherwise() -> None:
         pb.Seat(device_id="c", role=words.ROLE_MEMBER, head_device_id="b", group=1),
         pb.Seat(device_id="d", role=words.ROLE_MEMBER, head_device_id="a", group=0),
     ]
-    again = PLANNER.plan(request(), graph("abcd", ties), pb.Plan(seats=seats))
+    again = planned(request(), graph("abcd", ties), pb.Plan(seats=seats))
     assert groups(again) == {frozenset("ad"), frozenset("bc")}
     asked = request()
     asked.keep_if_stable = False
-    assert groups(PLANNER.plan(asked, graph("abcd", ties), pb.Plan(seats=seats))) != groups(again)
+    assert groups(planned(asked, graph("abcd", ties), pb.Plan(seats=seats))) != groups(again)
 
 
 def test_without_its_head_a_cluster_elects_another_and_the_rest_find_their_old_places_again() -> None:
     ties = {"ab": 0.9, "ac": 0.9, "bc": 0.8, "de": 0.9}
-    whole = PLANNER.plan(request("abcde"), graph("abcde", ties), None)
+    whole = planned(request("abcde"), graph("abcde", ties), None)
     head = by_id(whole)["b"].head_device_id
     left = "".join(sorted(set("abc") - {head}))
-    between = PLANNER.plan(request(left), graph(left, {p: e for p, e in ties.items() if set(p) <= set(left)}), whole)
+    between = planned(request(left), graph(left, {p: e for p, e in ties.items() if set(p) <= set(left)}), whole)
     assert groups(between) == {frozenset(left)}
     assert by_id(between)[left[0]].role == words.ROLE_HEAD
-    after = PLANNER.plan(request("abcde"), graph("abcde", ties), between)
+    after = planned(request("abcde"), graph("abcde", ties), between)
     assert frozenset("de") in groups(after)
     assert after.cluster_details.transfers_made == 1  # the head comes back; nobody else moves
 
@@ -212,22 +218,22 @@ def test_without_its_head_a_cluster_elects_another_and_the_rest_find_their_old_p
 def test_one_to_be_alone_leaves_its_cluster_to_another_head() -> None:
     """All trust each other; whoever led before is told to be alone, and the rest go on together."""
     ties = graph("abcd", {a + b: 0.9 for a, b in combinations("abcd", 2)})
-    before = PLANNER.plan(request(), ties, None)
+    before = planned(request(), ties, None)
     head = by_id(before)["a"].head_device_id
     apart = ties.without((), ["abcd".index(head)])
-    after = PLANNER.plan(request(), apart, before)
+    after = planned(request(), apart, before)
     assert by_id(after)[head].role == words.ROLE_SOLO
     assert by_id(after)[head].noise_multiplier == 0.6
     assert groups(after) == {frozenset(head), frozenset(set("abcd") - {head})}
     assert not any(seat.head_device_id == head for seat in after.seats if seat.device_id != head)
-    assert PLANNER.plan(request(), apart, after).seats == after.seats
+    assert planned(request(), apart, after).seats == after.seats
 
 
 def test_privacy_none_and_uniform_form_the_same_clusters_with_the_tasks_noise() -> None:
     ties = graph("abc", {"ab": 0.5})
-    trusting = PLANNER.plan(request("abc"), ties, None)
-    bare = PLANNER.plan(request("abc", privacy="none"), ties, None)
-    uniform = PLANNER.plan(request("abc", {"privacy": {"noise_multiplier": 0.3}}, privacy="uniform"), ties, None)
+    trusting = planned(request("abc"), ties, None)
+    bare = planned(request("abc", privacy="none"), ties, None)
+    uniform = planned(request("abc", {"privacy": {"noise_multiplier": 0.3}}, privacy="uniform"), ties, None)
     assert groups(trusting) == groups(bare) == groups(uniform)
     assert {s.noise_multiplier for s in bare.seats} == {0.0}
     assert {s.noise_multiplier for s in uniform.seats} == {0.3}
@@ -268,13 +274,13 @@ def test_bad_parameters_are_refused_by_name(section: str, values: dict[str, Any]
 def test_trust_through_a_friend_who_takes_no_part_counts() -> None:
     """a–b–c are friends; a and c enrol. The registry says α(a, c) = 0.2 · 0.9 · 0.8, and so does the plan."""
     ties = {"ab": 0.9, "bc": 0.8}
-    plan = PLANNER.plan(request("ac"), graph("ac", ties, outside="b"), None)
+    plan = planned(request("ac"), graph("ac", ties, outside="b"), None)
     assert groups(plan) == {frozenset("ac")}
     alpha = 0.2 * 0.9 * 0.8
     expected = exact_multiplier(100 * alpha / (1 + alpha), 1e-6)
     assert by_id(plan)["c"].noise_multiplier == pytest.approx(expected, rel=1e-8)
     assert "trusts the head 0.14" in by_id(plan)["c"].because
-    strangers = PLANNER.plan(request("ac"), graph("ac", {}, outside="b"), None)
+    strangers = planned(request("ac"), graph("ac", {}, outside="b"), None)
     assert groups(strangers) == {frozenset("a"), frozenset("c")}
 
 
@@ -286,7 +292,7 @@ def test_every_device_has_one_seat_and_stability_is_what_the_checker_says(size: 
     names = "abcdefg"[:size]
     ties = {a + b: float(draw.uniform(0.05, 1)) for a, b in combinations(names, 2) if draw.random() < 0.6}
     social = graph(names, ties)
-    plan = PLANNER.plan(request(names, {"topology": {"method": method}}), social, None)
+    plan = planned(request(names, {"topology": {"method": method}}), social, None)
     assert [s.device_id for s in plan.seats] == list(names)
     ends = [[names.index(name) for name in pair] for pair in ties]
     whole = TrustGraph.from_ties(size, [a for a, _ in ends], [b for _, b in ends], list(ties.values()))
@@ -299,3 +305,67 @@ def test_every_device_has_one_seat_and_stability_is_what_the_checker_says(size: 
         assert sum(by_id(plan)[names[m]].payoff for m in members) == pytest.approx(coalition.value)
         for member, noise in zip(members, coalition.noise, strict=True):
             assert by_id(plan)[names[member]].noise_multiplier == pytest.approx(float(noise))
+
+
+# --- baselines and beginnings -----------------------------------------------------------------------------------------
+
+FRIENDS = {"ab": 0.9, "ac": 0.9, "bc": 0.9, "cd": 0.3, "de": 0.9}
+
+
+def test_the_scheme_solo_leaves_everybody_alone_with_the_largest_noise() -> None:
+    plan = planned(request("abcde", {"topology": {"scheme": "solo"}}), graph("abcde", FRIENDS), None)
+    assert groups(plan) == {frozenset(name) for name in "abcde"}
+    assert {seat.noise_multiplier for seat in plan.seats} == {0.6}
+    assert not plan.cluster_details.stable, "the game's checker says what they miss"
+    again = planned(request("abcde", {"topology": {"scheme": "solo"}}), graph("abcde", FRIENDS), plan)
+    assert list(again.seats) == list(plan.seats)
+
+
+def test_the_scheme_heads_keeps_the_best_connected_as_heads_whoever_would_be_elected() -> None:
+    """c knows three, a and b two: with K = 1 everybody who gains sits under c, d with noise by its trust in c."""
+    asked = request("abcde", {"topology": {"scheme": "heads", "heads": 1}})
+    plan = planned(asked, graph("abcde", FRIENDS), None)
+    seats = by_id(plan)
+    assert (seats["c"].role, seats["a"].head_device_id, seats["b"].head_device_id) == (words.ROLE_HEAD, "c", "c")
+    assert seats["e"].head_device_id in ("", "c")
+    noise = QualityModel(calibration="exact").noise([0.9, 0.3])
+    assert seats["a"].noise_multiplier == noise[0] == 0
+    assert seats["d"].noise_multiplier == pytest.approx(noise[1] if seats["d"].head_device_id else 0.6, rel=1e-9)
+    two = planned(request("abcde", {"topology": {"scheme": "heads", "heads": 2}}), graph("abcde", FRIENDS), None)
+    heads = {seat.device_id for seat in two.seats if seat.role == words.ROLE_HEAD}
+    assert heads <= {"a", "c"}, "the two of highest degree, ties to the smaller id"
+
+
+@pytest.mark.parametrize("scheme", ["solo", "heads"])
+def test_a_baseline_never_seats_a_device_under_a_stranger_and_pays_nobody_less_than_alone(scheme: str) -> None:
+    draw = np.random.default_rng(16)
+    for _ in range(30):
+        ties = {
+            "".join(pair): float(draw.uniform(0.05, 1)) for pair in combinations("abcdef", 2) if draw.random() < 0.4
+        }
+        trust = graph("abcdef", ties)
+        plan = planned(request("abcdef", {"topology": {"scheme": scheme, "heads": 2}}), trust, None)
+        for place, seat in enumerate(sorted(plan.seats, key=lambda seat: seat.device_id)):
+            head = "abcdef".index(seat.head_device_id or seat.device_id)
+            assert trust.dense()[place, head] > 0
+            assert seat.payoff >= seat.alone - 1e-9
+
+
+def test_a_first_plan_begins_with_the_clusters_of_another_task_and_later_ones_do_not() -> None:
+    """Two pairs of friends: begun as pairs nobody has to move, and `gone` does not matter."""
+    trust = graph("abcd", {"ab": 0.9, "cd": 0.9})
+    fresh = planned(request("abcd"), trust, None)
+    begun = planned(request("abcd"), trust, None, start=[["a", "b"], ["c", "d", "gone"]])
+    assert groups(begun) == groups(fresh) == {frozenset("ab"), frozenset("cd")}
+    assert fresh.cluster_details.transfers_made == 2
+    assert begun.cluster_details.transfers_made == 0, "it was stable where it began"
+    assert not begun.cluster_details.kept, "kept is said of a task's own plan alone"
+    moved = planned(request("abcd"), trust, fresh, start=[["a", "c"], ["b", "d"]])
+    assert list(moved.seats) == list(fresh.seats)
+
+
+def test_a_beginning_that_trust_forbids_is_left() -> None:
+    """A start of strangers is no way to be seated raw under one."""
+    plan = planned(request("abc"), graph("abc", {"ab": 0.9}), None, start=[["a", "c"], ["b"]])
+    assert groups(plan) == {frozenset("ab"), frozenset("c")}
+    assert by_id(plan)["c"].noise_multiplier == 0.6
