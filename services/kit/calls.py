@@ -37,7 +37,7 @@ _AGGREGATION = """
 """
 _TOPOLOGY = """
     trust.v1.Registry: GetDevices
-    trust.v1.Trust: GetMatrix
+    trust.v1.Trust: GetMatrix GetRelated
 """
 _PRICING = """
     trust.v1.Trust: GetMatrix

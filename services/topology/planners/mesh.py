@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections import Counter
 from typing import Any
 
@@ -15,9 +16,17 @@ from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words
 from services.topology.domain.betta import MeshPlan, PlannedLink, evaluate_links
 from services.topology.domain.betta_fast import plan_soonest
-from services.topology.domain.mesh_baselines import complete_links, ring_links, social_links
+from services.topology.domain.mesh_baselines import (
+    ON_SOCIAL,
+    Rival,
+    complete_links,
+    ring_links,
+    rival_plan,
+    social_links,
+)
 from services.topology.domain.mesh_network import BadMeshInput, DisconnectedSocialGraph, MeshNetwork
-from services.topology.domain.mixing import NotConnected, components
+from services.topology.domain.mixing import Floats, NotConnected, components
+from services.topology.errors import CannotPlan
 from services.topology.planners.base import Sources
 from services.topology.planners.mesh_inputs import MeshInputs, checked_parameters, gather_inputs
 
@@ -39,18 +48,37 @@ class MeshPlanner:
 
     @staticmethod
     def plan(request: pb.MakePlanRequest, gathered: MeshInputs, previous: pb.Plan | None) -> pb.Plan:
-        """BeTTa's plan, or the previous one while that is safe and a new one would gain little.
+        """The task's plan: BeTTa's, the previous one while that is safe and a new one would gain little, or a rival's.
 
         A first plan needs a social graph that connects everybody. Later, when a device is gone and trust no longer
-        connects the rest, the parts are joined by their fastest links; both ends of such a link add noise.
+        connects the rest, the parts are joined by their fastest links; both ends of such a link add noise. When devices
+        came, went or lost trust, the links that still hold are kept unless a whole new plan gains `replan_gain`.
         """
         if previous is not None and request.keep_if_stable and _basis_of(previous) == gathered.basis:
             return previous
+        chosen = gathered.settings.plan
+        if chosen != "betta":
+            return _rivals(gathered, chosen, first=previous is None)
         bridges = _bridges(gathered, allowed=previous is not None or gathered.settings.bridge)
         found = plan_with_bridges(gathered, bridges)
-        if previous is not None and request.keep_if_stable and _still_good(previous, gathered, found):
-            return previous
+        if previous is not None and request.keep_if_stable:
+            if _still_good(previous, gathered, found):
+                return previous
+            found = _mended(previous, gathered, bridges, found)
         return _message(gathered, found, bridges)
+
+
+def _rivals(given: MeshInputs, name: Rival, *, first: bool) -> pb.Plan:
+    """The plan of one of BeTTa's rivals."""
+    bridges = _bridges(given, allowed=not first or given.settings.bridge) if name in ON_SOCIAL else []
+    draw = np.random.default_rng(int.from_bytes(hashlib.sha256("".join(given.ids).encode()).digest()[:8]))
+    try:
+        return _message(given, rival_plan(given.network, given.rules, name, bridges, draw), bridges)
+    except (NotConnected, BadMeshInput) as error:
+        raise CannotPlan(
+            f'the plan "{name}" needs links that cannot be: {error.message}. Without noise only trusted devices '
+            'exchange: choose privacy "partial", or the plan "betta" or "social"'
+        ) from error
 
 
 def plan_with_bridges(given: MeshInputs, bridges: list[Pair]) -> MeshPlan:
@@ -82,11 +110,16 @@ def _bridges(given: MeshInputs, *, allowed: bool) -> list[Pair]:
 
 def _fastest_bridges(network: MeshNetwork, parts: list[list[int]]) -> list[Pair]:
     """A shortest spanning tree over the parts, by link time; fewer pairs than parts − 1 when some cannot be reached."""
-    part_of = np.empty(network.devices, dtype=np.int64)
+    return _fastest_links(network.link_times, parts)
+
+
+def _fastest_links(link_times: Floats, parts: list[list[int]]) -> list[Pair]:
+    devices = len(link_times)
+    part_of = np.empty(devices, dtype=np.int64)
     for number, part in enumerate(parts):
         part_of[part] = number
-    times = np.where(part_of[:, None] != part_of[None, :], network.link_times, np.inf)
-    rows, columns = np.triu_indices(network.devices, 1)
+    times = np.where(part_of[:, None] != part_of[None, :], link_times, np.inf)
+    rows, columns = np.triu_indices(devices, 1)
     order = np.lexsort((columns, rows, times[rows, columns]))
     chosen: list[Pair] = []
     for index in order:
@@ -136,6 +169,36 @@ def _still_good(previous: pb.Plan, given: MeshInputs, found: MeshPlan) -> bool:
         noised == set(standing.dp_devices)
         and found.figures.pseudo_training_time >= gain * standing.figures.pseudo_training_time
     )
+
+
+def _mended(previous: pb.Plan, given: MeshInputs, bridges: list[Pair], found: MeshPlan) -> MeshPlan:
+    """The previous plan mended, unless a whole new one gains `replan_gain` or mending is not possible.
+
+    Links stay whose ends are both there and trust each other no less than they did; what then falls apart, and whoever
+    is new, is joined by the fastest links that are trusted or bridge.
+    """
+    network, rows = given.network, {device_id: row for row, device_id in enumerate(given.ids)}
+    adjacency = np.zeros((network.devices, network.devices), dtype=bool)
+    for seat in previous.seats:
+        for other in seat.neighbours:
+            if seat.device_id in rows and other.device_id in rows:
+                i, j = rows[seat.device_id], rows[other.device_id]
+                adjacency[i, j] = np.isfinite(network.link_seconds[i, j]) and network.trusted[i, j] >= other.trusted
+    adjacency &= adjacency.T
+    allowed = network.trusted.copy()
+    for i, j in bridges:
+        allowed[i, j] = allowed[j, i] = True
+    parts = components(adjacency)
+    joints = _fastest_links(np.where(allowed, network.link_times, np.inf), parts)
+    for i, j in joints:
+        adjacency[i, j] = adjacency[j, i] = True
+    cap = given.rules.max_degree
+    if len(joints) < len(parts) - 1 or (cap is not None and adjacency.sum(axis=1).max(initial=0) > cap):
+        return found
+    mended = evaluate_links(network, given.rules, [(int(i), int(j)) for i, j in np.argwhere(np.triu(adjacency))])
+    gain = 1.0 - given.settings.replan_gain
+    worth = found.figures.pseudo_training_time >= gain * mended.figures.pseudo_training_time
+    return mended if worth else found
 
 
 # --- the plan as a message --------------------------------------------------------------------------------------------
@@ -248,6 +311,8 @@ def why_not(given: MeshInputs, found: MeshPlan, other: MeshPlan) -> str:
         reasons.append(f"{len(other.dp_devices)} devices would add noise, not {len(found.dp_devices)}")
     if other.figures.pseudo_training_time > found.figures.pseudo_training_time:
         reasons.append("it takes longer to train")
+    if given.settings.plan != "betta":
+        reasons = [f"the task asked for the plan {given.settings.plan}"]
     if {_pair(link) for link in other.links} == {_pair(link) for link in found.links}:
         return "it is the plan"
     return "; ".join(reasons) or "adding links one by one, each the best, did not lead to it"

@@ -13,12 +13,15 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
+from coterie.records.words import RelationKind
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2
 from services.kit.matrix import Matrix, read_matrix
+from services.kit.words import number
+from services.topology.domain.mesh_baselines import Rival
 from services.topology.domain.mesh_network import MeshNetwork, MeshRules, Transfers
 from services.topology.domain.mixing import Bools, Floats
-from services.topology.errors import CannotPlan
+from services.topology.errors import BadParameters, CannotPlan
 from services.topology.planners.base import Parameters, Sources, alone_of, parameters_of, read_section, strangers_of
 from services.topology.store import links, plans
 
@@ -35,13 +38,17 @@ LINK_BITS_PER_SECOND = {
 PAPER_BYTES = 42_000
 """A letter's size in [BETTA] §IV-A, where neither the task nor its model tells one."""
 TOLERANCE = 1e-12
+Related = Literal["ownership", "parental", "co-location", "co-work", "social", "friendship"]
 LinkClass = Literal["wifi", "lora", "bluetooth", "cellular", "ethernet"]
 
 
 class MeshParameters(Parameters):
     """How a mesh is planned; every default is for real use, the paper's values are in `docs/presets/mesh.md`."""
 
+    plan: Literal["betta"] | Rival = "betta"
     trust_threshold: float = Field(default=0.7, gt=0, le=1)
+    relations: tuple[Related, ...] = ()
+    relations_need_trust: bool = True
     same_owner_trusted: bool = True
     may_earn_trust: bool = False
     basic_batch: int = Field(default=32, ge=1, le=1_000_000)
@@ -85,7 +92,7 @@ class MeshInputs:
     @property
     def basis(self) -> str:
         """Fingerprint; equal inputs give equal plans."""
-        told = hashlib.sha256(repr((self.ids, self.rules)).encode())
+        told = hashlib.sha256(repr((self.ids, self.rules, self.settings.plan)).encode())
         for part in (self.network.trusted, self.network.link_seconds, self.network.batch_seconds, self.network.samples):
             told.update(b"" if part is None else np.ascontiguousarray(part).tobytes())
         return told.hexdigest()[:32]
@@ -136,9 +143,9 @@ async def _social_graph(
 ) -> Bools:
     """Who may exchange raw parameters: pairs that trust each other now and, unless told otherwise, already did when
     the task was first planned, so that taking part in a task does not by itself open its raw letters to strangers."""
-    trusted = await _trusted_at(sources, devices, settings.trust_threshold, 0.0)
+    trusted = await _social_at(sources, devices, settings, 0.0)
     if planned_first_at and not settings.may_earn_trust:
-        trusted &= await _trusted_at(sources, devices, settings.trust_threshold, planned_first_at)
+        trusted &= await _social_at(sources, devices, settings, planned_first_at)
     if settings.same_owner_trusted:
         owners = np.array([device.owner_id for device in devices])
         trusted |= owners[:, None] == owners[None, :]
@@ -146,8 +153,26 @@ async def _social_graph(
     return trusted
 
 
-async def _trusted_at(sources: Sources, devices: Sequence[trust_pb2.Device], threshold: float, at: float) -> Bools:
-    return trusted_pairs(await read_matrix(sources.trust, [device.id for device in devices], at=at), threshold)
+async def _social_at(
+    sources: Sources, devices: Sequence[trust_pb2.Device], settings: MeshParameters, at: float
+) -> Bools:
+    """Pairs the task lets exchange raw: related as it says, trusting each other enough, or both."""
+    ids = [device.id for device in devices]
+    if not settings.relations:
+        return trusted_pairs(await read_matrix(sources.trust, ids, at=at), settings.trust_threshold)
+    related = await _related_at(sources, ids, settings, at)
+    if not settings.relations_need_trust:
+        return related
+    return related & trusted_pairs(await read_matrix(sources.trust, ids, at=at), settings.trust_threshold)
+
+
+async def _related_at(sources: Sources, ids: list[str], settings: MeshParameters, at: float) -> Bools:
+    kinds = [number(RelationKind(kind)) for kind in settings.relations]
+    found = await sources.trust.GetRelated(trust_pb2.GetRelatedRequest(device_ids=ids, kinds=kinds, at=at))
+    related = np.zeros((len(ids), len(ids)), dtype=bool)
+    rows, columns = np.array(found.rows, dtype=np.int64), np.array(found.columns, dtype=np.int64)
+    related[rows, columns] = related[columns, rows] = True
+    return related
 
 
 def trusted_pairs(matrix: Matrix, threshold: float) -> Bools:
@@ -195,7 +220,12 @@ def _bits_per_second(capabilities: trust_pb2.Capabilities, settings: MeshParamet
 
 def checked_parameters(privacy: str, parameters: dict[str, Any]) -> dict[str, Any]:
     """The parameters with every default of mesh and partial privacy filled in."""
-    filled = {**parameters, "topology": read_section(parameters, "topology", MeshParameters).model_dump()}
+    settings = read_section(parameters, "topology", MeshParameters)
+    if settings.plan == "pdoo" and privacy != "partial":
+        raise BadParameters(
+            'parameter topology.plan: pdoo noises every device; choose privacy "partial", or another plan'
+        )
+    filled = {**parameters, "topology": settings.model_dump(mode="json")}
     if privacy == "partial":
         filled["privacy"] = read_section(parameters, "privacy", PartialPrivacy).model_dump()
     return filled

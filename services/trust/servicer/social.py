@@ -98,6 +98,11 @@ class TrustServicer(rpc.TrustServicer):
         found, at, used = await self._scores.matrix(request.device_ids, request.at, weight, request.piece)
         return await asyncio.to_thread(social.matrix, found, request.device_ids, at, used)
 
+    async def GetRelated(self, request: pb.GetRelatedRequest, context: Any) -> pb.GetRelatedReply:
+        kinds = [word(RelationKind, kind) for kind in request.kinds]
+        found = await self._relations.related(request.device_ids, kinds, request.at)
+        return pb.GetRelatedReply(rows=[a for a, _ in found], columns=[b for _, b in found])
+
     async def GetGraph(self, request: pb.GetGraphRequest, context: Any) -> pb.TrustGraph:
         nodes, ties, at = await self._graphs.draw(request.device_ids, request.owner_id, request.least, request.at)
         return pb.TrustGraph(devices=map(messages.device, nodes), ties=map(social.tie, ties), at=at)

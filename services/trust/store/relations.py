@@ -177,8 +177,8 @@ async def stamp(tx: Tx) -> tuple[object, ...]:
     return tuple((await tx.execute(query)).one())
 
 
-async def every_pair(tx: Tx, at: float | None) -> list[tuple[int, int, str, float]]:
-    """All relations of all devices that held at `at` (None = now): low, high, kind, strength."""
+async def every_pair(tx: Tx, at: float | None, among: Sequence[int] | None = None) -> list[tuple[int, int, str, float]]:
+    """All relations of all devices, or among some, that held at `at` (None = now): low, high, kind, strength."""
     low, high, friend = devices.alias("low"), devices.alias("high"), friendships.alias("friend")
     begun = sa.case((low.c.registered_at > high.c.registered_at, low.c.registered_at), else_=high.c.registered_at)
     ordered = low.c.number < high.c.number
@@ -206,6 +206,8 @@ async def every_pair(tx: Tx, at: float | None) -> list[tuple[int, int, str, floa
         sa.select(relations.c.low, relations.c.high, relations.c.kind, relations.c.strength, relations.c.since),
     ).subquery()
     query = sa.select(found.c.low, found.c.high, found.c.kind, found.c.strength)
+    if among is not None:
+        query = query.where(found.c.low.in_(among), found.c.high.in_(among))
     if at is not None:
         query = query.where(found.c.since <= at)
     return [(r.low, r.high, r.kind, r.strength) for r in await tx.execute(query)]

@@ -27,6 +27,7 @@ from services.trust.usecases.sight import Sight
 
 STORED_KINDS = (RelationKind.CO_LOCATION, RelationKind.CO_WORK, RelationKind.SOCIAL)
 MOST_DERIVED = 1_000_000
+MOST_RELATED = 1_000
 
 
 class SocialRelations:
@@ -108,6 +109,17 @@ class SocialRelations:
             found = await relations.of_device(tx, device.number, wanted)
             named = {number for _, item in found for number in (item.a, item.b)}
             return found, await self._directory.named(tx, named)
+
+    async def related(self, device_ids: Sequence[str], kinds: Sequence[str], at: float) -> list[tuple[int, int]]:
+        """Pairs of the devices, by place, that are related in one of these ways since `at` (0 = now) or before."""
+        require_role()
+        checks.at_most("devices", len(device_ids), MOST_RELATED)
+        wanted = {named(kind).value for kind in kinds}
+        async with self._database.reading() as tx:
+            places = {entry.number: p for p, entry in enumerate(await self._directory.require(tx, *device_ids))}
+            found = await relations.every_pair(tx, at or None, list(places))
+        pairs = {(places[low], places[high]) for low, high, kind, _ in found if kind in wanted}
+        return sorted({(min(pair), max(pair)) for pair in pairs})
 
     def _derived(
         self,

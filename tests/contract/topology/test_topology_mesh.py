@@ -14,7 +14,7 @@ from coterie_api.topology.v1.topology_pb2_grpc import TopologyStub
 from coterie_api.trust.v1 import trust_pb2
 from services.kit.caller import SERVICE, Caller, acting_as, set_caller
 from services.kit.documents import read_parameters
-from services.kit.errors import InvalidInput
+from services.kit.errors import InvalidInput, PermissionDenied
 from services.kit.settings import ServiceSettings
 from services.kit.upstream import open_channel
 from services.topology.app import App
@@ -204,3 +204,54 @@ async def test_trust_earned_inside_a_task_opens_no_raw_link_in_it_unless_asked(m
     earned = await meshes.plan(devices, number=3, trust_threshold=0.7, may_earn_trust=True, replan_gain=0.0)
     assert earned.mesh_details.baselines["social"].noised == 0.0
     assert frozenset((a, h)) in links(earned)
+
+
+async def befriend(meshes: Meshes, a: str, b: str) -> None:
+    """The owners of two devices declare friendship of strength 0.5."""
+    found = (await meshes.registry.registry.GetDevices(trust_pb2.GetDevicesRequest(device_ids=[a, b]))).devices
+    owners = [device.owner_id for device in found]
+    asked = trust_pb2.DeclareFriendshipRequest(owner_a=owners[0], owner_b=owners[1], strength=0.5)
+    await meshes.registry.trust.DeclareFriendship(asked)
+
+
+async def test_the_social_graph_is_made_of_the_relations_the_task_names_with_or_without_trust(meshes: Meshes) -> None:
+    """a and g trust each other, g and h are friends too, a and h are friends without having met."""
+    a, g, h = devices = await three(meshes)
+    await befriend(meshes, g, h)
+    await befriend(meshes, a, h)
+    both: dict[str, Any] = {"relations": ["friendship", "co-work"], "trust_threshold": 0.7, "plan": "social"}
+    with pytest.raises(InvalidInput, match="2 parts"):  # g–h alone is related and trusted
+        await meshes.plan(devices, **both)
+    related = await meshes.plan(devices, number=2, **both, relations_need_trust=False)
+    assert links(related) == {frozenset((g, h)), frozenset((a, h))}
+    assert not any(seat.noised for seat in related.seats)
+    with pytest.raises(InvalidInput, match="3 parts"):
+        await meshes.plan(devices, number=3, plan="social", relations=["parental"], may_earn_trust=True, privacy="none")
+    # Friendship declared after the first plan opens no raw link in the running task.
+    meshes.registry.clock.time = related.created_at + 60.0
+    await befriend(meshes, a, g)
+    again = await meshes.plan(devices, number=4, **both, relations_need_trust=False)
+    assert links(again) == links(related)
+    earned = await meshes.plan(devices, number=5, **both, relations_need_trust=False, may_earn_trust=True)
+    assert links(earned) == {frozenset((g, h)), frozenset((a, h)), frozenset((a, g))}
+
+
+async def test_a_live_mesh_may_be_planned_as_each_of_bettas_rivals(meshes: Meshes) -> None:
+    devices = await three(meshes)
+    planned = {
+        name: await meshes.plan(devices, number, trust_threshold=0.7, plan=name)
+        for number, name in enumerate(("social", "ring", "expander", "complete", "dabmd", "pdoo"), 1)
+    }
+    assert {name: len(links(plan)) for name, plan in planned.items()} == {
+        "social": 2, "ring": 3, "expander": 3, "complete": 3, "dabmd": 2, "pdoo": 2,
+    }  # fmt: skip
+    noised = {name: sum(seat.noised for seat in plan.seats) for name, plan in planned.items()}
+    assert noised == {"social": 0, "ring": 2, "expander": 2, "complete": 2, "dabmd": 0, "pdoo": 3}
+
+
+async def test_nobody_but_a_service_asks_who_is_related_to_whom(meshes: Meshes) -> None:
+    a, g, _ = await three(meshes)
+    set_caller(Caller("device", a))
+    with pytest.raises(PermissionDenied):
+        await meshes.registry.trust.GetRelated(trust_pb2.GetRelatedRequest(device_ids=[a, g]))
+    set_caller(SERVICE)

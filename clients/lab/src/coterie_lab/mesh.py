@@ -22,9 +22,8 @@ from coterie.mixing import MeshState, Vector, noise_scale, softmax_gradient, ste
 from coterie_lab.mesh_data import Images, load_images
 from services.topology.domain.betta import MeshPlan, batch_sizes, evaluate_links
 from services.topology.domain.betta_fast import plan_mesh
-from services.topology.domain.mesh_baselines import social_links
+from services.topology.domain.mesh_baselines import even_batches, round_seconds, social_links
 from services.topology.domain.mesh_network import MeshNetwork, MeshRules, Transfers
-from services.topology.domain.mixing import Bools
 
 TARGETS = (0.65, 0.70, 0.75, 0.80)
 GRAPHS = ("small world", "random", "hubs", "owner cliques")
@@ -87,7 +86,7 @@ def contenders(network: MeshNetwork, transfers: Transfers, *, epsilon: float = 1
     adjacency = social.figures.mixing > 0
     np.fill_diagonal(adjacency, False)
     basic = np.full(network.devices, rules.basic_batch)
-    even = np.floor(rules.basic_batch * network.batch_seconds.max() / network.batch_seconds + 1e-9).astype(np.int64)
+    even = even_batches(network, rules)
     everybody = frozenset(range(network.devices))
     nobody: frozenset[int] = frozenset()
     capped = MeshRules(epsilon=epsilon, transfers=transfers, max_degree=cap)
@@ -110,14 +109,6 @@ def planned(name: str, plan: MeshPlan) -> Contender:
     return Contender(
         name, plan.figures.mixing, frozenset(plan.dp_devices), plan.batch_sizes, plan.figures.local_iterate
     )
-
-
-def round_seconds(network: MeshNetwork, adjacency: Bools, batches: NDArray[np.int64], rules: MeshRules) -> float:
-    """The simulated clock: a round's seconds with the batches given."""
-    compute = network.batch_seconds * batches / rules.basic_batch
-    if rules.transfers == "shared":
-        return float((compute + np.where(adjacency, network.link_seconds, 0.0).sum(axis=1)).max())
-    return float((network.link_seconds + np.maximum.outer(compute, compute))[adjacency].max())
 
 
 def noised(parameters: Vector, scale: float, rng: np.random.Generator) -> Vector:

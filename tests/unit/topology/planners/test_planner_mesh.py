@@ -17,7 +17,7 @@ from services.gateway.wire.convert import to_json
 from services.kit.matrix import Matrix
 from services.topology.domain.betta_fast import plan_mesh
 from services.topology.domain.mesh_network import DisconnectedSocialGraph, MeshNetwork, MeshRules
-from services.topology.errors import BadParameters
+from services.topology.errors import BadParameters, CannotPlan
 from services.topology.planners.mesh import MeshPlanner, plan_with_bridges
 from services.topology.planners.mesh_inputs import (
     MeshInputs,
@@ -235,6 +235,68 @@ def test_beside_each_other_topology_stands_why_it_was_not_chosen() -> None:
     }
 
 
+# --- rivals ---------------------------------------------------------------------------------------------------------
+
+SPEEDS = (1.0, 2.0, 4.0, 1.0, 2.0, 4.0)
+
+
+def rivals(name: str, trusted: Sequence[tuple[int, int]], **changes: Any) -> pb.Plan:
+    given = inputs(trusted, 6, plan=name, **changes)
+    network = MeshNetwork.build(6, trusted, np.ones((6, 6)), SPEEDS, samples=[500] * 6)
+    return plan(MeshInputs(given.ids, given.names, network, given.rules, given.settings))
+
+
+TREE = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
+
+
+def test_each_rival_of_betta_is_what_it_says() -> None:
+    def degrees(made: pb.Plan) -> list[int]:
+        return [len(seat.neighbours) for seat in made.seats]
+
+    assert degrees(rivals("social", TREE)) == [1, 2, 2, 2, 2, 1]
+    assert degrees(rivals("ring", TREE)) == [2] * 6
+    assert degrees(rivals("complete", TREE)) == [5] * 6
+    assert degrees(rivals("expander", TREE)) == [4] * 6
+    assert pairs(rivals("expander", TREE)) == pairs(rivals("expander", TREE)), "drawn by the devices' names alone"
+    ring = rivals("ring", TREE)
+    assert [seat.noised for seat in ring.seats] == [True, False, False, False, False, True], "0–5 is no trusted link"
+    assert ring.mesh_details.baselines["social"].why_not == "the task asked for the plan ring"
+
+
+def test_dabmd_gives_fast_devices_more_and_no_noise_and_pdoo_noises_everybody_on_basic_batches() -> None:
+    """Boards of 1, 2 and 4 s: while the slowest computes 32 samples the others get through 128 and 64."""
+    dabmd, pdoo = rivals("dabmd", TREE), rivals("pdoo", TREE)
+    assert pairs(dabmd) == pairs(pdoo) == pairs(rivals("social", TREE))
+    assert [seat.batch_size for seat in dabmd.seats] == [128, 64, 32, 128, 64, 32]
+    assert not any(seat.noised for seat in dabmd.seats)
+    assert [(seat.batch_size, seat.noised) for seat in pdoo.seats] == [(32, True)] * 6
+    # shared transfers: everybody computes 4 s and sends two letters of 1 s, but for the ends of the line
+    assert (dabmd.round_seconds, pdoo.round_seconds) == (6.0, 6.0)
+    assert len(pdoo.mesh_details.noised) == 6
+    assert pdoo.mesh_details.pseudo_training_time > dabmd.mesh_details.pseudo_training_time
+
+
+def test_a_rival_on_the_social_graph_is_bridged_like_any_plan() -> None:
+    apart = [(0, 1), (1, 2), (3, 4), (4, 5)]
+    with pytest.raises(DisconnectedSocialGraph, match="2 parts"):
+        rivals("dabmd", apart)
+    made = rivals("dabmd", apart, bridge=True)
+    strangers = {n.device_id for seat in made.seats for n in seat.neighbours if not n.trusted}
+    assert len(strangers) == 2
+    assert {seat.device_id for seat in made.seats if seat.noised} == strangers
+
+
+def test_without_noise_no_rival_sends_anything_to_strangers() -> None:
+    seconds = np.full((3, 3), np.inf)
+    seconds[0, 1] = seconds[1, 0] = seconds[1, 2] = seconds[2, 1] = 1.0
+    with pytest.raises(CannotPlan, match='the plan "ring" needs links that cannot be'):
+        plan(inputs([(0, 1), (1, 2)], 3, seconds=seconds, plan="ring"))
+    with pytest.raises(BadParameters, match="pdoo noises every device"):
+        PLANNER.check("none", {"topology": {"plan": "pdoo"}})
+    with pytest.raises(BadParameters, match=r"topology\.relations"):
+        PLANNER.check("partial", {"topology": {"relations": ["cousin"]}})
+
+
 # --- keeping plans ----------------------------------------------------------------------------------------------------
 
 RING = [(0, 1), (1, 2), (2, 3), (0, 3)]
@@ -271,6 +333,48 @@ def test_new_members_make_a_new_plan() -> None:
     first = plan(inputs(RING, 4))
     second = plan(inputs([*RING, (3, 4)], 5), first)
     assert {seat.device_id for seat in second.seats} == {f"dev_{number}" for number in range(5)}
+
+
+LADDER = [(i, i + 1) for i in range(7)] + [(i, i + 2) for i in range(6)]
+
+
+def mended(first: pb.Plan, given: MeshInputs) -> tuple[set[tuple[str, str]], pb.Plan]:
+    """Links of the first plan that a second still has, and the second."""
+    second = plan(given, first)
+    return pairs(first) & pairs(second), second
+
+
+def test_who_comes_or_goes_leaves_the_links_of_the_others_as_they_are() -> None:
+    """As long as a whole new plan would gain less than `replan_gain`."""
+    first = plan(inputs(LADDER, 8, replan_gain=0.9))
+    ids = [f"dev_{number}" for number in range(7)]
+    held = {pair for pair in pairs(first) if "dev_7" not in pair}
+    kept, second = mended(first, inputs([pair for pair in LADDER if 7 not in pair], 7, ids=ids, replan_gain=0.9))
+    assert kept == held
+    kept, third = mended(second, inputs(LADDER, 8, replan_gain=0.9))
+    assert kept == pairs(second)
+    assert {seat.device_id for seat in third.seats if seat.neighbours} == {f"dev_{number}" for number in range(8)}
+
+
+def test_lost_trust_takes_its_own_link_away_and_no_other() -> None:
+    first = plan(inputs(LADDER, 8, replan_gain=0.9))
+    i, j = next((i, j) for i, j in LADDER if (f"dev_{i}", f"dev_{j}") in pairs(first) and i > 0 and j < 7)
+    lost = {(f"dev_{i}", f"dev_{j}"), (f"dev_{j}", f"dev_{i}")}
+    kept, second = mended(first, inputs([pair for pair in LADDER if pair != (i, j)], 8, replan_gain=0.9))
+    assert kept == pairs(first) - lost
+    assert not lost & pairs(second)
+    assert not any(seat.noised for seat in second.seats)
+
+
+def test_a_plan_is_not_mended_where_a_new_one_is_much_better() -> None:
+    times = np.ones((8, 8))
+    first = plan(inputs(LADDER, 8, seconds=times))
+    slow = times.copy()
+    for i, j in ((0, 1), (1, 2), (2, 3), (3, 4)):
+        slow[i, j] = slow[j, i] = 1000.0
+    everybody = [(i, j) for i in range(8) for j in range(i + 1, 8)]
+    fresh = plan(inputs(everybody, 8, seconds=slow))
+    assert pairs(plan(inputs(everybody, 8, seconds=slow), first)) == pairs(fresh)
 
 
 def test_a_plan_with_bridges_says_which_links_are_really_trusted() -> None:
