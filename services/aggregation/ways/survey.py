@@ -120,6 +120,7 @@ class Survey(Sale):
         metrics = {
             "estimate": found.mean,
             "error_bound": found.error,
+            "interval": found.interval,
             "standard_error": found.standard_error,
             "answers": float(found.answers),
             "total_variance": found.total_variance,

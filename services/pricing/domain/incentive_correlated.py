@@ -2,7 +2,8 @@
 
 [CAPP] Correlation-Aware and Personalized Privacy-Preserving Data Collection.
 
-Trust between devices stands for both the correlation of their data and the care for each other's privacy. Slopes are
+Care for each other's privacy follows from trust between devices; the correlation of their data does too, or is what the
+publisher says it is for every two. Neither is what a device says of itself. Slopes are
 rounded up to whole micro-credits and each base follows, so that at the variance expected of a device the payment is
 the planned one; nobody is promised more than that, so that the sum of all promises is within the budget. More noise
 than expected costs, less gains nothing, and the equilibrium stays where it was.
@@ -48,21 +49,25 @@ def quote_correlated(
         raise SurveyTooLarge(
             f"{len(device_ids)} users are more than the {MOST_USERS} that one survey round takes; lower max_devices"
         )
-    survey = _survey(ties, parameters)
+    survey = _survey(ties, parameters, device_ids)
     collected = collect(survey, purse.share_microcredits / MICRO, parameters.prices)
     offers = _offers(device_ids, collected, purse.share_microcredits, _terms(survey, ties, collected))
     status = QuoteStatus.OK if collected.tariff is not None else QuoteStatus(collected.status)
-    details = _details(survey, collected, parameters)
+    details = _details(survey, collected, parameters, device_ids)
     return Quote(task_id, round_number, "correlated", status, offers, 0, details)
 
 
-def _survey(ties: sparse.csr_array, parameters: CorrelatedParameters) -> Survey:
-    correlation = ties.toarray()
-    care = parameters.social_care * correlation
+def _survey(ties: sparse.csr_array, parameters: CorrelatedParameters, device_ids: list[str]) -> Survey:
+    correlation = trust = ties.toarray()
+    if parameters.correlation != "trust":
+        correlation = np.full(trust.shape, parameters.correlation)
+        np.fill_diagonal(correlation, 0.0)
+    care = parameters.social_care * trust
     np.fill_diagonal(care, parameters.own_care)
+    known = tuple(place for place, device_id in enumerate(device_ids) if device_id in parameters.known)
     high = math.exp(parameters.constant) if parameters.variance_high is None else parameters.variance_high
     return Survey(
-        hidden_variances(correlation, parameters.variance_model),
+        hidden_variances(correlation, parameters.variance_model, known=known),
         care,
         constant=parameters.constant,
         variance_low=parameters.variance_low,
@@ -124,7 +129,9 @@ def least_credits(survey: Survey, collected: Collection) -> float:
     return max(0.0, float(required(survey, reach).sum()))
 
 
-def _details(survey: Survey, collected: Collection, parameters: CorrelatedParameters) -> dict[str, Any]:
+def _details(
+    survey: Survey, collected: Collection, parameters: CorrelatedParameters, device_ids: list[str]
+) -> dict[str, Any]:
     known = not math.isnan(collected.total)
     details: dict[str, Any] = {
         "plan": collected.status,
@@ -133,6 +140,7 @@ def _details(survey: Survey, collected: Collection, parameters: CorrelatedParame
         "accuracy": accuracy(collected.total, parameters.error) if known else None,
         "least_microcredits": from_credits(least_credits(survey, collected), up=True),
         "hidden_variances": survey.hidden,
+        "known": [device_id for device_id in device_ids if device_id in parameters.known],
         "variance_low": survey.variance_low,
         "variance_high": survey.variance_high,
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,8 @@ class Estimate:
         mean: of the answers, on their scale.
         error: distance from the true mean that is exceeded with chance 1 − CONFIDENCE at most, by Chebyshev's
             inequality; counts the noise alone, not who was not asked or did not answer.
+        interval: distance from the true mean that is exceeded with chance 1 − CONFIDENCE, the noise being Gaussian
+            of the variances told; Chebyshev's holds for any noise and is twice as wide.
         standard_error: standard deviation of the noise in the mean.
         answers: how many.
         total_variance: Λ, of the sum of all answers, in units of the range squared.
@@ -70,6 +73,7 @@ class Estimate:
 
     mean: float
     error: float
+    interval: float
     standard_error: float
     answers: int
     total_variance: float
@@ -87,5 +91,6 @@ def estimate(question: Question, sum_of_shares: float, variances: ArrayLike) -> 
     count, total = told.size, float(told.sum())
     deviation = math.sqrt(total) / count * question.span
     error = deviation / math.sqrt(1.0 - CONFIDENCE)
+    interval = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2.0) * deviation
     share = min(1.0, max(0.0, sum_of_shares / count))
-    return Estimate(question.low + share * question.span, error, deviation, count, total)
+    return Estimate(question.low + share * question.span, error, interval, deviation, count, total)

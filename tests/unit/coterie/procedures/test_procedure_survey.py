@@ -168,3 +168,17 @@ def test_a_survey_s_model_is_one_number() -> None:
     from safetensors.numpy import load
 
     assert {name: value.tolist() for name, value in load(blank()).items()} == {"value": [0.0]}
+
+
+def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
+    """4,000 simulated surveys of nine answers with unequal noise: 95 % within the interval, all within Chebyshev's."""
+    draw = np.random.default_rng(16)
+    shares, variances = draw.uniform(0, 1, 9), draw.uniform(0.001, 0.02, 9)
+    truth = QUESTION.low + shares.mean() * QUESTION.span
+    sums = (shares + draw.standard_normal((4000, 9)) * np.sqrt(variances)).sum(axis=1)
+    found = [estimate(QUESTION, float(total), variances) for total in sums]
+    off = np.array([abs(each.mean - truth) for each in found])
+    covered = float((off <= found[0].interval).mean())
+    assert covered == pytest.approx(0.95, abs=3 * np.sqrt(0.95 * 0.05 / 4000))
+    assert (off <= found[0].error).mean() > 0.999
+    assert found[0].error == pytest.approx(np.sqrt(20.0) / 1.959964 * found[0].interval, rel=1e-6)

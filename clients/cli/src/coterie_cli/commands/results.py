@@ -221,7 +221,8 @@ def _finding(task: records.Task, rounds: list[Round]) -> RenderableType:
     rows = [
         ["estimate", f"{found['estimate']:.6g}"],
         ["standard error", f"{found['standard_error']:.3g}"],
-        ["off by no more than (95 %)", f"{found['error_bound']:.3g}"],
+        *([["off by no more than (95 %)", f"{found['interval']:.3g}"]] if "interval" in found else []),
+        ["off by no more than (95 %, Chebyshev)", f"{found['error_bound']:.3g}"],
         ["answers", f"{found['answers']:.0f} of {rounds[-1].participants}"],
         ["asked for", f"{section['low']:g} to {section['high']:g}"],
     ]

@@ -141,6 +141,7 @@ def _tables(
                 ["estimate", f"{found['estimate']:.2f}"],
                 ["truth (no device but its own knew it)", f"{result['truth']:.2f}"],
                 ["standard error of the noise", f"{found['standard_error']:.2f}"],
+                ["off by no more than, 95 %", f"{found['interval']:.2f}"],
                 ["off by no more than, 95 % (Chebyshev)", f"{found['error_bound']:.2f}"],
             ],
         },
