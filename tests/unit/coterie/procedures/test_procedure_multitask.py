@@ -113,6 +113,20 @@ def test_a_model_that_moved_the_devices_way_wins_over_a_slightly_better_one(tmp_
     assert Bench(tmp_path / "b", 2.0).round([0.1, 0.0], moved, parameters=by_loss).model_index == 0
 
 
+def test_data_that_drift_change_the_chosen_model_within_two_rounds(tmp_path: Path) -> None:
+    """A settled device compares its own model alone; the round after its loss rose it compares all of them again."""
+    bench = Bench(tmp_path, slope=2.0)
+    told = [bench.round([-2.0, 2.0], round=number) for number in range(1, 6)]
+    assert [each.model_index for each in told] == [1] * 5
+    one = (tmp_path / "slope2").stat().st_size
+    assert [each.metrics["broadcast_bytes"] for each in told] == [2 * one] * 3 + [one] * 2
+    inputs = torch.linspace(-1.0, 1.0, 20)[:, None]
+    bench.trainer = TorchLearner(line(0.0), (inputs, -2.0 * inputs), loss=torch.nn.functional.mse_loss)
+    drifted = [bench.round([-2.0, 2.0], round=number) for number in (6, 7, 8)]
+    assert [each.model_index for each in drifted] == [1, 0, 0]
+    assert drifted[1].metrics["compared"] == 2.0
+
+
 def test_settled_devices_fetch_their_likely_models_only(tmp_path: Path) -> None:
     bench = Bench(tmp_path, slope=2.0)
     for number in (1, 2, 3):

@@ -93,7 +93,7 @@ class Multitask:
         found = find_identity(context, terms, candidates)
         received = context.model(found.model)
         learner.load(received)
-        metrics = context.figures() | (figures(found, candidates) if work.privacy == "none" else {})
+        metrics = context.figures() | (figures(context, found, candidates) if work.privacy == "none" else {})
         instructions = Instructions.of(work.training, work.batch_size)
         change = _protected(context, terms, instructions, received)
         kept = Choice(found.model, found.margin, found.losses[found.model])
@@ -137,9 +137,10 @@ def _alignment(context: RoundContext, learner: Guarded, line: int, model: Arrays
     return alignment(gradient, flat.vector(model) - flat.vector(before))
 
 
-def figures(found: Identity, compared: tuple[int, ...]) -> dict[str, float]:
-    """What the platform is told of the choice: which model, and how many were compared."""
-    return {"model": float(found.model), "compared": float(len(compared))}
+def figures(context: RoundContext, found: Identity, compared: tuple[int, ...]) -> dict[str, float]:
+    """What the platform is told of the choice: which model, how many were compared, and their bytes: the broadcast."""
+    bytes_compared = sum(context.fetch(context.work.model_digests[line]).stat().st_size for line in compared)
+    return {"model": float(found.model), "compared": float(len(compared)), "broadcast_bytes": float(bytes_compared)}
 
 
 # --- the change, protected --------------------------------------------------------------------------------------------
