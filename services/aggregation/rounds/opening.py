@@ -160,7 +160,7 @@ class Opener:
         here = Company(seats, devices, current, previous, way.bounds, norms, said)
         plan = way.prepared(await self._plan(task, number, attempt, here, last_line, strangers, alone))
         quoted = {seat.device_id for seat in plan.seats if way.is_quoted(seat)}
-        quote = await self._quote(task, number, [seat for seat in here.seats if seat.device_id in quoted], devices)
+        quote = await self._quote(task, number, [seat for seat in here.seats if seat.device_id in quoted], here)
         say = await self._say(task, chosen)
         await self._store(task, number, attempt, here, plan, quote, say, lost or {})
         return True
@@ -243,10 +243,8 @@ class Opener:
             timeout=300.0,
         )
 
-    async def _quote(
-        self, task: Task, number: int, seats: list[Enrolment], devices: dict[str, trust.Device]
-    ) -> pricing.Quote:
-        spec = task.specification
+    async def _quote(self, task: Task, number: int, seats: list[Enrolment], here: Company) -> pricing.Quote:
+        spec, counted = task.specification, here.counted()
         return await self.upstreams.pricing.QuoteRound(
             pricing.QuoteRoundRequest(
                 task_id=task.id,
@@ -255,11 +253,16 @@ class Opener:
                 parameters=parameters_of(spec.parameters_json),
                 participants=[
                     pricing.Participant(
-                        device_id=seat.device_id, samples=seat.samples, owner_id=devices[seat.device_id].owner_id
+                        device_id=seat.device_id,
+                        samples=seat.samples,
+                        owner_id=here.devices[seat.device_id].owner_id,
+                        counted=counted[seat.device_id],
                     )
                     for seat in seats
                 ],
                 rounds=spec.rounds,
+                model_bytes=max((model.size_bytes for model in here.current), default=0),
+                clip_norm=way_for(spec).clip_norm,
             ),
             timeout=120.0,
         )

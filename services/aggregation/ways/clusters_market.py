@@ -23,6 +23,15 @@ class ClustersMarket(Clusters):
 
     sells = True
 
+    def check(self) -> None:
+        super().check()
+        told = self.specification.parameters.get("pricing", {})
+        if told.get("curvature") or told.get("solver") in ("random", "fixed"):
+            raise BadTask(
+                "pricing.curvature and the solvers random and fixed are for gradients sold in a star: in clusters "
+                "noise is on whole updates, and a seat has its own; leave them out, or use the preset market"
+            )
+
     def check_sums(self, rules: SumRules) -> None:
         raise BadTask(
             "sums.mode secure: what a member of a cluster sells is the noise it leaves out, which a sum of all hides; "

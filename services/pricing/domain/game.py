@@ -69,6 +69,11 @@ def play(
     answer, budgets = _moves(market, solver, round_number, price, response)
     if math.isnan(answer.price):
         return _nothing(answer)
+    return judged(market, answer, budgets, round_number)
+
+
+def judged(market: Market, answer: LeaderPrice | Outcome, budgets: Vector, round_number: int) -> Outcome:
+    """What budgets at a price are worth to everybody, whoever chose them."""
     risk = external_risk(market, budgets)
     achieved = welfare(market, answer.price, budgets)
     best = max(optimum(market, answer.price).welfare, achieved)

@@ -11,6 +11,7 @@ is a promise.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -20,9 +21,10 @@ from scipy import sparse
 
 from coterie.records.words import QuoteStatus
 from services.kit.whatif import plain
+from services.pricing.domain.baselines import fixed_budgets, random_budgets
 from services.pricing.domain.budget_market import Market, external_risk
 from services.pricing.domain.followers import equilibrium, feasible_interval, linear_response
-from services.pricing.domain.game import Outcome, play
+from services.pricing.domain.game import Outcome, judged, play
 from services.pricing.domain.incentives import StackelbergParameters
 from services.pricing.domain.influence import Vector, leakage
 from services.pricing.domain.money import MICRO, apportion, from_credits, whole
@@ -38,6 +40,18 @@ class Posted:
     status: str
     price: float
     budgets: Vector
+    demanded: bool = False
+    """Whether a device is to sell exactly its budget, or nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """What the noise of each device is spread over: samples D_i and what counts of them, model size p, clip norm S."""
+
+    samples: tuple[int, ...]
+    counted: tuple[float, ...]
+    elements: float
+    clip_norm: float
 
 
 def quote_stackelberg(
@@ -47,14 +61,20 @@ def quote_stackelberg(
     ties: sparse.csr_array,
     parameters: StackelbergParameters,
     purse: Purse,
+    data: Data | None = None,
 ) -> Quote:
     """One offer per device. `ties` is the trust among them: who trusts a device leaks its secrets."""
-    market = _market(ties, parameters)
+    market = _market(ties, parameters, data)
     share = max(0, purse.share_microcredits - parameters.round_microcredits) / MICRO
-    outcome = play(market, parameters.solver, round_number)
-    posted = fit_purse(market, outcome, share)
+    if parameters.solver == "random" or parameters.solver == "fixed":
+        outcome, posted = demand(market, parameters, task_id, round_number, share)
+    else:
+        outcome = play(market, parameters.solver, round_number)
+        posted = fit_purse(market, outcome, share)
     price = from_credits(posted.price)
-    most = _most(posted.budgets, price, parameters.headroom, purse.escrow_microcredits - parameters.round_microcredits)
+    headroom = 1.0 if posted.demanded else parameters.headroom
+    caps = headroom * (posted.budgets if posted.demanded else np.maximum(posted.budgets, posted.budgets.mean()))
+    most = _most(caps, price, purse.escrow_microcredits - parameters.round_microcredits)
     risk = market.risk_weight * external_risk(market, posted.budgets)
     offers = tuple(
         Offer(device_id, price, float(risk[i]), expected=float(posted.budgets[i]), most_microcredits=most[i])
@@ -83,6 +103,29 @@ def fit_purse(market: Market, outcome: Outcome, share: float) -> Posted:
     return Posted("limited" if kept.any() else "infeasible", low if kept.any() else 0.0, kept)
 
 
+def demand(
+    market: Market, parameters: StackelbergParameters, task_id: str, round_number: int, share: float
+) -> tuple[Outcome, Posted]:
+    """The baselines of [MPPFL] section 5 in which nobody chooses: everybody is to sell the same, or a random, budget.
+
+    Price and level are the paper's leader's (mean field); where `share` credits do not pay for them, all budgets fall
+    alike. Random ones are drawn anew each round, from the task's id, and so are the same when quoted again.
+    """
+    leader = play(market, "mean-field", round_number)
+    if math.isnan(leader.price):
+        return leader, Posted(leader.status, 0.0, np.zeros(market.devices), demanded=True)
+    level = parameters.fixed_factor * float(leader.budgets.mean())
+    budgets = fixed_budgets(level, market.devices)
+    if parameters.solver == "random":
+        seed = hashlib.sha256(f"{task_id}/{round_number}".encode()).digest()
+        budgets = random_budgets(level, market.devices, np.random.default_rng(int.from_bytes(seed[:8])))
+    cost = leader.price * float(budgets.sum())
+    scale = min(1.0, share / cost) if cost > 0 else 1.0
+    outcome = judged(market, leader, scale * budgets, round_number)
+    status = leader.status if scale == 1.0 else "limited" if scale > 0 else "infeasible"
+    return outcome, Posted(status, leader.price if scale > 0 else 0.0, outcome.budgets, demanded=True)
+
+
 def least_credits(market: Market) -> float:
     """What the lowest price that keeps everybody in would cost; infinite when there is none."""
     response = linear_response(market)
@@ -92,9 +135,22 @@ def least_credits(market: Market) -> float:
     return interval.low * float(np.maximum(response.budgets(interval.low), 0.0).sum())
 
 
-def _market(ties: sparse.csr_array, parameters: StackelbergParameters) -> Market:
+def accuracy_weights(data: Data, curvature: float) -> Vector:
+    """ε_i = p(β/μ²)S²θ_i²/D_i², how much accuracy suffers from each device's noise ([MPPFL] section 2.4).
+
+    θ_i is the device's weight in the mean, which is what *counts* of its samples, while its noise falls with all of
+    them. Who understates them raises 1/ΣD by its own share at most, for everybody alike; overstating lowers the price.
+    """
+    share = np.array(data.counted) / max(sum(data.counted), 1.0)
+    return np.asarray(data.elements * curvature * (data.clip_norm * share / np.maximum(data.samples, 1)) ** 2)
+
+
+def _market(ties: sparse.csr_array, parameters: StackelbergParameters, data: Data | None) -> Market:
     n = ties.shape[0]
     everybody = np.ones(n)
+    weights = parameters.accuracy_weight * everybody
+    if parameters.curvature is not None and data is not None:
+        weights = accuracy_weights(data, parameters.curvature)
     return Market(
         leakage(
             ties,
@@ -106,7 +162,7 @@ def _market(ties: sparse.csr_array, parameters: StackelbergParameters) -> Market
         cost_quadratic=parameters.cost_quadratic * everybody,
         cost_linear=parameters.cost_linear * everybody,
         cost_fixed=np.zeros(n),
-        accuracy_weight=parameters.accuracy_weight * everybody,
+        accuracy_weight=weights,
         risk_weight=parameters.risk_weight,
         balance=parameters.balance,
     )
@@ -118,9 +174,8 @@ def _floor(ties: sparse.csr_array, floor: float) -> float:
     return min(floor, 1.0 / degree) if degree else floor
 
 
-def _most(budgets: Vector, price: int, headroom: float, escrow: int) -> list[int]:
-    """Most each device can be paid: headroom × what it, or the average device, is expected to sell."""
-    caps = headroom * np.maximum(budgets, float(budgets.mean()))
+def _most(caps: Vector, price: int, escrow: int) -> list[int]:
+    """Most each device can be paid for budgets up to `caps`, and together no more than the escrow."""
     most = [whole(price * float(cap)) for cap in caps]
     return most if sum(most) <= escrow else apportion(max(0, escrow), most, [str(i) for i in range(len(most))])
 
@@ -142,6 +197,8 @@ def _details(market: Market, outcome: Outcome, posted: Posted, parameters: Stack
         "residual": outcome.residual,
         "largest_gain": outcome.largest_gain,
         "headroom": parameters.headroom,
+        "influence": parameters.influence,
+        "accuracy_weights": market.accuracy_weight,
     }
     found: dict[str, Any] = plain(details)
     return found

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from coterie.records.words import QuoteStatus
 from services.pricing.domain.records import Offer, Purse, Quote
@@ -51,13 +51,24 @@ class ContributionParameters(PotParameters):
 class StackelbergParameters(Parameters):
     """ "stackelberg": the public part of the market for privacy budgets, costs in credits ([MPPFL] section 1.9)."""
 
-    solver: Literal["exact", "mean-field", "iterate", "agnostic"] = "exact"
+    solver: Literal["exact", "mean-field", "iterate", "agnostic", "random", "fixed"] = Field(
+        default="exact", description="How the price is found; the last three are [MPPFL] section 5's baselines."
+    )
+    fixed_factor: float = Field(
+        default=1.0, gt=0, le=1000, description="Baselines random and fixed: level of ρ, in mean budgets of the market."
+    )
+    influence: Literal["direct", "combined"] = Field(
+        default="direct", description="Ties that hops are counted along; combined trust holds paths already."
+    )
     hops: int = Field(default=5, ge=1, le=100)
     discount: float = Field(default=0.5, gt=0, lt=1)
     floor: float = Field(default=0.0, ge=0, le=1)
     risk_weight: float = Field(default=0.05, ge=0, lt=1)
     balance: float = Field(default=0.5, gt=0, lt=1)
-    accuracy_weight: float = Field(default=1.0, ge=0)
+    accuracy_weight: float = Field(default=1.0, ge=0, description="ε of every device, unless curvature is given.")
+    curvature: float | None = Field(
+        default=None, gt=0, le=1e30, description="β/μ²; then ε_i = p(β/μ²)S²θ_i²/D_i² by samples and model size."
+    )
     cost_quadratic: float = Field(default=1.0, gt=0, description="Expected a; true costs stay on the devices.")
     cost_linear: float = Field(default=0.04, ge=0, description="Expected b.")
     headroom: float = Field(default=2.0, ge=1, le=1000, description="A device may sell this often what is expected.")
@@ -76,8 +87,20 @@ class CorrelatedParameters(Parameters):
     error: float = Field(default=math.sqrt(200.0), gt=0)
     variance_model: Literal["paper", "exact"] = "paper"
     prices: Literal["pivot", "even", "personal"] = "pivot"
+    correlation: Literal["trust"] | Annotated[float, Field(gt=0, le=1e9)] = Field(
+        default="trust", description="w: of two users' data; trust between them, or one number for every two."
+    )
+    known: tuple[str, ...] = Field(
+        default=(), max_length=1000, description="Devices whose answers the adversary knows already."
+    )
     own_care: float = Field(default=1.0, ge=0, description="s_ii: what its own privacy is worth to a user.")
     social_care: float = Field(default=1.0, ge=0, description="s_ij = this × trust: what a friend's is.")
+
+    @model_validator(mode="after")
+    def _known_exactly(self) -> CorrelatedParameters:
+        if self.known and self.variance_model != "exact":
+            raise ValueError('the paper\'s variance holds for an empty set "known" only; give variance_model "exact"')
+        return self
 
 
 MODELS: dict[str, type[Parameters]] = {
@@ -107,7 +130,7 @@ def complete_parameters(
     pot = getattr(parameters, "round_microcredits", 0)
     if pot > escrow_microcredits:
         raise BadParameters(f"round_microcredits is {pot}, more than the escrow of {escrow_microcredits}; lower it")
-    return {**document, "pricing": parameters.model_dump()}
+    return {**document, "pricing": parameters.model_dump(exclude_none=True)}
 
 
 def _validated(incentive: str, given: Mapping[str, Any]) -> Parameters:

@@ -7,8 +7,11 @@ from typing import Any
 from coterie_api.pricing.v1 import pricing_pb2 as pb
 from coterie_api.pricing.v1 import pricing_pb2_grpc as rpc
 from services.kit.questions import Questions
+from services.pricing.domain.incentive_stackelberg import Data
 from services.pricing.servicer.messages import to_quote
 from services.pricing.usecases.quoting import Quoting
+
+BYTES_PER_ELEMENT = 4
 
 
 class PricingServicer(rpc.PricingServicer):
@@ -20,7 +23,13 @@ class PricingServicer(rpc.PricingServicer):
     async def QuoteRound(self, request: pb.QuoteRoundRequest, context: Any) -> pb.Quote:
         devices = [participant.device_id for participant in request.participants]
         found = await self._quoting.quote(
-            request.task_id, request.round, request.incentive, request.parameters, devices, request.rounds
+            request.task_id,
+            request.round,
+            request.incentive,
+            request.parameters,
+            devices,
+            request.rounds,
+            _data(request),
         )
         return to_quote(found)
 
@@ -35,3 +44,15 @@ class PricingServicer(rpc.PricingServicer):
 
     async def WhatIf(self, request: pb.WhatIfRequest, context: Any) -> pb.WhatIfReply:
         return pb.WhatIfReply(output_json=await self._questions.what_if(request.solver, request.input_json))
+
+
+def _data(request: pb.QuoteRoundRequest) -> Data | None:
+    """What noise is spread over; None where the caller does not say."""
+    if not request.model_bytes:
+        return None
+    return Data(
+        samples=tuple(each.samples for each in request.participants),
+        counted=tuple(each.counted for each in request.participants),
+        elements=request.model_bytes / BYTES_PER_ELEMENT,
+        clip_norm=request.clip_norm,
+    )

@@ -13,7 +13,7 @@ from services.kit.database import Database
 from services.kit.workers import Workers
 from services.pricing.domain import checks
 from services.pricing.domain.incentive_correlated import quote_correlated
-from services.pricing.domain.incentive_stackelberg import quote_stackelberg
+from services.pricing.domain.incentive_stackelberg import Data, quote_stackelberg
 from services.pricing.domain.incentives import (
     CorrelatedParameters,
     Parameters,
@@ -48,6 +48,7 @@ class Quoting:
         told: TaskParameters,
         devices: Sequence[str],
         rounds: int,
+        data: Data | None = None,
     ) -> Quote:
         """The round's quote, made once. An offer stands; participants who have none yet are offered theirs."""
         require_platform()
@@ -61,20 +62,30 @@ class Quoting:
             raise QuoteDiffers(f"round {round_number} of task {task_id} was priced as {existing.incentive!r}")
         if existing is not None and not set(devices) - {offer.device_id for offer in existing.offers}:
             return existing
-        made = await self._make(task_id, round_number, incentive, parameters, list(devices), rounds)
+        made = await self._make(task_id, round_number, incentive, parameters, list(devices), rounds, data)
         return await self._keep(made)
 
     async def _make(
-        self, task_id: str, round_number: int, incentive: str, parameters: Parameters, devices: list[str], rounds: int
+        self,
+        task_id: str,
+        round_number: int,
+        incentive: str,
+        parameters: Parameters,
+        devices: list[str],
+        rounds: int,
+        data: Data | None,
     ) -> Quote:
         if incentive == "none" or not devices:
             return replace(quote_nothing(task_id, round_number, devices), incentive=incentive)
         purse = await self._purse(task_id, round_number, rounds)
         if isinstance(parameters, PotParameters):
             return quote_pot(task_id, round_number, incentive, devices, parameters, purse)
-        ties = await self._ties.among(devices)
         if isinstance(parameters, StackelbergParameters):
-            return await self._workers.run(quote_stackelberg, task_id, round_number, devices, ties, parameters, purse)
+            # Hops are counted along direct ties: combined trust holds paths already, and would count them twice.
+            ties = await self._ties.among(devices, direct=parameters.influence == "direct")
+            asked = (task_id, round_number, devices, ties, parameters, purse, data)
+            return await self._workers.run(quote_stackelberg, *asked)
+        ties = await self._ties.among(devices)
         assert isinstance(parameters, CorrelatedParameters)  # the last of the incentives
         return await self._workers.run(quote_correlated, task_id, round_number, devices, ties, parameters, purse)
 

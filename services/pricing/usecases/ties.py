@@ -23,8 +23,9 @@ class RoundTooLarge(TooLarge):
 class Ties(Protocol):
     """Somebody who knows the ties among devices."""
 
-    async def among(self, device_ids: Sequence[str]) -> sparse.csr_array:
-        """Combined trust in [0, 1] between devices, symmetric with a zero diagonal, in the order given."""
+    async def among(self, device_ids: Sequence[str], *, direct: bool = False) -> sparse.csr_array:
+        """Trust in [0, 1] between devices, symmetric with a zero diagonal, in the order given: combined, which holds
+        paths through others, or `direct` alone."""
         ...
 
 
@@ -34,7 +35,7 @@ class RegistryTies:
     def __init__(self, stub: TrustAsyncStub) -> None:
         self._stub = stub
 
-    async def among(self, device_ids: Sequence[str]) -> sparse.csr_array:
+    async def among(self, device_ids: Sequence[str], *, direct: bool = False) -> sparse.csr_array:
         """One matrix; the registry takes so many devices at once."""
         if len(device_ids) > MOST_DEVICES:
             raise RoundTooLarge(
@@ -42,5 +43,7 @@ class RegistryTies:
                 "round; lower the task's max_devices"
             )
         found = await read_matrix(self._stub, device_ids)
-        upper = sparse.csr_array((found.trust, (found.rows, found.columns)), shape=(found.size, found.size))
+        values = found.direct if direct else found.trust
+        upper = sparse.csr_array((values, (found.rows, found.columns)), shape=(found.size, found.size))
+        upper.eliminate_zeros()
         return sparse.csr_array(upper + upper.T)

@@ -43,6 +43,8 @@ class FakeTrust:
 
     def __init__(self) -> None:
         self.ties: dict[frozenset[str], float] = {}
+        self.paths: dict[frozenset[str], float] = {}
+        """Trust through others, between two without a tie."""
         self.asked = 0
 
     def join(self, _: object, server: grpc.aio.Server) -> None:
@@ -60,12 +62,13 @@ class FakeTrust:
         reply = trust_pb2.TrustMatrix(device_ids=request.device_ids)
         for i, a in enumerate(request.device_ids):
             for j, b in enumerate(request.device_ids[i + 1 :], start=i + 1):
-                trust = self.ties.get(frozenset((a, b)), 0.0)
+                direct = self.ties.get(frozenset((a, b)), 0.0)
+                trust = direct or self.paths.get(frozenset((a, b)), 0.0)
                 if trust:
                     reply.rows.append(i)
                     reply.columns.append(j)
                     reply.trust.append(trust)
-                    reply.direct.append(trust)
+                    reply.direct.append(direct)
         return reply
 
 

@@ -10,6 +10,7 @@ import pytest
 from coterie.privacy_sale import PrivateCosts, decide
 from coterie_api.pricing.v1 import pricing_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words
+from services.kit.documents import read_parameters
 from services.kit.errors import AlreadyExists, InvalidInput, NotFound, PermissionDenied
 from tests.contract.pricing.conftest import World, speak_as
 
@@ -59,6 +60,60 @@ async def test_a_market_round_from_price_to_payment(world: World) -> None:
     assert [p.amount_microcredits for p in settled.payments] == [int(price * w.budget) for w in work[1:]]
     assert {p.price_microcredits for p in settled.payments} == {price}
     assert "zCDP budget" in settled.payments[0].because
+
+
+async def test_hops_are_counted_along_direct_ties_once(world: World) -> None:
+    """A line a–b–c, and combined trust of 0.2 between its ends, who never met: that is the path through b again."""
+    a, b, c = DEVICES[:3]
+    world.registry.ties |= {frozenset((a, b)): 0.9, frozenset((b, c)): 0.9}
+    world.registry.paths[frozenset((a, c))] = 0.2
+    offers = {}
+    for number, influence in enumerate(("direct", "combined"), 1):
+        await world.fund(f"tsk_{number}", 100 * CREDITS)
+        told = {"pricing": {"influence": influence}}
+        quote = await world.quote(f"tsk_{number}", 1, "stackelberg", [a, b, c], told)
+        assert quote.market_details.influence == influence
+        offers[influence] = list(quote.offers)
+    world.registry.paths.clear()
+    await world.fund("tsk_3", 100 * CREDITS)
+    without = await world.quote("tsk_3", 1, "stackelberg", [a, b, c], {"pricing": {"influence": "combined"}})
+    assert list(without.offers) == offers["direct"], "by default the path through b is no tie of its own"
+    assert list(without.offers) != offers["combined"]
+
+
+async def test_a_baseline_that_fixes_budgets_is_quoted_and_paid_like_any_market(world: World) -> None:
+    tie(world)
+    await world.fund("tsk_1", 100 * CREDITS)
+    quote = await world.quote("tsk_1", 1, "stackelberg", DEVICES, {"pricing": {"solver": "fixed"}})
+    assert len({offer.expected for offer in quote.offers}) == 1
+    done = words.PARTICIPATION_STATE_DELIVERED
+    work = [
+        pb.Work(device_id=offer.device_id, owner_id="own_1", outcome=done, budget=offer.expected)
+        for offer in quote.offers
+    ]
+    settled = await world.settle("tsk_1", 1, work)
+    assert [p.amount_microcredits for p in settled.payments] == [offer.most_microcredits for offer in quote.offers]
+
+
+async def test_samples_and_model_size_reach_the_price(world: World) -> None:
+    """p = 4,000 bytes/4 = 1,000, S = 2, β/μ² = 10, ΣD = 400: ε = 1,000 · 10 · 4/160,000 = 0.25."""
+    tie(world)
+    await world.fund("tsk_1", 100 * CREDITS)
+    request = pb.QuoteRoundRequest(
+        task_id="tsk_1",
+        round=1,
+        incentive="stackelberg",
+        parameters=read_parameters({"pricing": {"curvature": 10.0}}),
+        participants=[
+            pb.Participant(device_id=name, samples=n, counted=n)
+            for name, n in zip(DEVICES[:2], (100, 300), strict=True)
+        ],
+        rounds=1,
+        model_bytes=4000,
+        clip_norm=2.0,
+    )
+    quote = await world.pricing.QuoteRound(request)
+    assert list(quote.market_details.accuracy_weights) == pytest.approx([0.25, 0.25])
 
 
 async def test_a_survey_round_from_price_to_payment(world: World) -> None:

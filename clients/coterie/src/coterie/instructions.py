@@ -74,6 +74,7 @@ KNOWN: dict[str, _Number] = {
     "clip_norm": _Number(False, 0, above=True),
     "proximal": _Number(False, 0),
     "steps": _Number(True, 1, 10_000),
+    "batches": _Number(True, 1, 1_000),
     "least_budget": _Number(False, 0, above=True),
     "learning_rate_decay": _Number(False, 0, 1, above=True),
 }

@@ -19,6 +19,7 @@ from coterie.local_steps import LocalSteps
 from coterie.privacy.ledger import Limit
 from coterie.privacy.releases import Arrays, Descent
 from coterie.privacy.simulation import SeededStream
+from coterie.privacy.zcdp import multiplier_of_rho
 from coterie.privacy_sale import PrivateCosts
 from coterie.procedures import procedure_for
 from coterie.procedures.market import Market, choose_budget, costs_of, noised_descent
@@ -65,6 +66,23 @@ def test_no_more_is_sold_than_is_paid_for(tmp_path: Path) -> None:
     device = Device(tmp_path, {"costs": COSTS})
     offer = {"offer": {"expected": 0.1, "most_microcredits": 150_000}}
     assert budget_of(device, parameters=offer) == pytest.approx(0.15)
+
+
+@pytest.mark.parametrize("solver", ["fixed", "random"])
+def test_a_baseline_sells_exactly_what_is_asked_for_or_nothing(tmp_path: Path, solver: str) -> None:
+    """r = 1, a = 1, b = 0.2: U(0.3) = 0.3 − 0.09 − 0.06 > 0 though 0.4 is best; U(0.9) = 0.9 − 0.81 − 0.18 < 0."""
+    device = Device(tmp_path, {"costs": COSTS})
+
+    def asked(expected: float, most: int) -> dict[str, Any]:
+        return {"pricing": {"solver": solver}, "offer": {"expected": expected, "most_microcredits": most}}
+
+    assert budget_of(device, parameters=asked(0.3, 300_000)) == 0.3
+    with pytest.raises(Declined, match="too low"):
+        budget_of(device, parameters=asked(0.9, 900_000))
+    with pytest.raises(Declined, match="more than is paid for"):
+        budget_of(device, parameters=asked(0.3, 200_000))
+    with pytest.raises(Declined, match="less than the task takes"):
+        budget_of(device, parameters=asked(0.001, 200_000))
 
 
 @pytest.mark.parametrize(
@@ -156,21 +174,62 @@ def test_the_noise_is_what_the_budget_buys(tmp_path: Path) -> None:
     assert values @ values / values.size == pytest.approx(variance + signal**2 / values.size, rel=0.12)
 
 
+def test_a_pass_over_mini_batches_spends_what_one_noised_sum_of_it_spends(tmp_path: Path) -> None:
+    """3 passes in 4 batches: replacing an example moves exactly one of the sums of each pass, each noised for ρ/3."""
+    context = Device(tmp_path, {"costs": COSTS}).context(work_item(), linear_trainer(), stored_model(tmp_path))
+    steps = LocalSteps(steps=3, learning_rate=1e-12, clip_norm=0.4, batches=4)
+
+    def sums(learner: Guarded) -> list[Any]:
+        asked: list[Any] = []
+
+        def noised(total: Any, sensitivity: float, multiplier: float) -> Any:
+            assert sensitivity == 0.8
+            assert multiplier == pytest.approx(multiplier_of_rho(0.1))
+            asked.append(np.array(total))
+            return total
+
+        noised_descent(learner, context.model(), steps, 0.3, noised, seed=5)
+        return asked
+
+    features = torch.randn(40, 4, generator=torch.Generator().manual_seed(3))
+    targets = (features[:, 0] > 0).long()
+    features[17] = -3.0 * features[17]
+    changed = TorchLearner(torch.nn.Linear(4, 2), (features, targets))
+    pairs = list(zip(sums(context.learner), sums(Guarded(changed)), strict=True))
+    assert len(pairs) == 12
+    moved = [float(np.linalg.norm(a - b)) for a, b in pairs]
+    for start in (0, 4, 8):
+        touched = [norm for norm in moved[start : start + 4] if norm > 1e-6]
+        assert len(touched) == 1
+        assert touched[0] <= 0.8 + 1e-6
+
+
+def test_how_many_batches_there_are_is_the_tasks_to_say() -> None:
+    assert [LocalSteps(batches=4).parts(samples) for samples in (1, 3, 4, 40)] == [1, 3, 4, 4]
+    with pytest.raises(ValueError, match="batches must be a whole number"):
+        LocalSteps.of({"batches": 0})
+    # 4 batches of 10: δ² = 2S²/(10² ρ/T), and four times as many moves.
+    full, split = LocalSteps(steps=2), LocalSteps(steps=2, batches=4)
+    assert split.noise_variance(0.5, 40) == pytest.approx(16 * full.noise_variance(0.5, 40))
+    assert split.largest_change(0.5, 10**9, 10) <= 4.01 * full.largest_change(0.5, 10**8, 10), "claims gain nothing"
+
+
 @settings(max_examples=30, deadline=None)
 @given(
     budget=st.floats(0.01, 2.0),
     samples=st.integers(1, 500),
     steps=st.integers(1, 4),
+    batches=st.integers(1, 4),
     seed=st.integers(0, 2**32 - 1),
 )
 def test_an_honest_change_stays_within_what_the_platform_allows(
-    budget: float, samples: int, steps: int, seed: int
+    budget: float, samples: int, steps: int, batches: int, seed: int
 ) -> None:
-    """‖Δ‖ ≤ η(T·S + √T·δ(√d + t)) whatever the gradients, here all of the largest norm in one direction."""
-    local, draw, elements = LocalSteps(steps, 0.7, 0.5), np.random.default_rng(seed), 200
+    """‖Δ‖ ≤ η(n·S + √n·δ(√d + t)) after n moves, whatever the gradients, all of the largest norm in one direction."""
+    local, draw, elements = LocalSteps(steps, 0.7, 0.5, batches=batches), np.random.default_rng(seed), 200
     direction = np.ones(elements) / math.sqrt(elements)
-    deviation = math.sqrt(local.noise_variance(budget, samples))
-    change = -sum(0.7 * (0.5 * direction + draw.normal(0.0, deviation, elements)) for _ in range(steps))
+    deviation, moves = math.sqrt(local.noise_variance(budget, samples)), steps * local.parts(samples)
+    change = -sum(0.7 * (0.5 * direction + draw.normal(0.0, deviation, elements)) for _ in range(moves))
     assert np.linalg.norm(change) <= local.largest_change(budget, samples, elements)
 
 

@@ -15,7 +15,7 @@ from coterie.records.words import ParticipationState
 from services.pricing.domain.correlated_users import Survey, hidden_variances
 from services.pricing.domain.correlated_users import utilities as survey_utilities
 from services.pricing.domain.incentive_correlated import MOST_USERS, SurveyTooLarge, quote_correlated
-from services.pricing.domain.incentive_stackelberg import quote_stackelberg
+from services.pricing.domain.incentive_stackelberg import Data, accuracy_weights, quote_stackelberg
 from services.pricing.domain.incentives import CorrelatedParameters, StackelbergParameters
 from services.pricing.domain.ledger_settlement import Work, compute_dues
 from services.pricing.domain.money import MICRO
@@ -99,11 +99,65 @@ def test_the_pot_is_kept_out_of_the_price() -> None:
     assert sum(offer.most_microcredits for offer in quote.offers) <= 1_000_000
 
 
-@pytest.mark.parametrize("solver", ["exact", "mean-field", "iterate", "agnostic"])
+@pytest.mark.parametrize("solver", ["exact", "mean-field", "iterate", "agnostic", "random", "fixed"])
 def test_every_leader_quotes(solver: str) -> None:
     quote = market_quote(8, Purse(ESCROW, 1), solver=solver)
     assert quote.status == "ok"
     assert 500_000 < quote.offers[0].price_microcredits < 3_000_000
+
+
+def test_baselines_ask_everybody_for_a_certain_budget_at_the_papers_price() -> None:
+    """fixed: the market's mean budget for all; random: between 0.1 and 2 times that, the same whenever asked again."""
+    market = market_quote(8, Purse(ESCROW, 1), solver="mean-field")
+    level = float(np.mean([offer.expected for offer in market.offers]))
+    fixed = market_quote(8, Purse(ESCROW, 1), solver="fixed", fixed_factor=0.5)
+    assert [offer.expected for offer in fixed.offers] == pytest.approx([level / 2] * 8)
+    drawn = market_quote(8, Purse(ESCROW, 1), solver="random")
+    budgets = [offer.expected for offer in drawn.offers]
+    assert len(set(budgets)) == 8
+    assert all(0.1 * level <= budget <= 2 * level for budget in budgets)
+    assert market_quote(8, Purse(ESCROW, 1), solver="random") == drawn
+    assert [o.expected for o in market_quote(8, Purse(ESCROW, 1), number=2, solver="random").offers] != budgets
+    for offer in (*fixed.offers, *drawn.offers):
+        assert offer.price_microcredits == market.offers[0].price_microcredits
+        assert offer.most_microcredits == math.floor(offer.price_microcredits * offer.expected)
+
+
+@given(st.integers(0, 3_000_000))
+@settings(max_examples=30, deadline=None)
+def test_what_a_baseline_asks_for_is_within_the_purse(share: int) -> None:
+    quote = market_quote(6, Purse(share, 1), solver="fixed")
+    assert sum(offer.most_microcredits for offer in quote.offers) <= share
+    assert quote.status in ("ok", "limited", "infeasible")
+
+
+def data(*samples: int, counted: tuple[float, ...] = ()) -> Data:
+    return Data(samples, counted or tuple(map(float, samples)), elements=650.0, clip_norm=2.0)
+
+
+def test_a_devices_accuracy_weight_follows_from_its_samples_and_the_models_size() -> None:
+    """ε_i = 650 · 3 · 4 · θ_i²/D_i² = 7800/ΣD² when weights are samples: 7800/200² = 0.195 for all ([MPPFL] 2.4).
+
+    Where only 50 of 150 samples count, θ = 1/2 but noise falls with all 150: 7800 · (0.5/150)² = 0.0866…
+    """
+    assert accuracy_weights(data(50, 150), 3.0).tolist() == pytest.approx([0.195, 0.195])
+    assert accuracy_weights(data(50, 150, counted=(50.0, 50.0)), 3.0).tolist() == pytest.approx([0.78, 13 / 150])
+    parameters = StackelbergParameters(curvature=3.0)
+    quote = quote_stackelberg("t", 1, names(2), some_ties(2), parameters, Purse(ESCROW, 1), data(50, 150))
+    assert quote.details["accuracy_weights"] == pytest.approx([0.195, 0.195])
+    same = quote_stackelberg(
+        "t", 1, names(2), some_ties(2), StackelbergParameters(accuracy_weight=0.195), Purse(ESCROW, 1)
+    )
+    assert quote.offers == same.offers
+
+
+@given(st.lists(st.integers(1, 1000), min_size=2, max_size=8), st.integers(1, 10_000))
+def test_lying_about_samples_moves_all_weights_alike_and_by_the_liars_share(samples: list[int], claim: int) -> None:
+    """By (ΣD/ΣD′)²: who claims more lowers every ε, and so the price; who claims less raises it for everybody."""
+    honest, told = accuracy_weights(data(*samples), 1.0), accuracy_weights(data(claim, *samples[1:]), 1.0)
+    moved = (sum(samples) / (claim + sum(samples[1:]))) ** 2
+    assert told.tolist() == pytest.approx((moved * honest).tolist())
+    assert claim < samples[0] or (told <= honest * (1 + 1e-12)).all()
 
 
 def test_a_floor_too_high_for_a_hub_is_lowered() -> None:
@@ -171,6 +225,29 @@ def test_isolated_users_have_nothing_to_sell_and_one_user_is_a_survey() -> None:
     assert [offer.most_microcredits for offer in alone.offers] == [0, 0]
     single = quote_correlated("t", 1, ["a"], sparse.csr_array((1, 1)), CorrelatedParameters(), Purse(50 * MICRO, 1))
     assert single.status == "ok"
+
+
+def test_correlation_and_care_are_separate_inputs() -> None:
+    """With one w for every two users v_i = (n − 1)²/((n − 1)w) = (n − 1)/w for all, whoever trusts whom."""
+    told = CorrelatedParameters(correlation=2.0)
+    quote = quote_correlated("t", 1, names(5), some_ties(5), told, Purse(50 * MICRO, 1))
+    assert quote.details["hidden_variances"] == pytest.approx([2.0] * 5)
+    exact = CorrelatedParameters(correlation=2.0, variance_model="exact")
+    again = quote_correlated("t", 1, names(5), some_ties(5), exact, Purse(50 * MICRO, 1))
+    assert again.details["hidden_variances"] == pytest.approx([2.0] * 5), "equal weights: the paper's formula is exact"
+    strangers = quote_correlated("t", 1, names(3), sparse.csr_array((3, 3)), told, Purse(50 * MICRO, 1))
+    assert all(offer.most_microcredits > 0 for offer in strangers.offers), "strangers' data may be alike too"
+    assert [offer.terms.trust for offer in strangers.offers if offer.terms] == [(1.0,)] * 3, "they care for themselves"
+
+
+def test_what_the_adversary_knows_hides_nobody() -> None:
+    """Complete graph of six, w = 1, two known: the exact v of the others is 3ᵀ(L_MM)⁻¹… = 1.0 (spec 2.1), not 5."""
+    told = CorrelatedParameters(correlation=1.0, variance_model="exact", known=("dev_000", "dev_001", "dev_gone"))
+    quote = quote_correlated("t", 1, names(6), some_ties(6), told, Purse(50 * MICRO, 1))
+    assert quote.details["hidden_variances"][2:] == pytest.approx([1.0] * 4)
+    assert quote.details["known"] == ["dev_000", "dev_001"]
+    with pytest.raises(ValueError, match='give variance_model "exact"'):
+        CorrelatedParameters(known=("dev_000",))
 
 
 def test_a_survey_of_too_many_is_refused_before_it_is_tried() -> None:

@@ -20,13 +20,15 @@ from coterie.local_steps import LocalSteps
 from coterie.models import Flat
 from coterie.privacy.releases import Arrays, Descent, Queried
 from coterie.privacy.zcdp import multiplier_of_rho
-from coterie.privacy_sale import PrivateCosts, decide
+from coterie.privacy_sale import PrivateCosts, decide, utility
 from coterie.procedures import masked, procedure
 from coterie.procedures.context import RoundContext
 from coterie.sums.contribution import purpose
 from coterie.work import Delivery
 
 MICRO = 1_000_000
+DEMANDING = ("random", "fixed")
+"""Solvers that ask each device for a certain budget, [MPPFL] section 5's baselines."""
 QUADRATIC, LINEAR = (0.8, 1.2), (0.02, 0.06)
 """Ranges of the costs drawn for a device that names none ([MPPFL] settings)."""
 
@@ -49,7 +51,7 @@ class Market:
         received = context.model()
         sitting = masked.accept(context, received) if context.work.sum else None
         learner.load(received)
-        descent = Descent(budget, lambda noised: noised_descent(learner, received, steps, budget, noised))
+        descent = Descent(budget, lambda noised: noised_descent(learner, received, steps, budget, noised, context.seed))
         if sitting is not None:
             return masked.deliver_charged(
                 context, sitting, lambda: context.release(descent, purpose(sitting.terms)), budget
@@ -72,6 +74,8 @@ def choose_budget(context: RoundContext, steps: LocalSteps) -> float:
     if work.price_microcredits <= 0:
         raise Declined("no price is offered for privacy in this round")
     price = work.price_microcredits / MICRO
+    if work.parameters.get("pricing", {}).get("solver") in DEMANDING:
+        return _demanded(context, price, steps)
     # The platform quotes αR, so the weight here is 1.
     decision = decide(price, work.external_risk, costs_of(context), 1.0, least_utility=0.0)
     if not decision.joins:
@@ -80,6 +84,20 @@ def choose_budget(context: RoundContext, steps: LocalSteps) -> float:
     budget = min(decision.budget, float(most) / work.price_microcredits)
     if budget < steps.least_budget:
         raise Declined("this device would sell less than the task takes")
+    return budget
+
+
+def _demanded(context: RoundContext, price: float, steps: LocalSteps) -> float:
+    """The budget a baseline asks for, sold whole where the owner loses nothing by it; else the device declines."""
+    work = context.work
+    offer = work.parameters.get("offer", {})
+    budget = float(offer.get("expected", 0.0))
+    # Offers are whole micro-credits: the last one may be missing.
+    paid = (float(offer.get("most_microcredits", 0.0)) + 1.0) / work.price_microcredits
+    if not (math.isfinite(budget) and steps.least_budget <= budget <= paid):
+        raise Declined("the budget asked for is less than the task takes or more than is paid for")
+    if utility(price, budget, work.external_risk, costs_of(context), 1.0) < 0.0:
+        raise Declined("the price is too low for this device")
     return budget
 
 
@@ -100,19 +118,24 @@ def costs_of(context: RoundContext) -> PrivateCosts:
         raise Declined("the costs in the device's private settings make no sense; see `coterie device costs`") from None
 
 
-def noised_descent(learner: Guarded, received: Arrays, steps: LocalSteps, budget: float, noised: Queried) -> Arrays:
-    """The model's change after full-batch steps on clipped gradients, each with its share of the noise.
+def noised_descent(
+    learner: Guarded, received: Arrays, steps: LocalSteps, budget: float, noised: Queried, seed: int = 0
+) -> Arrays:
+    """The model's change after passes of steps on clipped gradients, each with its share of the noise.
 
-    Replacing an example moves a sum of gradients by 2S; T steps of ρ/T spend ρ. On the mean over D examples that is
-    noise of variance 2S²T/(D²ρ), [MPPFL]'s law.
+    Replacing an example moves the sum of gradients of its mini-batch by 2S and no other of that pass, so T passes of
+    ρ/T spend ρ. On the mean over b examples that is noise of variance 2S²T/(b²ρ), [MPPFL]'s law. Which example is in
+    which batch depends on their number alone, never on what they are.
     """
     samples, flat = learner.samples, Flat.of(received, learner.trained())
-    everything, start = np.arange(samples), flat.vector(received)
+    start, draw = flat.vector(received), np.random.default_rng(seed)
     multiplier = multiplier_of_rho(budget / steps.steps)
     change = np.zeros(flat.size)
     for _ in range(steps.steps):
-        learner.load(flat.put(start + change, received))
-        total = flat.vector(learner.gradient_sum(everything, steps.clip_norm))
-        change -= steps.learning_rate * noised(total, 2.0 * steps.clip_norm, multiplier) / samples
+        order = np.arange(samples) if steps.parts(samples) == 1 else draw.permutation(samples)
+        for batch in np.array_split(order, steps.parts(samples)):
+            learner.load(flat.put(start + change, received))
+            total = flat.vector(learner.gradient_sum(batch, steps.clip_norm))
+            change -= steps.learning_rate * noised(total, 2.0 * steps.clip_norm, multiplier) / len(batch)
     after = flat.put(start + change, received)
     return {name: np.asarray(after[name] - value, dtype=value.dtype) for name, value in received.items()}
