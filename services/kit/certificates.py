@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from cryptography import x509
 
 from services.kit.logs import get_logger
 
@@ -44,6 +45,19 @@ class Watched:
             return False
         changed, self._seen = now != self._seen, now
         return changed
+
+
+def ends_at(folder: Path | None) -> float:
+    """When the first of a folder's certificates ends, the service's own or its authorities'; 0 = there are none."""
+    if folder is None:
+        return 0.0
+    try:
+        own, authorities = (x509.load_pem_x509_certificates((folder / name).read_bytes()) for name in _NAMES[1:])
+    except (OSError, ValueError):  # being replaced, or for the log of whoever needs them
+        return 0.0
+    # Of several authorities the newest counts: an old one stands beside it while certificates are replaced.
+    newest = max(each.not_valid_after_utc for each in authorities)
+    return min(own[0].not_valid_after_utc, newest).timestamp()
 
 
 def server_credentials(folder: Path) -> grpc.ServerCredentials:

@@ -36,11 +36,16 @@ _log = get_logger()
 
 
 class Health(HealthServicer):
-    """Health, which also says of which version and commit the service is."""
+    """Health, which also says of which version and commit the service is, and when its certificates end."""
+
+    def __init__(self, folder: Path | None) -> None:
+        super().__init__()
+        self._folder = folder
 
     async def Check(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         """Whether it serves."""
-        await context.send_initial_metadata((("coterie-version", VERSION), ("coterie-commit", commit())))
+        told = {"version": VERSION, "commit": commit(), "certificate-ends": str(certificates.ends_at(self._folder))}
+        await context.send_initial_metadata(tuple((f"coterie-{name}", value) for name, value in told.items()))
         return await super().Check(request, context)
 
 
@@ -158,7 +163,7 @@ class Server:
         self._settings = settings
         gatekeeper = Gatekeeper(named=tls_folder(settings, address) is not None)
         self._server = grpc.aio.server(interceptors=[gatekeeper], options=_OPTIONS, maximum_concurrent_rpcs=None)
-        self._health = Health()
+        self._health = Health(tls_folder(settings, address))
         self._names: list[str] = []
         self.port = self._bind(address)
         self.stopping = asyncio.Event()

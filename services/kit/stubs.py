@@ -68,8 +68,8 @@ class Upstreams:
         states = await asyncio.gather(*(_health(channel) for channel in self.channels.values()))
         return {name: state for name, (state, _) in zip(self.channels, states, strict=True)}
 
-    async def versions(self) -> dict[str, dict[str, str]]:
-        """For each service its version and commit; both empty of one that is away."""
+    async def versions(self) -> dict[str, dict[str, str | float]]:
+        """For each service its version, its commit and when its certificates end; all empty of one that is away."""
         states = await asyncio.gather(*(_health(channel) for channel in self.channels.values()))
         return {name: told for name, (_, told) in zip(self.channels, states, strict=True)}
 
@@ -79,15 +79,16 @@ class Upstreams:
             await channel.close()
 
 
-async def _health(channel: grpc.aio.Channel) -> tuple[str, dict[str, str]]:
+async def _health(channel: grpc.aio.Channel) -> tuple[str, dict[str, str | float]]:
     """Whether a service serves, and what it says of itself."""
-    told = {"version": "", "commit": ""}
+    told: dict[str, str | float] = {"version": "", "commit": "", "certificate_ends_at": 0.0}
     try:
         stub: Any = health_pb2_grpc.HealthStub(channel)  # the stub's type knows no methods
         call = stub.Check(health_pb2.HealthCheckRequest(), timeout=HEALTH_SECONDS)
         reply = await call
         metadata = dict(await call.initial_metadata())
-        told = {name: str(metadata.get(f"coterie-{name}", "")) for name in told}
+        told |= {name: str(metadata.get(f"coterie-{name}", "")) for name in ("version", "commit")}
+        told["certificate_ends_at"] = float(metadata.get("coterie-certificate-ends", 0.0))
     except CoterieError:
         return "away", told
     return ("serving" if reply.status == health_pb2.HealthCheckResponse.SERVING else "away"), told

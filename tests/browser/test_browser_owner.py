@@ -17,7 +17,7 @@ import pytest
 
 from coterie.agent import Agent
 from coterie.errors import NotFound
-from coterie.home import DeviceHome
+from coterie.home import DeviceHome, introduce
 from coterie.registration import register_device
 from coterie.sums.circle import fingerprint_words
 from tests.browser.conftest import PHONE, Visitor
@@ -65,8 +65,15 @@ def test_a_devices_key_opens_no_page_of_admins_and_an_admins_no_owners_page(visi
     assert "not yours to see" in admin.content()
 
 
+def newcomer(scene: Scene, owner: str, name: str) -> tuple[DeviceHome, str]:
+    """A device of an owner nobody has heard of; its folder and id."""
+    token = scene.admin.issue_token(scene.admin.create_owner(owner).id).token
+    home = DeviceHome(scene.platform.folder / "homes" / name)
+    return home, register_device(home, scene.platform.processes.url, token, name=name).id
+
+
 @contextmanager
-def opened_link(scene: Scene, home: DeviceHome, console_url: str, **environment: str) -> Iterator[tuple[str, Any]]:
+def opened_link(home: DeviceHome, console_url: str) -> Iterator[tuple[str, Any]]:
     """The address that `coterie device link` shows, and the command while it waits."""
     command = [sys.executable, "-m", "coterie_cli.main", "device", "link", "--home", str(home.folder), "--json"]
     waiting = subprocess.Popen(
@@ -74,7 +81,7 @@ def opened_link(scene: Scene, home: DeviceHome, console_url: str, **environment:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"COLUMNS": "400", "PYTHONUNBUFFERED": "1"} | environment,
+        env=os.environ | {"COLUMNS": "400", "PYTHONUNBUFFERED": "1"},
     )
     with waiting:
         try:
@@ -87,19 +94,20 @@ def opened_link(scene: Scene, home: DeviceHome, console_url: str, **environment:
 def test_an_owner_links_a_browser_approves_sees_epsilon_rise_pauses_and_signs_in_again(
     visitors: Any, scene: Scene
 ) -> None:
-    home = scene.homes["ada-laptop"]
+    home, device = newcomer(scene, "Nora", "nora-phone")
+    introduce(home, scene.homes["grace-phone"])
     task = scene.clusters("kitchen", rounds=2, min_devices=1, quorum=1.0)
     owner: Visitor = visitors(viewport=PHONE)
     page = owner.page
-    with opened_link(scene, home, owner.url) as (address, waiting):
+    with opened_link(home, owner.url) as (address, waiting):
         page.goto(address)
         page.click("#link")
         page.wait_for_url("**/me")
         linked = json.loads(waiting.communicate(timeout=30)[0])
     assert address.split("#")[1] not in page.url
     (browser,) = home.browsers().values()
-    assert (linked["link"], linked["device"]) == (browser.link, scene.id("ada-laptop"))
-    before = scene.admin.privacy(scene.id("ada-laptop")).epsilon
+    assert (linked["link"], linked["device"]) == (browser.link, device)
+    before = scene.admin.privacy(device).epsilon
     agent = Agent(
         home.folder,
         samples=10,
@@ -118,7 +126,7 @@ def test_an_owner_links_a_browser_approves_sees_epsilon_rise_pauses_and_signs_in
     page.wait_for_selector("button:has-text('Work again')")
     assert home.is_paused
     page.wait_for_selector("text=paused: it declines all work")
-    after = scene.admin.privacy(scene.id("ada-laptop")).epsilon
+    after = scene.admin.privacy(device).epsilon
     assert after > before
     page.reload()
     page.wait_for_selector("text=/of 1000000 you allow/")
@@ -128,19 +136,19 @@ def test_an_owner_links_a_browser_approves_sees_epsilon_rise_pauses_and_signs_in
     agent.stop()
     running.join(20)
     page.click("[aria-label='Sign out']")
-    page.click("text=Sign in for ada-laptop")
+    page.click("text=Sign in for nora-phone")
     page.wait_for_url("**/me")
     owner.page.wait_for_selector("text=Linked browsers")
     page.click("button:has-text('Unlink')")
     page.wait_for_url("**/signin**")  # its session went with the link
-    with scene.platform.as_device(home) as device, pytest.raises(NotFound):
-        device.put_note(scene.id("ada-laptop"), browser.link, b"")
+    with scene.platform.as_device(home) as itself, pytest.raises(NotFound):
+        itself.put_note(device, browser.link, b"")
 
 
 def test_a_link_opens_for_one_browser_alone(visitors: Any, scene: Scene) -> None:
     home = scene.homes["grace-phone"]
     owner, thief = visitors(viewport=PHONE), visitors()
-    with opened_link(scene, home, owner.url) as (address, waiting):
+    with opened_link(home, owner.url) as (address, waiting):
         owner.page.goto(address)
         owner.page.click("#link")
         owner.page.wait_for_url("**/me")
@@ -155,23 +163,21 @@ def test_a_link_opens_for_one_browser_alone(visitors: Any, scene: Scene) -> None
 
 
 def test_an_owner_deletes_the_device_and_its_id_alone_is_left(visitors: Any, scene: Scene) -> None:
-    token = scene.admin.issue_token(scene.admin.create_owner("Yan").id).token
-    home = DeviceHome(scene.platform.folder / "homes" / "yan")
-    identity = register_device(home, scene.platform.processes.url, token, name="spare-phone")
+    home, device = newcomer(scene, "Yan", "spare-phone")
+    identity = home.identity()
+    assert identity is not None
     owner: Visitor = visitors(identity.api_key, viewport=PHONE)
     assert "What models have learnt" in owner.content()
     owner.page.click("text=Delete this device")
     owner.page.click("text=Delete it")
     owner.page.wait_for_url("**/signin**")
-    left = scene.admin.device(identity.id)
-    assert (left.name, left.state) == (identity.id, "revoked")
+    left = scene.admin.device(device)
+    assert (left.name, left.state) == (device, "revoked")
     assert scene.admin.owner(identity.owner_id).name == identity.owner_id
 
 
 def test_an_owner_revokes_the_device_and_its_key_stops_working(visitors: Any, scene: Scene) -> None:
-    token = scene.admin.issue_token(scene.admin.create_owner("Zoe").id).token
-    home = DeviceHome(scene.platform.folder / "homes" / "zoe")
-    register_device(home, scene.platform.processes.url, token, name="old-phone")
+    home, _ = newcomer(scene, "Zoe", "old-phone")
     identity = home.identity()
     assert identity is not None
     owner: Visitor = visitors(identity.api_key, viewport=PHONE)

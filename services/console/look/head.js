@@ -24,7 +24,8 @@
     const ask = async () => {
       if (document.hidden) return;
       const answer = await fetch("/session", { cache: "no-store" }).catch(() => null);
-      if (answer && answer.ok && !(await answer.json()).signed_in) {
+      if (answer && answer.ok && !(await answer.json()).signed_in && !window.coterieLeft) {
+        window.coterieLeft = true;
         location.href = `/signin?why=${encodeURIComponent("Your session has ended.")}&next=${encodeURIComponent(location.pathname)}`;
       }
     };

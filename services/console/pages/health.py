@@ -35,6 +35,8 @@ class Pulse:
     services: dict[str, str]
     builds: dict[str, str]
     """Version and commit of each that answers."""
+    ends: dict[str, float]
+    """When certificates end, where there are any."""
     seconds: float
     contract: str
 
@@ -51,7 +53,9 @@ async def show(visit: Visit) -> None:
         found = await visit.platform.health()
         seconds = round(time.perf_counter() - began, 3)
         told = (await visit.platform.get("/v1/versions"))["services"]
-        return Pulse(dict(found["services"]), {name: _build(each) for name, each in told.items()}, seconds, about)
+        ends = {name: float(each.get("certificate_ends_at") or 0.0) for name, each in told.items()}
+        builds = {name: _build(each) for name, each in told.items()}
+        return Pulse(dict(found["services"]), builds, ends, seconds, about)
 
     await view(visit, read, lambda found: _draw(visit, found), every_seconds=REFRESH_SECONDS)
 
@@ -83,6 +87,8 @@ def _draw(visit: Visit, found: Pulse) -> None:
                     chip(state)
                 text(ABOUT.get(name, "REST for devices, publishers and admins"), "c-faint c-small")
                 text(found.builds.get(name) or "version not known while it is away", "c-faint c-small c-num")
+                if found.ends.get(name):
+                    text(f"certificate good until {visit.moment(found.ends[name])}", "c-faint c-small c-num")
     with card("Answering"):
         facts(
             [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from urllib.parse import quote
 
 import segno
 from nicegui import ui
@@ -11,6 +10,7 @@ from nicegui import ui
 from coterie.sums.circle import fingerprint_words, invitation
 from services.console.parts.acting import doing
 from services.console.parts.blocks import button, card, facts, say, text
+from services.console.parts.frame import leave as send_away
 from services.console.parts.visit import Visit
 from services.console.wire.platform import Json
 
@@ -108,7 +108,7 @@ def _confirm(visit: Visit, device: Json, *, erase: bool) -> None:
         else (f"Revoke “{device['name']}” for good?", "To take part again, the device must register anew.")
     )
 
-    async def leave() -> None:
+    async def go() -> None:
         path = f"/v1/devices/{device['id']}"
         if erase:
             await visit.platform.ask("DELETE", path)
@@ -116,14 +116,14 @@ def _confirm(visit: Visit, device: Json, *, erase: bool) -> None:
             body = {"why": "revoked by its owner on the owner's page"}
             await visit.platform.ask("POST", f"{path}/revocation", json=body)
         dialog.close()
-        visit.house.sessions.end(visit.session)
         why = "Your device is deleted." if erase else "Your device is revoked."
-        ui.navigate.to(f"/signin?why={quote(why)}")
+        visit.house.sessions.end(visit.session, why)
+        send_away(why)
 
     with ui.dialog(value=True) as dialog, ui.card():
         text(title, "c-strong")
         text(f"This cannot be undone. {told}")
         with ui.element("div").classes("c-row"):
             label, icon = ("Delete it", "delete") if erase else ("Revoke it", "block")
-            button(label, icon, doing(visit, leave), "c-danger")
+            button(label, icon, doing(visit, go), "c-danger")
             button("Keep it", "undo", dialog.close)

@@ -61,13 +61,22 @@ async def read(visit: Visit) -> Morning:
         _open_rounds(visit, running), _names(visit), _money(visit, tasks), _disputes(visit, tasks)
     )
     paid, count, outstanding, anomalies = money
-    matters = matters_of(tasks, names, anomalies, time.time(), RECENT_SECONDS, disputes)
+    builds, keys = await _ends(visit)
+    matters = matters_of(tasks, names, anomalies, time.time(), RECENT_SECONDS, disputes, builds, keys)
     waiting = [each for each in tasks if each["state"] in ("running", "created")]
     return Morning(waiting, rounds, names.online(time.time()), names.active(), paid, count, outstanding, matters)
 
 
 async def _names(visit: Visit) -> Names:
     return await visit.house.directory.names(visit.platform) if visit.is_admin else Names()
+
+
+async def _ends(visit: Visit) -> tuple[Json, list[Json]]:
+    """What says when certificates and API keys end; for admins."""
+    if not visit.is_admin:
+        return {}, []
+    told, keys = await asyncio.gather(visit.platform.get("/v1/versions"), visit.platform.all("/v1/keys", most=2_000))
+    return dict(told["services"]), keys
 
 
 async def _open_rounds(visit: Visit, tasks: list[Json]) -> dict[str, Json | None]:

@@ -90,9 +90,10 @@ class View(Generic[T]):
             try:
                 found = await self._read()
             except SignedOut as error:
-                if not ui.context.client.has_socket_connection:
-                    raise
-                leave(str(error))
+                if ui.context.client.has_socket_connection:
+                    leave(str(error))
+                elif self._shown is None:
+                    raise  # the page is being made: its maker sends the browser away
                 return
             except CoterieError as error:
                 self._remember(sentence(error))

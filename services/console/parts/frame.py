@@ -104,7 +104,9 @@ def trouble(error: Exception) -> None:
 
 def leave(why: str) -> None:
     """Sends the browser to the sign-in page."""
-    ui.run_javascript(f"location.href = '/signin?why={quote(why)}&next=' + encodeURIComponent(location.pathname)")
+    # Once: a page may notice in several places at the same time that its session is over.
+    away = f"'/signin?why={quote(why)}&next=' + encodeURIComponent(location.pathname)"
+    ui.run_javascript(f"if (!window.coterieLeft) {{ window.coterieLeft = true; location.href = {away}; }}")
 
 
 def home_of(role: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from services.kit import certificates, errors
 from services.kit.caller import SERVICE, set_caller
 from services.kit.server import Server
 from services.kit.settings import ServiceSettings
+from services.kit.stubs import _health
 from services.kit.upstream import open_channel
 
 NAME = pb.DESCRIPTOR.services_by_name["Topology"].full_name
@@ -105,3 +107,15 @@ def test_the_old_authority_s_key_is_gone_and_its_certificate_kept_apart(tmp_path
     assert (tmp_path / "gateway" / "ca.pem").read_text().count("BEGIN CERTIFICATE") == 2
     forget_authority(tmp_path, list(HOSTS))
     assert (tmp_path / "gateway" / "ca.pem").read_text().count("BEGIN CERTIFICATE") == 1
+
+
+async def test_a_service_says_when_its_certificates_end(tmp_path: Path) -> None:
+    folders = make_certificates(tmp_path / "certs", HOSTS, 30)
+    assert certificates.ends_at(folders["topology"]) == pytest.approx(time.time() + 30 * 86_400, abs=86_400)
+    assert certificates.ends_at(None) == certificates.ends_at(tmp_path / "nowhere") == 0.0
+    async with served(folders["topology"]) as address:
+        channel = open_channel(ServiceSettings(tls_dir=folders["gateway"]), address)
+        state, told = await _health(channel)
+        assert state == "serving"
+        assert told["certificate_ends_at"] == certificates.ends_at(folders["topology"])
+        await channel.close()

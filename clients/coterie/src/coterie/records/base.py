@@ -138,6 +138,8 @@ class Build(Record):
 
     version: str
     commit: str
+    certificate_ends_at: float = 0.0
+    """When the first of its certificates ends; 0 = it has none, or does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
