@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator
 
 import torch
 from play import play
@@ -26,25 +26,19 @@ def arrive(draw: torch.Generator, count: int) -> list[Sample]:
     return list(zip(inputs, noisy.argmax(dim=1), strict=True))
 
 
-class Stream(TorchLearner):
-    """A learner whose list of samples has grown whenever it is measured, which is once a round."""
-
-    def __init__(self, number: int) -> None:
-        self.draw, self.sizes = torch.Generator().manual_seed(number), random.Random(number)
-        self.arrived = arrive(self.draw, 300)
-        super().__init__(network(), self.arrived)
-
-    def evaluate(self) -> dict[str, float]:
-        found: Mapping[str, float] = super().evaluate()
-        self.arrived.extend(arrive(self.draw, self.sizes.randint(10, 30)))
-        return dict(found)
+def stream(number: int) -> Iterator[list[Sample]]:
+    """What an agent takes over: samples there are at first, then after each round those that have come since."""
+    draw, sizes = torch.Generator().manual_seed(number), random.Random(number)
+    yield arrive(draw, 300)
+    while True:
+        yield arrive(draw, sizes.randint(10, 30))
 
 
 if __name__ == "__main__":
     play(
         "stream",
         model_bytes(network()),
-        [Stream(each) for each in range(DEVICES)],
+        [TorchLearner(network(), stream(each)) for each in range(DEVICES)],
         topology="mesh",
         privacy="none",
         incentive="none",

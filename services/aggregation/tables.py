@@ -62,6 +62,7 @@ enrolments = sa.Table(
     sa.Column("clerks", sa.JSON, nullable=False, default=list),
     sa.Column("no_clerk", sa.Boolean, nullable=False, default=False),
     sa.Column("measures", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("better_json", sa.Text, nullable=False, server_default=""),
     sa.Index("enrolments_by_device", "device_id", "state"),
 )
 

@@ -8,6 +8,7 @@ import struct
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,7 @@ def test_devices_sell_privacy_and_are_paid_price_times_budget(platform: RealPlat
         assert payment.amount_microcredits == math.floor(price * Fraction(payment.budget))
         best = (price / 1e6 - 0.04) / (2 * PLANTED) - offer.external_risk
         assert payment.budget == pytest.approx(best)
-        assert f"{price} µcr × zCDP budget" in payment.because
+        assert f"{Decimal(price).scaleb(-6).normalize():f} credits × zCDP budget" in payment.because
     paid = sum(p.amount_microcredits for p in made)
     platform.wait_until(lambda: balance(platform, account) == DEPOSIT - paid)  # the rest of the escrow is back
     assert balance(platform, f"escrow:{task}") == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from coterie.privacy.claims import Claim
@@ -54,6 +55,7 @@ class Enrolment:
     clerks: list[str] = field(default_factory=list)
     no_clerk: bool = False
     measures: bool = False
+    better_json: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +272,7 @@ class TaskView:
     enrolled: int
     model_digests: tuple[str, ...]
     last_event: int
+    better: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

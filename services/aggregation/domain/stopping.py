@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from coterie.figures import better_of
 from services.aggregation.errors import BadTask
 
 UP, DOWN = "up", "down"
-_BETTER_BELOW = ("loss", "error", "perplexity", "mse", "mae")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +44,15 @@ class Stop:
             reached = [v for v in sorted(series) if series[v] == self.at or self.is_better(series[v], self.at)]
             if reached:
                 first = reached[0]
-                return f"{self.metric} reached {series[first]:.4g} in version {first}, the target was {self.at:.4g}"
+                wanted = "at least" if self.direction == UP else "at most"
+                value = f"{series[first]:.4g} in version {first}"
+                return f"{self.metric} reached {value}, the target was {wanted} {self.at:.4g}"
         waited = sum(version > best for version in series)
         if self.patience and waited >= self.patience:
             return (
                 f"{self.metric} was not better than {series[best]:.4g} of version {best} in {waited} versions after it"
             )
         return ""
-
-
-def better_of(metric: str) -> str:
-    """Which way is better by a figure's name."""
-    return DOWN if any(word in metric.lower() for word in _BETTER_BELOW) else UP
 
 
 def check(stop: Stop | None, *, measured: bool) -> None:

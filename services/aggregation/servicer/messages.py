@@ -87,6 +87,7 @@ def task(view: TaskView) -> pb.Task:
         model_digests=view.model_digests,
         last_event=view.last_event,
         best_version=record.best_version if record.best_version >= 0 else None,
+        better=view.better,
     )
 
 
@@ -143,7 +144,7 @@ def contribution(record: Contribution) -> pb.Contribution:
 
 def enrolment(record: Enrolment) -> pb.Enrolment:
     """Without whom it takes as clerks: that is between the device and the choice of clerks."""
-    private = ("clerks", "no_clerk")
+    private = ("clerks", "no_clerk", "better_json")
     return pb.Enrolment(**{name: value for name, value in _values(record).items() if name not in private})
 
 

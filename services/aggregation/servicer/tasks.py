@@ -62,7 +62,9 @@ class TasksServicer(rpc.TasksServicer):
 
     async def Enrol(self, request: pb.EnrolRequest, context: Context) -> pb.Enrolment:
         told = (request.samples, request.non_iid, request.clerks, request.no_clerk)
-        enrolment = await self._tasks.enrol(request.task_id, request.device_id, *told, measures=request.measures)
+        enrolment = await self._tasks.enrol(
+            request.task_id, request.device_id, *told, measures=request.measures, better=request.better
+        )
         return messages.enrolment(enrolment)
 
     async def Withdraw(self, request: pb.WithdrawRequest, context: Context) -> pb.Enrolment:

@@ -160,6 +160,20 @@ async def count_enrolled(tx: Tx, task_ids: Sequence[str]) -> dict[str, int]:
     return dict((await tx.execute(query)).all())
 
 
+async def directions_said(tx: Tx, task_ids: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Of each task, what active devices said of which way figures get better, with how many said the same."""
+    e = t.enrolments.c
+    query = (
+        sa.select(e.task_id, e.better_json, sa.func.count())
+        .where(e.task_id.in_(task_ids), e.state == EnrolmentState.ACTIVE, e.better_json != "")
+        .group_by(e.task_id, e.better_json)
+    )
+    found: dict[str, dict[str, int]] = {}
+    for task_id, text, devices in await tx.execute(query):
+        found.setdefault(task_id, {})[text] = devices
+    return found
+
+
 async def is_enrolled_for_digest(tx: Tx, device_id: str, digest: str) -> bool:
     """Whether a device is enrolled in a task that has a model with this digest."""
     query = (

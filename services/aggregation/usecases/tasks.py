@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from coterie.records.words import EnrolmentState, EventKind, ParticipationState, TaskState
@@ -11,6 +11,7 @@ from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
 from services.aggregation import ways
+from services.aggregation.domain import directions
 from services.aggregation.domain.joining import OWNERS
 from services.aggregation.domain.records import (
     Enrolment,
@@ -169,17 +170,19 @@ class TaskUseCases:
             return await self._views(tx, found)
 
     async def _views(self, tx: Tx, found: list[Task]) -> list[TaskView]:
-        """The tasks with what is counted for each: three queries, however many they are."""
+        """The tasks with what is counted for each: four queries, however many they are."""
         ids = [task.id for task in found]
         enrolled = await tasks.count_enrolled(tx, ids)
         newest = await models.latest_models_of(tx, ids)
         events = await tasks.last_events(tx, ids)
+        said = await tasks.directions_said(tx, ids)
         return [
             TaskView(
                 sight.told(task),
                 enrolled.get(task.id, 0),
                 tuple(model.digest for model in newest.get(task.id, ())),
                 events.get(task.id, 0),
+                directions.chosen(said.get(task.id, {}), task.specification.stop),
             )
             for task in found
         ]
@@ -266,6 +269,7 @@ class TaskUseCases:
         no_clerk: bool = False,
         *,
         measures: bool = False,
+        better: Mapping[str, str] | None = None,
     ) -> Enrolment:
         """Enrols a device that may join; enrolling again updates what it says of itself."""
         caller = require_device(device_id)
@@ -283,7 +287,16 @@ class TaskUseCases:
                 raise WrongTaskState(f"task {task_id} is {task.state}; it takes no more devices")
             taken = sorted(set(clerks))
             enrolment = Enrolment(
-                task_id, device_id, EnrolmentState.ACTIVE, samples, non_iid, now, taken, no_clerk, measures
+                task_id,
+                device_id,
+                EnrolmentState.ACTIVE,
+                samples,
+                non_iid,
+                now,
+                taken,
+                no_clerk,
+                measures,
+                directions.text_of(better or {}),
             )
             await tasks.put_enrolment(tx, enrolment)
             enrolled = (await tasks.count_enrolled(tx, [task_id])).get(task_id, 0)

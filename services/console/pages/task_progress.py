@@ -6,6 +6,7 @@ from typing import Any
 
 from nicegui import ui
 
+from coterie.figures import headed
 from services.console.domain import words
 from services.console.domain.names import Names
 from services.console.domain.progress import curves, metric_names
@@ -84,7 +85,8 @@ class _Curves:
                     self._charts[name] = chart(self._options(rounds, name), f"{name} by round", height=260)
 
     def _options(self, rounds: list[Json], name: str) -> dict[str, Any]:
-        return lines(palette(self._visit.dark), curves(rounds, name), across="round", up=name)
+        head = headed(name, self._watch.task["better"])
+        return lines(palette(self._visit.dark), curves(rounds, name), across="round", up=head)
 
     def refresh(self) -> None:
         """Adds what is new."""
@@ -105,7 +107,8 @@ class _Curves:
 def _rounds(visit: Visit, watch: Watch) -> None:
     rounds = list(reversed(watch.in_order()))
     metrics = metric_names(rounds)
-    columns = [*COLUMNS, *(Column(f"m{number}", name, "number") for number, name in enumerate(metrics[:6]))]
+    heads = [headed(name, watch.task["better"]) for name in metrics[:6]]
+    columns = [*COLUMNS, *(Column(f"m{number}", head, "number") for number, head in enumerate(heads))]
     table(
         columns,
         [_row(visit, each, metrics) for each in rounds],

@@ -7,6 +7,7 @@ from typing import Any
 
 from nicegui import ui
 
+from coterie.figures import headed
 from services.console.domain import words
 from services.console.domain.names import Names
 from services.console.parts.blocks import card, facts, say
@@ -40,7 +41,10 @@ async def show(visit: Visit, watch: Watch, names: Names) -> None:
                 "Versions", "Version 0 is the model the task began with, n the one round n made. Files are safetensors."
             ),
         ):
-            rows = [_row(visit, each) for each in sorted(models, key=lambda each: (-each["version"], each["line"]))]
+            better = watch.task["better"]
+            rows = [
+                _row(visit, each, better) for each in sorted(models, key=lambda each: (-each["version"], each["line"]))
+            ]
             nothing = ("inventory_2", "There is no version yet.", "The first is made by the first round.")
             table(COLUMNS, rows, key="key", label="Versions", nothing=nothing, csv_name="versions.csv")
 
@@ -56,17 +60,18 @@ async def show(visit: Visit, watch: Watch, names: Names) -> None:
     watch.listeners.append(when_changed)
 
 
-def _figures(metrics: Json) -> str:
-    return ", ".join(f"{name} {words.number(value, 3)}" for name, value in metrics.items()) or "not measured"
+def _figures(metrics: Json, better: Json) -> str:
+    told = (f"{headed(name, better)} {words.number(value, 3)}" for name, value in metrics.items())
+    return ", ".join(told) or "not measured"
 
 
-def _row(visit: Visit, each: Json) -> dict[str, Any]:
+def _row(visit: Visit, each: Json, better: Json) -> dict[str, Any]:
     return {
         "key": f"{each['line']}-{each['version']}",
         "version": each["version"],
         "line": each["line"],
-        "figures": _figures(each["metrics"]),
-        "own": _figures(each["evaluated"]),
+        "figures": _figures(each["metrics"], better),
+        "own": _figures(each["evaluated"], better),
         "made": visit.moment(each["created_at"]),
         "size": words.size(each["size_bytes"]),
         "size_sort": each["size_bytes"],

@@ -167,6 +167,8 @@ class NewEnrolment(Body):
     """Whether its owner does not let it be a clerk of secure sums."""
     measures: bool = False
     """Whether it measures models without training them when asked (`measure` of a work item)."""
+    better: Annotated[dict[Word, Literal["up", "down"]], Field(default_factory=dict, max_length=32)]
+    """Which way its figures get better, for those whose names do not say so: losses and errors down, others up."""
 
 
 class CellChange(Body):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from services.pricing.domain.ledger import Payment
+from services.pricing.domain.money import credits
 
 DEVIATIONS = 3.0
 _NORMAL = 1.4826
@@ -34,7 +35,7 @@ def describe_outliers(payments: Sequence[Payment]) -> list[str]:
         return []
     middle = median(p.amount_microcredits for p in payments)
     return [
-        f"payment {p.number}: {p.amount_microcredits} µcr to {p.device_id} in round {p.round} of {p.task_id}, where "
-        f"the median is {middle:g} µcr ({p.because})"
+        f"payment {p.number}: {credits(p.amount_microcredits)} credits to {p.device_id} in round {p.round} of "
+        f"{p.task_id}, where the median is {credits(middle)} ({p.because})"
         for p in outliers
     ]

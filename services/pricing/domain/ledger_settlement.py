@@ -18,7 +18,7 @@ from fractions import Fraction
 from coterie.privacy.accounting import Charge
 from coterie.records.words import ParticipationState
 from services.pricing.domain.ledger_privacy import key_of
-from services.pricing.domain.money import apportion, whole
+from services.pricing.domain.money import apportion, credits, whole
 from services.pricing.domain.records import Offer, Quote
 
 _QUALITY_UNIT = 2**60
@@ -91,7 +91,8 @@ def compute_dues(quote: Quote, work: Sequence[Work]) -> list[Due]:
         priced, because = _RULES[quote.incentive](offer, w)
         amount = priced + share
         if share:
-            because = "; ".join(filter(None, [because, f"{share} µcr of the pot of {quote.pot_microcredits}"]))
+            from_pot = f"{credits(share)} credits of the pot of {credits(quote.pot_microcredits)}"
+            because = "; ".join(filter(None, [because, from_pot]))
         if w.aside:
             because += f"; paid though the task's rule set its update aside: {w.aside}"
         if amount > 0:
@@ -116,7 +117,12 @@ def fit_escrow(dues: Sequence[Due], escrow: int) -> list[Due]:
         return list(dues)
     amounts = apportion(escrow, [due.amount_microcredits for due in dues], [due.work.device_id for due in dues])
     return [
-        Due(due.work, paid, due.price_microcredits, f"{due.because}; {due.amount_microcredits} µcr were owed")
+        Due(
+            due.work,
+            paid,
+            due.price_microcredits,
+            f"{due.because}; {credits(due.amount_microcredits)} credits were owed",
+        )
         for due, paid in zip(dues, amounts, strict=True)
         if paid
     ]
@@ -138,8 +144,8 @@ def _pay_budget(offer: Offer, work: Work) -> tuple[int, str]:
     paid = min(worth, offer.most_microcredits)
     reasons = [because] if payoff else []
     if paid:
-        capped = f", of which {worth} µcr were claimed" if worth > paid else ""
-        reasons.append(f"{offer.price_microcredits} µcr × zCDP budget {work.budget:.6g}{capped}")
+        capped = f", of which {credits(worth)} credits were claimed" if worth > paid else ""
+        reasons.append(f"{credits(offer.price_microcredits)} credits × zCDP budget {work.budget:.6g}{capped}")
     return payoff + paid, "; ".join(reasons)
 
 
@@ -147,7 +153,8 @@ def _pay_variance(offer: Offer, work: Work) -> tuple[int, str]:
     """⌊r − θσ²⌋ between nothing and the most offered; an answer without a stated variance is taken as exact."""
     worth = whole(offer.base_microcredits - offer.slope_microcredits * Fraction(work.budget))
     paid = max(0, min(worth, offer.most_microcredits))
-    return paid, f"{offer.base_microcredits} µcr − {offer.slope_microcredits} µcr × variance {work.budget:.6g}"
+    base, slope = credits(offer.base_microcredits), credits(offer.slope_microcredits)
+    return paid, f"{base} credits − {slope} credits × variance {work.budget:.6g}"
 
 
 _RULES = {

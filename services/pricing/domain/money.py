@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from decimal import Decimal
 from fractions import Fraction
 
 MICRO = 1_000_000
@@ -46,3 +47,8 @@ def apportion(total: int, weights: Sequence[int], names: Sequence[str]) -> list[
     if sum_of_weights == 0:
         return [0] * len(weights)
     return round_together([total * weight for weight in weights], sum_of_weights, names)
+
+
+def credits(microcredits: float) -> str:
+    """Micro-credits as credits for people, exactly: 1370001 is "1.370001"."""
+    return f"{Decimal(microcredits).scaleb(-6).normalize():f}"

@@ -9,6 +9,7 @@ from services.kit.paging import NUMBER, next_cursor, page_size, read_page
 from services.kit.rows import Tx
 from services.pricing.domain import checks
 from services.pricing.domain.ledger import MINT, MOST_MICROCREDITS, Entry, Head, Posting
+from services.pricing.domain.money import credits
 from services.pricing.domain.records import Account, Escrow, Statement
 from services.pricing.errors import (
     BadAmount,
@@ -70,7 +71,7 @@ class Accounts:
                     await self._move(tx, head, "escrow", account_id, note, f"publisher:{publisher}", account_id, amount)
             elif (existing.publisher, existing.amount_microcredits) != (publisher, amount):
                 raise EscrowDiffers(
-                    f"task {task_id} has an escrow of {existing.amount_microcredits} micro-credits from "
+                    f"task {task_id} has an escrow of {credits(existing.amount_microcredits)} credits from "
                     f"{existing.publisher}; it cannot be changed"
                 )
             elif existing.released_at is not None:
@@ -143,7 +144,7 @@ class Accounts:
     async def _check_room(self, tx: Tx, amount: int) -> None:
         mint = await book.find_account(tx, MINT)
         if mint is not None and amount - mint.balance_microcredits > MOST_MICROCREDITS:
-            raise BadAmount(f"{amount} micro-credits are more than the book can still take")
+            raise BadAmount(f"{credits(amount)} credits are more than the book can still take")
 
     async def _move(
         self, tx: Tx, head: Head, kind: str, key: str, note: str, source: str, target: str, amount: int
@@ -158,8 +159,8 @@ async def _check_funds(tx: Tx, publisher: str, amount: int) -> None:
     held = account.balance_microcredits if account else 0
     if held < amount:
         raise InsufficientFunds(
-            f"publisher {publisher} holds {held} micro-credits and the escrow needs {amount}: {amount - held} are "
-            "missing; deposit them, or lower the task's escrow",
+            f"publisher {publisher} holds {credits(held)} credits and the escrow needs {credits(amount)}: "
+            f"{credits(amount - held)} are missing; an admin deposits them, or lower the task's escrow",
             details={"missing_microcredits": str(amount - held)},
         )
 

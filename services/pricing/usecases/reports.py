@@ -14,6 +14,7 @@ from services.pricing.domain.ledger import Payment
 from services.pricing.domain.ledger_anomalies import describe_outliers
 from services.pricing.domain.ledger_check import BookCheck, Verdict
 from services.pricing.domain.ledger_privacy import report
+from services.pricing.domain.money import credits
 from services.pricing.domain.records import PaymentFilter, PrivacyReport, Summary, TaskPrivacy
 from services.pricing.store import book, payments, privacy
 from services.pricing.usecases.access import sees_all
@@ -110,8 +111,8 @@ async def _anomalies(tx: Tx, task_id: str) -> list[str]:
     for settled in await payments.latest_settlements(tx, task_id, ROUNDS_WATCHED):
         if settled.exhausted:
             found.append(
-                f"round {settled.round} of {settled.task_id}: the escrow covered {settled.paid_microcredits} of "
-                f"{settled.owed_microcredits} µcr owed"
+                f"round {settled.round} of {settled.task_id}: the escrow covered "
+                f"{credits(settled.paid_microcredits)} of {credits(settled.owed_microcredits)} credits owed"
             )
         made = await payments.list_of_round(tx, settled.task_id, settled.round)
         found += describe_outliers(made)

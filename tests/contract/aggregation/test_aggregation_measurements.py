@@ -114,8 +114,26 @@ async def test_a_task_stops_at_its_target_and_keeps_the_best_version(house: Hous
     await play(client, "dev_a", 0.85, 100)
     ended = await client.finished(task.id)
     assert ended.state == words.TASK_STATE_FINISHED
-    assert ended.reason == ("accuracy reached 0.85 in version 1, the target was 0.8; 2 of 9 rounds are done")
+    assert ended.reason == ("accuracy reached 0.85 in version 1, the target was at least 0.8; 2 of 9 rounds are done")
     assert (ended.round, ended.best_version) == (2, 1)
+
+
+async def test_a_task_tells_which_way_figures_get_better_as_most_devices_say(house: House) -> None:
+    client = await house.start()
+    task = await client.create([], rounds=1)
+
+    async def enrol(device: str, better: dict[str, str]) -> None:
+        set_caller(Caller("device", device))
+        request = pb.EnrolRequest(task_id=task.id, device_id=device, samples=10, measures=True, better=better)
+        await client.tasks.Enrol(request)
+
+    await enrol("dev_a", {"distance": "down"})
+    await enrol("dev_b", {"distance": "down"})
+    await enrol("dev_c", {})
+    set_caller(PUBLISHER)
+    assert dict((await client.tasks.GetTask(pb.GetTaskRequest(task_id=task.id))).better) == {"distance": "down"}
+    with pytest.raises(InvalidInput, match="sideways"):
+        await enrol("dev_a", {"distance": "sideways"})
 
 
 async def test_a_publisher_s_own_figures_decide_where_it_tells_them(house: House) -> None:

@@ -118,8 +118,8 @@ async def test_totals_name_earners_costs_and_what_stands_out(world: World) -> No
         ("tsk_1", 8698, 1302, 1),
         ("tsk_2", 0, 50, 1),
     ]
-    assert any("900 µcr to dev_5" in line for line in summary.anomalies)
-    assert any("round 1 of tsk_2: the escrow covered 50 of 80" in line for line in summary.anomalies)
+    assert any("0.0009 credits to dev_5" in line for line in summary.anomalies)
+    assert any("round 1 of tsk_2: the escrow covered 0.00005 of 0.00008 credits" in line for line in summary.anomalies)
     one = await world.ledger.Summarise(pb.SummariseRequest(task_id="tsk_2"))
     assert (one.outstanding_microcredits, one.paid_microcredits, len(one.earners)) == (0, 50, 1)
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from coterie.batches import chosen, count, size_of, split
 from coterie.errors import BadLearner, WrongModel
+from coterie.figures import Metric
 from coterie.instructions import Instructions
-from coterie.torch_learner import Metric, TorchLearner
+from coterie.learner import Guarded
+from coterie.torch_learner import TorchLearner
 from coterie.training import model_bytes, seeded, single_threaded
 
 single_threaded()
+DATA = (torch.zeros(4, 1), torch.zeros(4, 1))
 
 
 class Texts(torch.nn.Module):
@@ -122,6 +126,69 @@ def test_a_metric_is_of_all_samples_together_and_not_a_mean_of_batches() -> None
     assert figures["worst"] == pytest.approx(1.0, abs=1e-3)
     assert learner.better == {"loss": "down", "r2": "up", "worst": "down"}
     assert TorchLearner(line, (inputs, targets)).better == {"loss": "down", "accuracy": "up"}
+
+
+def test_a_bare_function_gets_better_the_way_its_name_says() -> None:
+    learner = TorchLearner(torch.nn.Linear(1, 1), DATA, metrics={"mean_error": _worst, "hits": _worst})
+    assert learner.better == {"loss": "down", "mean_error": "down", "hits": "up"}
+    assert Guarded(learner).better == {}  # what names say needs no telling
+    assert Guarded(TorchLearner(torch.nn.Linear(1, 1), DATA, metrics={"hits": Metric(_worst, "down")})).better == {
+        "hits": "down"
+    }
+
+
+def _worst(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return (outputs - targets).abs().max()
+
+
+def test_an_iterator_gives_what_there_is_at_first_and_after_each_round_what_has_come() -> None:
+    """3 samples, then 2 more, then an end: 5 stay."""
+    arrivals = iter([[(torch.ones(1), 0)] * 3, [(torch.zeros(1), 1)] * 2])
+    learner = TorchLearner(torch.nn.Linear(1, 2), arrivals)
+    assert learner.samples == 3
+    learner.train(Instructions(), 0)
+    counted = []
+    for _ in range(3):
+        Guarded(learner).arrive()
+        counted.append(learner.samples)
+    assert counted == [5, 5, 5]
+    assert learner.evaluate()["samples"] == 5
+    assert learner.gradient_sum(np.array([0, 4]), math.inf)["weight"].shape == (2, 1)
+
+
+def test_tensors_of_different_lengths_are_named() -> None:
+    learner = TorchLearner(torch.nn.Linear(1, 1), (torch.zeros(5, 1), torch.zeros(4, 1)))
+    with pytest.raises(BadLearner, match="from 4 to 5 rows"):
+        _ = learner.samples
+
+
+def test_batches_with_time_in_front_are_counted_by_their_targets() -> None:
+    """A loader that gives (time, batch) inputs: 6 samples in batches of 4 and 2, not 3 and 3 steps of time."""
+    source = [(torch.full((3, 1), float(place)), place % 2) for place in range(6)]
+
+    def collate(samples: list[tuple[torch.Tensor, int]]) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.stack([each for each, _ in samples], dim=1), torch.tensor([label for _, label in samples])
+
+    class Last(torch.nn.Linear):
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return super().forward(inputs[-1])
+
+    learner = TorchLearner(Last(1, 2), DataLoader(source, batch_size=4, collate_fn=collate))  # type: ignore[arg-type]
+    assert learner.evaluate()["samples"] == 6
+
+
+def test_a_loader_s_schedule_is_told_the_loader_s_own_steps() -> None:
+    """7 samples in the loader's batches of 2 are 4 steps a pass, whatever the task's batch size is."""
+    told: list[int] = []
+
+    def schedule(optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.LRScheduler:
+        told.append(steps)
+        return torch.optim.lr_scheduler.ConstantLR(optimizer)
+
+    source = TensorDataset(torch.zeros(7, 1), torch.zeros(7).long())
+    learner = TorchLearner(torch.nn.Linear(1, 2), DataLoader(source, batch_size=2), schedule=schedule)
+    learner.train(Instructions(epochs=3, batch_size=32), 0)
+    assert told == [12]
 
 
 def test_an_own_optimiser_with_a_schedule_is_stepped_once_a_batch() -> None:

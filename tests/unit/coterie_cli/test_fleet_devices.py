@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from coterie.samples import BadSource, digits, digits_model, dirichlet_shares
 from coterie.training import model_bytes
 from coterie.transport import Backoff
 from coterie_cli.fleet import Fleet, FleetSummary, RandomWorker, Worker
-from coterie_cli.sources import digits_learners, digits_source, learners_of, load_source
+from coterie_cli.sources import Source, digits_learners, digits_source, learners_of, load_source
 from tests.e2e.stand_in import StandIn, problem
 
 MODEL = save({"weight": np.zeros((3, 2), np.float32), "bias": np.zeros(3, np.float32)})
@@ -99,6 +100,30 @@ def test_an_own_learner_comes_from_a_file_or_a_module_and_mistakes_are_named(tmp
         learners_of("no_such_package.at_all:make", 1)
     with pytest.raises(BadSource, match="with a file that exists"):
         learners_of("nothing.py:make", 1)
+
+
+def test_an_author_s_own_error_is_one_line_that_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "beside_mine.py").write_text("START = 3\n")
+    (tmp_path / "failing.py").write_text(
+        "from beside_mine import START\n"
+        "def make(number, devices):\n"
+        "    raise RuntimeError(f'no part {number + START}')\n"
+    )
+    (tmp_path / "broken.py").write_text("import torch\n1 / 0\n")
+    with pytest.raises(BadSource, match=r"failing\.py:make failed in .*failing\.py, line 3: RuntimeError: no part 3"):
+        learners_of(f"{tmp_path / 'failing.py'}:make", 2)
+    with pytest.raises(BadSource, match=r"broken\.py, line 2: ZeroDivisionError: division by zero"):
+        load_source(f"{tmp_path / 'broken.py'}:make")
+
+
+def test_a_module_in_the_present_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "module_of_mine.py").write_text(
+        "import torch\ndef make():\n    return torch.nn.Linear(1, 2), (torch.zeros(4, 1), torch.zeros(4).long())\n"
+    )
+    assert isinstance(load_source("module_of_mine:make"), Source)
 
 
 def test_shares_cover_every_sample_once_and_small_concentration_is_uneven() -> None:

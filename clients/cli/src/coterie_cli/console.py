@@ -107,7 +107,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
     """A plain table under a title; texts are shown as they are, markup and all."""
     made = Table(header_style="bold", box=None, pad_edge=False)
     for index, column in enumerate(columns):
-        made.add_column(column, overflow="fold", no_wrap=index == 0)
+        made.add_column(escape(column), overflow="fold", no_wrap=index == 0)
     for row in rows:
         made.add_row(*(escape(str(cell)) for cell in row))
     return Group(Text(title, style="bold"), made) if title else made

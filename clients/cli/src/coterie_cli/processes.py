@@ -7,6 +7,7 @@ where to listen and where to keep their data.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import importlib.util
 import os
 import signal
@@ -17,6 +18,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 import httpx
 
@@ -115,6 +117,7 @@ class PlatformProcesses:
     environment: Mapping[str, str] = field(default_factory=dict)
     log_to_files: bool = True
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _claim: IO[str] | None = field(default=None, repr=False)
 
     @classmethod
     def on_free_ports(cls, data: Path, environment: Mapping[str, str] | None = None) -> PlatformProcesses:
@@ -151,6 +154,7 @@ class PlatformProcesses:
         if taken is not None:
             raise CannotStart(f"port {taken[1]} for {taken[0]} is in use; stop what listens there or choose another")
         self.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._claim_folder()
         try:
             for name in (*SERVICES, CONSOLE) if CONSOLE in self.ports else SERVICES:
                 self.start_one(name)
@@ -158,6 +162,18 @@ class PlatformProcesses:
         except BaseException:
             self.stop()
             raise
+
+    def _claim_folder(self) -> None:
+        """One platform per folder: a second would answer through the first one's sockets while its own services end."""
+        file = (self.data / "platform.lock").open("w")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.close()
+            raise CannotStart(
+                f"{self.data} belongs to a platform that runs already; stop that one, or give this one its own --data"
+            ) from error
+        self._claim = file
 
     def start_one(self, name: str) -> None:
         """Starts one service; `wait_until_healthy` says when it is up."""
@@ -239,6 +255,9 @@ class PlatformProcesses:
         """Stops every service, the console and the gateway first, each with time to drain."""
         for name in reversed((*SERVICES, CONSOLE)):
             self.stop_one(name)
+        if self._claim is not None:
+            self._claim.close()
+            self._claim = None
 
     def stop_one(self, name: str, how: signal.Signals = signal.SIGTERM) -> None:
         """Stops one service; it is killed when it does not end in time."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,14 +40,17 @@ def digits_source(part: int, parts: int, *, seed: int = 0) -> Source:
 
 def load_source(place: str) -> Source | Learner:
     """What `file.py:function` or `package.module:function` returns: a learner, (model, data[, test_data])."""
-    made = load_function(place)()
+    function = load_function(place)
+    with told_where(place):
+        made = function()
     return Source(*made) if isinstance(made, tuple) and len(made) in (2, 3) else _learner(made, place)
 
 
 def learners_of(place: str, devices: int) -> list[Learner]:
     """What `file.py:function` or `package.module:function` returns for (number, devices), number from 0 on."""
     function = load_function(place)
-    return [_learner(function(number, devices), place) for number in range(devices)]
+    with told_where(place):
+        return [_learner(function(number, devices), place) for number in range(devices)]
 
 
 def digits_learners(devices: int, *, seed: int = 0) -> list[Learner]:
@@ -75,20 +80,46 @@ def load_function(place: str) -> Callable[..., Any]:
     if not name or (file.endswith(".py") and not path.is_file()):
         raise BadSource(f"{place!r} must be file.py:function with a file that exists, or package.module:function")
     if not file.endswith(".py"):
-        return _function_in(_imported(file), file, name)
+        with told_where(place):
+            return _function_in(_imported(file), file, name)
     specification = importlib.util.spec_from_file_location(path.stem, path)
     if specification is None or specification.loader is None:
         raise BadSource(f"{file} is not a Python file")
     module = importlib.util.module_from_spec(specification)
     sys.modules[path.stem] = module
-    specification.loader.exec_module(module)
+    _look_in(path.parent)
+    with told_where(place):
+        specification.loader.exec_module(module)
     return _function_in(module, file, name)
 
 
+@contextmanager
+def told_where(place: str) -> Iterator[None]:
+    """What the author's code raises becomes one line that says where; nobody needs to see this package's frames."""
+    try:
+        yield
+    except (BadSource, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        here = Path(__file__).parents[1]
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [f for f in frames if here not in Path(f.filename).parents and "site-packages" not in f.filename]
+        where = f" in {own[-1].filename}, line {own[-1].lineno}" if own else ""
+        said = f": {error}" if str(error) else ""
+        raise BadSource(f"{place} failed{where}: {type(error).__name__}{said}") from error
+
+
+def _look_in(folder: Path) -> None:
+    """Lets a file import those beside it, as python does with a file it is given."""
+    if str(folder.resolve()) not in sys.path:
+        sys.path.insert(0, str(folder.resolve()))
+
+
 def _imported(name: str) -> Any:
+    _look_in(Path.cwd())
     try:
         return importlib.import_module(name)
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise BadSource(f"{name} cannot be imported ({error}); a file's name ends in .py") from error
 
 

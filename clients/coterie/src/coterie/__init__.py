@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from coterie.agent import Agent as Agent
     from coterie.client import Platform as Platform
+    from coterie.figures import Metric as Metric
     from coterie.learner import Learner as Learner
     from coterie.numpy_learner import NumpyLearner as NumpyLearner
-    from coterie.torch_learner import Metric as Metric
     from coterie.torch_learner import TorchLearner as TorchLearner
 
 __all__ = ["Agent", "Learner", "Metric", "NumpyLearner", "Platform", "TorchLearner"]
 _HOMES = {
     "Agent": "agent",
     "Learner": "learner",
-    "Metric": "torch_learner",
+    "Metric": "figures",
     "NumpyLearner": "numpy_learner",
     "Platform": "client",
     "TorchLearner": "torch_learner",

@@ -200,8 +200,8 @@ class Agent:
 
     # --- joining -----------------------------------------------------------------------------------------------------
 
-    def join(self, task: str, *, non_iid: float = 0.0, terms: str = "") -> str:
-        """Enrols in a task by id or name; returns its id. Safe to repeat.
+    def join(self, task: str, *, non_iid: float = 0.0, terms: str = "", quietly: bool = False) -> str:
+        """Enrols in a task by id or name; returns its id. Safe to repeat. Logs what it costs, unless `quietly`.
 
         With `terms` (`coterie.links.terms_of`) only if the task still is what its owner was shown.
         """
@@ -216,13 +216,14 @@ class Agent:
         joined = kept(self.home.joined(found.id), shown)
         self._tasks[found.id] = Enrolment(spec, joined, Told(samples, samples, non_iid))
         said = consent.in_words(spec.privacy, self._ledger, consent.lifetime_of(spec))
-        if said:
+        if said and not quietly:
             _log.warning("%s joins %s: %s", self.identity.name, spec.name, said)
         return found.id
 
     def _enrol(self, specification: TaskSpecification, task_id: str, samples: int, non_iid: float) -> None:
         circle = self.home.circle()
         is_told = specification.privacy == consent.NO_NOISE or self._public_figures
+        measures = self.learner is not None and is_told
         self.platform.enrol(
             task_id,
             self.identity.id,
@@ -230,7 +231,8 @@ class Agent:
             non_iid=non_iid,
             clerks=[self.identity.id, *circle.members] if circle.takes_named_clerks_only else (),
             no_clerk=not circle.clerk,
-            measures=self.learner is not None and is_told,
+            measures=measures,
+            better=Guarded(self.learner).better if self.learner is not None and measures else {},
         )
 
     def stop(self) -> None:
@@ -322,6 +324,7 @@ class Agent:
             if item.role == "member":
                 self._reported[item.task_id] = item.round
             summary.rounds.append(self._tell(left_over or self._bench.do(item)))
+            self._bench.take_in(item)
             self._tell_samples(item.task_id)
         self._pace(work, time.monotonic() - began)
 

@@ -12,24 +12,53 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 from coterie.errors import BadLearner
 
-Samples: TypeAlias = Dataset[Any] | DataLoader[Any] | tuple[Any, ...] | Mapping[str, Any] | Sequence[Any]
-"""A dataset or list of samples, a loader of batches, or a tuple or dict of tensors stacked by sample."""
+Samples: TypeAlias = (
+    Dataset[Any] | DataLoader[Any] | tuple[Any, ...] | Mapping[str, Any] | Sequence[Any] | Iterator[Sequence[Any]]
+)
+"""A dataset or list of samples, a loader of batches, a tuple or dict of tensors stacked by sample, or an iterator: it
+gives the list of samples there are at first, then after each round those that have come since."""
 TARGETS = ("targets", "target", "labels", "label", "y")
 """Names under which a batch that is a dict holds what is to be learnt."""
 EVALUATION_BATCH = 512
+
+
+class Arriving(Dataset[Any]):
+    """Samples that come over time, from an iterator of those that are new."""
+
+    def __init__(self, arrivals: Iterator[Sequence[Any]]) -> None:
+        self._arrivals, self._kept = arrivals, list[Any]()
+        self.arrive()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __getitem__(self, place: int) -> Any:
+        return self._kept[place]
+
+    def arrive(self) -> None:
+        """Takes over what has come since; nothing when the iterator has ended."""
+        self._kept.extend(next(self._arrivals, ()))
 
 
 def size_of(batch: Any) -> int:
     """How many samples a batch has: the length of its first tensor, wherever in the nesting that is."""
     found = next(_leaves(batch), None)
     if found is None:
-        raise BadLearner(f"a batch of type {type(batch).__name__} holds no tensor, so its samples cannot be counted")
+        raise BadLearner(
+            f"a batch of type {type(batch).__name__} holds no tensor, so its samples cannot be counted; give tensors "
+            "(torch.from_numpy(array)), or a list of samples"
+        )
     return len(found)
 
 
 def count(data: Samples) -> int:
     """Samples there are now."""
     if _is_stacked(data):
+        lengths = {len(leaf) for leaf in _leaves(data)}
+        if len(lengths) > 1:
+            raise BadLearner(
+                f"the data's tensors have from {min(lengths)} to {max(lengths)} rows; each needs one row a sample"
+            )
         return size_of(data)
     source: Any = data.dataset if isinstance(data, DataLoader) else data
     try:
@@ -38,6 +67,11 @@ def count(data: Samples) -> int:
         raise BadLearner(
             f"{type(source).__name__} has no length; give a dataset with __len__ and __getitem__, or a list of samples"
         ) from error
+
+
+def steps_of(data: Samples, size: int) -> int:
+    """Batches in one pass over the samples."""
+    return len(data) if isinstance(data, DataLoader) else -(-count(data) // size)
 
 
 def shuffled(data: Samples, size: int) -> Iterator[Any]:

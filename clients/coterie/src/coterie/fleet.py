@@ -99,7 +99,9 @@ class Fleet:
         if specification.topology in LETTERS or secure:
             introduce(*(agent.home for agent in self.agents))
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            (self._task_id,) = set(pool.map(lambda agent: agent.join(task), self.agents))
+            # What it costs is the same for all, and said once.
+            joined = pool.map(lambda agent: agent.join(task, quietly=agent is not self.agents[0]), self.agents)
+            (self._task_id,) = set(joined)
         return self._task_id
 
     def run(self, on_round: Callable[[Agent, RoundResult], None] | None = None) -> FleetSummary:

@@ -7,6 +7,9 @@
         def train(self, instructions, seed): ...        # in place; see `coterie.instructions.Instructions`
         def evaluate(self): ...                         # {"loss": 0.3, ...}; may be empty
 
+A learner may also have `better`, a dict that says of figures whether they get better "up" or "down" (the others go by
+their names), and `arrive()`, called after each round, to take over data that has come meanwhile.
+
 Some ways of learning also need gradients (the market and example-level privacy clip each sample's, a mesh takes one
 step a round): a learner that can give them has the methods of `Gradients` too, any other declines such work.
 """
@@ -22,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import BadLearner, CoterieError, LearnerFailed, NotFinite
+from coterie.figures import ARROWS, better_of
 from coterie.instructions import Instructions
 from coterie.privacy.clipping import Norm
 from coterie.transport import Interrupted
@@ -122,6 +126,18 @@ class Guarded:
             if not isinstance(name, str) or not isinstance(value, numbers.Real | np.ndarray) or np.ndim(value) != 0:
                 raise BadLearner(f"the learner's figure {str(name)[:40]!r} is no plain number")
         return {name: float(value) for name, value in given.items() if math.isfinite(value)}
+
+    def arrive(self) -> None:
+        """Lets the learner take over data that has come since the round before, where it wants to."""
+        self._do("arrive", getattr(self.learner, "arrive", lambda: None))
+
+    @property
+    def better(self) -> dict[str, str]:
+        """Which way figures get better, of those whose names say otherwise."""
+        given = self._do("better", lambda: getattr(self.learner, "better", {}))
+        if not isinstance(given, Mapping) or any(way not in ARROWS for way in given.values()):
+            raise BadLearner('the learner\'s better must be a dict of "up" or "down" by the names of figures')
+        return {str(name): way for name, way in given.items() if way != better_of(str(name))}
 
     # --- gradients ---------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import WrongModel
+from coterie.figures import Better, Metric, metric_of
 from coterie.instructions import Instructions
 from coterie.learner import Indices
 from coterie.privacy.clipping import Norm
@@ -35,7 +36,7 @@ class NumpyLearner:
         losses: Losses,
         gradients: PerSample,
         test_data: Data | None = None,
-        metrics: Mapping[str, Callable[[Arrays, NDArray[Any], NDArray[Any]], float]] | None = None,
+        metrics: Mapping[str, Metric | Callable[[Arrays, NDArray[Any], NDArray[Any]], float]] | None = None,
     ) -> None:
         """
         Args:
@@ -48,12 +49,18 @@ class NumpyLearner:
         """
         self._parameters: Arrays = {name: np.array(value) for name, value in parameters.items()}
         self._data, self._test = data, data if test_data is None else test_data
-        self._losses, self._gradients, self._metrics = losses, gradients, dict(metrics or {})
+        self._losses, self._gradients = losses, gradients
+        self._metrics = {name: metric_of(name, each) for name, each in (metrics or {}).items()}
 
     @property
     def samples(self) -> int:
         """Training samples now."""
         return len(_now(self._data)[0])
+
+    @property
+    def better(self) -> dict[str, Better]:
+        """Which way each figure gets better."""
+        return {"loss": "down", **{name: metric.better for name, metric in self._metrics.items()}}
 
     def parameters(self) -> Arrays:
         """The model, copied."""
@@ -93,7 +100,7 @@ class NumpyLearner:
             return {}
         figures = {"samples": float(len(inputs))}
         figures |= {"loss": float(np.mean(self._losses(self._parameters, inputs, targets)))}
-        figures |= {name: float(metric(self._parameters, inputs, targets)) for name, metric in self._metrics.items()}
+        figures |= {name: float(m.function(self._parameters, inputs, targets)) for name, m in self._metrics.items()}
         return {name: value for name, value in figures.items() if math.isfinite(value)}
 
     # --- gradients ---------------------------------------------------------------------------------------------------

@@ -7,16 +7,29 @@ global generator is set and restored under one lock.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from coterie.batches import Samples, chosen, count, in_order, joined, moved, outputs_of, shuffled, size_of, split
+from coterie.batches import (
+    Arriving,
+    Samples,
+    chosen,
+    count,
+    in_order,
+    joined,
+    moved,
+    outputs_of,
+    shuffled,
+    size_of,
+    split,
+    steps_of,
+)
 from coterie.errors import BadLearner, WrongModel
+from coterie.figures import Better, Metric, metric_of
 from coterie.instructions import Instructions
 from coterie.learner import Indices
 from coterie.privacy.clipping import Norm, clipped_gradients
@@ -24,18 +37,9 @@ from coterie.training import Exchange, arrays_of, names_that_travel, one_at_a_ti
 from coterie.work import Tensors
 
 Loss: TypeAlias = Callable[[Any, Any], torch.Tensor]
-Better: TypeAlias = Literal["up", "down"]
 OptimizerFactory: TypeAlias = "Callable[[list[torch.nn.Parameter], Instructions], torch.optim.Optimizer]"
 ScheduleFactory: TypeAlias = "Callable[[torch.optim.Optimizer, int], torch.optim.lr_scheduler.LRScheduler]"
 Step: TypeAlias = Callable[[torch.nn.Module, Samples, Instructions], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """A figure of all test samples' (outputs, targets), and which way it gets better."""
-
-    function: Callable[[Any, Any], Any]
-    better: Better = "up"
 
 
 class TorchLearner:
@@ -59,7 +63,8 @@ class TorchLearner:
         Args:
             module: what is trained; what travels of its state is overwritten by each round's model.
             data: training samples: a dataset or list of samples, a loader, or a tuple or dict of stacked tensors. It
-                may grow or shrink between rounds.
+                may grow or shrink between rounds. An iterator gives those there are at first, then those that have come
+                since the round before.
             test_data: samples for the metrics; the training samples when left out.
             loss: mean loss of (outputs, targets); cross entropy when left out.
             metrics: by name, functions of (outputs, targets) of all test samples at once; the share of right classes
@@ -71,9 +76,10 @@ class TorchLearner:
             exchange: what travels: "all", "trainable", "adapters", or patterns of names; the rest stays at home.
         """
         self.device = _device(device)
+        data = Arriving(data) if isinstance(data, Iterator) else data
         self.module, self._data, self._test = module.to(self.device), data, data if test_data is None else test_data
         self._loss: Loss = loss or torch.nn.functional.cross_entropy
-        self._metrics = None if metrics is None else {name: _metric(each) for name, each in metrics.items()}
+        self._metrics = None if metrics is None else {name: metric_of(name, m) for name, m in metrics.items()}
         self._optimizer, self._schedule, self._step = optimizer, schedule, step
         self._names = names_that_travel(module, exchange)
 
@@ -81,6 +87,11 @@ class TorchLearner:
     def samples(self) -> int:
         """Training samples now."""
         return count(self._data)
+
+    def arrive(self) -> None:
+        """Takes over what the iterator of samples has to give since the round before."""
+        if isinstance(self._data, Arriving):
+            self._data.arrive()
 
     @property
     def better(self) -> dict[str, Better]:
@@ -139,8 +150,8 @@ class TorchLearner:
     def _optimise(self, instructions: Instructions) -> None:
         parameters = self._trainable()
         optimizer = (self._optimizer or _plain)(parameters, instructions)
-        batches = -(-self.samples // instructions.batch_size) * instructions.epochs
-        schedule = None if self._schedule is None else self._schedule(optimizer, max(batches, 1))
+        steps = steps_of(self._data, instructions.batch_size) * instructions.epochs
+        schedule = None if self._schedule is None else self._schedule(optimizer, max(steps, 1))
         origins = [parameter.detach().clone() for parameter in parameters]
         for _ in range(instructions.epochs):
             for batch in shuffled(self._data, instructions.batch_size):
@@ -172,7 +183,7 @@ class TorchLearner:
             for batch in in_order(self._test):
                 inputs, targets = split(moved(batch, self.device))
                 outputs = outputs_of(self.module, inputs)
-                size = size_of(batch)
+                size = size_of(targets if isinstance(targets, torch.Tensor) and targets.ndim else batch)
                 total, number = total + float(self._loss(outputs, targets)) * size, number + size
                 if metrics is None:
                     metrics = {"accuracy": Metric(_right_share)} if _are_classes(outputs, targets) else {}
@@ -230,10 +241,6 @@ def _device(wanted: str | torch.device) -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-
-
-def _metric(given: Metric | Callable[[Any, Any], Any]) -> Metric:
-    return given if isinstance(given, Metric) else Metric(given)
 
 
 def _are_classes(outputs: Any, targets: Any) -> bool:

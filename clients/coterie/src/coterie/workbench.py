@@ -125,6 +125,17 @@ class Workbench:
         self.home.outbox.forget_before(work.task_id, work.round)
         return RoundResult(work.task_id, work.round, outcome, time.monotonic() - began, metrics, note)
 
+    def take_in(self, work: WorkItem) -> None:
+        """Lets the learner take over data that has come since a round."""
+        if self.learner is None:
+            return
+        try:
+            Guarded(self.learner).arrive()
+        except LearnerFailed as error:
+            _log.error("%s after round %d: %s", self.identity.name, work.round, error, exc_info=error.__cause__)
+            if not self.goes_on:
+                raise
+
     def finish_left_over(self, work: WorkItem) -> RoundResult | None:
         """Hands in what was prepared for an earlier round before this device stopped, where that still counts."""
         if self.enrolments[work.task_id].specification.pace != "asynchronous":

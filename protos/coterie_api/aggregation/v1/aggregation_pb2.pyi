@@ -206,6 +206,26 @@ class Task(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class BetterEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     ID_FIELD_NUMBER: _builtins.int
     PUBLISHER_FIELD_NUMBER: _builtins.int
     SPECIFICATION_FIELD_NUMBER: _builtins.int
@@ -219,6 +239,7 @@ class Task(_message.Message):
     MODEL_DIGESTS_FIELD_NUMBER: _builtins.int
     LAST_EVENT_FIELD_NUMBER: _builtins.int
     BEST_VERSION_FIELD_NUMBER: _builtins.int
+    BETTER_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Identifier, `tsk_…`."""
     publisher: _builtins.str
@@ -249,6 +270,12 @@ class Task(_message.Message):
     def model_digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Newest model version's digest per model line."""
 
+    @_builtins.property
+    def better(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """"up" or "down": which way figures get better, as `stop` or else most devices that said so have it. A figure that is
+        not here goes by its name: down for a loss or an error, else up.
+        """
+
     def __init__(
         self,
         *,
@@ -265,10 +292,11 @@ class Task(_message.Message):
         model_digests: _abc.Iterable[_builtins.str] | None = ...,
         last_event: _builtins.int = ...,
         best_version: _builtins.int | None = ...,
+        better: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_best_version", b"_best_version", "best_version", b"best_version", "specification", b"specification"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_best_version", b"_best_version", "best_version", b"best_version", "created_at", b"created_at", "ended_at", b"ended_at", "enrolled", b"enrolled", "id", b"id", "last_event", b"last_event", "model_digests", b"model_digests", "publisher", b"publisher", "reason", b"reason", "round", b"round", "specification", b"specification", "started_at", b"started_at", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_best_version", b"_best_version", "best_version", b"best_version", "better", b"better", "created_at", b"created_at", "ended_at", b"ended_at", "enrolled", b"enrolled", "id", b"id", "last_event", b"last_event", "model_digests", b"model_digests", "publisher", b"publisher", "reason", b"reason", "round", b"round", "specification", b"specification", "started_at", b"started_at", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__best_version: _TypeAlias = _typing.Literal["best_version"]  # noqa: Y015
     _WhichOneofArgType__best_version: _TypeAlias = _typing.Literal["_best_version", b"_best_version"]  # noqa: Y015
@@ -488,6 +516,26 @@ class EnrolRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class BetterEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     TASK_ID_FIELD_NUMBER: _builtins.int
     DEVICE_ID_FIELD_NUMBER: _builtins.int
     SAMPLES_FIELD_NUMBER: _builtins.int
@@ -495,6 +543,7 @@ class EnrolRequest(_message.Message):
     CLERKS_FIELD_NUMBER: _builtins.int
     NO_CLERK_FIELD_NUMBER: _builtins.int
     MEASURES_FIELD_NUMBER: _builtins.int
+    BETTER_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """Task's id."""
     device_id: _builtins.str
@@ -511,6 +560,10 @@ class EnrolRequest(_message.Message):
     def clerks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Devices it would take as clerks of secure sums; none named = anybody."""
 
+    @_builtins.property
+    def better(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """"up" or "down": which way its figures get better, where their names say otherwise; at most 32."""
+
     def __init__(
         self,
         *,
@@ -521,10 +574,11 @@ class EnrolRequest(_message.Message):
         clerks: _abc.Iterable[_builtins.str] | None = ...,
         no_clerk: _builtins.bool = ...,
         measures: _builtins.bool = ...,
+        better: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clerks", b"clerks", "device_id", b"device_id", "measures", b"measures", "no_clerk", b"no_clerk", "non_iid", b"non_iid", "samples", b"samples", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["better", b"better", "clerks", b"clerks", "device_id", b"device_id", "measures", b"measures", "no_clerk", b"no_clerk", "non_iid", b"non_iid", "samples", b"samples", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

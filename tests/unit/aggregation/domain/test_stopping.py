@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.aggregation.domain.stopping import Stop, better_of, check
+from coterie.figures import better_of
+from services.aggregation.domain.stopping import Stop, check
 from services.aggregation.errors import BadTask
 
 SERIES = st.dictionaries(st.integers(0, 30), st.floats(0, 1, allow_nan=False), max_size=20)
@@ -15,8 +16,13 @@ SERIES = st.dictionaries(st.integers(0, 30), st.floats(0, 1, allow_nan=False), m
 def test_a_target_is_reached_or_passed() -> None:
     stop = Stop("accuracy", at=0.9)
     assert stop.reason({0: 0.1, 1: 0.89}) == ""
-    assert stop.reason({0: 0.1, 1: 0.9}) == "accuracy reached 0.9 in version 1, the target was 0.9"
+    assert stop.reason({0: 0.1, 1: 0.9}) == "accuracy reached 0.9 in version 1, the target was at least 0.9"
     assert "reached 0.95 in version 2" in stop.reason({0: 0.1, 2: 0.95, 3: 0.97})
+
+
+def test_the_reason_says_which_way_the_target_was_meant() -> None:
+    down = Stop("brier", at=0.5)
+    assert down.reason({0: 0.9, 1: 0.4}) == "brier reached 0.4 in version 1, the target was at most 0.5"
 
 
 def test_a_loss_is_better_below() -> None:

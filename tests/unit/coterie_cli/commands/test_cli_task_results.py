@@ -81,7 +81,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
 def test_each_version_stands_with_its_own_figures(run: Run) -> None:
     lines = run("results", "digits").splitlines()
     assert lines[0] == "digits (tsk_digits) finished: all 2 rounds are done"
-    assert lines[1].split() == ["version", "updates", "accuracy", "loss", "seconds", "digest"]
+    assert lines[1].split() == ["version", "updates", "accuracy", "↑", "loss", "↓", "seconds", "digest"]
     assert lines[2].split() == ["0", "–", "10.0%", "2.3", "–", "000000000000"]
     assert lines[3].split() == ["1", "3/3", "60.0%", "1.2", "1.50", "000000000000"]
     assert lines[4].split() == ["2", "3/3", "not", "measured", "not", "measured", "1.50", "000000000000"]

@@ -32,7 +32,7 @@ def test_a_budget_is_paid_at_its_price_rounded_down() -> None:
     quote = priced(Offer("dev_1", price_microcredits=1_370_001, most_microcredits=10**9))
     (due,) = compute_dues(quote, [delivered("dev_1", budget=0.3)])
     assert (due.amount_microcredits, due.price_microcredits) == (411_000, 1_370_001)
-    assert due.because == "1370001 µcr × zCDP budget 0.3"
+    assert due.because == "1.370001 credits × zCDP budget 0.3"
 
 
 def test_a_claim_beyond_the_offer_is_cut() -> None:
@@ -143,7 +143,7 @@ def test_a_payment_far_from_the_median_stands_out() -> None:
     """Median 101, MAD 1: three deviations are 4.4, so 90 and 500 stand out and 105 does not."""
     made = [payment(k, amount) for k, amount in enumerate([100, 101, 102, 101, 105, 90, 500, 100, 102])]
     assert [p.amount_microcredits for p in find_outliers(made)] == [90, 500]
-    assert "500 µcr to dev_6 in round 2 of tsk_1, where the median is 101 µcr" in describe_outliers(made)[1]
+    assert "0.0005 credits to dev_6 in round 2 of tsk_1, where the median is 0.000101" in describe_outliers(made)[1]
 
 
 def test_equal_payments_have_outliers_at_twice_the_median() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
@@ -33,10 +32,10 @@ def evaluate_task(
     task: Task,
     sample: Annotated[str, typer.Option(help="Measure on the held-out samples of a built-in set: digits.")] = "",
     metrics: Annotated[
-        str, typer.Option(help="module:function of yours that takes tensors by name and gives figures by name.")
+        str, typer.Option(help="file.py:function or module:function of yours: tensors by name in, figures by name out.")
     ] = "",
     worth: Annotated[
-        str, typer.Option(help="module:function of yours that takes tensors by name and says their worth.")
+        str, typer.Option(help="file.py:function or module:function of yours: tensors by name in, their worth out.")
     ] = "",
     url: Url = "",
     key: Key = "",
@@ -94,7 +93,7 @@ def _is_valued(task: TaskRecord) -> bool:
 
 def _evaluators(sample: str, metrics: str, worth: str) -> tuple[Figures | None, Worth | None]:
     if bool(sample) == bool(metrics or worth):
-        raise Mistake("give --sample digits, or --metrics module:function, --worth module:function or both")
+        raise Mistake("give --sample digits, or --metrics file.py:function, --worth file.py:function or both")
     if sample == "digits":
         figures = _digits()
         return figures, lambda tensors: figures(tensors)["accuracy"]
@@ -106,11 +105,19 @@ def _evaluators(sample: str, metrics: str, worth: str) -> tuple[Figures | None, 
 def _function(name: str, option: str) -> Any:
     if not name:
         return None
-    module, _, function = name.partition(":")
+    from coterie.samples import BadSource
+    from coterie_cli.sources import load_function, told_where
+
     try:
-        return getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise Mistake(f"{option} {name}: {error}; name it as package.module:function") from error
+        function = load_function(name)
+    except BadSource as error:
+        raise Mistake(f"{option}: {error}") from error
+
+    def told(tensors: Tensors) -> Any:
+        with told_where(name):
+            return function(tensors)
+
+    return told
 
 
 def _digits() -> Figures:

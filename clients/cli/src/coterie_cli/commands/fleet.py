@@ -6,6 +6,7 @@ import asyncio
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,7 @@ from coterie.records import Task
 from coterie_cli import fleet as random_fleet
 from coterie_cli.console import FAILED, AsJson, Key, Url, connect, err, found_url, show
 
+PREFIX = "simulated"
 app = typer.Typer(help="Simulated devices over real REST.", no_args_is_help=True)
 _EPILOG = """[bold]Examples[/]
 
@@ -59,7 +61,8 @@ def run(
     url = url or found_url()
     with connect(url, key) as platform:
         found = platform.find_task(task)
-        token = platform.issue_token(platform.create_owner(owner).id, uses=devices).token
+        owner_id = platform.create_owner(owner).id
+        token, prefix = platform.issue_token(owner_id, uses=devices).token, _prefix(platform, owner_id)
 
         def begin() -> None:
             if not as_json:
@@ -68,17 +71,23 @@ def run(
                 platform.start_task(found.id)
 
         if training:
-            state = _train(platform, url, token, found, devices, learner, epsilon, seed, begin, as_json)
+            state = _train(url, token, prefix, found, devices, learner, epsilon, seed, begin, as_json)
         else:
-            state = _measure(url, token, found, devices, seed, begin, as_json)
+            state = _measure(url, token, prefix, found, devices, seed, begin, as_json)
     if state != "finished":
         raise typer.Exit(FAILED)
 
 
+def _prefix(platform: Platform, owner_id: str) -> str:
+    """What names of devices begin with: an owner's devices have names of their own, those of earlier fleets too."""
+    taken = {device.name.rpartition("-")[0] for device in platform.devices(owner=owner_id)}
+    return next(p for n in count(1) if (p := PREFIX if n == 1 else f"{PREFIX}-{n}") not in taken)
+
+
 def _train(
-    platform: Platform,
     url: str,
     token: str,
+    prefix: str,
     task: Task,
     devices: int,
     place: str,
@@ -94,7 +103,7 @@ def _train(
     learners = learners_of(place, devices) if place else digits_learners(devices, seed=seed)
     limit = Limit(epsilon, 1e-5, "device", allow_raw=True)
     with tempfile.TemporaryDirectory(prefix="coterie-fleet-", ignore_cleanup_errors=True) as folder:
-        fleet = Fleet.register(url, token, learners, folder=Path(folder), limit=limit)
+        fleet = Fleet.register(url, token, learners, folder=Path(folder), prefix=prefix, limit=limit)
         fleet.join(task.id)
         begin()
         summary = fleet.run()
@@ -107,7 +116,7 @@ def _reasons(reasons: dict[str, int]) -> list[str]:
 
 
 def _measure(
-    url: str, token: str, task: Task, devices: int, seed: int, begin: Callable[[], None], as_json: bool
+    url: str, token: str, prefix: str, task: Task, devices: int, seed: int, begin: Callable[[], None], as_json: bool
 ) -> str:
     chosen = task.specification
     secure = chosen.parameters.get("sums", {}).get("mode") == "secure"
@@ -116,7 +125,8 @@ def _measure(
             "--no-training sends random updates straight to the platform, which fits tasks of topology star without "
             "privacy or secure sums; leave --no-training out"
         )
-    summary = asyncio.run(_random(url, token, task.id, devices, random_fleet.RandomWorker(seed), begin))
+    names = [f"{prefix}-{index + 1:05}" for index in range(devices)]
+    summary = asyncio.run(_random(url, token, task.id, names, random_fleet.RandomWorker(seed), begin))
     text = ", ".join(f"{count} {outcome}" for outcome, count in sorted(summary.outcomes.items()))
     show(
         asdict(summary),
@@ -127,11 +137,10 @@ def _measure(
 
 
 async def _random(
-    url: str, token: str, task_id: str, devices: int, worker: random_fleet.Worker, begin: Callable[[], None]
+    url: str, token: str, task_id: str, names: list[str], worker: random_fleet.Worker, begin: Callable[[], None]
 ) -> random_fleet.FleetSummary:
     fleet = random_fleet.Fleet(url)
-    async with fleet.open(devices):
-        names = [f"simulated-{index + 1:05}" for index in range(devices)]
+    async with fleet.open(len(names)):
         members = await fleet.register(token, names)
         await fleet.enrol(task_id, members)
         await asyncio.to_thread(begin)

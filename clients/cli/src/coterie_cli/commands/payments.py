@@ -152,6 +152,8 @@ def deposit(
 ) -> None:
     """Put credits into a publisher's account; the same reference counts once."""
     given = microcredits(amount)
+    if not publisher.strip():
+        raise Mistake("whom is it for? give a publisher's subject, pub_…; coterie keys list names them")
     with connect(url, key) as platform:
         account = platform.deposit(publisher, given, key=reference or secrets.token_hex(8))
     show(account, as_json, lambda: f"{account.id} holds [bold]{credits(account.balance_microcredits)}[/] credits")

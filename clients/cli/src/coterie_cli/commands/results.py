@@ -13,9 +13,10 @@ from rich.console import RenderableType
 
 from coterie import records
 from coterie.client import Platform
+from coterie.figures import headed
 from coterie.records import Event, Measurement, Model, Round
 from coterie_cli.commands.payments import write_rows
-from coterie_cli.console import AsJson, Key, Mistake, Url, connect, out, show, table, when
+from coterie_cli.console import AsJson, Key, Mistake, Url, connect, err, out, show, table, when
 
 app = typer.Typer()
 Task = Annotated[str, typer.Argument(help="Task's id or name.")]
@@ -54,7 +55,9 @@ def results(
         found = platform.find_task(task)
         rounds, models = list(platform.rounds(found.id)), list(platform.models(found.id))
         if save is not None:
-            shutil.copyfile(platform.download_model(chosen(found, models, round).digest), save)
+            wanted = chosen(found, models, round)
+            shutil.copyfile(platform.download_model(wanted.digest), save)
+            err.print(f"version {wanted.version} is in {save}", markup=False, soft_wrap=True)
     if csv is not None:
         columns, rows = csv_rows(rounds, models)
         write_rows(csv, columns, rows)
@@ -154,8 +157,8 @@ def results_table(task: records.Task, rounds: Sequence[Round], models: Sequence[
         *(["model"] if lines > 1 else []),
         *extras,
         "updates",
-        *names,
-        *([f"own {name}" for name in names] if own else ["seconds"]),
+        *(headed(name, task.better) for name in names),
+        *([f"own {headed(name, task.better)}" for name in names] if own else ["seconds"]),
         *(["digest"] if versioned else []),
     ]
     rows = []
@@ -263,4 +266,5 @@ def _newest_measured(platform: Platform, task_id: str, line: int) -> int:
 def _figures_table(task: records.Task, version: int, measured: Sequence[Measurement]) -> RenderableType:
     names = _names(each.metrics for each in measured)[:MOST_FIGURES]
     rows = [[m.device_id, f"{m.samples:g}", *(_figure(name, m.metrics) for name in names)] for m in measured]
-    return table(f"{task.specification.name}, version {version}", ["device", "samples", *names], rows)
+    columns = ["device", "samples", *(headed(name, task.better) for name in names)]
+    return table(f"{task.specification.name}, version {version}", columns, rows)

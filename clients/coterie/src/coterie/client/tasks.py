@@ -108,10 +108,11 @@ class Tasks(Caller):
         clerks: Iterable[str] = (),
         no_clerk: bool = False,
         measures: bool = False,
+        better: Mapping[str, str] | None = None,
     ) -> Enrolment:
         """Enrols a device; repeating it changes the samples."""
         body: dict[str, Any] = {"samples": samples, "non_iid": non_iid}
-        said = {"clerks": list(clerks), "no_clerk": no_clerk, "measures": measures}
+        said = {"clerks": list(clerks), "no_clerk": no_clerk, "measures": measures, "better": dict(better or {})}
         body |= {name: value for name, value in said.items() if value}  # older platforms know none of them
         return self.ask(Enrolment, "PUT", f"/v1/tasks/{task_id}/enrolments/{device_id}", json=body)
 

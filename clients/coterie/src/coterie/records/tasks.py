@@ -107,6 +107,8 @@ class Task(Record):
     """Number of the last event."""
     best_version: int | None = None
     """Version with the best figure that `stop` watches; null without one."""
+    better: Mapping[str, str] = field(default_factory=dict)
+    """Which way figures get better, "up" or "down", where devices or `stop` said so; the others go by their names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
