@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,18 @@ def test_uniform_noise_is_added_and_charged(shared_platform: RealPlatform, tmp_p
     assert (summary.state, summary.outcomes) == ("finished", {"accepted": 8})
     assert 0.0 < summary.epsilon < 1.0
     assert "ε = 0." in str(summary)
+
+
+def test_a_fleet_sells_its_privacy(shared_platform: RealPlatform, tmp_path: Path) -> None:
+    """What a market hides is one example, so that is what the simulated owners' limits are about."""
+    admin = shared_platform.admin
+    admin.deposit(admin.me().subject, 100_000_000, key="fleet-market")
+    summary = fly(
+        shared_platform, tmp_path, "fleet-market", preset="market", escrow_microcredits=50_000_000,
+        training={"learning_rate": 0.1, "clip_norm": 1.0},
+    )  # fmt: skip
+    assert (summary.state, summary.outcomes) == ("finished", {"accepted": 8}), summary.reasons
+    assert 0.0 < summary.epsilon < math.inf
 
 
 @pytest.mark.parametrize("topology", ["clusters", "mesh"])

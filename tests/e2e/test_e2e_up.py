@@ -78,6 +78,12 @@ def test_two_platforms_run_side_by_side_and_a_service_that_dies_is_started_again
         keys = [Path(document["admin_key_file"]).read_text().strip() for document in documents]
         asked = (documents[0]["url"], keys[0])
         assert _answers(*asked)
+        again = subprocess.run(
+            [sys.executable, "-m", "coterie_cli.main", "up", "--data", str(tmp_path / str(ports[0])), "--any-ports"],
+            cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert again.returncode
+        assert "belongs to a platform that runs already" in again.stderr.replace("\n", " ")
         dead = _child(ups[0].pid, "services.pricing")
         os.kill(dead, signal.SIGKILL)
         wait_until(lambda: _child(ups[0].pid, "services.pricing") not in (0, dead), seconds=60)

@@ -26,7 +26,7 @@ JUDGED = (
 
 
 _MISSING = {
-    ParticipationState.ASSIGNED: "sent nothing in time",
+    ParticipationState.ASSIGNED: "sent nothing",
     ParticipationState.DROPPED: "dropped out",
     ParticipationState.DECLINED: "declined",
     ParticipationState.REJECTED: "refused",

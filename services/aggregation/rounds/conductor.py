@@ -253,14 +253,14 @@ class Conductor:
             return 0.0
         have = f"{standing.delivered} of {standing.quorum} updates needed came"
         have += missing_of(live.roster.states.values())
-        have += f"; {standing.unbearable}" if standing.unbearable else ""
+        have += f"; {standing.unbearable}" if standing.unbearable and standing.delivered else ""
         if verdict is Verdict.REOPEN and await self.opener.open(task, round_.number, round_.attempt + 1):
             self._forget(task.id)
             return 0.0
         await self._end(
             task.id,
             TaskState.FAILED,
-            f"round {round_.number} missed its quorum: {have} after {round_.attempt} attempts",
+            f"round {round_.number} missed its quorum in {round_.attempt} attempts: {have}",
         )
         return 0.0
 

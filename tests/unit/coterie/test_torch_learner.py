@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from coterie.batches import chosen, count, size_of, split
 from coterie.errors import BadLearner, WrongModel
-from coterie.figures import Metric
+from coterie.figures import Metric, headed
 from coterie.instructions import Instructions
 from coterie.learner import Guarded
 from coterie.torch_learner import TorchLearner
@@ -131,10 +131,8 @@ def test_a_metric_is_of_all_samples_together_and_not_a_mean_of_batches() -> None
 def test_a_bare_function_gets_better_the_way_its_name_says() -> None:
     learner = TorchLearner(torch.nn.Linear(1, 1), DATA, metrics={"mean_error": _worst, "hits": _worst})
     assert learner.better == {"loss": "down", "mean_error": "down", "hits": "up"}
-    assert Guarded(learner).better == {}  # what names say needs no telling
-    assert Guarded(TorchLearner(torch.nn.Linear(1, 1), DATA, metrics={"hits": Metric(_worst, "down")})).better == {
-        "hits": "down"
-    }
+    assert Guarded(learner).better == {"hits": "up"}  # what names say needs no telling
+    assert [headed(name, {"hits": "up"}) for name in ("hits", "loss", "heard")] == ["hits ↑", "loss ↓", "heard"]
 
 
 def _worst(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

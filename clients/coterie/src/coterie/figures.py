@@ -8,7 +8,8 @@ from typing import Any, Literal, TypeAlias
 
 Better: TypeAlias = Literal["up", "down"]
 ARROWS: dict[str, str] = {"up": "↑", "down": "↓"}
-_BETTER_BELOW = ("loss", "error", "perplexity", "mse", "mae", "brier", "regret", "nll")
+_BELOW = ("loss", "error", "perplexity", "mse", "mae", "brier", "regret", "nll")
+_ABOVE = ("accuracy", "precision", "recall", "f1", "auc", "r2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +27,17 @@ def metric_of(name: str, given: Metric | Callable[..., Any]) -> Metric:
 
 def better_of(name: str) -> Better:
     """Which way is better by a figure's name: down for losses and errors, else up."""
-    return "down" if any(word in name.lower() for word in _BETTER_BELOW) else "up"
+    return known_of(name) or "up"
+
+
+def known_of(name: str) -> Better | None:
+    """Which way is better, where a figure's name leaves no doubt."""
+    if any(word in name.lower() for word in _BELOW):
+        return "down"
+    return "up" if any(word in name.lower() for word in _ABOVE) else None
 
 
 def headed(name: str, told: Mapping[str, str]) -> str:
-    """A figure's name as tables head it, with the way it gets better by what the task was told, else by its name."""
-    return f"{name} {ARROWS.get(told.get(name, ''), ARROWS[better_of(name)])}"
+    """A figure's name as tables head it, with the way it gets better, where the task was told or its name says so."""
+    arrow = ARROWS.get(told.get(name) or known_of(name) or "")
+    return f"{name} {arrow}" if arrow else name

@@ -23,15 +23,17 @@ from coterie.agent import Agent
 from coterie.cache import BlobCache
 from coterie.home import introduce
 from coterie.learner import Learner
+from coterie.privacy.accounting import Unit
 from coterie.privacy.ledger import Limit
+from coterie.records import TaskSpecification
 from coterie.results import RoundResult
 
 AT_ONCE = 16
 HEARTBEAT_SECONDS = 60.0
 LETTERS = ("clusters", "mesh")
 """Topologies in which devices write to each other, so that those of a fleet must know each other's keys."""
-ALL_ALLOWED = Limit(1e6, 1e-5, "device", allow_raw=True)
-"""What simulated owners allow, unless said otherwise."""
+EPSILON, DELTA = 1e6, 1e-5
+"""What simulated owners allow, unless said otherwise: everything."""
 _log = logging.getLogger("coterie.fleet")
 
 
@@ -59,12 +61,20 @@ class FleetSummary:
         return f"task {self.state}: {told or 'nothing delivered'} in {self.seconds:.1f} s{spent}"
 
 
+def limit_for(specification: TaskSpecification, epsilon: float = EPSILON) -> Limit:
+    """What a simulated owner allows in a task: ε for one example where no more is hidden, else for a whole device."""
+    of_examples = specification.privacy == "partial" or specification.incentive == "stackelberg"
+    unit: Unit = "example" if of_examples or specification.privacy_unit == "example" else "device"
+    return Limit(epsilon, DELTA, unit, allow_raw=True)
+
+
 class Fleet:
     """Agents that work side by side."""
 
     def __init__(self, agents: Sequence[Agent]) -> None:
         self.agents = list(agents)
         self._task_id = ""
+        self._limit: Limit | None = None
 
     @classmethod
     def register(
@@ -75,10 +85,13 @@ class Fleet:
         *,
         folder: Path | str,
         prefix: str = "simulated",
-        limit: Limit = ALL_ALLOWED,
+        limit: Limit | None = None,
         **options: Any,
     ) -> Fleet:
-        """A device for each learner, named by number, at home below `folder`; with one token good for all of them."""
+        """A device for each learner, named by number, at home below `folder`; with one token good for all of them.
+
+        Without a limit each owner allows what `limit_for` the task says that the fleet joins.
+        """
         cache = BlobCache(Path(folder) / "cache")
         options = {"on_error": "continue", "heartbeat_seconds": HEARTBEAT_SECONDS, "kind": "simulated", **options}
 
@@ -90,7 +103,9 @@ class Fleet:
             )
 
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            return cls(list(pool.map(one, range(len(learners)), learners)))
+            fleet = cls(list(pool.map(one, range(len(learners)), learners)))
+        fleet._limit = limit
+        return fleet
 
     def join(self, task: str) -> str:
         """Enrols every device in a task; where they write letters, each takes the others into its circle."""
@@ -98,6 +113,9 @@ class Fleet:
         secure = specification.parameters.get("sums", {}).get("mode") == "secure"
         if specification.topology in LETTERS or secure:
             introduce(*(agent.home for agent in self.agents))
+        if self._limit is None:
+            for agent in self.agents:
+                agent.home.ledger(limit_for(specification))
         with ThreadPoolExecutor(AT_ONCE) as pool:
             # What it costs is the same for all, and said once.
             joined = pool.map(lambda agent: agent.join(task, quietly=agent is not self.agents[0]), self.agents)

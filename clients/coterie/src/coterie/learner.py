@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import BadLearner, CoterieError, LearnerFailed, NotFinite
-from coterie.figures import ARROWS, better_of
+from coterie.figures import ARROWS, known_of
 from coterie.instructions import Instructions
 from coterie.privacy.clipping import Norm
 from coterie.transport import Interrupted
@@ -133,11 +133,11 @@ class Guarded:
 
     @property
     def better(self) -> dict[str, str]:
-        """Which way figures get better, of those whose names say otherwise."""
+        """Which way figures get better, of those whose names do not say so."""
         given = self._do("better", lambda: getattr(self.learner, "better", {}))
         if not isinstance(given, Mapping) or any(way not in ARROWS for way in given.values()):
             raise BadLearner('the learner\'s better must be a dict of "up" or "down" by the names of figures')
-        return {str(name): way for name, way in given.items() if way != better_of(str(name))}
+        return {str(name): way for name, way in given.items() if way != known_of(str(name))}
 
     # --- gradients ---------------------------------------------------------------------------------------------------
 

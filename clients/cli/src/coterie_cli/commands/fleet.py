@@ -96,12 +96,11 @@ def _train(
     begin: Callable[[], None],
     as_json: bool,
 ) -> str:
-    from coterie.fleet import Fleet
-    from coterie.privacy.ledger import Limit
+    from coterie.fleet import Fleet, limit_for
     from coterie_cli.sources import digits_learners, learners_of
 
     learners = learners_of(place, devices) if place else digits_learners(devices, seed=seed)
-    limit = Limit(epsilon, 1e-5, "device", allow_raw=True)
+    limit = limit_for(task.specification, epsilon)
     with tempfile.TemporaryDirectory(prefix="coterie-fleet-", ignore_cleanup_errors=True) as folder:
         fleet = Fleet.register(url, token, learners, folder=Path(folder), prefix=prefix, limit=limit)
         fleet.join(task.id)

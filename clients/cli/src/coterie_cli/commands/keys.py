@@ -45,8 +45,8 @@ def list_keys(url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
     """List keys with their ids, those that work no more included; secrets are never shown again."""
     with connect(url, key) as platform:
         found = list(platform.keys())
-    rows = [[k.id, f"{k.principal.role} {k.principal.name}", k.principal.subject, _state(k)] for k in found]
-    show(found, as_json, lambda: table("", ["id", "holder", "subject", "state"], rows))
+    rows = [[k.id, f"{k.principal.subject}\n{k.principal.role} {k.principal.name}", _state(k)] for k in found]
+    show(found, as_json, lambda: table("", ["id", "holder", "state"], rows))
 
 
 @app.command(

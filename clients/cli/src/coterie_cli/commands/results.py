@@ -150,7 +150,7 @@ def results_table(task: records.Task, rounds: Sequence[Round], models: Sequence[
     )
     told = [_told(made.get(place), by_number.get(place[1]), versioned) for place in places]
     own = any(evaluated for _, evaluated in told)
-    names = _names(each for pair in told for each in pair)[: 2 if own else MOST_FIGURES]
+    names = _names((each for pair in told for each in pair), task)[: 2 if own else MOST_FIGURES]
     extras = _extras(rounds)
     columns = [
         "version" if versioned else "round",
@@ -201,10 +201,11 @@ def _extras(rounds: Sequence[Round]) -> list[str]:
     return [name for name, is_shown in shown.items() if is_shown]
 
 
-def _names(told: Iterable[Mapping[str, float]]) -> list[str]:
-    """Figures to show, the usual ones first."""
+def _names(told: Iterable[Mapping[str, float]], task: records.Task) -> list[str]:
+    """Figures to show: the usual ones first, then those that say how good a model is, then the others."""
     found = {name for metrics in told for name in metrics if "[" not in name}
-    return [*(n for n in _FIRST if n in found), *sorted(found - set(_FIRST))] or ["accuracy"]
+    rest = sorted(found - set(_FIRST), key=lambda name: (headed(name, task.better) == name, name))
+    return [*(n for n in _FIRST if n in found), *rest] or ["accuracy"]
 
 
 def _figure(name: str, metrics: Mapping[str, float]) -> str:
@@ -264,7 +265,7 @@ def _newest_measured(platform: Platform, task_id: str, line: int) -> int:
 
 
 def _figures_table(task: records.Task, version: int, measured: Sequence[Measurement]) -> RenderableType:
-    names = _names(each.metrics for each in measured)[:MOST_FIGURES]
+    names = _names((each.metrics for each in measured), task)[:MOST_FIGURES]
     rows = [[m.device_id, f"{m.samples:g}", *(_figure(name, m.metrics) for name in names)] for m in measured]
     columns = ["device", "samples", *(headed(name, task.better) for name in names)]
     return table(f"{task.specification.name}, version {version}", columns, rows)
