@@ -2,9 +2,9 @@
 
     python bench/fleet.py [--devices 200] [--samples 100] [--rounds 2]
 
-Three runs on one machine: the plain loop, the fleet with learners that do not train (the rounds alone), and the fleet.
-The goal is fleet ≤ 1.3 × loop + rounds. Both the clock and this process's CPU time are told: on a busy machine only the
-second says something.
+In one run on one machine: a plain torch loop over all samples (before and after, the mean counts), the fleet with
+learners that do not train (what the rounds cost), and the fleet. The goal is fleet ≤ 1.3 × loop + rounds, by the clock.
+This process's CPU time is told as well: on a busy machine only that says something.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +27,7 @@ from coterie.training import model_bytes, seeded, single_threaded
 from coterie_cli.demos.stage import Stage, stage
 
 GOAL = 1.3
-TRAINING = {"epochs": 1, "batch_size": 20, "learning_rate": 0.05}
+TRAINING: dict[str, float] = {"epochs": 1, "batch_size": 20, "learning_rate": 0.05}
 
 
 class Idle(TorchLearner):
@@ -88,13 +88,21 @@ def timed() -> Iterator[list[Took]]:
     found.append(Took(time.perf_counter() - began[0], time.process_time() - began[1]))
 
 
-def loop_takes(devices: int, samples: int, rounds: int) -> Took:
-    """One model, one loop, all samples, as often."""
-    shards = [images(number, samples) for number in range(devices)]
-    learner = Trains(network(), tuple(torch.cat(each) for each in zip(*shards, strict=True)))
+def loop_takes(shards: Sequence[tuple[torch.Tensor, torch.Tensor]], rounds: int) -> Took:
+    """What anybody would write: one model, one optimiser, all samples in batches, as often."""
+    inputs, targets = (torch.cat(each) for each in zip(*shards, strict=True))
+    module = network()
+    optimizer = torch.optim.SGD(module.parameters(), lr=TRAINING["learning_rate"])
+    size, passes = int(TRAINING["batch_size"]), rounds * int(TRAINING["epochs"])
     with timed() as took:
-        for number in range(rounds):
-            learner.train(Instructions.of(TRAINING), number)
+        for _ in range(passes):
+            order = torch.randperm(len(targets))
+            for start in range(0, len(order), size):
+                batch = order[start : start + size]
+                optimizer.zero_grad()
+                loss = torch.nn.functional.cross_entropy(module(inputs[batch]), targets[batch])
+                loss.backward()  # type: ignore[no-untyped-call]  # torch's own
+                optimizer.step()
     return took[0]
 
 
@@ -122,11 +130,14 @@ def fleet_takes(ground: Stage, name: str, learners: list[Learner], rounds: int) 
 def measure(devices: int, samples: int, rounds: int) -> dict[str, Any]:
     """All three, and how the goal is met."""
     single_threaded()
-    loop = loop_takes(devices, samples, rounds)
     shards = [images(number, samples) for number in range(devices)]
+    loop_takes(shards[:1], 1)  # what torch does once
+    before = loop_takes(shards, rounds)
     with stage() as ground:
         idle = fleet_takes(ground, "idle", [Idle(network(), shard) for shard in shards], rounds)
         whole = fleet_takes(ground, "trains", [Trains(network(), shard) for shard in shards], rounds)
+    after = loop_takes(shards, rounds)
+    loop = Took((before.clock + after.clock) / 2, (before.cpu + after.cpu) / 2)
     return {
         "devices": devices,
         "samples": samples,
@@ -136,6 +147,8 @@ def measure(devices: int, samples: int, rounds: int) -> dict[str, Any]:
         "ratio_by_clock": round((whole.clock - idle.clock) / loop.clock, 3),
         "ratio_by_cpu": round((whole.cpu - idle.cpu) / loop.cpu, 3),
         "goal": GOAL,
+        "met_by_clock": whole.clock <= GOAL * loop.clock + idle.clock,
+        "met_by_cpu": whole.cpu <= GOAL * loop.cpu + idle.cpu,
     }
 
 

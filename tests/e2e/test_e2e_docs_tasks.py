@@ -97,6 +97,23 @@ def versions(text: str) -> dict[int, float]:
     return {int(version): float(accuracy) for version, accuracy in rows}
 
 
+def test_the_questions_that_the_page_of_rules_asks_have_the_answers_it_shows() -> None:
+    text = (ROOT / "docs" / "rules.md").read_text()
+    asked = [block for block in FENCE.findall(text) if "what-if" in block]
+    script = "\n".join(line for block in asked for line in block.splitlines() if not line.startswith("#"))
+    shown = re.findall(r"^# (\{.*)$", "\n".join(asked), re.MULTILINE)
+    variables = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-c", f"set -euo pipefail\n{script}"],
+        cwd=ROOT, env=variables, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = "".join(done.stdout.split())
+    assert len(shown) >= 2
+    for answer in shown:  # a page may cut an answer short
+        assert all("".join(piece.split()) in told for piece in answer.removesuffix("]}").split("…"))
+
+
 @pytest.mark.parametrize("command", ["keys", "task", "payments"])
 def test_help_fits_in_eighty_columns(command: str) -> None:
     told = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"}).output
