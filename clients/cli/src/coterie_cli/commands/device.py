@@ -78,12 +78,18 @@ def run(
     sample: Annotated[str, typer.Option(help="Built-in sample data instead: digits.")] = "",
     part: Annotated[str, typer.Option(help="Which part of the sample, such as 1/3.")] = "1/1",
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the task has been created.")] = False,
+    on_error: Annotated[
+        str,
+        typer.Option(help="When your own code raises, the round is declined; then stop, or continue with the next."),
+    ] = "stop",
     as_json: AsJson = False,
 ) -> None:
     """Run a device's agent until its tasks have ended or Ctrl-C; start it again and it goes on where it was.
 
     Without --task it waits for tasks that its owner approves in a linked browser (`coterie device link`).
     """
+    if on_error not in ("stop", "continue"):
+        raise Mistake(f"--on-error must be stop or continue, not {on_error!r}")
     if DeviceHome(home).identity() is None:
         raise Mistake(f"{home} holds no registered device; run `coterie device register --home {home}` first")
     if not task and not DeviceHome(home).browsers():
@@ -96,7 +102,7 @@ def run(
     told.setFormatter(_Harmless("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
     logging.basicConfig(level=logging.INFO, handlers=[told])
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    agent = Agent(home) if found is None else _training_agent(home, found)
+    agent = Agent(home) if found is None else _training_agent(home, found, on_error)
     for name in task:
         _join(agent, name, wait)
     summary = agent.run(ask_owner=not task)
@@ -119,8 +125,8 @@ def list_devices(
     """List devices."""
     with connect(url, key) as platform:
         devices = list(platform.devices(owner=owner, state=state))
-    rows = [[d.id, d.name, d.kind, d.owner_id, d.state, when(d.last_seen_at)] for d in devices]
-    show(devices, as_json, lambda: table("", ["id", "name", "kind", "owner", "state", "last seen"], rows))
+    rows = [[f"{d.id}\n{d.owner_id}", f"{d.name}\n{d.kind}", d.state, when(d.last_seen_at)[:16]] for d in devices]
+    show(devices, as_json, lambda: table("", ["device, owner", "name, kind", "state", "last seen"], rows))
 
 
 @app.command("revoke", epilog="[bold]Example[/]  coterie device revoke dev_01jd0d… --why 'lost on the train'")
@@ -254,16 +260,22 @@ def _has_answer(home: Path) -> bool:
     return bool(DeviceHome(home).private_settings().keys() & {"answer", "answers"})
 
 
-def _training_agent(home: Path, found: Source | Learner) -> Agent:
+def _training_agent(home: Path, found: Source | Learner, on_error: str) -> Agent:
     from coterie.agent import Agent
     from coterie_cli.sources import Source
 
     if not isinstance(found, Source):
-        return Agent(home, learner=found)
+        return Agent(home, learner=found, on_error="continue" if on_error == "continue" else "stop")
     from coterie.training import single_threaded
 
     single_threaded()
-    return Agent(home, found.model, found.data, test_data=found.test_data)
+    return Agent(
+        home,
+        found.model,
+        found.data,
+        test_data=found.test_data,
+        on_error="continue" if on_error == "continue" else "stop",
+    )
 
 
 def _source(source: str, sample: str, part: str) -> Source | Learner:

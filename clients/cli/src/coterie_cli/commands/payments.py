@@ -60,10 +60,10 @@ def list_payments(
         write_csv(csv_file, Payment, payments)
         return
     rows = [
-        [p.number, p.task_id, p.round, p.device_id, credits(p.amount_microcredits), when(p.at), p.because]
+        [p.number, f"{p.device_id}\n{p.task_id}", p.round, credits(p.amount_microcredits), when(p.at)[:10], p.because]
         for p in payments
     ]
-    show(payments, as_json, lambda: table("", ["no", "task", "round", "device", "credits", "when", "because"], rows))
+    show(payments, as_json, lambda: table("", ["no", "device, task", "round", "credits", "when", "because"], rows))
 
 
 @app.command(
@@ -87,7 +87,9 @@ def statement(
     if csv_file is not None:
         write_csv(csv_file, Posting, found.items)
         return
-    rows = [[p.entry, when(p.at), p.account_id, credits(p.amount_microcredits), p.kind, p.note] for p in found.items]
+    rows = [
+        [p.entry, when(p.at)[:10], p.account_id, credits(p.amount_microcredits), p.kind, p.note] for p in found.items
+    ]
     title = f"{name}: {credits(found.opening_microcredits)} before, {credits(found.closing_microcredits)} after"
     show(found, as_json, lambda: table(title, ["entry", "when", "account", "credits", "kind", "note"], rows))
 
