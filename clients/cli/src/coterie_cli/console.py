@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -39,6 +40,7 @@ OK, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 DEFAULT_DATA = Path(".coterie")
 DEFAULT_URL = "http://127.0.0.1:8080"
 CLI_PATIENCE_SECONDS = 10.0
+_ID = re.compile(r"\b[a-z]{3}_[0-9a-z]{26}\b")
 _INPUT_ERRORS = (InvalidRequest, Unauthenticated, NotAllowed, NotFound, Conflict, TooLarge, BadHome)
 
 
@@ -104,10 +106,13 @@ def show(document: Any, as_json: bool, table: Callable[[], RenderableType]) -> N
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> RenderableType:
-    """A plain table under a title; texts are shown as they are, markup and all."""
+    """A plain table under a title; texts are shown as they are, markup and all. The first ids stay whole."""
+    rows = [list(row) for row in rows]
     made = Table(header_style="bold", box=None, pad_edge=False)
+    with_ids = (index for index in range(len(columns)) if any(_ID.search(str(*row[index : index + 1])) for row in rows))
+    whole = (0, next(with_ids, 0))
     for index, column in enumerate(columns):
-        made.add_column(escape(column), overflow="fold", no_wrap=index == 0)
+        made.add_column(escape(column), overflow="fold", no_wrap=index in whole)
     for row in rows:
         made.add_row(*(escape(str(cell)) for cell in row))
     return Group(Text(title, style="bold"), made) if title else made
