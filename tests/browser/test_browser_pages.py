@@ -250,6 +250,8 @@ def test_the_page_says_so_while_the_platform_is_away_and_recovers(visitors: Any,
     page = visitor.open("/health")
     page.wait_for_selector("text=Every service answers")
     assert visitor.content().count(f"version {VERSION}") == 5
+    page.click("button:has-text('Count')")
+    page.wait_for_selector("text=Needed by nobody")
     scene.platform.kill("gateway")
     try:
         page.wait_for_selector("text=does not answer just now", timeout=30_000)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from nicegui import ui
 
 from services.console.domain import words
-from services.console.parts.acting import view
-from services.console.parts.blocks import card, chip, facts, grid, heading, note, say, text
+from services.console.parts.acting import doing, view
+from services.console.parts.blocks import button, card, chip, facts, grid, heading, note, say, text
 from services.console.parts.frame import ADMINS, Pages
 from services.console.parts.visit import Visit
 from services.console.wire.platform import Json
@@ -58,6 +58,30 @@ async def show(visit: Visit) -> None:
         return Pulse(dict(found["services"]), builds, ends, seconds, about)
 
     await view(visit, read, lambda found: _draw(visit, found), every_seconds=REFRESH_SECONDS)
+    _blobs(visit)
+
+
+def _blobs(visit: Visit) -> None:
+    """What is stored, counted when asked: it means looking at every file."""
+    with card("Stored models, updates and letters"):
+        place = ui.element("div").classes("c-stack")
+        with place:
+            text("Counting looks at everything stored, and changes nothing.", "c-faint")
+
+        async def count() -> None:
+            found = await visit.platform.count_blobs()
+            place.clear()
+            with place:
+                facts(
+                    [
+                        ("Stored", words.count(found["seen"], "blob")),
+                        ("Needed by nobody", f"{found['orphans']:,}, {words.size(found['orphan_bytes'])} together"),
+                    ]
+                )
+                if found["orphans"]:
+                    text("`coterie blobs sweep` removes what nobody needs.", "c-faint c-small")
+
+        button("Count", "inventory_2", doing(visit, count))
 
 
 def _build(told: Json) -> str:

@@ -160,6 +160,10 @@ class Platform:
         """The gateway's OpenAPI document."""
         return dict(await self._wire.ask("GET", "/openapi.json"))
 
+    async def count_blobs(self) -> Json:
+        """How much is stored, and how much of it nobody needs; removes nothing."""
+        return dict(await self.ask("POST", "/v1/blobs/sweep", json={"dry_run": True}, wait_seconds=LONG_SECONDS))
+
     # --- tasks -------------------------------------------------------------------------------------------------------
 
     async def task(self, task_id: str) -> Json:
