@@ -67,6 +67,7 @@ async def test_a_task_with_deep_hints_or_an_endless_description_is_refused(house
     assert (await client.create([], description="x" * MAX_DESCRIPTION_CHARACTERS)).id
 
 
+@pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
 async def test_seventy_five_tasks_of_a_megabyte_from_before_the_limits_do_not_break_the_list(house: House) -> None:
     client = await house.start()
     database = Database(house.settings.database_for("aggregation"), "aggregation")

@@ -37,6 +37,8 @@ from tests.contract.aggregation.test_aggregation_sums import (
 )
 
 __all__ = ["house"]
+SQLITE = pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
+"""What a clerk or device may do is no question of the database; what is stored is, and tried on both."""
 
 
 async def seated(house: House, folder: Path, **changes: Any) -> tuple[Client, Committee, str]:
@@ -90,6 +92,7 @@ async def test_a_clerk_off_by_one_is_outvoted_named_and_never_chosen_again(house
 # --- 10: a slandering clerk -------------------------------------------------------------------------------------------
 
 
+@SQLITE
 async def test_a_slandering_clerk_is_left_out_and_nobody_it_slanders_is_punished(house: House, tmp_path: Path) -> None:
     client, people, task_id = await seated(house, tmp_path)
 
@@ -111,6 +114,7 @@ async def test_a_slandering_clerk_is_left_out_and_nobody_it_slanders_is_punished
 # --- 7, 8: a device that seals something else -------------------------------------------------------------------------
 
 
+@SQLITE
 @pytest.mark.parametrize("clerks_cheated", [1, 4])
 async def test_a_device_that_seals_damaged_letters_loses_its_own_place_alone(
     house: House, tmp_path: Path, clerks_cheated: int
@@ -143,6 +147,7 @@ async def test_a_device_that_seals_damaged_letters_loses_its_own_place_alone(
 # --- 11: garbage ------------------------------------------------------------------------------------------------------
 
 
+@SQLITE
 async def test_random_words_are_out_of_range_and_the_model_stays(house: House, tmp_path: Path) -> None:
     client, people, task_id = await seated(house, tmp_path, max_attempts=1)
     await people.until_work("dev_a")
@@ -176,6 +181,7 @@ def damaged(upload: Upload, what: str) -> Upload:
     return dataclasses.replace(upload, **changes[what])
 
 
+@SQLITE
 async def test_what_is_not_exactly_the_devices_own_masked_update_is_refused_at_the_door(
     house: House, tmp_path: Path
 ) -> None:
@@ -209,6 +215,7 @@ async def test_what_is_not_exactly_the_devices_own_masked_update_is_refused_at_t
     assert twice.value.reason == "already_delivered"
 
 
+@SQLITE
 async def test_only_clerks_read_letters_each_its_own_and_nobody_speaks_for_another(
     house: House, tmp_path: Path
 ) -> None:
@@ -259,6 +266,7 @@ async def test_only_clerks_read_letters_each_its_own_and_nobody_speaks_for_anoth
     assert await reason(sums.GetSurvivors(pb.SumReader(place=place, device_id="dev_a"))) == "unknown_sum"
 
 
+@SQLITE
 async def test_an_offer_is_signed_by_the_clerk_itself_for_this_very_sitting(house: House, tmp_path: Path) -> None:
     client, people, task_id = await seated(house, tmp_path)
 
@@ -337,6 +345,7 @@ async def test_nothing_stored_by_the_platform_holds_a_planted_update_or_a_seed(
 # --- tasks that cannot be secure --------------------------------------------------------------------------------------
 
 
+@SQLITE
 @pytest.mark.parametrize(
     ("changes", "parameters", "words_told"),
     [
@@ -370,6 +379,7 @@ async def test_tasks_that_cannot_have_secure_sums_are_refused_with_what_to_chang
         await client.create([], **values)
 
 
+@SQLITE
 async def test_without_events_that_blame_nobody_is_named(house: House, tmp_path: Path) -> None:
     client, people, task_id = await seated(house, tmp_path)
     await people.round({device: change_of(device) for device in DEVICES}, weight_of)
