@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
 import pytest
 from nacl.bindings import crypto_scalarmult
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey
+from typer.testing import CliRunner
 
+from coterie.home import DeviceHome
 from coterie.keys import BadKeys, DeviceKeys, PublicKeys, demand_sound
+from coterie.registration import register_device
+from coterie.sums.circle import fingerprint_words, invitation
 from coterie_api.trust.v1 import trust_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words
+from coterie_cli.main import app
 from services.kit.errors import InvalidInput, NotFound, Unauthenticated
+from tests.attacks.test_attacks_on_the_door import serving
+from tests.contract.gateway.conftest import platform
+from tests.contract.gateway.fakes import FakePlatform
 from tests.contract.trust.conftest import World, speak_as, world
 
-__all__ = ["world"]
+__all__ = ["platform", "world"]
 
 P = 2**255 - 19
 L = 2**252 + 27742317777372353535851937790883648493
@@ -177,3 +190,38 @@ async def test_a_publisher_cannot_rotate_a_key_beyond_its_end_nor_again_in_its_g
     given = await world.registry.RotateKey(pb.RotateKeyRequest(key_id=honest.id, expires_at=world.clock.time + 9999))
     world.clock.time += 9998
     await world.registry.Authenticate(pb.AuthenticateRequest(api_key=given.api_key))
+
+
+@pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
+async def test_owners_compare_the_key_of_a_strangers_device_and_learn_nothing_else_of_it(
+    world: World, platform: FakePlatform, tmp_path: Path
+) -> None:
+    """The whole way: command line, gateway and registry, for two owners the platform knows nothing common of."""
+    homes = {name: DeviceHome(tmp_path / name) for name in ("ada", "bob")}
+    tokens = {name: await world.token(await world.owner(name)) for name in homes}
+    async with serving(platform, tmp_path / "data", trust_address=f"127.0.0.1:{world.app.port}", insecure=True) as port:
+        url = f"http://127.0.0.1:{port}"
+        ada, bob = [
+            await asyncio.to_thread(register_device, home, url, tokens[name], name=name) for name, home in homes.items()
+        ]
+        at_ada = ["--home", str(homes["ada"].folder)]
+        words_of_bob = fingerprint_words(homes["bob"].keys().public().signing)
+        other_words = fingerprint_words(homes["ada"].keys().public().signing)
+
+        async def circle(*arguments: str) -> Any:
+            return await asyncio.to_thread(CliRunner().invoke, app, ["circle", *arguments, *at_ada])
+
+        assert (await circle("add", bob.id, "--words", other_words)).exit_code != 0
+        assert homes["ada"].circle().members == {}
+        assert (await circle("add", bob.id, "--words", words_of_bob)).exit_code == 0
+        assert (await circle("remove", bob.id)).exit_code == 0
+        assert words_of_bob in (await circle("verify", bob.id, "--yes")).output
+        assert [*homes["ada"].circle().members] == [bob.id]
+        small = invitation("dev_x", bytes.fromhex(SMALL_ED25519[0]), "own_x")
+        assert "small order" in str((await circle("add", small)).exception)
+        async with httpx.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {ada.api_key}"}) as stranger:
+            told = (await stranger.get(f"/v1/devices/{bob.id}/keys")).json()
+            assert told.keys() == {"id", "owner_id", "signing_key", "sealing_key", "key_version"}
+            assert (await stranger.get(f"/v1/devices/{bob.id}")).status_code == 403
+            nobody = await stranger.get(f"/v1/devices/{bob.id}/keys", headers={"Authorization": ""})
+            assert nobody.status_code == 401

@@ -96,7 +96,7 @@ class StandIn:
         update = "/v1/tasks/{task}/rounds/{round:int}/updates/{device}"
         routes = [
             self._route("POST", "/v1/devices", self._register),
-            self._route("GET", "/v1/devices/{device}", self._known),
+            self._route("GET", "/v1/devices/{device}/keys", self._known),
             self._route("GET", "/v1/tasks", self._tasks),
             self._route("GET", "/v1/tasks/{task}", self._task),
             self._route("PUT", "/v1/tasks/{task}/enrolments/{device}", self._enrol),

@@ -33,6 +33,7 @@ ACCESS: dict[str, Roles] = {
     "issue_token": _ADMINS,
     "list_devices": _DEVICES_AND_ADMINS,
     "get_device": _DEVICES_AND_ADMINS,
+    "get_keys": _DEVICES_AND_ADMINS,
     "update_device": _DEVICES_AND_ADMINS,
     "heartbeat": _DEVICES,
     "rotate_keys": _DEVICES,

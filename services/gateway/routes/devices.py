@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from coterie.records import Device, Page, RegisteredDevice
+from coterie.records import Device, KnownKeys, Page, RegisteredDevice
 from coterie_api.aggregation.v1 import aggregation_pb2
 from coterie_api.trust.v1 import trust_pb2
 from services.gateway.access.door import address_of
@@ -14,7 +14,8 @@ from services.gateway.routes.base import Gateway, Platform, routes_for
 from services.gateway.schemas.base import Cursor, DeviceId, IdFilter, Limit, WordFilter
 from services.gateway.schemas.identity import DeviceChange, NewDevice, NewKeys, Revocation
 from services.gateway.wire.answers import Json, answer
-from services.gateway.wire.convert import page, to_proto
+from services.gateway.wire.convert import page, to_json, to_proto
+from services.kit.caller import SERVICE, acting_as
 
 routes = routes_for("devices")
 
@@ -56,6 +57,15 @@ async def get_device(device_id: DeviceId, platform: Platform) -> Json:
     """A device sees itself."""
     demand_own_device(device_id)
     return answer(await platform.registry.GetDevice(trust_pb2.GetDeviceRequest(device_id=device_id)))
+
+
+@routes.get("/v1/devices/{device_id}/keys", response_model=KnownKeys, summary="A device's public keys")
+async def get_keys(device_id: DeviceId, platform: Platform) -> Json:
+    """Of any device whose id the caller was given, so that owners can compare its fingerprint before they believe it;
+    nothing else of it is told."""
+    with acting_as(SERVICE):  # to its registry a device may ask for its owner's devices alone
+        found = to_json(await platform.registry.GetDevice(trust_pb2.GetDeviceRequest(device_id=device_id)))
+    return Json({name: found[name] for name in ("id", "owner_id", "signing_key", "sealing_key", "key_version")})
 
 
 @routes.patch("/v1/devices/{device_id}", response_model=Device, summary="Change a device's profile")

@@ -49,6 +49,7 @@ CALLS: dict[str, Call] = {
     "issue_token": (ADMIN, lambda p: p.issue_token("own_1")),
     "list_devices": (ADMIN, lambda p: p.devices()),
     "get_device": (DEVICE, lambda p: p.device("dev_1")),
+    "get_keys": (DEVICE, lambda p: p.keys_of("dev_2")),
     "update_device": (DEVICE, lambda p: p.update_device("dev_1", location={"x_metres": 1, "y_metres": 2})),
     "heartbeat": (DEVICE, lambda p: p.heartbeat("dev_1")),
     "rotate_keys": (DEVICE, lambda p: p.rotate_keys("dev_1", signing_key=KEY, sealing_key=KEY, proof=KEY + KEY)),

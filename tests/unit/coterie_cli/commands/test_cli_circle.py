@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 
 from coterie.home import DeviceHome, DeviceIdentity, introduce
 from coterie.keys import DeviceKeys
-from coterie.records import Device
+from coterie.records import KnownKeys
 from coterie.records.reading import plain
 from coterie.sums.circle import fingerprint_words, read_invitation
 from coterie_cli.commands.circle import qr_code
@@ -48,7 +49,7 @@ def told(stand_in: StandIn, home: DeviceHome, keys: DeviceKeys | None = None) ->
     """What the platform says of a device; with keys, it lies about them."""
     identity, public = home.identity(), (keys or home.keys()).public()
     assert identity is not None
-    told = made(Device, id=identity.id, owner_id=identity.owner_id, name=identity.name, location=None)
+    told = made(KnownKeys, id=identity.id, owner_id=identity.owner_id)
     told = replace(told, signing_key=public.signing, sealing_key=public.sealing)
     stand_in.known[identity.id] = plain(told)
 
@@ -57,7 +58,8 @@ def test_owners_add_each_other_by_the_invitation_each_shows(tmp_path: Path) -> N
     ada, bob = device(tmp_path, "ada"), device(tmp_path, "bob")
     shown = ask("show", "--home", str(bob.folder))
     assert (shown["members"], shown["this_device"]["words"]) == ([], words_of(bob))
-    added = ask("add", shown["this_device"]["invitation"], "--home", str(ada.folder))
+    broken = "\n".join(re.findall(".{1,80}", shown["this_device"]["invitation"]))  # as a narrow terminal shows it
+    added = ask("add", broken, "--home", str(ada.folder))
     assert (added["device"], added["words"]) == ("dev_bob", words_of(bob))
     (member,) = ask("show", "--home", str(ada.folder))["members"]
     assert (member["device"], member["owner"], member["verified"]) == ("dev_bob", "own_bob", True)
@@ -71,6 +73,7 @@ def test_the_qr_code_and_the_words_are_shown_in_the_terminal(tmp_path: Path) -> 
     shown = CliRunner().invoke(app, ["circle", "show", "--home", str(ada.folder), "--qr"]).stdout
     assert words_of(ada) in shown
     assert all(line in shown for line in qr_code(ada.invitation()).splitlines())
+    assert ada.invitation() in shown.replace("\n", "")  # whole, however narrow the terminal is
     assert read_invitation(ada.invitation())[1].signing_key == ada.keys().public().signing
 
 

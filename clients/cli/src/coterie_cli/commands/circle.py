@@ -14,7 +14,7 @@ from rich.text import Text
 
 from coterie.client import Platform
 from coterie.home import DeviceHome, DeviceIdentity
-from coterie.records import Device
+from coterie.records import KnownKeys
 from coterie.sums.circle import BadCircle, Circle, Member, fingerprint_words, read_invitation
 from coterie_cli.console import AsJson, Mistake, err, show, table
 
@@ -84,7 +84,7 @@ def verify(
             f"has a new key: coterie circle remove {device} --home {home}, then verify it again"
         )
     if known is None:
-        err.print(f"{device} ({found.name}), as the platform says:\n\n  [bold]{words}[/]\n")
+        err.print(f"{device}, as the platform says:\n\n  [bold]{words}[/]\n")
         if not yes and not typer.confirm("Does its owner read the same words from `coterie circle show`?", err=True):
             raise Mistake(f"{device} was not added; if the words differ, somebody is posing as it")
         _save(home, _with(DeviceHome(home).circle(), device, Member(found.signing_key, found.owner_id)))
@@ -100,7 +100,8 @@ def add(
 ) -> None:
     """Take a device into the circle, by an invitation or by the words its owner reads out."""
     try:
-        device, member = _by_words(home, invited, words) if words else read_invitation(invited)
+        # A narrow terminal breaks an invitation into lines; nothing in one has spaces.
+        device, member = _by_words(home, invited, words) if words else read_invitation("".join(invited.split()))
     except BadCircle as error:
         raise Mistake(f"{error}, or give the device's id and --words") from error
     if device == _identity(home).id:
@@ -169,11 +170,11 @@ def _identity(home: Path) -> DeviceIdentity:
     return identity
 
 
-def _told_by_platform(home: Path, device: str) -> Device:
-    """A device as the platform knows it: its key is the platform's word until the owner has compared it."""
+def _told_by_platform(home: Path, device: str) -> KnownKeys:
+    """A device's keys as the platform knows them: its word until the owner has compared them."""
     identity = _identity(home)
     with Platform(identity.url, identity.api_key) as platform:
-        return platform.device(device)
+        return platform.keys_of(device)
 
 
 def _by_words(home: Path, device: str, words: str) -> tuple[str, Member]:
@@ -228,7 +229,7 @@ def _shown(document: dict[str, Any], invited: str, qr: bool) -> RenderableType:
     settings += [[name, document[name]] for name in ("count", "secure_only", "clerk", "names_clerks")]
     parts: list[RenderableType] = [
         Text(f"this device, {own['device']}, to be read to other owners:\n\n  {own['words']}\n"),
-        Text(f"its invitation, to be sent to them:\n\n{invited}\n", no_wrap=True, overflow="ignore"),
+        Text(f"its invitation, to be sent to them:\n\n{invited}\n", overflow="fold"),
         *([Text(qr_code(invited))] if qr else []),
         table(title, ["device", "owner", "compared", "fingerprint"], people),
         Text(""),

@@ -12,6 +12,7 @@ from coterie.records import (
     AuditVerification,
     Device,
     KeyInfo,
+    KnownKeys,
     Me,
     Owner,
     Ready,
@@ -87,6 +88,10 @@ class Identity(Caller):
     def device(self, device_id: str) -> Device:
         """One device."""
         return self.ask(Device, "GET", f"/v1/devices/{device_id}")
+
+    def keys_of(self, device_id: str) -> KnownKeys:
+        """Any device's public keys, to be compared with its owner."""
+        return self.ask(KnownKeys, "GET", f"/v1/devices/{device_id}/keys")
 
     def update_device(self, device_id: str, **changes: Any) -> Device:
         """Changes a device's location or capabilities; what is left out stays."""

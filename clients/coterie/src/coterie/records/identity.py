@@ -92,6 +92,20 @@ class Device(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KnownKeys(Record):
+    """A device's public keys as the platform tells them: its word, until its owner has compared them."""
+
+    id: str
+    owner_id: str
+    signing_key: Key
+    """Ed25519 public key, base64."""
+    sealing_key: Key
+    """X25519 public key that letters are sealed to, base64."""
+    key_version: int
+    """Counts key rotations, from 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredDevice(Record):
     """A registered device with its API key, shown this once."""
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from coterie.keys import BadKeys, demand_signing_key
 from coterie.privacy.files import refuse_wide_permissions, write_private_file
 from coterie.sums import canonical
 from coterie.sums.canonical import NotCanonical
@@ -154,8 +155,10 @@ def read_invitation(text: str) -> tuple[str, Member]:
             raise NotCanonical(f"it does not start with {prefix}")
         kinds: dict[str, type] = {"device": str, "owner": str, "signing_key": str}
         told = canonical.fields(canonical.decode(text[len(prefix) :]), kinds, "an invitation")
-        return told["device"], Member(canonical.hexadecimal(told["signing_key"], _KEY_BYTES, "its key"), told["owner"])
-    except NotCanonical as error:
+        key = canonical.hexadecimal(told["signing_key"], _KEY_BYTES, "its key")
+        demand_signing_key(key)
+        return told["device"], Member(key, told["owner"])
+    except (NotCanonical, BadKeys) as error:
         raise BadCircle(f"this is no invitation into a circle ({error}); ask for it again") from error
 
 
