@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coterie_api.aggregation.v1 import aggregation_pb2, aggregation_pb2_grpc
+from services.aggregation.rounds.census import Census
 from services.aggregation.rounds.chairing import Chair
 from services.aggregation.rounds.closing import Closer
 from services.aggregation.rounds.conductor import Conductor
@@ -72,6 +73,7 @@ class App:
         work = WorkUseCases(self.database, self.conductor, intake, bell, self.chimes, clock, quota)
         letters = LetterUseCases(self.database, self.conductor, intake, bell, self.chimes, clock, quota)
         measured = MeasurementUseCases(self.database, self.conductor, bell, clock)
+        self.census = Census(self.database) if settings.metrics_port else None
         self.server = Server(settings, address)
         self.questions = Questions(SOLVERS, settings)
         sweeper = Sweeper(self.database, self.upstreams, library.blobs, clock)
@@ -90,6 +92,8 @@ class App:
         await self.chimes.start()
         await self.server.start()
         await self.conductor.start()
+        if self.census is not None:
+            await self.census.start()
 
     async def stop(self) -> None:
         """Wakes long polls, lets open calls end, and closes everything."""
@@ -97,6 +101,8 @@ class App:
         await self.server.stop()
         await self.questions.close()
         await self.conductor.stop()
+        if self.census is not None:
+            await self.census.stop()
         await self.chimes.stop()
         await self.upstreams.close()
         await self.database.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prometheus_client import Counter, Histogram, Info, start_http_server
+from prometheus_client import Counter, Gauge, Histogram, Info, start_http_server
 
 from coterie.version import VERSION, commit
 
@@ -17,6 +17,9 @@ RPC_TOTAL = Counter("coterie_rpc_total", "gRPC calls answered, by outcome.", ["m
 
 EVENTS_TOTAL = Counter(
     "coterie_events_total", "What happened to tasks, rounds and devices, by kind (as in a task's event log).", ["kind"]
+)
+ROUNDS = Gauge(
+    "coterie_rounds", "Running tasks, by the state of their round; every replica tells the same number.", ["state"]
 )
 ROUND_SECONDS = Histogram(
     "coterie_round_seconds",

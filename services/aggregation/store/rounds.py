@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from coterie.records.words import ParticipationState, RoundState
+from coterie.records.words import ParticipationState, RoundState, TaskState
 from services.aggregation import tables as t
 from services.aggregation.domain.records import (
     Delivery,
@@ -48,6 +48,18 @@ async def find_round(tx: Tx, task_id: str, number: int, *, lock: bool = False) -
     """One round, locked against other writers with `lock`."""
     query = _ROUNDS.where(t.rounds.c.task_id == task_id, t.rounds.c.number == number)
     return await fetch_one(tx, query.with_for_update() if lock else query, _round)
+
+
+async def count_present(tx: Tx) -> dict[RoundState | None, int]:
+    """How many running tasks have their present round in which state; None for those without a round."""
+    present = sa.and_(t.rounds.c.task_id == t.tasks.c.id, t.rounds.c.number == t.tasks.c.round)
+    query = (
+        sa.select(t.rounds.c.state, sa.func.count())
+        .select_from(t.tasks.outerjoin(t.rounds, present))
+        .where(t.tasks.c.state == TaskState.RUNNING)
+        .group_by(t.rounds.c.state)
+    )
+    return {row[0]: int(row[1]) for row in await tx.execute(query)}
 
 
 async def list_rounds(tx: Tx, task_id: str, page: Page) -> list[Round]:
