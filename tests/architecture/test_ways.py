@@ -7,6 +7,7 @@ console and command line draw and explain them to people.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from coterie.procedures import procedure_for
 from coterie.records import WorkItem
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.aggregation.ways import combinations, presets
+from services.aggregation.ways.base import Way
 from services.gateway.wire.convert import to_json
 from services.pricing.domain.incentives import MODELS
 from tests.architecture.test_imports import ROOT, SERVICES, files, imports_of
@@ -113,6 +115,14 @@ def test_aggregation_knows_ways_by_their_protocol_only() -> None:
                 assert known in ("base", "roster") or not (ROOT / f"services/aggregation/ways/{known}.py").exists(), (
                     f"{path} imports {name}"
                 )
+
+
+def test_the_decision_on_ways_names_what_there_is() -> None:
+    text = (ROOT / "docs" / "decisions" / "0005-ways.md").read_text()
+    table = [line.rsplit("|", 2)[1] for line in text.splitlines() if line.startswith("| ")]
+    named = [name for methods in table for name in re.findall(r"`(\w+)`", methods)]
+    assert len(named) > 50
+    assert [name for name in named if not hasattr(Way, name)] == []
 
 
 def test_ways_do_no_input_or_output() -> None:
