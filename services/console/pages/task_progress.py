@@ -85,7 +85,7 @@ class _Curves:
                     self._charts[name] = chart(self._options(rounds, name), f"{name} by round", height=260)
 
     def _options(self, rounds: list[Json], name: str) -> dict[str, Any]:
-        head = headed(name, self._watch.task["better"])
+        head = headed(name, self._watch.task.get("better", {}))
         return lines(palette(self._visit.dark), curves(rounds, name), across="round", up=head)
 
     def refresh(self) -> None:
@@ -107,7 +107,7 @@ class _Curves:
 def _rounds(visit: Visit, watch: Watch) -> None:
     rounds = list(reversed(watch.in_order()))
     metrics = metric_names(rounds)
-    heads = [headed(name, watch.task["better"]) for name in metrics[:6]]
+    heads = [headed(name, watch.task.get("better", {})) for name in metrics[:6]]
     columns = [*COLUMNS, *(Column(f"m{number}", head, "number") for number, head in enumerate(heads))]
     table(
         columns,

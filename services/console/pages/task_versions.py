@@ -41,7 +41,7 @@ async def show(visit: Visit, watch: Watch, names: Names) -> None:
                 "Versions", "Version 0 is the model the task began with, n the one round n made. Files are safetensors."
             ),
         ):
-            better = watch.task["better"]
+            better = watch.task.get("better", {})
             rows = [
                 _row(visit, each, better) for each in sorted(models, key=lambda each: (-each["version"], each["line"]))
             ]
