@@ -23,8 +23,8 @@ from coterie.agent import Agent
 from coterie.cache import BlobCache
 from coterie.home import introduce
 from coterie.learner import Learner
-from coterie.privacy.accounting import Unit
 from coterie.privacy.ledger import Limit
+from coterie.procedures.consent import unit_of
 from coterie.records import TaskSpecification
 from coterie.results import RoundResult
 
@@ -63,9 +63,7 @@ class FleetSummary:
 
 def limit_for(specification: TaskSpecification, epsilon: float = EPSILON) -> Limit:
     """What a simulated owner allows in a task: ε for one example where no more is hidden, else for a whole device."""
-    of_examples = specification.privacy == "partial" or specification.incentive == "stackelberg"
-    unit: Unit = "example" if of_examples or specification.privacy_unit == "example" else "device"
-    return Limit(epsilon, DELTA, unit, allow_raw=True)
+    return Limit(epsilon, DELTA, unit_of(specification), allow_raw=True)
 
 
 class Fleet:

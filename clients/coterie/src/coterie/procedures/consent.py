@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coterie.errors import Declined
+from coterie.privacy.accounting import Unit
 from coterie.privacy.ledger import PrivacyLedger
 from coterie.privacy.lifetime import Lifetime
 from coterie.records import TaskSpecification
@@ -26,6 +27,12 @@ def refuse_other_privacy(joined_as: str, asked: str) -> None:
 def as_taken(report: str, joined_as: str) -> str:
     """A stored report as it may go: in a task joined with noise, without figures that nobody called public."""
     return report if joined_as == NO_NOISE else without_figures(report)
+
+
+def unit_of(specification: TaskSpecification) -> Unit:
+    """What the noise of a task hides: one example where it is drawn for examples, else a whole device."""
+    of_examples = specification.privacy == "partial" or specification.incentive == "stackelberg"
+    return "example" if of_examples or specification.privacy_unit == "example" else "device"
 
 
 def lifetime_of(specification: TaskSpecification) -> Lifetime | None:
