@@ -2,8 +2,9 @@
 
     python bench/fleet.py [--devices 200] [--samples 100] [--rounds 2]
 
-In one run on one machine: a plain torch loop over all samples (before and after, the mean counts), the fleet with
-learners that do not train (what the rounds cost), and the fleet. The goal is fleet ≤ 1.3 × loop + rounds, by the clock.
+In one run on one machine, after a small fleet to warm up: a plain torch loop over all samples and the fleet with
+learners that do not train (what the rounds cost), each before and after, and the fleet in between.
+The goal is fleet ≤ 1.3 × loop + rounds, by the clock.
 This process's CPU time is told as well: on a busy machine only that says something.
 """
 
@@ -79,6 +80,11 @@ class Took:
     cpu: float
 
 
+def mean(one: Took, other: Took) -> Took:
+    """Of one run before and one after, so that what drifts in between counts for neither."""
+    return Took((one.clock + other.clock) / 2, (one.cpu + other.cpu) / 2)
+
+
 @contextmanager
 def timed() -> Iterator[list[Took]]:
     """One entry, when it is over."""
@@ -134,10 +140,11 @@ def measure(devices: int, samples: int, rounds: int) -> dict[str, Any]:
     loop_takes(shards[:1], 1)  # what torch does once
     before = loop_takes(shards, rounds)
     with stage() as ground:
-        idle = fleet_takes(ground, "idle", [Idle(network(), shard) for shard in shards], rounds)
+        fleet_takes(ground, "warm", [Trains(network(), shard) for shard in shards[:8]], 1)  # what a process does once
+        still = fleet_takes(ground, "still", [Idle(network(), shard) for shard in shards], rounds)
         whole = fleet_takes(ground, "trains", [Trains(network(), shard) for shard in shards], rounds)
-    after = loop_takes(shards, rounds)
-    loop = Took((before.clock + after.clock) / 2, (before.cpu + after.cpu) / 2)
+        idle = mean(still, fleet_takes(ground, "again", [Idle(network(), shard) for shard in shards], rounds))
+    loop = mean(before, loop_takes(shards, rounds))
     return {
         "devices": devices,
         "samples": samples,
