@@ -59,7 +59,7 @@ def quote_correlated(
 
 def _survey(ties: sparse.csr_array, parameters: CorrelatedParameters, device_ids: list[str]) -> Survey:
     correlation = trust = ties.toarray()
-    if parameters.correlation != "trust":
+    if parameters.correlation is not None:
         correlation = np.full(trust.shape, parameters.correlation)
         np.fill_diagonal(correlation, 0.0)
     care = parameters.social_care * trust

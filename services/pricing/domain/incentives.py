@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -87,8 +87,8 @@ class CorrelatedParameters(Parameters):
     error: float = Field(default=math.sqrt(200.0), gt=0)
     variance_model: Literal["paper", "exact"] = "paper"
     prices: Literal["pivot", "even", "personal"] = "pivot"
-    correlation: Literal["trust"] | Annotated[float, Field(gt=0, le=1e9)] = Field(
-        default="trust", description="w: of two users' data; trust between them, or one number for every two."
+    correlation: float | None = Field(
+        default=None, gt=0, le=1e9, description="w of every two users' data; empty = trust between them."
     )
     known: tuple[str, ...] = Field(
         default=(), max_length=1000, description="Devices whose answers the adversary knows already."

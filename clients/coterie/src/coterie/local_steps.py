@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from coterie.privacy.zcdp import variance_of_rho
 
@@ -61,6 +64,12 @@ class LocalSteps:
     def parts(self, samples: int) -> int:
         """Mini-batches that so many samples make."""
         return max(1, min(self.batches, samples))
+
+    def order(self, samples: int, seed: int) -> Iterator[NDArray[np.int64]]:
+        """Indices of each step's mini-batch, pass after pass; every sample is in one of them in each pass."""
+        draw, parts = np.random.default_rng(seed), self.parts(samples)
+        for _ in range(self.steps):
+            yield from np.array_split(np.arange(samples) if parts == 1 else draw.permutation(samples), parts)
 
     def noise_variance(self, budget: float, samples: int) -> float:
         """δ² = 2S²/(b²·ρ/T) of the noise on the mean gradient of b = ⌊D/batches⌋ samples: T passes of ρ/T spend ρ."""

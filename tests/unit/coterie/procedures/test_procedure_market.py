@@ -205,6 +205,8 @@ def test_a_pass_over_mini_batches_spends_what_one_noised_sum_of_it_spends(tmp_pa
 
 
 def test_how_many_batches_there_are_is_the_tasks_to_say() -> None:
+    drawn = list(LocalSteps(steps=2, batches=3).order(10, 7))
+    assert [sorted(np.concatenate(drawn[at : at + 3]).tolist()) for at in (0, 3)] == [list(range(10))] * 2
     assert [LocalSteps(batches=4).parts(samples) for samples in (1, 3, 4, 40)] == [1, 3, 4, 4]
     with pytest.raises(ValueError, match="batches must be a whole number"):
         LocalSteps.of({"batches": 0})

@@ -128,14 +128,12 @@ def noised_descent(
     which batch depends on their number alone, never on what they are.
     """
     samples, flat = learner.samples, Flat.of(received, learner.trained())
-    start, draw = flat.vector(received), np.random.default_rng(seed)
+    start = flat.vector(received)
     multiplier = multiplier_of_rho(budget / steps.steps)
     change = np.zeros(flat.size)
-    for _ in range(steps.steps):
-        order = np.arange(samples) if steps.parts(samples) == 1 else draw.permutation(samples)
-        for batch in np.array_split(order, steps.parts(samples)):
-            learner.load(flat.put(start + change, received))
-            total = flat.vector(learner.gradient_sum(batch, steps.clip_norm))
-            change -= steps.learning_rate * noised(total, 2.0 * steps.clip_norm, multiplier) / len(batch)
+    for batch in steps.order(samples, seed):
+        learner.load(flat.put(start + change, received))
+        total = flat.vector(learner.gradient_sum(batch, steps.clip_norm))
+        change -= steps.learning_rate * noised(total, 2.0 * steps.clip_norm, multiplier) / len(batch)
     after = flat.put(start + change, received)
     return {name: np.asarray(after[name] - value, dtype=value.dtype) for name, value in received.items()}
