@@ -64,6 +64,7 @@ class Identity:
     losses: Mapping[int, float]
     alignments: Mapping[int, float]
     margin: float = math.nan
+    compared_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ class Multitask:
         found = find_identity(context, terms, candidates)
         received = context.model(found.model)
         learner.load(received)
-        metrics = context.figures() | (figures(context, found, candidates) if work.privacy == "none" else {})
+        metrics = context.figures() | (figures(found, candidates) if work.privacy == "none" else {})
         instructions = Instructions.of(work.training, work.batch_size)
         change = _protected(context, terms, instructions, received)
         kept = Choice(found.model, found.margin, found.losses[found.model])
@@ -112,16 +113,17 @@ class Multitask:
 def find_identity(context: RoundContext, terms: Terms, candidates: tuple[int, ...]) -> Identity:
     """argmax_k λ S_k − (1 − λ) L_k over the candidate lines, on the device's training samples."""
     learner, losses, alignments = context.learner, {}, {}
-    everything = np.arange(learner.samples)
+    everything, compared_bytes = np.arange(learner.samples), 0
     for line in candidates:
         model = context.model(line)
+        compared_bytes += sum(value.nbytes for value in model.values())
         learner.load(model)
         losses[line] = learner.loss_of(everything)
         alignments[line] = _alignment(context, learner, line, model)
     told = ([losses[line] for line in candidates], [alignments[line] for line in candidates], terms.identity_weight)
     chosen = choose(*told, relative_loss=terms.relative_loss)
     margin = lead(scores(*told, relative_loss=terms.relative_loss))
-    return Identity(candidates[int(chosen)], losses, alignments, margin)
+    return Identity(candidates[int(chosen)], losses, alignments, margin, compared_bytes)
 
 
 def _alignment(context: RoundContext, learner: Guarded, line: int, model: Arrays) -> float:
@@ -137,10 +139,10 @@ def _alignment(context: RoundContext, learner: Guarded, line: int, model: Arrays
     return alignment(gradient, flat.vector(model) - flat.vector(before))
 
 
-def figures(context: RoundContext, found: Identity, compared: tuple[int, ...]) -> dict[str, float]:
+def figures(found: Identity, compared: tuple[int, ...]) -> dict[str, float]:
     """What the platform is told of the choice: which model, how many were compared, and their bytes: the broadcast."""
-    bytes_compared = sum(context.fetch(context.work.model_digests[line]).stat().st_size for line in compared)
-    return {"model": float(found.model), "compared": float(len(compared)), "broadcast_bytes": float(bytes_compared)}
+    sizes = {"compared": float(len(compared)), "broadcast_bytes": float(found.compared_bytes)}
+    return {"model": float(found.model)} | sizes
 
 
 # --- the change, protected --------------------------------------------------------------------------------------------
