@@ -6,9 +6,10 @@ from coterie_api.aggregation.v1 import aggregation_pb2, aggregation_pb2_grpc
 from services.aggregation.rounds.census import Census
 from services.aggregation.rounds.chairing import Chair
 from services.aggregation.rounds.closing import Closer
-from services.aggregation.rounds.conductor import Conductor
+from services.aggregation.rounds.conductor import ROUND, Conductor
 from services.aggregation.rounds.desk import Desk
 from services.aggregation.rounds.intake import Intake
+from services.aggregation.rounds.leases import Leases
 from services.aggregation.rounds.measuring import Measuring
 from services.aggregation.rounds.opening import Opener
 from services.aggregation.rounds.settling import Settler
@@ -23,6 +24,7 @@ from services.aggregation.usecases.evaluations import EvaluationUseCases
 from services.aggregation.usecases.letters import LetterUseCases
 from services.aggregation.usecases.measurements import MeasurementUseCases
 from services.aggregation.usecases.models import ModelUseCases
+from services.aggregation.usecases.pruning import Pruner
 from services.aggregation.usecases.quota import Quota
 from services.aggregation.usecases.sums import SumUseCases
 from services.aggregation.usecases.tasks import TaskUseCases
@@ -31,7 +33,7 @@ from services.aggregation.whatif import SOLVERS
 from services.kit.bell import Bell
 from services.kit.blobs import BlobStore
 from services.kit.chimes import Chimes
-from services.kit.clock import SystemClock
+from services.kit.clock import Clock, SharedClock
 from services.kit.database import Database
 from services.kit.questions import Questions
 from services.kit.server import Server
@@ -43,29 +45,33 @@ _SERVICES = aggregation_pb2.DESCRIPTOR.services_by_name
 class App:
     """Everything the process holds, started and stopped together."""
 
-    def __init__(self, settings: AggregationSettings, address: str) -> None:
-        clock, bell = SystemClock(), Bell()
+    def __init__(self, settings: AggregationSettings, address: str, machine: Clock | None = None) -> None:
         self.database = Database(settings.database_for("aggregation"), "aggregation")
+        bell, clock = Bell(), SharedClock(self.database, machine)
+        self.clock = clock
         self.upstreams = Upstreams.open(settings)
         library = Library(BlobStore.from_settings(settings))
-        self.bell, self.chimes = bell, Chimes(self.database, bell)
+        self.bell, self.chimes = bell, Chimes(self.database, bell, noted=ROUND)
         self.desk = Desk(self.database, bell)
-        closer = Closer(self.database, library, clock, settings.replica)
-        chair = Chair(self.database, self.upstreams, library, self.desk, bell, clock, clock.now())
+        leases = Leases(self.database, clock, settings.replica)
+        closer = Closer(self.database, library, clock, settings.replica, leases)
+        chair = Chair(self.database, self.upstreams, library, self.desk, bell, clock)
         self.conductor = Conductor(
             database=self.database,
             upstreams=self.upstreams,
             opener=Opener(self.database, self.upstreams, clock),
             closer=closer,
             chair=chair,
-            measuring=Measuring(self.database, bell, clock, clock.now()),
+            measuring=Measuring(self.database, bell, clock),
             totals=Totals(self.database, library, closer, chair.resitting, clock),
             settler=Settler(self.database, self.upstreams, library.blobs, clock),
             bell=bell,
             clock=clock,
             replica=settings.replica,
+            leases=leases,
+            chimes=self.chimes,
         )
-        intake = Intake(self.database, library, bell, clock, settings.replica)
+        intake = Intake(self.database, library, bell, self.chimes, clock, settings.replica)
         tasks = TaskUseCases(self.database, self.upstreams, self.conductor, library, bell, clock)
         models = ModelUseCases(self.database, library, clock, settings.publisher_quota_bytes)
         evaluations = EvaluationUseCases(self.database, library, bell, clock)
@@ -77,7 +83,8 @@ class App:
         self.server = Server(settings, address)
         self.questions = Questions(SOLVERS, settings)
         sweeper = Sweeper(self.database, self.upstreams, library.blobs, clock)
-        answering = TasksServicer(tasks, models, evaluations, measured, sweeper, self.questions)
+        pruner = Pruner(self.database, library.blobs, clock)
+        answering = TasksServicer(tasks, models, evaluations, measured, sweeper, pruner, self.questions)
         self.server.add(aggregation_pb2_grpc.add_TasksServicer_to_server, answering, _SERVICES["Tasks"].full_name)
         self.server.add(
             aggregation_pb2_grpc.add_WorkServicer_to_server, WorkServicer(work, letters), _SERVICES["Work"].full_name
@@ -88,6 +95,7 @@ class App:
     async def start(self) -> None:
         """Migrates, answers, and takes up unfinished tasks."""
         await self.database.migrate("services.aggregation")
+        await self.clock.start()
         await self.desk.start()
         await self.chimes.start()
         await self.server.start()
@@ -105,4 +113,5 @@ class App:
             await self.census.stop()
         await self.chimes.stop()
         await self.upstreams.close()
+        await self.clock.stop()
         await self.database.close()

@@ -99,6 +99,10 @@ class BufferOpening(Unavailable):
     """An asynchronous task is between two buffers."""
 
 
+class LeaseLost(Unavailable):
+    """Another replica has taken over what this one was doing; the round is read again."""
+
+
 class TooStale(Conflict):
     """The update was made from a version of the model that is too old to count."""
 

@@ -91,6 +91,7 @@ rounds = sa.Table(
     sa.Column("model_digests", sa.JSON, nullable=False),
     sa.Column("closer", sa.String(40), nullable=False, default=""),
     sa.Column("norm_bounds", sa.JSON, nullable=False, server_default="{}"),
+    sa.Column("fence", sa.Integer, nullable=False, server_default="0"),
 )
 
 participations = sa.Table(

@@ -25,14 +25,18 @@ _log = get_logger()
 
 
 class Chimes:
-    """Carries rings of one service's bell to its other replicas, and rings what they carry here."""
+    """Carries rings of one service's bell to its other replicas, and rings what they carry here.
 
-    def __init__(self, database: Database, bell: Bell) -> None:
-        self._database, self._bell = database, bell
+    Keys that begin with `noted` are also kept until they are taken, for whoever looks now and then.
+    """
+
+    def __init__(self, database: Database, bell: Bell, noted: str = "") -> None:
+        self._database, self._bell, self._prefix = database, bell, noted
         self._channel = f"{database.schema}_bell"
         self._listening: asyncio.Task[None] | None = None
         self.heard = asyncio.Event()
         """Set while rings of other replicas are heard."""
+        self._noted: set[str] = set()
 
     async def start(self) -> None:
         """Listens from now on, where there may be other replicas."""
@@ -51,6 +55,16 @@ class Chimes:
             for key in keys:
                 await tx.execute(sa.select(sa.func.pg_notify(self._channel, key)))
 
+    def take(self) -> set[str]:
+        """What is noted of the keys carried, by other replicas or this one, since they were last taken."""
+        found, self._noted = self._noted, set()
+        return found
+
+    def _hear(self, key: str) -> None:
+        if self._prefix and key.startswith(self._prefix):
+            self._noted.add(key.removeprefix(self._prefix))
+        self._bell.ring(key)
+
     async def _listen(self) -> None:
         address = self._database.url.replace("+asyncpg", "", 1)
         while True:
@@ -68,7 +82,7 @@ class Chimes:
     async def _stay(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
         lost = asyncio.Event()
         connection.add_termination_listener(lambda _: lost.set())
-        await connection.add_listener(self._channel, lambda _, __, ___, key: self._bell.ring(str(key)))
+        await connection.add_listener(self._channel, lambda _, __, ___, key: self._hear(str(key)))
         self.heard.set()
         self._bell.wake()  # for what was rung while nobody listened
         while not lost.is_set():

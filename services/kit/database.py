@@ -8,7 +8,9 @@ schema of its own in the one database, and the same two kinds of transaction.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -137,6 +139,13 @@ class Database:
                 await connection.execute(sa.text("SELECT pg_advisory_unlock(:key)"), {"key": _MIGRATION_LOCK})
                 await connection.commit()
 
+    async def vacuum(self) -> None:
+        """Gives the room of deleted rows back to the disk; PostgreSQL does so by itself."""
+        if self.is_sqlite:
+            with _translated():
+                async with self._writer:
+                    await asyncio.to_thread(_vacuum, self.url.removeprefix("sqlite+aiosqlite:///"))
+
     async def close(self) -> None:
         """Closes every connection."""
         await self.engine.dispose()
@@ -159,6 +168,11 @@ def _locked_file(path: Path) -> IO[str]:
     file = path.open("w")
     fcntl.flock(file, fcntl.LOCK_EX)
     return file
+
+
+def _vacuum(path: str) -> None:
+    with contextlib.closing(sqlite3.connect(path, timeout=10.0, isolation_level=None)) as connection:
+        connection.execute("VACUUM")
 
 
 def migrations_of(package: str) -> Config:

@@ -39,6 +39,9 @@ STEP_SECONDS = Histogram(
     "Time the conductor needed for one step of a task.",
     buckets=(0.001, 0.01, 0.1, 0.3, 1, 3, 10, 30, 100),
 )
+STEP_FAULTS_TOTAL = Counter(
+    "coterie_step_faults_total", "Steps of tasks that went wrong and were tried again, by reason.", ["reason"]
+)
 CHARGES_TOTAL = Counter("coterie_privacy_charges_total", "Privacy charges recorded.", ["mechanism", "unit"])
 RHO_TOTAL = Counter("coterie_privacy_rho_total", "Zero-concentrated budget charged, over all devices.", ["unit"])
 MONEY_TOTAL = Counter(

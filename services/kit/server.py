@@ -31,6 +31,13 @@ _OPTIONS = [
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.so_reuseport", 0),
+    # Callers look their replicas up again with every new connection: one that was added is found within a minute. Calls
+    # under way go on, the longest plan included.
+    ("grpc.max_connection_age_ms", 60_000),
+    ("grpc.max_connection_age_grace_ms", 600_000),
+    # Callers ask for signs of life while they wait; a server that minds would hang up on the longest plans.
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.max_ping_strikes", 0),
 ]
 _log = get_logger()
 

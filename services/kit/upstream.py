@@ -19,6 +19,16 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 DEFAULT_DEADLINE_SECONDS = 20.0
+ON_PORTS: list[tuple[str, Any]] = [
+    # Every replica behind a name is called in turn, and one that is gone no more.
+    ("grpc.lb_policy_name", "round_robin"),
+    ("grpc.dns_min_time_between_resolutions_ms", 1_000),
+    # A machine that went away without a word is found out while a call waits.
+    ("grpc.keepalive_time_ms", 15_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+]
+"""How services on other machines are called."""
 
 
 class _Courier:
@@ -105,6 +115,8 @@ def open_channel(settings: ServiceSettings, address: str) -> grpc.aio.Channel:
     ]
     if sockets.is_socket(address):
         sockets.make_private(address)
+    else:
+        options += ON_PORTS
     folder = tls_folder(settings, address)
     if folder is None:
         channel = grpc.aio.insecure_channel(address, options=options)

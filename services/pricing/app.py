@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coterie_api.pricing.v1 import pricing_pb2, pricing_pb2_grpc
 from coterie_api.trust.v1.trust_pb2_grpc import TrustStub
-from services.kit.clock import Clock, SystemClock
+from services.kit.clock import Clock, SharedClock
 from services.kit.database import Database
 from services.kit.questions import Questions
 from services.kit.server import Server
@@ -27,8 +27,9 @@ class App:
     """A running pricing engine: `start`, then `stop`. `address` with port 0 takes a free port (see `port`)."""
 
     def __init__(self, settings: PricingSettings, address: str, clock: Clock | None = None) -> None:
-        clock = clock or SystemClock()
         self._database = Database(settings.database_for("pricing"), "pricing")
+        self._shared = SharedClock(self._database)
+        clock = clock or self._shared
         self._trust = open_channel(settings, settings.trust_address)
         self._workers = Workers(settings.workers, niceness=PLANNING_NICENESS)
         self._questions = Questions(SOLVERS, settings)
@@ -54,6 +55,7 @@ class App:
     async def start(self) -> None:
         """Brings the tables up to date and begins to answer."""
         await self._database.migrate("services.pricing")
+        await self._shared.start()
         await self._server.start()
 
     async def stop(self) -> None:
@@ -62,4 +64,5 @@ class App:
         await self._questions.close()
         await self._workers.close()
         await self._trust.close()
+        await self._shared.stop()
         await self._database.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from coterie_api.topology.v1 import topology_pb2, topology_pb2_grpc
 from coterie_api.trust.v1 import trust_pb2_grpc
 from services.kit.blobs import BlobStore
-from services.kit.clock import SystemClock
+from services.kit.clock import SharedClock
 from services.kit.database import Database
 from services.kit.questions import Questions
 from services.kit.server import Server
@@ -31,12 +31,13 @@ class App:
 
     def __init__(self, settings: ServiceSettings, address: str) -> None:
         self.database = Database(settings.database_for("topology"), "topology")
+        self.clock = SharedClock(self.database)
         self.channel = open_channel(settings, settings.trust_address)
         sources = Sources(
             trust_pb2_grpc.RegistryStub(self.channel),
             trust_pb2_grpc.TrustStub(self.channel),
             self.database,
-            SystemClock(),
+            self.clock,
         )
         self.policies = Policies(self.database, BlobStore.from_settings(settings), settings, sources.clock)
         planners: dict[str, Planner] = {
@@ -64,6 +65,7 @@ class App:
     async def start(self) -> None:
         """Migrates, takes up unfinished trainings and answers."""
         await self.database.migrate("services.topology")
+        await self.clock.start()
         await self.policies.start()
         await self.server.start()
 
@@ -74,4 +76,5 @@ class App:
         await self.workers.close()
         await self.policies.stop()
         await self.channel.close()
+        await self.clock.stop()
         await self.database.close()

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 
 from coterie_api.trust.v1 import trust_pb2, trust_pb2_grpc
-from services.kit.clock import Clock, SystemClock
+from services.kit.clock import Clock, SharedClock
 from services.kit.database import Database
 from services.kit.errors import Unavailable
 from services.kit.logs import get_logger
@@ -44,9 +44,10 @@ class App:
     """A running trust registry: `start`, then `stop`. `address` with port 0 takes a free port (see `port`)."""
 
     def __init__(self, settings: TrustSettings, address: str, clock: Clock | None = None) -> None:
-        clock = clock or SystemClock()
         self._settings = settings
         self._database = Database(settings.database_for("trust"), "trust")
+        self._shared = SharedClock(self._database)
+        clock = clock or self._shared
         self.heartbeats = Heartbeats(self._database, settings.heartbeat_flush_seconds)
         self._keys = Keys(self._database, clock)
         priors = SUGGESTED if settings.relation_priors else None
@@ -84,6 +85,7 @@ class App:
     async def start(self) -> None:
         """Brings the tables up to date, makes sure there is an admin, and begins to answer."""
         await self._database.migrate("services.trust")
+        await self._shared.start()
         await self._keys.bootstrap(self._settings.admin_key_path, required=self._settings.admin_key_file is not None)
         async with self._database.writing() as tx:
             await self._memory.prepare(tx)
@@ -102,6 +104,7 @@ class App:
             await self.heartbeats.flush()
         except Unavailable as error:
             _log.warning("the last heartbeats are lost", error=error.message)
+        await self._shared.stop()
         await self._database.close()
 
 

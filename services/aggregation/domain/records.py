@@ -60,7 +60,10 @@ class Enrolment:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A round of a task; `norm_bounds` are the longest updates taken, by model line, where earlier rounds say it."""
+    """A round of a task; `norm_bounds` are the longest updates taken, by model line, where earlier rounds say it.
+
+    `closer` is the replica that closes and settles it, `fence` the number of that lease.
+    """
 
     task_id: str
     number: int
@@ -76,6 +79,7 @@ class Round:
     model_digests: tuple[str, ...] = ()
     closer: str = ""
     norm_bounds: dict[str, float] = field(default_factory=dict)
+    fence: int = 0
 
 
 def staleness_of(round: int, base: int) -> int:

@@ -31,7 +31,7 @@ from services.aggregation.rounds.resitting import Resitting
 from services.aggregation.store import rounds, sittings, tasks
 from services.aggregation.store.library import Library
 from services.kit.bell import Bell
-from services.kit.clock import Clock
+from services.kit.clock import SharedClock
 from services.kit.database import Database
 from services.kit.rows import Tx
 from services.kit.stubs import Upstreams
@@ -50,9 +50,8 @@ class Chair:
     library: Library
     desk: Desk
     bell: Bell
-    clock: Clock
-    began_at: float
-    """When this process began: nobody is silent while there is no platform to speak to."""
+    clock: SharedClock
+    """Nobody is silent before this process began, while there was no platform to speak to."""
 
     async def step(self, live: LiveRound) -> float:
         """Makes the next step of every sum; seconds until one may be due, 0 when something has moved."""
@@ -89,7 +88,7 @@ class Chair:
         if sitting.state is SumState.OPEN:
             return await self._watch(live, sitting)
         if sitting.state is SumState.COUNTING:
-            counting = Counting(self.database, self.desk, self.clock, self.resitting, self.began_at)
+            counting = Counting(self.database, self.desk, self.clock, self.resitting)
             return await counting.step(live, sitting, seats)
         return LOOK_AGAIN_SECONDS
 
@@ -110,13 +109,13 @@ class Chair:
         rules, now = live.way.committee(len(sitting.people.keys)), self.clock.now()
         serving = [seat for seat in seats if seat.state is ClerkState.SERVING]
         late = [seat for seat in serving if not seat.session_key]
-        silent = [seat for seat in late if now - max(seat.called_at, self.began_at) >= rules.offer_seconds]
+        silent = [seat for seat in late if now - max(seat.called_at, self.clock.began_at) >= rules.offer_seconds]
         if silent or not serving:
             return await self._choose(live, sitting, rules, serving, silent)
         if all(seat.session_key for seat in serving):
             await self._open(live, sitting, rules, serving)
             return 0.0
-        return max(0.01, min(max(seat.called_at, self.began_at) for seat in late) + rules.offer_seconds - now)
+        return max(0.01, min(max(seat.called_at, self.clock.began_at) for seat in late) + rules.offer_seconds - now)
 
     async def _choose(
         self, live: LiveRound, sitting: Sitting, rules: SumRules, serving: Sequence[Seat], silent: Sequence[Seat]

@@ -10,6 +10,7 @@ from coterie.records.words import EventKind, Form, ParticipationState, RoundStat
 from services.aggregation.domain import measuring as figures
 from services.aggregation.domain.records import Delivery, Event, Model, Partial, Participation, Round, Task
 from services.aggregation.rounds import measuring
+from services.aggregation.rounds.leases import Leases, demand
 from services.aggregation.rounds.live import LiveRound
 from services.aggregation.rounds.making import Made, make
 from services.aggregation.store import models, rounds, sittings, sums, tasks
@@ -20,7 +21,6 @@ from services.kit.database import Database, after_commit
 from services.kit.metrics import ROUND_SECONDS
 from services.kit.rows import batches
 
-REPLICA_SILENT_SECONDS = 6.0
 PARTIAL_WAIT_SECONDS = 10.0
 FETCHED_AT_ONCE = 16
 """Updates of a far store that are read at a time."""
@@ -42,6 +42,7 @@ class Closer:
     library: Library
     clock: Clock
     replica: str
+    leases: Leases
 
     async def close(self, live: LiveRound) -> bool:
         """Makes the new model versions of a closing round and moves it to settling.
@@ -91,9 +92,11 @@ class Closer:
                 await tasks.change_task(tx, live.task.id)
 
     async def publish_partial(self, live: LiveRound) -> None:
-        """Hands this replica's share of a closing round to the replica that closes it."""
+        """Hands this replica's share of a closing round to the replica that closes it; once, unless it has changed."""
         async with live.lock:
-            shares = []
+            if live.handed_over == live.folded.keys():
+                return
+            handed, shares = frozenset(live.folded), []
             for line, total in live.sums().items():
                 devices = tuple(d.device_id for d in live.folded.values() if live.line_of(d) == line)
                 digest, _ = await asyncio.to_thread(self.library.blobs.put_pieces, write_partial(total))
@@ -103,8 +106,13 @@ class Closer:
         # One that holds nothing, since it was started again for one, says so: nobody need wait for it.
         nothing = Partial(live.task.id, live.round.number, 0, self.replica, "", 0, ())
         async with self.database.writing() as tx:
-            for share in shares or [nothing]:
+            round_ = await rounds.find_round(tx, live.task.id, live.round.number, lock=True)
+            awaited = round_ is not None and round_.state is RoundState.CLOSING
+            for share in (shares or [nothing]) if awaited else ():
                 await sums.put_partial(tx, share)
+        live.handed_over = handed
+        if not awaited:
+            await self._discard({share.digest for share in shares})
 
     async def complete(self, live: LiveRound, delivered: dict[str, Participation]) -> None:
         """Brings this replica's sums to exactly the delivered updates: others' shares merged, the rest folded."""
@@ -140,7 +148,7 @@ class Closer:
         while True:
             now = self.clock.now()
             async with self.database.reading() as tx:
-                alive = await sums.list_replicas(tx, now - REPLICA_SILENT_SECONDS) - {self.replica}
+                alive = await self.leases.living(tx) - {self.replica}
                 partials = await sums.list_partials(tx, live.task.id, live.round.number)
             others = [p for p in partials if p.replica != self.replica and p.devices]
             usable = [p for p in others if missing.keys() >= set(p.devices)]
@@ -181,6 +189,7 @@ class Closer:
         if task.specification.buffering is not None:
             busy, dropped = dropped, []
         async with self.database.writing() as tx:
+            await demand(tx, round_)
             current = {m.line: m for m in await models.latest_models(tx, task.id, before=round_.number)} | fresh
             moved = await rounds.change_round(
                 tx,
@@ -198,8 +207,7 @@ class Closer:
             await rounds.rule(tx, [*ruled, *rejected])
             await rounds.mark(tx, task.id, round_.number, dropped, state=ParticipationState.DROPPED, note=SILENT)
             await rounds.mark(tx, task.id, round_.number, busy, state=ParticipationState.IDLE, note=AT_WORK)
-            if not self.database.is_sqlite:
-                await sums.drop_partials(tx, task.id, round_.number)
+            partials = set() if self.database.is_sqlite else await sums.drop_partials(tx, task.id, round_.number)
             if task.specification.has_secure_sums:
                 await sittings.end_sittings(tx, task.id, round_.number, SumState.SETTLING, only=[SumState.CLOSING])
             await tasks.change_task(tx, task.id)
@@ -214,6 +222,13 @@ class Closer:
             happened = (Event(task.id, now, kind, message, round_.number, device) for kind, message, device in told)
             await tasks.add_events(tx, *happened)
             after_commit(tx, lambda: ROUND_SECONDS.observe(max(0.0, now - round_.opened_at)))
+        await self._discard(partials)
+
+    async def _discard(self, digests: set[str]) -> None:
+        """Removes shares of sums that nobody needs any more."""
+        async with self.database.reading() as tx:
+            unused = digests - await models.digests_in_use(tx, digests) if digests else set()
+        await self.library.blobs.delete_all(unused)
 
 
 def mean_metrics(everybody: list[Participation], lines: int = 1) -> dict[str, float]:

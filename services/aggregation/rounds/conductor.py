@@ -7,7 +7,10 @@
 
 Each step ends in one transaction that checks the state it started from. Kill the process anywhere: the next start takes
 the step again. With several replicas on PostgreSQL all of them conduct; whoever's transaction comes first makes the
-step, the others notice and go on.
+step, the others notice and go on. One at a time closes and settles a round, by a lease.
+
+A task ends by a rule of its own and never by a fault: whatever goes wrong, the round is read again. Only a refusal that
+repeats itself while nothing has changed ends a task, since it would do so for ever.
 """
 
 from __future__ import annotations
@@ -21,8 +24,9 @@ from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from services.aggregation.domain.records import Round, Task
 from services.aggregation.domain.rounds import Standing, Verdict, judge, missing_of
 from services.aggregation.rounds.chairing import FINAL, Chair
-from services.aggregation.rounds.closing import REPLICA_SILENT_SECONDS, Closer
+from services.aggregation.rounds.closing import Closer
 from services.aggregation.rounds.ending import end_task
+from services.aggregation.rounds.leases import Leases
 from services.aggregation.rounds.live import LiveRound
 from services.aggregation.rounds.measuring import Measuring
 from services.aggregation.rounds.opening import Opener
@@ -31,21 +35,50 @@ from services.aggregation.rounds.totals import Totals
 from services.aggregation.store import measurements, models, rounds, sittings, sums, tasks
 from services.kit import traces
 from services.kit.bell import Bell
+from services.kit.chimes import Chimes
 from services.kit.clock import Clock
 from services.kit.database import Database
-from services.kit.errors import CoterieError, Unavailable
+from services.kit.errors import CoterieError, PermissionDenied, Unauthenticated, Unavailable
 from services.kit.logs import get_logger
-from services.kit.metrics import STEP_SECONDS
+from services.kit.metrics import STEP_FAULTS_TOTAL, STEP_SECONDS
 from services.kit.stubs import Upstreams
 from services.kit.wire import UpstreamFault
 
-FAULTS_BEFORE_FAILURE = 5
+REFUSALS_BEFORE_FAILURE = 3
+"""So often the same refusal must come, with nothing changed in between, before it ends a task."""
 FIRST_BACKOFF_SECONDS = 0.1
+LONGEST_BACKOFF_SECONDS = 3.0
+TEMPORARY = (Unavailable, UpstreamFault, Unauthenticated, PermissionDenied)
+"""What says nothing about the task: somebody is away, failed, or has a certificate that will be mended."""
 WAIT_FOR_WORTHS_SECONDS = 5.0
 """How often a round that waits for its evaluator looks at the clock; an evaluator that ends rings."""
 LIFE_CHECK_SECONDS = 5.0
 """How often the registry is asked whether those through whom others deliver still live."""
+READ_ALL_SECONDS = 2.0
+"""How often open rounds are read again, whether or not another replica rang."""
+ROUND = "round:"
+"""What rings when a replica has taken an update of a task; the task and the replica follow."""
 _log = get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """The same refusal, over and over while nothing changed; `doom` says when it was often enough to end a task."""
+
+    reason: str = ""
+    revision: int = 0
+    message: str = ""
+    count: int = 0
+
+    def and_one(self, error: CoterieError, revision: int) -> Refusals:
+        """With one more; another one, or one of another state, begins anew."""
+        same = (self.reason, self.revision) == (error.reason, revision)
+        return Refusals(error.reason, revision, error.message, self.count + 1 if same else 1)
+
+    @property
+    def doom(self) -> str:
+        """Why the task ends; empty while it may go on."""
+        return f"{self.reason}: {self.message}" if self.count >= REFUSALS_BEFORE_FAILURE else ""
 
 
 @dataclass
@@ -63,11 +96,14 @@ class Conductor:
     bell: Bell
     clock: Clock
     replica: str
+    leases: Leases
+    chimes: Chimes
     poll_seconds: float = 0.25
     live: dict[str, LiveRound] = field(default_factory=dict)
     running: set[str] = field(default_factory=set)
     _running: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _poller: asyncio.Task[None] | None = None
+    _all_read_at: float = 0.0
 
     async def start(self) -> None:
         """Takes up every unfinished task; on PostgreSQL, watches for what other replicas do."""
@@ -91,80 +127,90 @@ class Conductor:
 
     async def _take_up(self) -> None:
         async with self.database.reading() as tx:
-            unfinished = await tasks.list_unfinished(tx)
-        for task in unfinished:
-            self.take_up(task.id)
+            unfinished = await tasks.revisions(tx)
+        for task_id in unfinished:
+            self.take_up(task_id)
 
     async def _watch_others(self) -> None:
         seen: dict[str, int] = {}
         while True:
             try:
-                async with self.database.writing() as tx:
-                    await sums.see_replica(tx, self.replica, self.clock.now())
-                    found = await tasks.revisions(tx)
-                    others = await sums.list_replicas(tx, self.clock.now() - REPLICA_SILENT_SECONDS) - {self.replica}
-                for task_id in [t for t, revision in found.items() if seen.get(t) != revision]:
-                    self.take_up(task_id)
-                for task_id in list(self.live) if others else ():
-                    await self._refresh_states(self.live[task_id])
-                    self.bell.ring(f"task:{task_id}")
-                seen = found
+                seen = await self._look_around(seen)
             except Unavailable:
                 _log.warning("database away, watching again soon")
+            except Exception:
+                _log.exception("watching other replicas failed, and is tried again")
             await asyncio.sleep(self.poll_seconds)
 
+    async def _look_around(self, seen: dict[str, int]) -> dict[str, int]:
+        """Shows this replica alive, takes up tasks that others moved on, and notes what was delivered to others."""
+        async with self.database.writing() as tx:
+            await sums.see_replica(tx, self.replica, self.clock.now())
+            found = await tasks.revisions(tx)
+            alone = not await self.leases.living(tx) - {self.replica}
+        moved = {task_id for task_id, revision in found.items() if seen.get(task_id) != revision}
+        for task_id in moved:
+            self.take_up(task_id)
+        told = [key.split(":", 1) for key in self.chimes.take()]
+        heard = {task_id for task_id, replica in told if replica != self.replica}
+        now, due = self.clock.now(), set(self.live)
+        if now < self._all_read_at + READ_ALL_SECONDS and self.chimes.heard.is_set():
+            due &= heard | moved
+        else:
+            self._all_read_at = now  # for a ring that was lost
+        for live in [self.live[task_id] for task_id in due] if not alone else ():
+            await self._refresh_states(live)
+            self.bell.ring(f"task:{live.task.id}")
+        return found
+
     async def _refresh_states(self, live: LiveRound) -> None:
+        before = dict(live.roster.states)
         async with self.database.reading() as tx:
-            everybody = await rounds.list_participations(tx, live.task.id, live.round.number)
-        for participation in everybody:
-            live.roster.states[participation.device_id] = participation.state
-            if participation.state is ParticipationState.DELIVERED:
-                live.roster.hear(participation.device_id, participation.members)
+            states = await rounds.standings(tx, live.task.id, live.round.number)
+            members = await rounds.members_heard(tx, live.task.id, live.round.number)
+        for device_id, state in states.items():
+            if live.roster.states.get(device_id) is before.get(device_id):  # else it has moved on here meanwhile
+                live.roster.states[device_id] = state
+            if state is ParticipationState.DELIVERED:
+                live.roster.hear(device_id, members.get(device_id, ()))
         live.notice()
 
     # --- one task ----------------------------------------------------------------------------------------------------
 
     async def _conduct(self, task_id: str) -> None:
-        faults, backoff, doom = 0, FIRST_BACKOFF_SECONDS, ""
-        refused: tuple[str, int] | None = None
+        backoff, refusals = FIRST_BACKOFF_SECONDS, Refusals()
         while True:
             with self.bell.listen(f"task:{task_id}") as sleeper:
                 try:
-                    if doom:
-                        await self._end(task_id, TaskState.FAILED, doom)
-                        doom = ""
+                    if refusals.doom:
+                        await self._end(task_id, TaskState.FAILED, refusals.doom)
                     with STEP_SECONDS.time():
                         pause = await self._step(task_id)
-                    faults, backoff = 0, FIRST_BACKOFF_SECONDS
-                except Unavailable as error:
-                    _log.warning("step waits", task=task_id, reason=error.reason, message=error.message)
-                    pause, backoff = backoff, min(backoff * 2, 3.0)
-                except UpstreamFault as error:
-                    # What the other service did not expect is no word about the task: it is asked again.
-                    _log.error("step failed elsewhere", task=task_id, reason=error.reason, message=error.message)
-                    pause, backoff = backoff, min(backoff * 2, 3.0)
-                except CoterieError as error:
-                    _log.error("step refused", task=task_id, reason=error.reason, message=error.message)
-                    # Another replica may have moved the round meanwhile: only a refusal of the same state counts.
-                    before, refused = refused, (error.reason, await self._revision(task_id))
-                    pause = FIRST_BACKOFF_SECONDS
-                    if before == refused:
-                        pause, doom = 0.0, f"{error.reason}: {error.message}"
-                except Exception:
-                    faults += 1
-                    _log.exception("step failed", task=task_id, faults=faults)
-                    pause, backoff = backoff, min(backoff * 2, 3.0)
-                    doom = "an unexpected fault; the aggregation log has it" if faults >= FAULTS_BEFORE_FAILURE else ""
+                    backoff, refusals = FIRST_BACKOFF_SECONDS, Refusals()
+                except Exception as error:
+                    pause, backoff = backoff, min(backoff * 2, LONGEST_BACKOFF_SECONDS)
+                    refusals = await self._after(task_id, error, refusals)
                 if pause is None:
                     self._forget(task_id)
                     return
                 if pause:
                     await sleeper.wait(pause)
 
-    async def _revision(self, task_id: str) -> int:
-        async with self.database.reading() as tx:
-            task = await tasks.find_task(tx, task_id)
-        return -1 if task is None else task.revision
+    async def _after(self, task_id: str, error: Exception, refusals: Refusals) -> Refusals:
+        """What was refused so far, with what has just gone wrong."""
+        STEP_FAULTS_TOTAL.labels(error.reason if isinstance(error, CoterieError) else "unexpected").inc()
+        if not isinstance(error, CoterieError):
+            _log.error("step failed, and is tried again", task=task_id, exc_info=error)
+            return Refusals()
+        _log.warning("step waits", task=task_id, reason=error.reason, message=error.message)
+        if isinstance(error, TEMPORARY):
+            return Refusals()
+        try:
+            async with self.database.reading() as tx:
+                task = await tasks.find_task(tx, task_id)
+        except Unavailable:
+            return Refusals()
+        return refusals.and_one(error, -1 if task is None else task.revision)
 
     async def _step(self, task_id: str) -> float | None:
         """Makes one step; seconds to wait before the next, or None when the task needs no more conducting."""
@@ -249,7 +295,7 @@ class Conductor:
         if verdict is Verdict.WAIT:
             return max(0.01, min(round_.deadline_at, look_again) - now)
         if verdict is Verdict.CLOSE:
-            await self._begin_closing(task, round_)
+            await self.leases.begin(round_)
             return 0.0
         have = f"{standing.delivered} of {standing.quorum} updates needed came"
         have += missing_of(live.roster.states.values())
@@ -280,7 +326,7 @@ class Conductor:
             return max(0.01, round_.deadline_at - now)
         unbearable = "" if live.choice.is_mean or not told else live.choice.rule.why_not(len(told))
         if count and count >= round_.quorum and not unbearable:
-            await self._begin_closing(task, round_)
+            await self.leases.begin(round_)
             return 0.0
         reasons = "; ".join(sitting.reason for sitting in live.sittings.values() if sitting.reason)
         have = f"{count} of {round_.quorum} devices needed are in its sums"
@@ -304,31 +350,26 @@ class Conductor:
         lost = live.way.lost(roster, overdue=now >= patience, unreachable=unreachable)
         return lost, min(patience, now + LIFE_CHECK_SECONDS) if waiting and now < patience else round_.deadline_at
 
-    async def _begin_closing(self, task: Task, round_: Round) -> None:
-        async with self.database.writing() as tx:
-            closing = {"state": RoundState.CLOSING, "closer": self.replica}
-            await rounds.change_round(tx, task.id, round_.number, expected=RoundState.OPEN, **closing)
-            await tasks.change_task(tx, task.id)
-
     async def _close(self, task: Task, round_: Round) -> float:
-        live = await self._live(task, round_)
-        if round_.closer != self.replica and await self._is_alive(round_.closer):
+        live, held = await self._live(task, round_), await self.leases.take(round_)
+        if held is None:
             await self.closer.publish_partial(live)
             return self.poll_seconds
+        live.round = held
         if live.is_secure:
             await self.totals.close(live)
         elif not await self.closer.close(live):
             self._forget(task.id)
         return 0.0
 
-    async def _is_alive(self, replica: str) -> bool:
-        async with self.database.reading() as tx:
-            return replica in await sums.list_replicas(tx, self.clock.now() - REPLICA_SILENT_SECONDS)
-
     async def _settle(self, task: Task, round_: Round) -> float:
-        if not await self.settler.is_ready(task, round_):
+        held = await self.leases.take(round_)
+        if held is None:
+            return self.poll_seconds
+        if not await self.settler.is_ready(task, held):
             return WAIT_FOR_WORTHS_SECONDS
-        exhausted = await self.settler.settle(task, round_)
+        exhausted = await self.settler.settle(task, held)
+        self.leases.forget(task.id)
         self._forget(task.id)
         self.bell.ring(f"events:{task.id}", f"letters:{task.id}")
         if exhausted:
@@ -340,6 +381,7 @@ class Conductor:
         pause = await self.settler.tell_last_verdicts(task)
         if pause > 0.0:
             return pause
+        await self.settler.clear(task)
         async with self.database.writing() as tx:
             await tasks.change_task(tx, task.id, released=True)
         return 0.0

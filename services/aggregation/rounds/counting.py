@@ -26,7 +26,7 @@ from services.aggregation.rounds.desk import Desk
 from services.aggregation.rounds.live import LiveRound
 from services.aggregation.rounds.resitting import Resitting
 from services.aggregation.store import rounds, sittings, tasks
-from services.kit.clock import Clock
+from services.kit.clock import SharedClock
 from services.kit.database import Database
 
 QUARTER = 0.25
@@ -38,9 +38,8 @@ class Counting:
 
     database: Database
     desk: Desk
-    clock: Clock
+    clock: SharedClock
     resitting: Resitting
-    began_at: float
 
     async def step(self, live: LiveRound, sitting: Sitting, everybody: Sequence[Seat]) -> float:
         """Seconds until the next step may be due, 0 when one was made."""
@@ -48,7 +47,10 @@ class Counting:
         rules = SumRules.of(spec.parameters)
         patience = rules.patience_seconds(spec.round_seconds)
         # Time without a platform to speak to counts against nobody.
-        since, deadline = max(sitting.since, self.began_at), max(sitting.deadline_at, self.began_at + patience)
+        since, deadline = (
+            max(sitting.since, self.clock.began_at),
+            max(sitting.deadline_at, self.clock.began_at + patience),
+        )
         sitting = replace(sitting, since=since, deadline_at=deadline)
         if not sitting.survivors:
             return await self._muster(live, sitting, seats, patience)

@@ -14,10 +14,12 @@ from coterie.records.words import EventKind, Form, ParticipationState, Reception
 from coterie.sums.terms import Place
 from services.aggregation.domain.records import Delivery, Event
 from services.aggregation.errors import AlreadyDelivered, BadMaskedUpdate, BadUpdate, NotInRound, RoundOver
+from services.aggregation.rounds.conductor import ROUND
 from services.aggregation.rounds.live import LiveRound
 from services.aggregation.store import models, rounds, sittings, tasks
 from services.aggregation.store.library import Library
 from services.kit.bell import Bell
+from services.kit.chimes import Chimes
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.errors import CoterieError
@@ -32,8 +34,11 @@ _Waiting = tuple[LiveRound, Delivery, "asyncio.Future[Reception]"]
 class Intake:
     """Folds and records deliveries of open rounds."""
 
-    def __init__(self, database: Database, library: Library, bell: Bell, clock: Clock, replica: str) -> None:
-        self._database, self._library, self._bell, self._clock, self._replica = database, library, bell, clock, replica
+    def __init__(
+        self, database: Database, library: Library, bell: Bell, chimes: Chimes, clock: Clock, replica: str
+    ) -> None:
+        self._database, self._library, self._clock, self._replica = database, library, clock, replica
+        self._bell, self._chimes = bell, chimes
         self._waiting: list[_Waiting] = []
         self._writer: asyncio.Task[None] | None = None
 
@@ -190,6 +195,7 @@ class Intake:
             await rounds.deliver(tx, list(taken.values()), replica=self._replica, now=self._clock.now())
             await sittings.add_masked(tx, [each.masked for each in taken.values() if each.masked is not None])
             await rounds.carry(tx, list(taken.values()))
+            await self._chimes.carry(tx, f"{ROUND}{task_id}:{self._replica}")
         return outcomes
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from coterie.records.words import Form, ParticipationState, SumState
@@ -44,7 +44,10 @@ class LiveRound:
         self.choice = choose(task.specification.rule, task.specification.parameters_json)
         self.buffering = task.specification.buffering
         self.roster = self.way.muster(participations, round_.attempt)
+        self._unasked: Iterator[str] = iter(())
+        self._awaited = ""
         self.folded: dict[str, Delivery] = {}
+        self.handed_over: frozenset[str] | None = None  # whose updates the share holds that another replica was given
         self.lock = asyncio.Lock()
         self._sums: dict[int, Accumulator] = {}
         self.sittings: dict[int, Sitting] = {}
@@ -64,9 +67,21 @@ class LiveRound:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether somebody may still deliver; cheaper than counting them."""
-        assigned = ParticipationState.ASSIGNED
-        return any(self.way.state_of(self.roster, device) is assigned for device in self.roster.states)
+        """Whether somebody may still deliver.
+
+        Asked after every update, so one who may is remembered, and the next is looked for on from there.
+        """
+        if self._may_deliver(self._awaited):
+            return True
+        self._awaited = next(filter(self._may_deliver, self._unasked), "")
+        if not self._awaited:  # some may have been given work again behind the place that was reached
+            self._unasked = iter(list(self.roster.states))
+            self._awaited = next(filter(self._may_deliver, self._unasked), "")
+        return bool(self._awaited)
+
+    def _may_deliver(self, device_id: str) -> bool:
+        known = device_id in self.roster.states
+        return known and self.way.state_of(self.roster, device_id) is ParticipationState.ASSIGNED
 
     @property
     def delivered(self) -> int:

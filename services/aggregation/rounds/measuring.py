@@ -20,7 +20,7 @@ from services.aggregation.rounds.assignment import HEADER_ROOM_BYTES
 from services.aggregation.store import measurements, models, rounds, tasks
 from services.aggregation.ways import way_for
 from services.kit.bell import Bell
-from services.kit.clock import Clock
+from services.kit.clock import SharedClock
 from services.kit.database import Database
 from services.kit.documents import parameters_of
 from services.kit.rows import Tx
@@ -94,8 +94,7 @@ class Measuring:
 
     database: Database
     bell: Bell
-    clock: Clock
-    began_at: float
+    clock: SharedClock
     asked: dict[str, Asked] = field(default_factory=dict)
 
     def items(self, device_id: str, task_ids: Sequence[str]) -> list[pb.WorkItem]:
@@ -130,7 +129,7 @@ class Measuring:
             return 0.0
         took = last.done_at - last.opened_at
         patience = min(max(2 * took, LEAST_SECONDS), MOST_SECONDS, task.specification.round_seconds)
-        until = max(last.done_at, self.began_at) + patience
+        until = max(last.done_at, self.clock.began_at) + patience
         async with self.database.reading() as tx:
             delivered = {
                 p.device_id

@@ -12,6 +12,7 @@ from coterie_api.trust.v1 import trust_pb2 as trust
 from services.aggregation.domain.records import Event, Participation, Round, Task
 from services.aggregation.domain.rounds import conduct_of
 from services.aggregation.domain.rules.outlying import DISTANCE, FAR, ROUNDS, is_outlying
+from services.aggregation.rounds.leases import demand
 from services.aggregation.store import contributions, models, rounds, sittings, tasks
 from services.aggregation.ways import way_for
 from services.aggregation.ways.base import Way
@@ -194,6 +195,7 @@ class Settler:
     async def _finish(self, task: Task, round_: Round, settlement: pricing.Settlement) -> bool:
         now = self.clock.now()
         async with self.database.writing() as tx:
+            await demand(tx, round_)
             moved = await rounds.change_round(
                 tx, task.id, round_.number, expected=RoundState.SETTLING, state=RoundState.DONE, done_at=now
             )
@@ -217,6 +219,16 @@ class Settler:
             digests |= set(await models.take_states(tx, task.id, over))
             if task.specification.has_secure_sums:
                 digests |= await sittings.blobs_of_round(tx, task.id, round_.number)
+            # Verdicts of the round before have just been told: its work items are the last that anybody asked for.
+            await rounds.forget_work(tx, task.id, min(over, round_.number - 1))
+            unused = digests - await models.digests_in_use(tx, digests) if digests else set()
+        await self.blobs.delete_all(unused)
+
+    async def clear(self, task: Task) -> None:
+        """Forgets what an ended task leaves: letters of its last round, and updates of a round that was never done."""
+        async with self.database.writing() as tx:
+            digests = set(await models.take_letters(tx, task.id, task.round))
+            digests |= await rounds.given_up(tx, task.id, task.round)
             unused = digests - await models.digests_in_use(tx, digests) if digests else set()
         await self.blobs.delete_all(unused)
 

@@ -23,6 +23,7 @@ from services.aggregation.domain.masked import MaskedSum
 from services.aggregation.domain.records import Event, Participation
 from services.aggregation.domain.sittings import OUT_OF_RANGE, Seat, Share, Sitting
 from services.aggregation.rounds.closing import Closer
+from services.aggregation.rounds.leases import demand
 from services.aggregation.rounds.live import LiveRound
 from services.aggregation.rounds.making import make_from_sums
 from services.aggregation.rounds.resitting import Resitting, cheating
@@ -105,6 +106,7 @@ class Totals:
             message = f"sum {sitting.cohort}, sitting {sitting.sitting}: the sum of {survivors} updates is opened"
             event = Event(live.task.id, self.clock.now(), EventKind.SUM_TOLD, message, sitting.round)
             async with self.database.writing() as tx:
+                await demand(tx, live.round)
                 if await sittings.change_sitting(tx, sitting.place, expected=SumState.CLOSING, opened=digest):
                     await tasks.add_events(tx, event)
         return sound
@@ -117,11 +119,12 @@ class Totals:
             await self.resitting.give_up(live, sitting, f"{reason}, as in round {max(before)}")
         else:
             await self.resitting.fail(live, sitting, reason)
+        await self.library.blobs.delete(digest)
         async with self.database.writing() as tx:  # where nothing follows, the round goes on without this sum
+            await demand(tx, live.round)
             back = {"state": RoundState.OPEN}
             await rounds.change_round(tx, live.task.id, sitting.round, expected=RoundState.CLOSING, **back)
             await tasks.change_task(tx, live.task.id)
-        await self.library.blobs.delete(digest)
 
     async def _opened(self, live: LiveRound, survivors: Mapping[str, Participation]) -> list[OpenedSum]:
         async with self.database.reading() as tx:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from coterie.records.words import TaskState
@@ -12,6 +13,7 @@ from services.aggregation.usecases.blobs import Sweeper
 from services.aggregation.usecases.evaluations import EvaluationUseCases
 from services.aggregation.usecases.measurements import MeasurementUseCases
 from services.aggregation.usecases.models import ModelUseCases
+from services.aggregation.usecases.pruning import Pruner
 from services.aggregation.usecases.tasks import TaskUseCases
 from services.kit.paging import NUMBER, next_cursor, page_size, read_page, within_bytes
 from services.kit.questions import Questions
@@ -33,10 +35,11 @@ class TasksServicer(rpc.TasksServicer):
         evaluations: EvaluationUseCases,
         measurements: MeasurementUseCases,
         sweeper: Sweeper,
+        pruner: Pruner,
         questions: Questions,
     ) -> None:
         self._tasks, self._models, self._evaluations, self._questions = tasks, models, evaluations, questions
-        self._measurements, self._sweeper = measurements, sweeper
+        self._measurements, self._sweeper, self._pruner = measurements, sweeper, pruner
 
     async def CreateTask(self, request: pb.CreateTaskRequest, context: Context) -> pb.Task:
         return messages.task(await self._tasks.create(messages.specification_from(request.specification)))
@@ -127,6 +130,10 @@ class TasksServicer(rpc.TasksServicer):
     async def ForgetModel(self, request: pb.ForgetModelRequest, context: Context) -> pb.ForgetModelReply:
         await self._models.forget(request.digest)
         return pb.ForgetModelReply()
+
+    async def PruneTasks(self, request: pb.PruneTasksRequest, context: Context) -> pb.PruneTasksReply:
+        age, task_id = request.older_than_seconds, request.task_id
+        return pb.PruneTasksReply(**asdict(await self._pruner.prune(age, task_id, dry_run=request.dry_run)))
 
     async def SweepBlobs(self, request: pb.SweepBlobsRequest, context: Context) -> pb.SweepBlobsReply:
         found = await self._sweeper.sweep(request.older_than_seconds, dry_run=request.dry_run)

@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from coterie.records.words import ParticipationState, RoundState, TaskState
+from coterie.records.words import Form, ParticipationState, RoundState, TaskState
 from services.aggregation import tables as t
 from services.aggregation.domain.records import (
     Delivery,
@@ -79,6 +79,14 @@ async def change_round(tx: Tx, task_id: str, number: int, *, expected: RoundStat
     return bool(result.rowcount)
 
 
+async def lend(tx: Tx, held: Round, fresh: Round) -> bool:
+    """Gives a round to who closes it, if it is in the state and under the lease it was read with; whether it was."""
+    r = t.rounds.c
+    where = (r.task_id == held.task_id, r.number == held.number, r.state == held.state, r.fence == held.fence)
+    values = {"state": fresh.state, "closer": fresh.closer, "fence": fresh.fence}
+    return bool((await tx.execute(t.rounds.update().where(*where).values(**values))).rowcount)
+
+
 async def abandon_round(tx: Tx, task_id: str, number: int, now: float) -> None:
     """Fails a round that is not done; what was delivered in it is needed no more."""
     r, p = t.rounds.c, t.participations
@@ -114,6 +122,20 @@ async def list_participations(tx: Tx, task_id: str, number: int) -> list[Partici
     p = t.participations.c
     query = _PARTICIPATIONS.where(p.task_id == task_id, p.round == number)
     return await fetch_all(tx, query.order_by(p.device_id), Participation)
+
+
+async def standings(tx: Tx, task_id: str, number: int) -> dict[str, ParticipationState]:
+    """Where everybody in a round stands."""
+    p = t.participations.c
+    query = sa.select(p.device_id, p.state).where(p.task_id == task_id, p.round == number)
+    return dict((await tx.execute(query)).all())
+
+
+async def members_heard(tx: Tx, task_id: str, number: int) -> dict[str, list[dict[str, object]]]:
+    """What those who handed in sums of others said of them."""
+    p = t.participations.c
+    query = sa.select(p.device_id, p.members).where(p.task_id == task_id, p.round == number, p.form == Form.SUM)
+    return dict((await tx.execute(query)).all())
 
 
 async def last_participations(tx: Tx, task_id: str, before_round: int) -> list[Participation]:
@@ -218,6 +240,20 @@ async def release(tx: Tx, task_id: str, number: int) -> set[str]:
     if digests:
         await tx.execute(p.update().where(*where).values(kept=False))
     return digests
+
+
+async def given_up(tx: Tx, task_id: str, number: int) -> set[str]:
+    """Digests of a round's updates that are kept no longer."""
+    p = t.participations.c
+    where = (p.task_id == task_id, p.round == number, p.digest != "", sa.not_(p.kept))
+    return set((await tx.execute(sa.select(p.digest).where(*where))).scalars())
+
+
+async def forget_work(tx: Tx, task_id: str, number: int) -> None:
+    """Forgets what everybody was told to do in a round that nothing will be asked about any more."""
+    p = t.participations
+    where = (p.c.task_id == task_id, p.c.round == number, p.c.work != b"")
+    await tx.execute(p.update().where(*where).values(work=b""))
 
 
 async def mark(

@@ -30,9 +30,11 @@ async def list_partials(tx: Tx, task_id: str, number: int) -> list[Partial]:
     return await fetch_all(tx, query, _partial)
 
 
-async def drop_partials(tx: Tx, task_id: str, number: int) -> None:
-    """Forgets the shares of a round that is closed."""
-    await tx.execute(t.partials.delete().where(t.partials.c.task_id == task_id, t.partials.c.round == number))
+async def drop_partials(tx: Tx, task_id: str, number: int) -> set[str]:
+    """Forgets the shares of a round that is closed; their digests."""
+    p = t.partials
+    gone = p.delete().where(p.c.task_id == task_id, p.c.round == number).returning(p.c.digest)
+    return set((await tx.execute(gone)).scalars()) - {""}
 
 
 async def see_replica(tx: Tx, replica: str, now: float) -> None:

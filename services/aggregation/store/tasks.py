@@ -81,17 +81,6 @@ def _open_to(device_id: str, owner_id: str) -> sa.ColumnElement[bool]:
     return sa.or_(t.tasks.c.join_by == joining.OPEN, invited, enrolled)
 
 
-async def list_unfinished(tx: Tx) -> list[Task]:
-    """Tasks that need conducting: running ones, and ended ones whose escrow is not released."""
-    query = _TASKS.where(
-        sa.or_(
-            t.tasks.c.state == TaskState.RUNNING,
-            sa.and_(t.tasks.c.state != TaskState.CREATED, sa.not_(t.tasks.c.released)),
-        )
-    )
-    return await fetch_all(tx, query, _task)
-
-
 async def task_states(tx: Tx, task_ids: Sequence[str]) -> dict[str, TaskState]:
     """State of each of these tasks that exists."""
     query = sa.select(t.tasks.c.id, t.tasks.c.state).where(t.tasks.c.id.in_(task_ids))
@@ -104,8 +93,11 @@ async def change_task(tx: Tx, task_id: str, **values: Any) -> None:
 
 
 async def revisions(tx: Tx) -> dict[str, int]:
-    """Revision of every task that needs conducting."""
-    return {task.id: task.revision for task in await list_unfinished(tx)}
+    """Revision of every task that needs conducting: running ones, and ended ones whose escrow is not released."""
+    c = t.tasks.c
+    ended = sa.and_(c.state != TaskState.CREATED, sa.not_(c.released))
+    query = sa.select(c.id, c.revision).where(sa.or_(c.state == TaskState.RUNNING, ended))
+    return dict((await tx.execute(query)).all())
 
 
 async def put_enrolment(tx: Tx, enrolment: Enrolment) -> None:

@@ -29,7 +29,7 @@ from services.aggregation.errors import (
     UnknownTask,
     UpdateTooLarge,
 )
-from services.aggregation.rounds.conductor import Conductor
+from services.aggregation.rounds.conductor import ROUND, Conductor
 from services.aggregation.rounds.intake import Intake
 from services.aggregation.rounds.live import LiveRound
 from services.aggregation.store import models, rounds, tasks
@@ -82,11 +82,10 @@ class WorkUseCases:
                 await sleeper.wait(left)
 
     def _items(self, device_id: str, task_ids: Sequence[str]) -> list[pb.WorkItem]:
-        waiting = [
-            live.work_of(device_id)
-            for task_id, live in self._conductor.live.items()
-            if (not task_ids or task_id in task_ids) and not live.is_full
-        ]
+        rounds_open = self._conductor.live
+        asked = dict.fromkeys(task_ids) if task_ids else rounds_open
+        found = [rounds_open[task_id] for task_id in asked if task_id in rounds_open]
+        waiting = [live.work_of(device_id) for live in found if not live.is_full]
         return [item for item in waiting if item is not None] or self._conductor.measuring.items(device_id, task_ids)
 
     async def _ended(self, task_ids: Sequence[str]) -> dict[str, TaskState]:
@@ -244,7 +243,8 @@ class WorkUseCases:
             if state is ParticipationState.DECLINED:
                 now = self._clock.now()
                 await tasks.add_events(tx, Event(task_id, now, EventKind.WORK_DECLINED, note, number, device_id))
-            await self._chimes.carry(tx, f"task:{task_id}", f"letters:{task_id}")
+            told = f"{ROUND}{task_id}:{self._conductor.replica}"
+            await self._chimes.carry(tx, f"task:{task_id}", f"letters:{task_id}", told)
         if live.roster.states[device_id] is ParticipationState.ASSIGNED:
             live.roster.states[device_id] = state
         self._bell.ring(f"task:{task_id}", f"events:{task_id}", f"letters:{task_id}")

@@ -115,6 +115,7 @@ ACCESS: dict[str, Roles] = {
     "download_model": _ALL,
     "forget_model": _PUBLISHERS,
     "sweep_blobs": _ADMINS,
+    "prune_tasks": _ADMINS,
     # money and privacy
     "get_prices": _ALL,
     "list_accounts": _ADMINS,

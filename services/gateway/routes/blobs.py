@@ -1,11 +1,11 @@
-"""Stored bytes: what nobody needs is found and removed."""
+"""What is stored: bytes that nobody needs and old tasks' details are found and removed."""
 
 from __future__ import annotations
 
-from coterie.records import BlobSweep
+from coterie.records import BlobSweep, Pruning
 from coterie_api.aggregation.v1 import aggregation_pb2
 from services.gateway.routes.base import Platform, routes_for
-from services.gateway.schemas.blobs import NewSweep
+from services.gateway.schemas.blobs import NewPruning, NewSweep
 from services.gateway.wire.answers import Json, answer
 from services.gateway.wire.convert import to_proto
 
@@ -19,3 +19,12 @@ async def sweep_blobs(body: NewSweep, platform: Platform) -> Json:
     `dry_run` is true. Safe to repeat."""
     request = to_proto(aggregation_pb2.SweepBlobsRequest, body)
     return answer(await platform.tasks.SweepBlobs(request, timeout=SWEEP_SECONDS))
+
+
+@routes.post("/v1/tasks/prune", response_model=Pruning, summary="Forget details of tasks that ended long ago")
+async def prune_tasks(body: NewPruning, platform: Platform) -> Json:
+    """What each device did in each round goes, and event logs, devices' own figures, and updates stored for replays,
+    unless `dry_run` is true. Tasks, rounds with their figures, models, payments, privacy charges and the audit log
+    stay. Safe to repeat."""
+    request = to_proto(aggregation_pb2.PruneTasksRequest, body)
+    return answer(await platform.tasks.PruneTasks(request, timeout=SWEEP_SECONDS))

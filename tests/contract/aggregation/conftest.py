@@ -27,6 +27,7 @@ from services.aggregation.app import App
 from services.aggregation.settings import AggregationSettings
 from services.kit.blobs import BlobStore
 from services.kit.caller import Caller, set_caller
+from services.kit.clock import Clock
 from services.kit.settings import ServiceSettings
 from services.kit.upstream import open_channel
 from services.kit.words import word
@@ -126,9 +127,9 @@ class House:
     apps: list[App] = field(default_factory=list)
     channels: list[grpc.aio.Channel] = field(default_factory=list)
 
-    async def start(self, replica: str = "one") -> Client:
+    async def start(self, replica: str = "one", machine: Clock | None = None) -> Client:
         """Starts an aggregation server (once more: another replica, or a restart) and returns its client."""
-        app = App(self.settings.model_copy(update={"replica": replica}), "127.0.0.1:0")
+        app = App(self.settings.model_copy(update={"replica": replica}), "127.0.0.1:0", machine)
         await app.start()
         self.apps.append(app)
         channel = open_channel(self.settings, f"127.0.0.1:{app.server.port}")

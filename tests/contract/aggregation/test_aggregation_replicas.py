@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words
-from services.aggregation.rounds import closing
+from services.aggregation.rounds import closing, conductor
+from services.aggregation.rounds.closing import Closer
+from services.aggregation.rounds.leases import Leases
 from services.kit.bell import Bell
 from services.kit.caller import Caller, set_caller
 from services.kit.chimes import Chimes
 from services.kit.database import Database
+from services.kit.errors import InvalidInput
 from services.kit.settings import ServiceSettings
 from tests.contract.aggregation.conftest import Client, House, eventually
 
@@ -21,13 +27,14 @@ POSTGRESQL = pytest.mark.parametrize("settings", ["postgresql"], indirect=True)
 PATIENCE_SECONDS = 25.0
 
 
-async def seat_of(client: Client, device: str) -> pb.WorkItem:
-    set_caller(Caller("device", device))
+async def seat_of(client: Client, device: str, number: int = 1) -> pb.WorkItem:
+    """A device's work in a round, once this replica has noticed that it is open."""
     found: list[pb.WorkItem] = []
 
     async def is_there() -> bool:
+        set_caller(Caller("device", device))
         found[:] = (await client.work.GetWork(pb.GetWorkRequest(device_id=device))).items
-        return bool(found)
+        return any(item.round == number for item in found)
 
     await eventually(is_there)
     return found[0]
@@ -88,15 +95,21 @@ async def test_a_closer_does_not_wait_for_a_replica_that_holds_nothing_any_more(
     await two.deliver(await seat_of(two, "dev_a"), "dev_a", [2.0, 0.0, 0.0])
     await two.app.stop()
     again = await house.start("two")
-    monkeypatch.setattr(again.app.conductor, "_begin_closing", _nothing)
+    monkeypatch.setattr(Leases, "begin", _but_of("two", Leases.begin))
     await seat_of(again, "dev_b")
     await one.deliver(await seat_of(one, "dev_b"), "dev_b", [0.0, 2.0, 0.0])
     ended = await one.finished(task.id)
     assert (await one.model(ended.model_digests[0])).tolist() == [1.0, 1.0, 0.0]
 
 
-async def _nothing(*_: object) -> None:
-    """Leaves closing to the other replica."""
+def _but_of(replica: str, act: Callable[[Leases, Any], Awaitable[None]]) -> Callable[[Leases, Any], Awaitable[None]]:
+    """Leaves closing to the other replicas."""
+
+    async def acted(self: Leases, round_: Any) -> None:
+        if self.replica != replica:
+            await act(self, round_)
+
+    return acted
 
 
 @POSTGRESQL
@@ -120,3 +133,147 @@ async def test_rings_are_heard_again_after_the_listening_connection_was_lost(set
         assert await sleeper.wait(60.0)
     await chimes.stop()
     await database.close()
+
+
+# --- clocks, leases and faults ----------------------------------------------------------------------------------------
+
+
+class Off:
+    """A machine's clock that is so many seconds off."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def now(self) -> float:
+        return time.time() + self.seconds
+
+
+async def play(house: House, clients: list[Client], devices: list[str], task_id: str, rounds: int) -> pb.Task:
+    """Every device delivers in every round, to the replicas in turn; the task's end."""
+    for number in range(1, rounds + 1):
+        for index, device in enumerate(devices):
+            client = clients[(number + index) % len(clients)]
+            item = await seat_of(client, device, number)
+            value = [0.0, 0.0, float(number)]
+            value[index % 2] = 1.0
+            await client.deliver(item, device, value)
+        await eventually(lambda: _is_past(clients, task_id, number))  # noqa: B023
+    return await clients[0].finished(task_id)
+
+
+async def _is_past(clients: list[Client], task_id: str, number: int) -> bool:
+    tasks = [await client.get_task(task_id) for client in clients]
+    return all(task.round > number or task.state != words.TASK_STATE_RUNNING for task in tasks)
+
+
+@POSTGRESQL
+@pytest.mark.parametrize("seconds", [10.0, 600.0, -600.0, -3600.0])
+async def test_a_replica_whose_clock_is_off_neither_ends_nor_hurries_a_round(house: House, seconds: float) -> None:
+    """Deadlines, leases and signs of life go by the database's clock."""
+    one, two = await house.start("one"), await house.start("two", Off(seconds))
+    task = await one.create(["dev_a", "dev_b"], rounds=2, round_seconds=120.0)
+    await two.start_task(task.id)
+    item = await seat_of(one, "dev_a")
+    assert abs(item.deadline_at - time.time() - 120.0) < 60.0
+    ended = await play(house, [one, two], ["dev_a", "dev_b"], task.id, 2)
+    assert ended.state == words.TASK_STATE_FINISHED, ended.reason
+    assert (await one.model(ended.model_digests[0])).tolist() == [1.0, 1.0, 3.0]
+
+
+@POSTGRESQL
+async def test_a_replica_that_comes_back_after_another_took_its_lease_changes_nothing(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped in the middle of closing, it finds the round done, its updates swept, and goes on with the next."""
+    one, two = await house.start("one"), await house.start("two")
+    monkeypatch.setattr(Leases, "begin", _but_of("two", Leases.begin))
+    stopped, go_on, close = asyncio.Event(), asyncio.Event(), Closer.store
+
+    async def stops(self: Closer, *arguments: Any) -> None:
+        if self.replica == "one" and not go_on.is_set():
+            stopped.set()
+            await go_on.wait()
+        await close(self, *arguments)
+
+    monkeypatch.setattr(Closer, "store", stops)
+    look_around = conductor.Conductor._look_around
+
+    async def silent(self: conductor.Conductor, seen: dict[str, int]) -> dict[str, int]:
+        if self.replica == "one" and stopped.is_set() and not go_on.is_set():
+            await go_on.wait()
+        return await look_around(self, seen)
+
+    monkeypatch.setattr(conductor.Conductor, "_look_around", silent)
+    task = await one.create(["dev_a", "dev_b"], rounds=2)
+    await one.start_task(task.id)
+    for device, client, values in (("dev_a", one, [2.0, 0.0, 0.0]), ("dev_b", two, [0.0, 2.0, 0.0])):
+        await client.deliver(await seat_of(client, device), device, values)
+    await asyncio.wait_for(stopped.wait(), 60.0)
+    monkeypatch.setattr(Leases, "begin", _but_of("nobody", Leases.begin))
+    await eventually(lambda: _is_past([two], task.id, 1))
+    go_on.set()
+    for device, values in (("dev_a", [1.0, 0.0, 0.0]), ("dev_b", [0.0, 1.0, 0.0])):
+        await two.deliver(await seat_of(two, device, 2), device, values)
+    ended = await one.finished(task.id)
+    assert ended.state == words.TASK_STATE_FINISHED, ended.reason
+    assert (await one.model(ended.model_digests[0])).tolist() == [1.5, 1.5, 0.0]
+
+
+@POSTGRESQL
+async def test_shares_of_sums_leave_no_bytes_behind(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Leases, "begin", _but_of("two", Leases.begin))
+    one, two = await house.start("one"), await house.start("two")
+    task = await one.create(["dev_a", "dev_b"], rounds=2)
+    await one.start_task(task.id)
+    ended = await play(house, [one, two], ["dev_a", "dev_b"], task.id, 2)
+    assert ended.state == words.TASK_STATE_FINISHED
+    stored: set[str] = set()
+    versions = 3  # the first model, and one of each round
+
+    async def is_swept() -> bool:
+        stored.clear()
+        async for page in house.blobs.every():
+            stored.update(blob.name for blob in page)
+        return len(stored) == versions
+
+    await eventually(is_swept, 20.0)
+
+
+async def test_a_fault_is_never_a_task_s_end(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is a refusal of a state that has changed since, nor one that comes and goes."""
+    client = await house.start()
+    task = await client.create(["dev_a"], rounds=1)
+    play_open, times = client.app.conductor.opener.__class__.open, iter(range(100))
+    faults: list[Exception] = [RuntimeError("odd"), ValueError("odd"), KeyError("odd"), OSError("odd")] * 2
+    faults += [InvalidInput("no"), RuntimeError("odd"), InvalidInput("no"), InvalidInput("no"), RuntimeError("odd")]
+
+    async def opens(self: Any, *arguments: Any, **named: Any) -> bool:
+        if (number := next(times)) < len(faults):
+            raise faults[number]
+        return await play_open(self, *arguments, **named)
+
+    monkeypatch.setattr(conductor, "LONGEST_BACKOFF_SECONDS", 0.05)
+    monkeypatch.setattr(client.app.conductor.opener.__class__, "open", opens)
+    await client.start_task(task.id)
+    await client.deliver(await client.get_work("dev_a", wait=30.0), "dev_a", [1.0, 2.0, 3.0])
+    ended = await client.finished(task.id)
+    assert ended.state == words.TASK_STATE_FINISHED, ended.reason
+    assert next(times) > len(faults)
+
+
+async def test_a_refusal_that_repeats_itself_while_nothing_changes_ends_the_task(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await house.start()
+    task = await client.create(["dev_a"], rounds=1)
+    tried: list[int] = []
+
+    async def refuses(*_: Any, **__: Any) -> bool:
+        tried.append(1)
+        raise InvalidInput("this cannot be planned")
+
+    monkeypatch.setattr(client.app.conductor.opener.__class__, "open", refuses)
+    await client.start_task(task.id)
+    ended = await client.finished(task.id)
+    assert (ended.state, ended.reason) == (words.TASK_STATE_FAILED, "invalid_input: this cannot be planned")
+    assert len(tried) == conductor.REFUSALS_BEFORE_FAILURE

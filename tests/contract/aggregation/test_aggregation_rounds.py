@@ -15,6 +15,7 @@ from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.domain.records import Delivery
 from services.aggregation.rounds.intake import Intake
 from services.aggregation.rounds.live import LiveRound
+from services.aggregation.store import rounds
 from services.kit.caller import Caller, set_caller
 from services.kit.database import DatabaseAway
 from services.kit.documents import read_parameters, show
@@ -438,3 +439,31 @@ async def test_devices_that_enrol_at_once_start_the_task_between_them(house: Hou
 
     await asyncio.gather(*(enrol(f"dev_{i}") for i in range(8)))
     assert (await client.get_task(task.id)).state == words.TASK_STATE_RUNNING
+
+
+async def test_a_cancelled_task_leaves_no_update_behind_and_done_rounds_no_instructions(house: House) -> None:
+    client = await house.start()
+    task = await client.create(["dev_a", "dev_b"], rounds=4)
+    await client.start_task(task.id)
+    for number in (1, 2, 3):
+        for device in ("dev_a", "dev_b") if number < 3 else ("dev_a",):
+            item = await client.get_work(device, wait=30.0)
+            assert item.round == number
+            await client.deliver(item, device, [float(number), 0.0, 0.0 if device == "dev_a" else 1.0])
+    set_caller(Caller("publisher", "pub_1"))
+    await client.tasks.CancelTask(pb.CancelTaskRequest(task_id=task.id))
+
+    async def stored() -> set[str]:
+        return {blob.name async for page in house.blobs.every() for blob in page}
+
+    async def is_clear() -> bool:
+        return len(await stored()) == 3  # the first model, and one of each round that was done
+
+    await eventually(is_clear)
+    async with client.app.database.reading() as tx:
+        told = {number: await rounds.list_participations(tx, task.id, number) for number in (1, 2, 3)}
+    assert {number: {bool(p.work) for p in everybody} for number, everybody in told.items()} == {
+        1: {False},
+        2: {True},
+        3: {True},
+    }

@@ -106,6 +106,7 @@ CALLS: dict[str, Call] = {
     "upload_model": (PUBLISHER, lambda p: p.upload_model(b"model")),
     "forget_model": (PUBLISHER, lambda p: p.forget_model("0a" * 32)),
     "sweep_blobs": (ADMIN, lambda p: p.sweep_blobs(dry_run=False)),
+    "prune_tasks": (ADMIN, lambda p: p.prune_tasks(dry_run=False)),
     "get_work": (DEVICE, lambda p: p.work(tasks=["tsk_1"])),
     "put_update": (DEVICE, lambda p: p.put_update("tsk_1", 1, "dev_1", report="{}", body=b"update")),
     "decline_work": (DEVICE, lambda p: p.decline("tsk_1", 1, "no")),

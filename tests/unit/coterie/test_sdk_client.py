@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import httpx
 import pytest
 from starlette.responses import Response
 
-from coterie import errors
+from coterie import errors, transport
 from coterie.cache import BlobCache
 from coterie.client import Platform
 from coterie.transport import SENT_AGAIN, Backoff, Interrupted, Stop, retry_after
@@ -184,3 +186,30 @@ def test_a_task_is_found_by_name_or_id(platform: Platform) -> None:
 
 def _answer(retry: str) -> httpx.Response:
     return httpx.Response(503, headers={"Retry-After": retry})
+
+
+def test_a_question_on_a_connection_that_fell_silent_is_asked_again_on_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half open: the other end took the request and will never answer, while the connection stands."""
+    monkeypatch.setattr(transport, "FIRST_ANSWER_SECONDS", 0.3)
+    held: list[socket.socket] = []
+
+    def serve(listener: socket.socket) -> None:
+        held.append(listener.accept()[0])  # never answered
+        held.append(listener.accept()[0])
+        held[1].recv(65536)
+        held[1].sendall(b'HTTP/1.1 200 OK\r\ncontent-length: 11\r\n\r\n{"a": true}')
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=serve, args=(listener,), daemon=True)
+        server.start()
+        client = transport.Transport(f"http://127.0.0.1:{listener.getsockname()[1]}", backoff=Backoff())
+        assert client.send("GET", "/v1/me") == {"a": True}
+        client.close()
+        server.join()
+    for connection in held:
+        connection.close()
+
+
+def test_what_changes_something_is_given_its_time_and_a_question_less_at_first() -> None:
+    assert [transport.timeout_for(5.0, "GET", attempt).read for attempt in range(4)] == [13.0, 21.0, 35.0, 35.0]
+    assert [transport.timeout_for(5.0, "PUT", attempt).read for attempt in range(2)] == [35.0, 35.0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -120,3 +121,40 @@ async def test_mutual_tls_lets_only_holders_of_a_certificate_in(tmp_path: Path) 
     assert await asyncio.to_thread(is_serving, address, str(folders["gateway"]))
     await friend.close()
     await server.stop()
+
+
+class Named(rpc.TopologyServicer):
+    """Answers with its own name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def PutCell(self, request: pb.Cell, context: Any) -> pb.Cell:
+        return pb.Cell(id=self.name)
+
+
+async def test_replicas_behind_one_name_are_called_in_turn_and_one_that_is_gone_no_more() -> None:
+    settings, servers = ServiceSettings(insecure=True, drain_seconds=0.1), []
+    for name in ("one", "two"):
+        server = Server(settings, "127.0.0.1:0")
+        server.add(rpc.add_TopologyServicer_to_server, Named(name), NAME)  # type: ignore[abstract]
+        await server.start()
+        servers.append(server)
+    ports = ",".join(f"127.0.0.1:{server.port}" for server in servers)
+    channel = open_channel(settings, f"ipv4:{ports}")
+    stub = rpc.TopologyStub(channel)
+    set_caller(Caller("admin", "adm_1"))
+
+    async def answers() -> list[str]:
+        return [(await stub.PutCell(pb.Cell(), timeout=30.0)).id for _ in range(6)]
+
+    found: set[str] = set()
+    while len(found) < 2:  # the second connection comes about in its own time
+        found |= set(await answers())
+    await servers.pop().stop()
+    left: list[str] = []
+    while left != ["one"] * 6:
+        with suppress(errors.Unavailable):
+            left = await answers()
+    await channel.close()
+    await servers.pop().stop()

@@ -27,6 +27,7 @@ from coterie_cli.commands import (
     owners,
     payments,
     privacy,
+    prune,
     refit,
     results,
     schedule,
@@ -79,6 +80,7 @@ app.command("up", epilog=up.EPILOG)(up.up)
 app.command("demo", epilog=demo.EPILOG)(demo.demo)
 app.command("backup", epilog=backup.BACKUP_EPILOG)(backup.backup)
 app.command("restore", epilog=backup.RESTORE_EPILOG)(backup.restore)
+app.command("prune", epilog=prune.EPILOG)(prune.prune)
 device.app.command("link", epilog=device_links.LINK_EPILOG)(device_links.link)
 device.app.command("links", epilog=device_links.LINKS_EPILOG)(device_links.links)
 device.app.command("unlink", epilog=device_links.UNLINK_EPILOG)(device_links.unlink)

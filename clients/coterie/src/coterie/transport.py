@@ -3,7 +3,8 @@
 A request is repeated when that is safe: always when no connection came about, and otherwise when it is idempotent and
 was answered 503 (by a proxy: 429, 502, 504), not at all or with JSON that is none. A body that was changed or cut short
 on its way is sent again a few times. Everything else is raised at once. Redirects are not followed: they would take the
-key elsewhere.
+key elsewhere. A connection whose other end is gone without a word is found out in seconds: the kernel asks for signs of
+life, and the first tries of a question that changes nothing wait less long than later ones.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import random
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +28,10 @@ TRY_LATER = frozenset({429, 502, 503, 504})
 IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 30.0
+FIRST_ANSWER_SECONDS = 8.0
+"""How long the first try of a GET waits beyond what the server was asked to wait; each later one twice as long."""
+SILENT_SECONDS = 15
+"""After so long without a sign of the other end's machine, a connection is given up."""
 MOST_RETRY_AFTER_SECONDS = 30.0
 SPOILT = frozenset({"digest_mismatch", "body_cut_short"})
 """Reasons that say of a body that other bytes came than were sent."""
@@ -89,9 +95,23 @@ class Stop:
         return self._event.wait(max(0.0, seconds))
 
 
-def timeout_for(wait_seconds: float = 0.0) -> httpx.Timeout:
-    """Limits of one request that may be answered after `wait_seconds`."""
-    return httpx.Timeout(ANSWER_SECONDS + wait_seconds, connect=CONNECT_SECONDS)
+def timeout_for(wait_seconds: float = 0.0, method: str = "", attempt: int = 0) -> httpx.Timeout:
+    """Limits of one request that may be answered after `wait_seconds`; `attempt` counts from 0."""
+    answer = min(ANSWER_SECONDS, FIRST_ANSWER_SECONDS * 2**attempt) if method == "GET" else ANSWER_SECONDS
+    return httpx.Timeout(answer + wait_seconds, connect=CONNECT_SECONDS)
+
+
+def signs_of_life() -> list[tuple[int, int, int]]:
+    """Socket options by which the kernel notices that the other end is gone; those this system knows."""
+    third = SILENT_SECONDS // 3
+    wanted = {
+        "TCP_KEEPIDLE": third,
+        "TCP_KEEPINTVL": third,
+        "TCP_KEEPCNT": 2,
+        "TCP_USER_TIMEOUT": SILENT_SECONDS * 1000,
+    }
+    known = [(socket.IPPROTO_TCP, getattr(socket, name), wanted[name]) for name in wanted if hasattr(socket, name)]
+    return [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), *known]
 
 
 def headers_for(api_key: str) -> dict[str, str]:
@@ -139,8 +159,9 @@ class Transport:
         self._client = self._opened()
 
     def _opened(self) -> httpx.Client:
+        wire = httpx.HTTPTransport(verify=self._context, trust_env=False, socket_options=signs_of_life())
         return httpx.Client(
-            base_url=self.url, headers=self._headers, verify=self._context, timeout=timeout_for(), trust_env=False
+            base_url=self.url, headers=self._headers, transport=wire, timeout=timeout_for(), trust_env=False
         )
 
     def close(self) -> None:
@@ -172,14 +193,14 @@ class Transport:
         if self._client.is_closed:
             self._client = self._opened()
         began, spoilt = self._monotonic(), 0
-        for pause in self._backoff.pauses():
+        for attempt, pause in enumerate(self._backoff.pauses()):
             if self.stop.is_set:
                 raise Interrupted
             failure: Exception
             try:
                 with _opened(content) as body:
                     request = self._client.build_request(
-                        method, path, timeout=timeout_for(wait_seconds), content=body, **options
+                        method, path, timeout=timeout_for(wait_seconds, method, attempt), content=body, **options
                     )
                     return self._answer(request, consume)
             except _TryLater as later:

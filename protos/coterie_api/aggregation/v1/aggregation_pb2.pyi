@@ -3631,6 +3631,74 @@ class SweepBlobsReply(_message.Message):
 Global___SweepBlobsReply: _TypeAlias = SweepBlobsReply  # noqa: Y015
 
 @_typing.final
+class PruneTasksRequest(_message.Message):
+    """See Tasks.PruneTasks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    OLDER_THAN_SECONDS_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    dry_run: _builtins.bool
+    """Only look."""
+    older_than_seconds: _builtins.float
+    """Tasks that ended less long ago stay as they are; at least 3600."""
+    task_id: _builtins.str
+    """This task alone; empty = all."""
+    def __init__(
+        self,
+        *,
+        dry_run: _builtins.bool = ...,
+        older_than_seconds: _builtins.float = ...,
+        task_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "older_than_seconds", b"older_than_seconds", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PruneTasksRequest: _TypeAlias = PruneTasksRequest  # noqa: Y015
+
+@_typing.final
+class PruneTasksReply(_message.Message):
+    """What was found."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASKS_FIELD_NUMBER: _builtins.int
+    PARTICIPATIONS_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
+    OTHERS_FIELD_NUMBER: _builtins.int
+    BLOBS_FIELD_NUMBER: _builtins.int
+    tasks: _builtins.int
+    """Tasks that had something to forget."""
+    participations: _builtins.int
+    """Rows forgotten, or that would be: parts of devices in rounds."""
+    events: _builtins.int
+    """Entries of event logs."""
+    others: _builtins.int
+    """Other rows: letters, sittings of secure sums, devices' own figures, worths of coalitions."""
+    blobs: _builtins.int
+    """Stored updates and letters that nothing needs then."""
+    def __init__(
+        self,
+        *,
+        tasks: _builtins.int = ...,
+        participations: _builtins.int = ...,
+        events: _builtins.int = ...,
+        others: _builtins.int = ...,
+        blobs: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blobs", b"blobs", "events", b"events", "others", b"others", "participations", b"participations", "tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PruneTasksReply: _TypeAlias = PruneTasksReply  # noqa: Y015
+
+@_typing.final
 class WhatIfRequest(_message.Message):
     """See Tasks.WhatIf."""
 

@@ -120,6 +120,11 @@ class TasksStub:
                 request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SweepBlobsRequest.SerializeToString,
                 response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SweepBlobsReply.FromString,
                 _registered_method=True)
+        self.PruneTasks = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Tasks/PruneTasks',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PruneTasksRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PruneTasksReply.FromString,
+                _registered_method=True)
         self.AuthoriseDownload = channel.unary_unary(
                 '/coterie_api.aggregation.v1.Tasks/AuthoriseDownload',
                 request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AuthoriseDownloadRequest.SerializeToString,
@@ -285,6 +290,14 @@ class TasksServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PruneTasks(self, request, context):
+        """Forgets what each device did in each round of tasks that ended long ago, their event logs and what they stored beside
+        models; admins only. Tasks, rounds, figures, models, payments, privacy charges and the audit log stay. Repeatable.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def AuthoriseDownload(self, request, context):
         """Whether the caller may download a blob, and how large it is.
         """
@@ -429,6 +442,11 @@ def add_TasksServicer_to_server(servicer, server):
                     servicer.SweepBlobs,
                     request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SweepBlobsRequest.FromString,
                     response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SweepBlobsReply.SerializeToString,
+            ),
+            'PruneTasks': grpc.unary_unary_rpc_method_handler(
+                    servicer.PruneTasks,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PruneTasksRequest.FromString,
+                    response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PruneTasksReply.SerializeToString,
             ),
             'AuthoriseDownload': grpc.unary_unary_rpc_method_handler(
                     servicer.AuthoriseDownload,
@@ -931,6 +949,33 @@ class Tasks:
             '/coterie_api.aggregation.v1.Tasks/SweepBlobs',
             coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SweepBlobsRequest.SerializeToString,
             coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SweepBlobsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PruneTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.aggregation.v1.Tasks/PruneTasks',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PruneTasksRequest.SerializeToString,
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PruneTasksReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -69,6 +69,10 @@ class TasksStub:
     """Forgets a model the caller uploaded; its bytes go when no task needs them."""
     SweepBlobs: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.SweepBlobsRequest, _aggregation_pb2.SweepBlobsReply]
     """Removes stored bytes that nothing refers to; admins only."""
+    PruneTasks: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.PruneTasksRequest, _aggregation_pb2.PruneTasksReply]
+    """Forgets what each device did in each round of tasks that ended long ago, their event logs and what they stored beside
+    models; admins only. Tasks, rounds, figures, models, payments, privacy charges and the audit log stay. Repeatable.
+    """
     AuthoriseDownload: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.AuthoriseDownloadRequest, _aggregation_pb2.AuthoriseDownloadReply]
     """Whether the caller may download a blob, and how large it is."""
     ReplayTask: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.ReplayTaskRequest, _aggregation_pb2.ReplayTaskReply]
@@ -127,6 +131,10 @@ class TasksAsyncStub(TasksStub):
     """Forgets a model the caller uploaded; its bytes go when no task needs them."""
     SweepBlobs: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.SweepBlobsRequest, _aggregation_pb2.SweepBlobsReply]  # type: ignore[assignment]
     """Removes stored bytes that nothing refers to; admins only."""
+    PruneTasks: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.PruneTasksRequest, _aggregation_pb2.PruneTasksReply]  # type: ignore[assignment]
+    """Forgets what each device did in each round of tasks that ended long ago, their event logs and what they stored beside
+    models; admins only. Tasks, rounds, figures, models, payments, privacy charges and the audit log stay. Repeatable.
+    """
     AuthoriseDownload: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.AuthoriseDownloadRequest, _aggregation_pb2.AuthoriseDownloadReply]  # type: ignore[assignment]
     """Whether the caller may download a blob, and how large it is."""
     ReplayTask: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.ReplayTaskRequest, _aggregation_pb2.ReplayTaskReply]  # type: ignore[assignment]
@@ -284,6 +292,16 @@ class TasksServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_aggregation_pb2.SweepBlobsReply, _abc.Awaitable[_aggregation_pb2.SweepBlobsReply]]:
         """Removes stored bytes that nothing refers to; admins only."""
+
+    @_abc_1.abstractmethod
+    def PruneTasks(
+        self,
+        request: _aggregation_pb2.PruneTasksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_aggregation_pb2.PruneTasksReply, _abc.Awaitable[_aggregation_pb2.PruneTasksReply]]:
+        """Forgets what each device did in each round of tasks that ended long ago, their event logs and what they stored beside
+        models; admins only. Tasks, rounds, figures, models, payments, privacy charges and the audit log stay. Repeatable.
+        """
 
     @_abc_1.abstractmethod
     def AuthoriseDownload(

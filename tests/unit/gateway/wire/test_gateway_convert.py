@@ -87,6 +87,7 @@ ANSWERS: list[tuple[type[Record], Any]] = [
     (records.Contribution, aggregation_pb2.Contribution),
     (records.ReplayedRound, aggregation_pb2.ReplayedRound),
     (records.BlobSweep, aggregation_pb2.SweepBlobsReply),
+    (records.Pruning, aggregation_pb2.PruneTasksReply),
     (records.AuditVerification, trust_pb2.VerifyAuditReply),
 ]
 BODIES: list[tuple[type[BaseModel], Any]] = [

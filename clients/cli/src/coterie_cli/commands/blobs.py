@@ -19,6 +19,14 @@ _AGE = re.compile(r"^(\d{1,6})([smhd])$")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
+def seconds_of(older_than: str) -> float:
+    """An age such as 30m, 24h or 7d in seconds."""
+    age = _AGE.match(older_than)
+    if age is None:
+        raise Mistake(f"--older-than must be a number and s, m, h or d, such as 24h, not {older_than!r}")
+    return float(int(age[1]) * _SECONDS[age[2]])
+
+
 @app.callback()
 def _blobs() -> None:
     """Stored models, updates and letters, as bytes."""
@@ -33,14 +41,11 @@ def sweep(
     as_json: AsJson = False,
 ) -> None:
     """Remove stored bytes that no task, round, letter, upload or policy needs."""
-    age = _AGE.match(older_than)
-    if age is None:
-        raise Mistake(f"--older-than must be a number and s, m, h or d, such as 24h, not {older_than!r}")
-    seconds = int(age[1]) * _SECONDS[age[2]]
+    seconds = seconds_of(older_than)
     if seconds < 600:
         raise Mistake(f"--older-than must be at least 10m, not {older_than}: younger bytes may still be waited for")
     with connect(url, key) as platform:
-        found = platform.sweep_blobs(dry_run=dry_run, older_than_seconds=float(seconds))
+        found = platform.sweep_blobs(dry_run=dry_run, older_than_seconds=seconds)
     went = "would go" if dry_run else f"went ({found.removed} removed)"
     size = f"{found.orphan_bytes / 1e6:.1f} MB"
     show(found, as_json, lambda: f"{found.orphans} of {found.seen} blobs, {size}, {went}")

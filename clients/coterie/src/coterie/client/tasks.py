@@ -20,6 +20,7 @@ from coterie.records import (
     Model,
     Participation,
     Plan,
+    Pruning,
     Quote,
     RegisteredModel,
     ReplayedRound,
@@ -51,6 +52,13 @@ class Tasks(Caller):
         """Stored bytes that nothing refers to: found, and removed unless only looked for. For admins."""
         body = {"dry_run": dry_run, "older_than_seconds": older_than_seconds}
         return self.ask(BlobSweep, "POST", "/v1/blobs/sweep", json=body, idempotent=True, wait_seconds=600.0)
+
+    def prune_tasks(
+        self, *, dry_run: bool = True, older_than_seconds: float = 7_776_000.0, task_id: str = ""
+    ) -> Pruning:
+        """Details of tasks that ended long ago: counted, and forgotten unless only looked at. For admins."""
+        body = {"dry_run": dry_run, "older_than_seconds": older_than_seconds, "task_id": task_id}
+        return self.ask(Pruning, "POST", "/v1/tasks/prune", json=body, idempotent=True, wait_seconds=600.0)
 
     def download_model(self, digest: str, *, most_bytes: int | None = None) -> Path:
         """Path of a model in the cache, fetched and checked if it is not there; larger ones are broken off."""

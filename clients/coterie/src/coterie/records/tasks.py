@@ -340,3 +340,19 @@ class BlobSweep(Record):
     """Removed; 0 when it was only looked."""
     digests: tuple[str, ...]
     """Some of them, at most 100."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruning(Record):
+    """What of tasks that ended long ago was forgotten, or would be."""
+
+    tasks: int
+    """Tasks that had something to forget."""
+    participations: int
+    """Parts of devices in rounds."""
+    events: int
+    """Entries of event logs."""
+    others: int
+    """Other rows: letters, sittings of secure sums, devices' own figures, worths of coalitions."""
+    blobs: int
+    """Stored updates and letters that nothing needs then."""

@@ -1,0 +1,11 @@
+"""A number on the lease of who closes a round."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0015"
+down_revision = "0014"
+
+
+def upgrade() -> None:
+    op.add_column("rounds", sa.Column("fence", sa.Integer(), nullable=False, server_default="0"))
