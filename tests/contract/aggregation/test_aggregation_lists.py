@@ -44,7 +44,7 @@ async def test_a_list_of_tasks_costs_the_same_however_long_it_is(house: House) -
     one, cost_of_one = await listed(client, 1)
     many, cost_of_many = await listed(client, 12)
     assert (len(one), len(many)) == (1, 12)
-    assert cost_of_one == cost_of_many == 3
+    assert cost_of_one == cost_of_many == 4
     alone = [await client.get_task(task.id) for task in many]
     assert many == alone
     assert {task.enrolled for task in many} == {0, 1, 2}
