@@ -62,7 +62,12 @@ def test_bars_without_x_are_ordered_too() -> None:
     assert Ordered("", "payoff", ("alone", "clusters")).margin(seed(0, *bars)) == pytest.approx(2.0)
 
 
-def test_a_curve_rises_by_rank_and_a_flat_one_does_neither() -> None:
+def test_an_order_is_not_broken_by_rounding() -> None:
+    bars = [Reading("payoff", who, NOWHERE, value) for who, value in (("search", 0.1 + 0.2), ("bound", 0.3))]
+    assert Ordered("", "payoff", ("search", "bound")).margin(seed(0, *bars)) == 0.0
+
+
+def test_a_curve_rises_by_its_pairs_may_level_off_and_a_flat_one_does_neither() -> None:
     def curve(*heights: float) -> Seeded:
         return seed(0, *(Reading("loss", "S1", float(x), y) for x, y in enumerate(heights)))
 
@@ -70,5 +75,7 @@ def test_a_curve_rises_by_rank_and_a_flat_one_does_neither() -> None:
     assert rises.margin(curve(1, 2, 4, 8)) == pytest.approx(0.1)
     assert falls.margin(curve(8, 4, 2, 1)) == pytest.approx(0.1)
     assert rises.margin(curve(8, 4, 2, 1)) == pytest.approx(-1.9)
+    assert rises.margin(curve(0, 0, 0.5, 1, 1, 1)) == pytest.approx(0.1)
+    assert rises.margin(curve(1, 3, 2, 4)) == pytest.approx((5 - 1) / 6 - 0.9)
     assert rises.margin(curve(3, 3, 3, 3)) == pytest.approx(-0.9)
     assert rises.margin(curve(1, 2)) is None

@@ -12,18 +12,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Literal, Protocol
 
 import numpy as np
-from scipy.stats import spearmanr
 from scipy.stats import t as student
 
 from coterie_lab.readings import Seeded
 
 CONFIDENCE = 0.95
 MONOTONE = 0.9
-"""A curve rises (or falls) when its rank correlation with x is at least this."""
+"""A curve rises (or falls) when so much more of its pairs of points go that way than the other."""
+ROUNDING = 1e-9
+"""Values no further apart than this, relative to the larger, are the same."""
 
 
 class Verdict(Enum):
@@ -94,13 +95,16 @@ class Ordered:
         if not all(curves):
             return None
         shared = [x for x in curves[0] if all(_has(curve, x) for curve in curves[1:])]
-        steps = [_at(high, x) - _at(low, x) + self.slack for low, high in pairwise(curves) for x in shared]
+        steps = [_rise(_at(low, x), _at(high, x)) + self.slack for low, high in pairwise(curves) for x in shared]
         return min(steps) if steps else None
 
 
 @dataclass(frozen=True, slots=True)
 class Monotone:
-    """A curve rises or falls with x: its rank correlation with x is at least 0.9."""
+    """A curve rises or falls with x: of its pairs of points that differ, 95 % go that way (a gamma of 0.9).
+
+    Pairs that are the same say nothing, so that a curve may level off; one without any change neither rises nor falls.
+    """
 
     says: str
     figure: str
@@ -108,15 +112,16 @@ class Monotone:
     direction: Literal["rises", "falls"]
 
     def margin(self, seeded: Seeded) -> float | None:
-        """The weakest series' rank correlation beyond 0.9; a curve without any change neither rises nor falls."""
+        """The weakest series' (rising − falling)/(rising + falling) pairs beyond 0.9."""
         margins = []
         for name in self.series:
-            curve = seeded.curve(self.figure, name)
-            if len(curve) < 3:
+            values = [value for _, value in seeded.curve(self.figure, name)]
+            if len(values) < 3:
                 return None
-            x, values = np.array(curve).T
-            strength = 0.0 if np.ptp(values) == 0 else float(spearmanr(x, values).statistic)
-            margins.append((strength if self.direction == "rises" else -strength) - MONOTONE)
+            steps = [_rise(early, late) for early, late in combinations(values, 2)]
+            rising, falling = sum(step > 0 for step in steps), sum(step < 0 for step in steps)
+            gamma = (rising - falling) / (rising + falling) if rising + falling else 0.0
+            margins.append((gamma if self.direction == "rises" else -gamma) - MONOTONE)
         return min(margins)
 
 
@@ -146,6 +151,10 @@ def judge(claim: Claim, seeds: Sequence[Seeded]) -> Judged:
     else:
         verdict = Verdict.NOT_TESTABLE
     return Judged(claim, verdict, mean, spread, len(margins))
+
+
+def _rise(low: float, high: float) -> float:
+    return 0.0 if math.isclose(low, high, rel_tol=ROUNDING) else high - low
 
 
 def _has(curve: dict[float, float], x: float) -> bool:

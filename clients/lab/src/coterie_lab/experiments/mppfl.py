@@ -34,20 +34,21 @@ def by_size(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
     ]
 
 
-def swept(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
-    """Figures 5, 6, 9, 10: the market over the risk weight α, and over the hops K."""
-    found = []
-    for alpha in (0.01, 0.03, 0.05, 0.07, 0.1):
-        found += _swept(f"α (K = {Settings().hops})", alpha, Settings(risk_weight=alpha), seed)
-    for hops in range(1, 7):
-        found += _swept("K (α = 0.05)", float(hops), Settings(hops=hops), seed)
-    return found
+def by_risk(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
+    """Figures 5 and 9: the market over the risk weight α."""
+    alphas = (0.01, 0.03, 0.05, 0.07, 0.1)
+    return [reading for alpha in alphas for reading in _swept(alpha, Settings(risk_weight=alpha), seed)]
 
 
-def _swept(series: str, x: float, settings: Settings, seed: int) -> list[Reading]:
+def by_hops(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
+    """Figures 6 and 10: the market over the hops K."""
+    return [reading for hops in range(1, 7) for reading in _swept(float(hops), Settings(hops=hops), seed)]
+
+
+def _swept(x: float, settings: Settings, seed: int) -> list[Reading]:
     market = draw_market(20, np.random.default_rng(seed), settings)
     cost, welfare = mean(compare(market, ROUNDS, "common", np.random.default_rng(seed))["market"])
-    return [Reading("cost", series, x, cost), Reading("welfare", series, x, welfare)]
+    return [Reading("cost", "market", x, cost), Reading("welfare", "market", x, welfare)]
 
 
 def converged(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
@@ -131,20 +132,29 @@ EXPERIMENTS = (
         ),
         plots=(Plot("cost", "devices", "server cost"), Plot("welfare", "devices", "social welfare")),
     ),
-    Experiment(
-        "mppfl-sweeps",
-        "mppfl",
-        "Risk weight and hops",
-        "Figures 5, 6, 9, 10",
-        f"{SETTING} N = 20.",
-        swept,
-        quick=Effort(({},), 5, 5.0),
-        full=Effort(({},), 20, 5.0),
-        claims=(
-            Monotone("cost rises with α and with K", "cost", ("α (K = 5)", "K (α = 0.05)"), "rises"),
-            Monotone("welfare falls with α and with K", "welfare", ("α (K = 5)", "K (α = 0.05)"), "falls"),
-        ),
-        plots=(Plot("cost", "α, or K", "server cost"), Plot("welfare", "α, or K", "social welfare")),
+    *(
+        Experiment(
+            f"mppfl-{name}",
+            "mppfl",
+            f"Server cost and welfare by {title}",
+            shows,
+            f"{SETTING} N = 20.",
+            trial,
+            quick=Effort(({},), 5, 3.0),
+            full=Effort(({},), 20, 3.0),
+            claims=(
+                Monotone(f"cost rises with {symbol}", "cost", ("market",), "rises"),
+                Monotone(f"welfare falls with {symbol}", "welfare", ("market",), "falls"),
+            ),
+            plots=(
+                Plot("cost", f"{title} {symbol}", "server cost"),
+                Plot("welfare", f"{title} {symbol}", "social welfare"),
+            ),
+        )
+        for name, title, symbol, shows, trial in (
+            ("risk", "risk weight", "α", "Figures 5 and 9", by_risk),
+            ("hops", "hops", "K", "Figures 6 and 10", by_hops),
+        )
     ),
     Experiment(
         "mppfl-convergence",

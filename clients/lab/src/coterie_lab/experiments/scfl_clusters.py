@@ -20,6 +20,8 @@ from services.topology.domain import cluster_baselines as baselines
 from services.topology.domain.formation import form
 
 NOWHERE = float("nan")
+SWEEPS = range(9)
+"""Sweeps that are shown; who ends sooner stays where it is."""
 ORDER = ("alone", "top-10", "clusters", "local search", "bound")
 
 
@@ -39,7 +41,7 @@ def formed(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
         "bound": baselines.upper_bound(game) / PARTICIPANTS,
     }
     return [
-        *(Reading("clusters", name, float(k), float(count)) for k, count in enumerate(swept.counts)),
+        *(Reading("clusters", name, float(k), float(swept.counts[min(k, len(swept.counts) - 1)])) for k in SWEEPS),
         *(Reading(f"payoff, {name}", who, NOWHERE, value) for who, value in payoffs.items()),
         Reading("sweeps", name, NOWHERE, float(swept.iterations)),
         Reading("clusters at the end", name, NOWHERE, float(len(swept.clusters))),
