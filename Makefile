@@ -49,7 +49,7 @@ check: $(STAMP) ## lint, strict types, generated protobuf code up to date
 .PHONY: test
 test: $(STAMP) ## all tests (minutes); real processes, real PostgreSQL
 	# Real processes on a busy machine: what failed runs once more, alone, and both outcomes are printed.
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow' || { test $$? -eq 1 && \
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --durations=15 -m 'not slow' || { test $$? -eq 1 && \
 		echo 'Again, alone, what failed (who passes now is unsteady and wants mending):' && \
 		$(BIN)/python -m pytest -q -v --last-failed --last-failed-no-failures=none -m 'not slow'; }
 

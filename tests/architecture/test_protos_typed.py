@@ -38,14 +38,14 @@ def test_only_what_if_and_training_travel_as_json_text() -> None:
     assert found == WHAT_IF | TRAINING
 
 
-def test_only_a_mesh_s_degree_and_a_survey_s_correlation_are_a_word_or_a_number() -> None:
+def test_only_a_mesh_s_degree_is_a_word_or_a_number() -> None:
     found = {
         f"{message.name}.{field.name}"
         for _, message in _messages()
         for field in message.fields
         if field.message_type is not None and field.message_type.file.package == "google.protobuf"
     }
-    assert found == {"TopologyParameters.max_degree", "PricingParameters.correlation"}
+    assert found == {"TopologyParameters.max_degree"}
 
 
 def test_every_incentive_with_a_price_has_a_message_for_what_its_solver_finds() -> None:

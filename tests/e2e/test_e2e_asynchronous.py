@@ -51,7 +51,8 @@ def replay(platform: RealPlatform, task: str) -> list[dict[str, object]]:
 
 def test_a_server_killed_twice_goes_on_and_every_model_can_be_made_again(platform: RealPlatform, crew: Crew) -> None:
     """eve holds version 0 while the server dies, comes back, steps on and dies again; her work counts, once."""
-    task = crew.publish(**ASYNCHRONOUS, min_devices=3)
+    rounds = 15  # so many that the others are not done before the server dies, nor before her work comes
+    task = crew.publish(**ASYNCHRONOUS | {"rounds": rounds}, min_devices=3)
     pause = Pause("eve", 1)
     shift = crew.start(task, pause=pause)
     shift.until(pause)
@@ -59,23 +60,23 @@ def test_a_server_killed_twice_goes_on_and_every_model_can_be_made_again(platfor
     platform.restart("aggregation")
     platform.wait_until(lambda: platform.admin.task(task).round >= 3)
     platform.kill("aggregation")
-    pause.go_on.set()
     platform.restart("aggregation")
+    pause.go_on.set()
     shift.wait()
     platform.final_model(task)
     done = accepted(platform, task)
     told = {name: _accepted_by(summary) for name, summary in shift.summaries.items()}
     assert done == Counter(told)
-    assert done.total() == 10
+    assert done.total() == 2 * rounds
     stale = [p for r in platform.admin.rounds(task) for p in platform.admin.round(task, r.number).participations]
     assert any(p.base == 1 and p.round >= 3 for p in stale if p.state == "delivered")
     rows = replay(platform, task)
-    assert [(row["updates"], row["same"], row["note"]) for row in rows] == [(2, True, "")] * 5
+    assert [(row["updates"], row["same"], row["note"]) for row in rows] == [(2, True, "")] * rounds
 
 
 def test_a_device_killed_after_its_work_hands_it_in_when_it_comes_back(platform: RealPlatform, crew: Crew) -> None:
     """What was prepared from version 0 and never sent counts when the device starts again, two versions later."""
-    task = crew.publish(**ASYNCHRONOUS, min_devices=2)
+    task = crew.publish(**ASYNCHRONOUS, min_devices=3)
     home = crew.homes["eve"]
     agent = crew._agent("eve", Pause())
     agent.join(task)
@@ -105,7 +106,7 @@ def test_a_device_killed_after_its_work_hands_it_in_when_it_comes_back(platform:
 
 def test_a_device_of_curl_alone_takes_part(platform: RealPlatform, crew: Crew) -> None:
     """Work fetched, an update put two versions late: the plain routes, unchanged."""
-    task = crew.publish(**ASYNCHRONOUS, min_devices=2)
+    task = crew.publish(**ASYNCHRONOUS, min_devices=3)
     identity = crew.homes["eve"].identity()
     assert identity is not None
     url, bearer = identity.url, f"Authorization: Bearer {identity.api_key}"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
+from coterie.harmless import ONE_LINE, demand_harmless
 from services.gateway.schemas.base import Body, PublicKey, Signature, Word
 
 Digest = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{43}=$", description="32 bytes, base64.")]
@@ -74,7 +75,11 @@ class NewDecision(Body):
         }
     )
 
-    text: Annotated[str, Field(min_length=1, max_length=4096)]
+    text: Annotated[
+        str,
+        Field(min_length=1, max_length=4096, json_schema_extra={"pattern": ONE_LINE}),
+        AfterValidator(demand_harmless),
+    ]
     """JSON text: act, device, link, number, until, and task and terms where it is about one."""
     signature: Signature
     """Of the text after a line that reads `coterie decision 1`."""

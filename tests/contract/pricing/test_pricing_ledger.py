@@ -37,7 +37,7 @@ async def test_an_escrow_opens_once_and_says_what_is_missing(world: World) -> No
         assert (await world.ledger.OpenEscrow(request)).balance_microcredits == 60
     assert await world.balance("publisher:pub_1") == 40
     request.amount_microcredits = 50
-    with pytest.raises(AlreadyExists, match="escrow of 60"):
+    with pytest.raises(AlreadyExists, match=r"escrow of 0\.00006 credits"):
         await world.ledger.OpenEscrow(request)
 
 

@@ -24,7 +24,7 @@ def test_every_key_that_somebody_reads_is_known() -> None:
     [
         ({"learningrate": 0.1}, "training has no key 'learningrate', did you mean 'learning_rate'?"),
         ({"Epochs": 1}, "did you mean 'epochs'?"),
-        ({"zzz": 1}, r"training has no key 'zzz' \(known: batch_size, clip_norm"),
+        ({"zzz": 1}, r"training has no key 'zzz' \(known: batch_size, batches, clip_norm"),
         ({"zzz": 1}, "your own code reads goes under training.custom"),
         ({"epochs": "three"}, "training.epochs must be a whole number of at least 0, not 'three'"),
         ({"epochs": 1.5}, "whole number"),

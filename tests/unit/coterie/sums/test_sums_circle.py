@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nacl.signing import SigningKey
 
 from coterie.privacy.files import WidePermissions
 from coterie.sums.circle import BadCircle, Circle, Member, fingerprint_words, invitation, read_invitation
 
-ADA, BOB = Member(b"a" * 32, "own_ada"), Member(b"b" * 32, "own_bob")
+ADA, BOB = (Member(SigningKey(c * 32).verify_key.encode(), f"own_{name}") for c, name in ((b"a", "ada"), (b"b", "bob")))
 
 
 def test_a_circle_is_read_as_it_was_saved_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
@@ -102,6 +103,12 @@ def test_the_words_of_a_fingerprint_are_its_bits() -> None:
 def test_an_invitation_brings_the_whole_key() -> None:
     text = invitation("dev_ada", ADA.signing_key, ADA.owner)
     assert read_invitation(text) == ("dev_ada", ADA)
-    for bad in ("", "http://example.org", text[:-1], text.replace("61", "6G"), text.replace("device", "devise")):
+    for bad in (
+        "",
+        "http://example.org",
+        text[:-1],
+        text.replace(ADA.signing_key.hex(), "6G" * 32),
+        text.replace("device", "devise"),
+    ):
         with pytest.raises(BadCircle, match="no invitation"):
             read_invitation(bad)

@@ -88,6 +88,8 @@ ANSWERS: list[tuple[type[Record], Any]] = [
     (records.ReplayedRound, aggregation_pb2.ReplayedRound),
     (records.BlobSweep, aggregation_pb2.SweepBlobsReply),
     (records.Pruning, aggregation_pb2.PruneTasksReply),
+    (records.BrowserLink, trust_pb2.Link),
+    (records.Decision, trust_pb2.Decision),
     (records.AuditVerification, trust_pb2.VerifyAuditReply),
 ]
 BODIES: list[tuple[type[BaseModel], Any]] = [
@@ -112,6 +114,7 @@ OTHERWISE = {
     "Letters": "its list is called `items`",
     "Statement": "its list is called `items`",
     "NodeLinkGraph": "networkx's form",
+    "KnownKeys": "of a device, what another owner may see",
     "SurvivorList": "canonical text, as clerks sign it",
 }
 """Records that are no message as it stands."""

@@ -23,7 +23,8 @@ from services.pricing.errors import BadParameters
 def test_defaults_are_filled_in_and_others_keys_are_left_alone(incentive: str) -> None:
     document = complete_parameters(incentive, {"topology": {"anything": 1}}, 10**6, 3)
     assert document["topology"] == {"anything": 1}
-    assert set(document["pricing"]) == set(MODELS[incentive].model_fields)
+    known = MODELS[incentive].model_fields
+    assert set(document["pricing"]) == {name for name, field in known.items() if field.default is not None}
     assert complete_parameters(incentive, document, 10**6, 3) == document
 
 
@@ -32,7 +33,7 @@ def test_defaults_are_filled_in_and_others_keys_are_left_alone(incentive: str) -
     [
         ("auction", {}, "no incentive 'auction'; choose one of: none, payoff, contribution, stackelberg, correlated"),
         ("none", {"pricing": {"hops": 3}}, "pricing.hops: Extra inputs are not permitted.*takes: nothing"),
-        ("stackelberg", {"pricing": {"hop": 3}}, "pricing.hop:.*takes: solver, hops"),
+        ("stackelberg", {"pricing": {"hop": 3}}, "pricing.hop:.*takes: solver, .*hops"),
         ("stackelberg", {"pricing": {"discount": 1}}, "pricing.discount: Input should be less than 1"),
         ("stackelberg", {"pricing": {"cost_quadratic": math.nan}}, "finite number"),
         ("stackelberg", {"pricing": {"cost_quadratic": 0}}, "greater than 0"),
