@@ -6,6 +6,8 @@ RUNS := $(VENV)/.runs
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 PROTOS := $(shell find protos -name '*.proto')
+# A platform is six processes: without bytecode beside the sources each would compile everything at every start.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 
@@ -25,7 +27,7 @@ $(RUNS): pyproject.toml constraints.txt clients/coterie/pyproject.toml clients/c
 # What tests, checks, the lab and drawings need beside, and the planners' loops compiled.
 $(STAMP): $(RUNS) clients/lab/pyproject.toml
 	@echo "installing what tests, checks and the lab need, once …"
-	$(PIP) -e 'clients/coterie[torch,demo]' -e 'clients/cli[drawing]' -e '.[dev]' -e 'clients/lab[ray]'
+	$(PIP) -e 'clients/coterie[torch,demo]' -e 'clients/cli[drawing]' -e '.[dev,docs]' -e 'clients/lab[ray]'
 	# An oracle of the tests. Its demos need a torchvision that does not load beside a torch without CUDA.
 	$(PIP) --no-deps byzfl
 	$(BIN)/python -m services.topology warm
@@ -48,8 +50,10 @@ check: $(STAMP) ## lint, strict types, generated protobuf code up to date
 
 .PHONY: test
 test: $(STAMP) ## all tests (minutes); real processes, real PostgreSQL
+	# Three workers on two cores: tests wait for processes about a third of their time. Files in the order of their folders:
+	# the short ones of tests/unit come last, so that no worker is left alone with a long one.
 	# Real processes on a busy machine: what failed runs once more, alone, and both outcomes are printed.
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile --durations=15 -m 'not slow' || { test $$? -eq 1 && \
+	$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder --durations=15 -m 'not slow' || { test $$? -eq 1 && \
 		echo 'Again, alone, what failed (who passes now is unsteady and wants mending):' && \
 		$(BIN)/python -m pytest -q -v --last-failed --last-failed-no-failures=none -m 'not slow'; }
 
@@ -94,7 +98,6 @@ compose-test: ## build and run docker-compose.yml for real, kill a service, see 
 
 .PHONY: docs
 docs: $(STAMP) ## build the documentation into site/ (open with: python -m http.server -d site)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --clean
 
 .PHONY: dist

@@ -19,6 +19,8 @@ from services.kit.settings import ServiceSettings
 
 # Tables are as wide in a test runner's worker as on a terminal of this width.
 os.environ["COLUMNS"] = "160"
+# What tests start, platforms above all, keeps its bytecode: else each process compiles all it imports, at every start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # No test is timed: a busy machine must not turn a true property into a failure.
 hypothesis_settings.register_profile("coterie", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 hypothesis_settings.load_profile("coterie")
