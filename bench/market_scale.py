@@ -21,7 +21,7 @@ from typing import TypeVar
 import numpy as np
 from scipy import sparse
 
-from services.pricing.domain.budget_market import Market
+from services.pricing.domain.budgets import Market
 from services.pricing.domain.followers import equilibrium, linear_response
 from services.pricing.domain.influence import leakage, normalise, return_diagonal
 from services.pricing.domain.leaders import exact_price

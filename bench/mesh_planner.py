@@ -14,8 +14,8 @@ import time
 
 from coterie_lab.mesh import GRAPHS, radio_network
 from services.topology.domain.betta_fast import plan_mesh_with_work
+from services.topology.domain.betta_network import MeshRules
 from services.topology.domain.betta_reference import plan_mesh_reference
-from services.topology.domain.mesh_network import MeshRules
 
 
 def measure(kind: str, count: int, *, reference: bool) -> str:

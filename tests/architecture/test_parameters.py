@@ -12,9 +12,9 @@ from services.aggregation.domain.buffering import WANTED
 from services.aggregation.domain.rules.axis import METHODS, OPTIMISERS, PRES
 from services.aggregation.domain.secure_terms import _CHECKS
 from services.pricing.domain.incentives import MODELS
+from services.topology.planners.betta_inputs import MeshParameters, PartialPrivacy
 from services.topology.planners.cells import CellsParameters, OptimisedPrivacy
 from services.topology.planners.clusters import ClusterParameters, TrustPrivacy
-from services.topology.planners.mesh_inputs import MeshParameters, PartialPrivacy
 from services.topology.planners.star import UniformPrivacy
 
 READ: dict[str, list[Iterable[str]]] = {

@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from coterie.privacy.ledger import Limit
+from coterie.procedures.budget_sale import BudgetSale
 from coterie.procedures.clusters import Clusters
-from coterie.procedures.market import Market
 from coterie.torch_learner import TorchLearner
 from tests.unit.coterie.procedures.mesh_devices import Device, PostOffice, module, samples, work_for
 from tests.unit.coterie.procedures.priced_round import Device as Seller
 from tests.unit.coterie.procedures.priced_round import work_item
+from tests.unit.coterie.procedures.test_procedure_budget_sale import linear_trainer, stored_model
+from tests.unit.coterie.procedures.test_procedure_cells import Bench
 from tests.unit.coterie.procedures.test_procedure_clusters import Circle, direction
-from tests.unit.coterie.procedures.test_procedure_market import linear_trainer, stored_model
-from tests.unit.coterie.procedures.test_procedure_multitask import Bench
 
 OF_THE_NETWORK = {"heard", "noise_scale", "simulated_transfer_seconds", "step_seconds"}
 COSTS = {"costs": {"quadratic": 1.0, "linear": 0.04, "fixed": 0.0}}
@@ -55,7 +55,7 @@ def test_cells_with_noise_are_told_the_model_chosen_and_nothing_else(tmp_path: P
 def test_a_market_is_told_figures_of_public_samples_alone(tmp_path: Path) -> None:
     trainer = linear_trainer()
     seller = Seller(tmp_path, COSTS)
-    assert Market().prepare(seller.context(work_item(), trainer, stored_model(tmp_path))).metrics == {}
+    assert BudgetSale().prepare(seller.context(work_item(), trainer, stored_model(tmp_path))).metrics == {}
 
 
 def test_figures_of_public_samples_are_those_of_public_samples() -> None:

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from coterie.home import DeviceHome, introduce
-from coterie.procedures.mesh_state import DeviceState, Outgoing
+from coterie.procedures.device_state import DeviceState, Outgoing
 from coterie.training import model_bytes
 from coterie_cli.main import app
 from coterie_cli.processes import die_with_parent

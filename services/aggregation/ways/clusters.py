@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from coterie.privacy.gaussian import exact_multiplier, paper_multiplier
-from coterie.procedures.clusters_checks import weight_alone
+from coterie.procedures.head_checks import weight_alone
 from coterie.records.words import Form, ParticipationState, Role
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.pricing.v1 import pricing_pb2 as pricing

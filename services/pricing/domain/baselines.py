@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from services.kit.errors import Conflict
-from services.pricing.domain.budget_market import Market, server_cost, welfare
+from services.pricing.domain.budgets import Market, server_cost, welfare
 from services.pricing.domain.followers import agnostic_budgets, linear_response
 from services.pricing.domain.influence import Leakage, Vector
 from services.pricing.domain.leaders import agnostic_price, exact_price, mean_field_price

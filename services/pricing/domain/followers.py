@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from services.pricing.domain.budget_market import Market, check_price, external_risk
+from services.pricing.domain.budgets import Market, check_price, external_risk
 from services.pricing.domain.complementarity import Complementary, Mask, block_pivot, lemke
 from services.pricing.domain.influence import Vector
 

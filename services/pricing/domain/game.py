@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from services.pricing.domain.budget_market import Market, check_round, external_risk, server_cost, utilities, welfare
+from services.pricing.domain.budgets import Market, check_round, external_risk, server_cost, utilities, welfare
 from services.pricing.domain.followers import (
     LinearResponse,
     agnostic_budgets,

@@ -22,7 +22,7 @@ from scipy import sparse
 from coterie.records.words import QuoteStatus
 from services.kit.whatif import plain
 from services.pricing.domain.baselines import fixed_budgets, random_budgets
-from services.pricing.domain.budget_market import Market, external_risk
+from services.pricing.domain.budgets import Market, external_risk
 from services.pricing.domain.followers import equilibrium, feasible_interval, linear_response
 from services.pricing.domain.game import Outcome, judged, play
 from services.pricing.domain.incentives import StackelbergParameters

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 
-from services.pricing.domain.budget_market import Market, check_round, external_risk
+from services.pricing.domain.budgets import Market, check_round, external_risk
 from services.pricing.domain.followers import LinearResponse, PriceInterval, best_response, feasible_interval
 from services.pricing.domain.influence import Vector
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, cg
 
-from services.pricing.domain.budget_market import Market, check_price, welfare
+from services.pricing.domain.budgets import Market, check_price, welfare
 from services.pricing.domain.complementarity import Mask, block_pivot
 from services.pricing.domain.influence import Vector
 

@@ -1,3 +1,3 @@
 """What-if solvers of this service: one module per solver, each with `Input` and `solve`."""
 
-SOLVERS = {"market": "services.pricing.whatif.market", "survey": "services.pricing.whatif.survey"}
+SOLVERS = {"market": "services.pricing.whatif.budgets", "survey": "services.pricing.whatif.collection"}

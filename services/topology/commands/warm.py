@@ -10,9 +10,9 @@ import sys
 import numpy as np
 
 from services.topology.domain.betta_fast import plan_mesh
+from services.topology.domain.betta_network import MeshNetwork, MeshRules
 from services.topology.domain.coalition import Game, partition_of
 from services.topology.domain.formation import form
-from services.topology.domain.mesh_network import MeshNetwork, MeshRules
 from services.topology.domain.quality import QualityModel
 from services.trust.domain.graph import TrustGraph
 

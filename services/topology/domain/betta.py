@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from services.topology.domain.mesh_network import BadMeshInput, MeshNetwork, MeshRules, Transfers, pairs_to_adjacency
+from services.topology.domain.betta_network import BadMeshInput, MeshNetwork, MeshRules, Transfers, pairs_to_adjacency
 from services.topology.domain.mixing import (
     Bools,
     Floats,

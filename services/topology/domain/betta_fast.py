@@ -20,6 +20,7 @@ from services.topology.domain.betta_kernels import (
     weigh_snapshot,
     weights,
 )
+from services.topology.domain.betta_network import MeshNetwork, MeshRules
 from services.topology.domain.betta_reference import plan_mesh_reference
 from services.topology.domain.betta_search import PRUNED, SPLIT, advance, hopeless
 from services.topology.domain.betta_state import (
@@ -40,7 +41,6 @@ from services.topology.domain.betta_state import (
     make_problem,
 )
 from services.topology.domain.betta_tree import spanning_tree, start_run, tree_inverse
-from services.topology.domain.mesh_network import MeshNetwork, MeshRules
 from services.topology.domain.mixing import Floats
 
 MOST_UNCOMPILED = 20

@@ -21,7 +21,7 @@ from services.topology.domain.betta import (
     local_iterate,
     pseudo_training_time,
 )
-from services.topology.domain.mesh_network import MeshNetwork, MeshRules
+from services.topology.domain.betta_network import MeshNetwork, MeshRules
 from services.topology.domain.mixing import Bools, Floats, fundamental_matrix, lazy_metropolis
 
 

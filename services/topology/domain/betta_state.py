@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from services.topology.domain.betta import REL, local_iterate, pseudo_training_time
-from services.topology.domain.mesh_network import MeshNetwork, MeshRules
+from services.topology.domain.betta_network import MeshNetwork, MeshRules
 from services.topology.domain.mixing import Bools, Floats
 
 Ints = NDArray[np.int64]

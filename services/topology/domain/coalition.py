@@ -18,7 +18,7 @@ from scipy.sparse.csgraph import connected_components
 
 from coterie.privacy import gaussian
 from services.kit.errors import InvalidInput
-from services.topology.domain import cluster_value
+from services.topology.domain import coalition_value
 from services.topology.domain.quality import Floats, Integers, QualityModel
 from services.trust.domain import scores
 from services.trust.domain.graph import TrustGraph
@@ -94,7 +94,7 @@ class Game:
     quality: QualityModel
     stakes: Stakes
     direct_weight: float
-    tables: cluster_value.Tables = field(repr=False)
+    tables: coalition_value.Tables = field(repr=False)
     _used: int = field(repr=False)
     _told: bool = field(repr=False)
 
@@ -199,7 +199,7 @@ def evaluate(game: Game, members: Sequence[int]) -> Coalition:
     noise, quality, payoff = (np.empty(len(chosen)) for _ in range(3))
     stranger = np.zeros(len(chosen), dtype=np.bool_)
     ids = np.array(chosen, dtype=np.int64)
-    while (head := int(cluster_value.appraise(game.tables, ids, noise, quality, payoff, stranger))) < 0:
+    while (head := int(coalition_value.appraise(game.tables, ids, noise, quality, payoff, stranger))) < 0:
         game.supply_row()
     feasible = game.stakes.strangers != "forbid" or not stranger.any()
     return Coalition(chosen, head, noise, quality, payoff, float(math.fsum(payoff)), feasible)
@@ -219,7 +219,7 @@ def preference(game: Game, device: int, others: Sequence[int], history: Iterable
     before = evaluate(game, others)
     after = dict(zip(joined.members, joined.payoff, strict=True))
     for member, payoff in zip(before.members, before.payoff, strict=True):
-        if after[member] < payoff - cluster_value.TOLERANCE:
+        if after[member] < payoff - coalition_value.TOLERANCE:
             return -math.inf
     return float(after[device])
 
@@ -238,9 +238,9 @@ def _check_trust(trust: Floats, graph: TrustGraph, direct_weight: float) -> None
     if trust.shape != (graph.size, graph.size):
         raise InvalidGame(f"trust must have {graph.size} rows and columns, not shape {trust.shape}")
     rows = np.repeat(np.arange(graph.size), graph.degrees)
-    if not np.allclose(trust[rows, graph.indices], graph.values, rtol=0.0, atol=cluster_value.TRUST_TOLERANCE):
+    if not np.allclose(trust[rows, graph.indices], graph.values, rtol=0.0, atol=coalition_value.TRUST_TOLERANCE):
         raise InvalidGame("trust between neighbours must be their direct trust")
-    too_much = trust > 1.0 - direct_weight + cluster_value.TRUST_TOLERANCE
+    too_much = trust > 1.0 - direct_weight + coalition_value.TRUST_TOLERANCE
     np.fill_diagonal(too_much, False)
     too_much[rows, graph.indices] = False
     if too_much.any():
@@ -260,14 +260,14 @@ def _connected(trust: Floats, component: Integers) -> Integers:
     return merged
 
 
-def _tables(game: Game) -> cluster_value.Tables:
+def _tables(game: Game) -> coalition_value.Tables:
     graph, model, stakes, size = game.graph, game.quality, game.stakes, game.graph.size
     mu1, mu2, mu3, mu4, mu5 = model.loss_fit
     curve_low, curve_step, curve = _curve(model)
     solo = model.quality(model.noise_max, game.non_iid)
     far_noise = model.noise(np.array([1.0 - game.direct_weight]))
     links: csr_array[np.float64] = csr_array((graph.values, graph.indices, graph.indptr), shape=(size, size))
-    return cluster_value.Tables(
+    return coalition_value.Tables(
         indptr=graph.indptr,
         indices=graph.indices,
         closeness=graph.values,

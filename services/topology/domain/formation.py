@@ -16,9 +16,9 @@ from typing import Literal
 
 from services.kit.errors import InvalidInput
 from services.topology.domain import formation_search
-from services.topology.domain.cluster_board import SOLO, Board, Option
-from services.topology.domain.cluster_value import TOLERANCE
 from services.topology.domain.coalition import Game, Partition, partition_of
+from services.topology.domain.coalition_value import TOLERANCE
+from services.topology.domain.formation_board import SOLO, Board, Option
 from services.topology.domain.quality import Floats
 from services.topology.domain.stability import BlockingMove, blocking_move
 

@@ -12,8 +12,8 @@ from typing import Literal
 
 import numpy as np
 
-from services.topology.domain.cluster_board import Board
 from services.topology.domain.coalition import Game, Partition, partition_of
+from services.topology.domain.formation_board import Board
 from services.topology.domain.stability import blocking_move
 
 Found = Literal["", "exact", "perturbed"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numba
 import numpy as np
 
-from services.topology.domain import cluster_value
+from services.topology.domain import coalition_value
 from services.topology.domain.coalition import Game, Partition, partition_of
 
 _TOLERANCE = 1e-9
@@ -212,12 +212,12 @@ def _divide(t, group):  # type: ignore[no-untyped-def]
         return payoffs, -1, feasible, touching
     quality = np.empty(count)
     for k in range(count):
-        alpha = cluster_value.trust(t, group[k], head)
+        alpha = coalition_value.trust(t, group[k], head)
         if math.isnan(alpha):
             return payoffs, -1, feasible, touching
         feasible = feasible and alpha > 0.0
         loss = (
-            t.loss_top[group[k]] / (t.loss_shift + math.exp(-t.loss_rate * cluster_value.noise(t, alpha)))
+            t.loss_top[group[k]] / (t.loss_shift + math.exp(-t.loss_rate * coalition_value.noise(t, alpha)))
             + t.loss_floor
         )
         quality[k] = t.quality_offset - t.quality_slope * loss
@@ -236,7 +236,7 @@ def _central(t, group):  # type: ignore[no-untyped-def]
     degree = np.zeros(len(group), np.int64)
     for i in range(len(group)):
         for j in range(i):
-            if cluster_value.closeness(t, group[i], group[j]) > 0.0:
+            if coalition_value.closeness(t, group[i], group[j]) > 0.0:
                 degree[i] += 1
                 degree[j] += 1
     top = degree.max()
@@ -247,7 +247,7 @@ def _central(t, group):  # type: ignore[no-untyped-def]
         total = 0.0
         if len(group) > 2 and (degree == top).sum() > 1:
             for j in range(len(group)):
-                total += cluster_value.trust(t, group[i], group[j])
+                total += coalition_value.trust(t, group[i], group[j])
             if math.isnan(total):
                 return -1, top > 0
             total = np.round(total, 9)

@@ -25,7 +25,7 @@ from services.topology.domain.scheduling_policies import Schedule, at_random, gr
 from services.topology.errors import BadParameters, CannotPlan, NoCells
 from services.topology.planners.base import Parameters, Sources, parameters_of, read_section
 from services.topology.planners.cell_network import Radio, layout_fingerprint, network
-from services.topology.planners.cells_told import ScheduledRound, unplaced
+from services.topology.planners.schedule_told import ScheduledRound, unplaced
 from services.topology.planners.star import UniformPrivacy
 from services.topology.store import cells as stations
 from services.topology.usecases.policies import Policies, Tensors

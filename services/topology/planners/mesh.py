@@ -16,7 +16,8 @@ from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words
 from services.topology.domain.betta import MeshPlan, PlannedLink, evaluate_links
 from services.topology.domain.betta_fast import plan_soonest
-from services.topology.domain.mesh_baselines import (
+from services.topology.domain.betta_network import BadMeshInput, DisconnectedSocialGraph, MeshNetwork
+from services.topology.domain.betta_rivals import (
     ON_SOCIAL,
     Rival,
     complete_links,
@@ -24,11 +25,10 @@ from services.topology.domain.mesh_baselines import (
     rival_plan,
     social_links,
 )
-from services.topology.domain.mesh_network import BadMeshInput, DisconnectedSocialGraph, MeshNetwork
 from services.topology.domain.mixing import Floats, NotConnected, components
 from services.topology.errors import CannotPlan
 from services.topology.planners.base import Sources
-from services.topology.planners.mesh_inputs import MeshInputs, checked_parameters, gather_inputs
+from services.topology.planners.betta_inputs import MeshInputs, checked_parameters, gather_inputs
 
 MOST_BASELINE_DEVICES = 128
 Pair = tuple[int, int]

@@ -10,8 +10,8 @@ import pytest
 from services.kit import whatif
 from services.topology.domain.betta import evaluate_links, figures, local_iterate
 from services.topology.domain.betta_fast import plan_mesh
+from services.topology.domain.betta_network import MeshNetwork, MeshRules, pairs_to_adjacency
 from services.topology.domain.betta_reference import plan_mesh_reference
-from services.topology.domain.mesh_network import MeshNetwork, MeshRules, pairs_to_adjacency
 from services.topology.domain.mixing import hitting_times, lazy_metropolis
 from services.topology.whatif import SOLVERS
 

@@ -11,7 +11,7 @@ import pytest
 
 from coterie_lab.market import REFERENCE, Settings, anarchy, by_size, convergence, draw_market, sweep
 from services.pricing.domain.baselines import NoFeasiblePrice, compare, one_hop
-from services.pricing.domain.budget_market import Market, server_cost, welfare
+from services.pricing.domain.budgets import Market, server_cost, welfare
 from services.pricing.domain.followers import agnostic_budgets, equilibrium, feasible_interval, linear_response
 from services.pricing.domain.game import play
 from services.pricing.domain.influence import Matrix, leakage

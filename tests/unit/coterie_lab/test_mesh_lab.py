@@ -6,8 +6,8 @@ import pytest
 from coterie_lab.mesh import GRAPHS, Course, Results, contenders, radio_network, rounds_to_targets
 from coterie_lab.mesh_data import Images
 from coterie_lab.mesh_report import partial_privacy, saving, savings, worked_example
-from services.topology.domain.mesh_baselines import round_seconds
-from services.topology.domain.mesh_network import MeshNetwork, MeshRules, Transfers, pairs_to_adjacency
+from services.topology.domain.betta_network import MeshNetwork, MeshRules, Transfers, pairs_to_adjacency
+from services.topology.domain.betta_rivals import round_seconds
 from services.topology.domain.mixing import components
 
 

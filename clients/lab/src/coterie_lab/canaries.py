@@ -29,9 +29,9 @@ from coterie.privacy.ledger import Limit
 from coterie.privacy.releases import COUNT, Answer, Arrays, Change, CountedChange, Descent, Laplaced, Release
 from coterie.privacy.simulation import SeededStream
 from coterie.privacy.stream import Stream
+from coterie.procedures.budget_sale import noised_descent
 from coterie.procedures.clusters import Clusters
 from coterie.procedures.context import RoundContext
-from coterie.procedures.market import noised_descent
 from coterie.procedures.star import Star
 from coterie.records import WorkItem
 from coterie.sums.contribution import contribution

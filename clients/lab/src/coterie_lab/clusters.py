@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from coterie_lab import cluster_games as games
-from services.topology.domain import cluster_baselines as baselines
+from services.topology.domain import formation_baselines as baselines
 from services.topology.domain.formation import Formation, form
 
 PARTICIPANTS = 100

@@ -17,7 +17,7 @@ import numpy as np
 
 from coterie_lab import market_plots
 from services.pricing.domain.baselines import Protocol, Series, compare
-from services.pricing.domain.budget_market import Market, external_risk
+from services.pricing.domain.budgets import Market, external_risk
 from services.pricing.domain.game import play
 from services.pricing.domain.influence import Matrix, Vector, leakage
 from services.pricing.domain.leaders import frozen_price

@@ -27,8 +27,8 @@ from coterie.local_steps import LocalSteps
 from coterie.privacy.ledger import Limit
 from coterie.privacy.simulation import SeededStream
 from coterie.procedures import procedure_for
+from coterie.procedures.budget_sale import noised_descent
 from coterie.procedures.context import RoundContext
-from coterie.procedures.market import noised_descent
 from coterie.torch_learner import TorchLearner
 from coterie.training import load_model, model_bytes, single_threaded
 from coterie.work import Delivery

@@ -22,8 +22,8 @@ from coterie.mixing import MeshState, Vector, noise_scale, softmax_gradient, ste
 from coterie_lab.mesh_data import Images, load_images
 from services.topology.domain.betta import MeshPlan, batch_sizes, evaluate_links
 from services.topology.domain.betta_fast import plan_mesh
-from services.topology.domain.mesh_baselines import even_batches, round_seconds, social_links
-from services.topology.domain.mesh_network import MeshNetwork, MeshRules, Transfers
+from services.topology.domain.betta_network import MeshNetwork, MeshRules, Transfers
+from services.topology.domain.betta_rivals import even_batches, round_seconds, social_links
 
 TARGETS = (0.65, 0.70, 0.75, 0.80)
 GRAPHS = ("small world", "random", "hubs", "owner cliques")

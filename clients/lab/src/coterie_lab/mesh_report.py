@@ -10,9 +10,9 @@ import numpy as np
 from coterie_lab.mesh import GRAPHS, LOOSE, MOST_ROUNDS, TARGETS, Course, Results, radio_network
 from services.topology.domain.betta import evaluate_links, pseudo_training_time
 from services.topology.domain.betta_fast import plan_mesh
+from services.topology.domain.betta_network import MeshNetwork, MeshRules, Transfers
 from services.topology.domain.betta_reference import plan_mesh_reference
-from services.topology.domain.mesh_baselines import baseline_plans
-from services.topology.domain.mesh_network import MeshNetwork, MeshRules, Transfers
+from services.topology.domain.betta_rivals import baseline_plans
 from services.topology.domain.mixing import hitting_times
 
 TRUST = {"AB": 4, "AD": 4, "AE": 48, "AF": 4, "BC": 29, "BE": 42, "CD": 31, "DF": 4}

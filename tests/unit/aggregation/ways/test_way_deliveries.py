@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from coterie.procedures.clusters_checks import weight_alone
+from coterie.procedures.head_checks import weight_alone
 from coterie.records.words import Form, ParticipationState
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words

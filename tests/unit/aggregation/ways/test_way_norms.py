@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.procedures import clusters_checks as checks
+from coterie.procedures import head_checks as checks
 from coterie.records.words import Form, ParticipationState, PrivacyUnit, Role
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words

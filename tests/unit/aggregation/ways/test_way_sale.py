@@ -20,15 +20,15 @@ from services.aggregation.domain.records import Delivery, Participation
 from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.errors import BadTask, BadUpdate
 from services.aggregation.ways import complete, way_for
+from services.aggregation.ways.answer_sale import AnswerSale
 from services.aggregation.ways.base import Way
-from services.aggregation.ways.market import NORM, Market
+from services.aggregation.ways.budget_sale import NORM, BudgetSale
 from services.aggregation.ways.roster import Roster, Update
-from services.aggregation.ways.survey import Survey
 from services.kit.documents import show
 
 QUESTION = Question("How warm is it?", 10.0, 30.0)
-MARKET = Market(complete(TaskSpecification("m", preset="market", model_digests=("a" * 64,), escrow_microcredits=1)))
-SURVEY = Survey(
+MARKET = BudgetSale(complete(TaskSpecification("m", preset="market", model_digests=("a" * 64,), escrow_microcredits=1)))
+SURVEY = AnswerSale(
     complete(
         TaskSpecification(
             "s",

@@ -21,8 +21,8 @@ from coterie.mail import Mail
 from coterie.models import Flat
 from coterie.privacy.ledger import Limit, PrivacyLedger
 from coterie.procedures.context import RoundContext
+from coterie.procedures.device_state import DeviceState
 from coterie.procedures.mesh import Mesh
-from coterie.procedures.mesh_state import DeviceState
 from coterie.records import Letter, Letters, Peer, Role, WorkItem
 from coterie.sums.circle import Circle
 from coterie.torch_learner import TorchLearner

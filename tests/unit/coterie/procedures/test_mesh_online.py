@@ -11,7 +11,7 @@ import torch
 from scipy.optimize import minimize
 
 from coterie.mixing import MeshState
-from coterie.procedures.mesh_state import DeviceState, Stream
+from coterie.procedures.device_state import DeviceState, Stream
 from tests.unit.coterie.procedures.mesh_devices import Device, PostOffice, samples, work_for
 
 ROUNDS = 6

@@ -16,11 +16,11 @@ from coterie.home import DeviceHome
 from coterie.letters import Header, Subject, seal
 from coterie.mail import Mail
 from coterie.privacy.ledger import Limit
-from coterie.procedures import clusters_checks as checks
+from coterie.procedures import head_checks as checks
 from coterie.procedures import procedure_for
 from coterie.procedures.clusters import Clusters
-from coterie.procedures.clusters_checks import Tally
 from coterie.procedures.context import RoundContext
+from coterie.procedures.head_checks import Tally
 from coterie.records import Letter, Letters, Peer, Role, WorkItem
 from coterie.work import Delivery
 from tests.answers import made

@@ -15,8 +15,8 @@ from coterie.home import Memory
 from coterie.letters import Subject, read_header
 from coterie.mixing import MeshState
 from coterie.procedures import procedure_for
+from coterie.procedures.device_state import DeviceState, Measured, Stream
 from coterie.procedures.mesh import Mesh
-from coterie.procedures.mesh_state import DeviceState, Measured, Stream
 from coterie.sums.circle import Circle
 from tests.unit.coterie.procedures.mesh_devices import (
     SIZE,

@@ -10,7 +10,7 @@ import pytest
 
 from coterie.errors import Declined
 from coterie.privacy.ledger import Limit
-from coterie.procedures.mesh_state import DeviceState, Outgoing, Stream
+from coterie.procedures.device_state import DeviceState, Outgoing, Stream
 from tests.unit.coterie.procedures.mesh_devices import (
     Device,
     PostOffice,

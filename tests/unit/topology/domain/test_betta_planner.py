@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from services.topology.domain import betta_fast
 from services.topology.domain.betta import MeshPlan, batch_sizes, evaluate_links
 from services.topology.domain.betta_fast import MOST_UNCOMPILED, plan_mesh, plan_mesh_with_drift, plan_soonest
-from services.topology.domain.betta_reference import plan_mesh_reference
-from services.topology.domain.mesh_baselines import baseline_plans, expander_links, social_links
-from services.topology.domain.mesh_network import (
+from services.topology.domain.betta_network import (
     BadMeshInput,
     DisconnectedSocialGraph,
     MeshNetwork,
@@ -22,6 +20,8 @@ from services.topology.domain.mesh_network import (
     UnknownMeshDevice,
     pairs_to_adjacency,
 )
+from services.topology.domain.betta_reference import plan_mesh_reference
+from services.topology.domain.betta_rivals import baseline_plans, expander_links, social_links
 from services.topology.domain.mixing import NotConnected
 
 TIMES = ("radio", "few", "distinct", "impossible")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.topology.domain import cluster_baselines as baselines
+from services.topology.domain import formation_baselines as baselines
 from services.topology.domain.coalition import (
     Game,
     InvalidGame,

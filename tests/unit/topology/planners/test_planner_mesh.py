@@ -16,10 +16,9 @@ from coterie_api.words.v1 import words_pb2 as words
 from services.gateway.wire.convert import to_json
 from services.kit.matrix import Matrix
 from services.topology.domain.betta_fast import plan_mesh
-from services.topology.domain.mesh_network import DisconnectedSocialGraph, MeshNetwork, MeshRules
+from services.topology.domain.betta_network import DisconnectedSocialGraph, MeshNetwork, MeshRules
 from services.topology.errors import BadParameters, CannotPlan
-from services.topology.planners.mesh import MeshPlanner, plan_with_bridges
-from services.topology.planners.mesh_inputs import (
+from services.topology.planners.betta_inputs import (
     MeshInputs,
     MeshParameters,
     batch_seconds,
@@ -27,6 +26,7 @@ from services.topology.planners.mesh_inputs import (
     link_seconds,
     trusted_pairs,
 )
+from services.topology.planners.mesh import MeshPlanner, plan_with_bridges
 
 PLANNER = MeshPlanner()
 

@@ -23,11 +23,11 @@ from coterie.mail import Received
 from coterie.models import load_model
 from coterie.privacy.clipping import clip_update
 from coterie.privacy.releases import Arrays, Change, Raw
-from coterie.procedures import clusters_checks as checks
+from coterie.procedures import head_checks as checks
 from coterie.procedures import masked, procedure
-from coterie.procedures.clusters_checks import Flat, Tally
-from coterie.procedures.clusters_market import noise_to_add, sold
 from coterie.procedures.context import RoundContext
+from coterie.procedures.head_checks import Flat, Tally
+from coterie.procedures.noise_sale import noise_to_add, sold
 from coterie.procedures.star import trained_change
 from coterie.records import Peer, WorkItem
 from coterie.work import Delivery, MemberReport, Tensors

@@ -33,7 +33,7 @@ from coterie.models import Flat
 from coterie.privacy.releases import Laplaced, Unproven
 from coterie.procedures import procedure
 from coterie.procedures.context import RoundContext
-from coterie.procedures.mesh_state import DeviceState, Measured, Outgoing, Stream
+from coterie.procedures.device_state import DeviceState, Measured, Outgoing, Stream
 from coterie.records import WorkItem
 from coterie.work import Delivery
 

@@ -15,7 +15,7 @@ from coterie_lab.experiment import Cell, Effort, Experiment, Plot
 from coterie_lab.mesh import GRAPHS, TARGETS, contenders, radio_network, rounds_to_targets
 from coterie_lab.mesh_data import Images, load_images
 from coterie_lab.readings import Reading
-from services.topology.domain.mesh_network import Transfers
+from services.topology.domain.betta_network import Transfers
 
 NOWHERE = float("nan")
 BASELINES = ("DABMD-like", "PDOO-like")

@@ -16,7 +16,7 @@ from coterie_lab.claims import AtLeast, AtMost, Ordered
 from coterie_lab.clusters import PARTICIPANTS, START_CLUSTERS
 from coterie_lab.experiment import Cell, Effort, Experiment, Plot
 from coterie_lab.readings import Reading
-from services.topology.domain import cluster_baselines as baselines
+from services.topology.domain import formation_baselines as baselines
 from services.topology.domain.formation import form
 
 NOWHERE = float("nan")

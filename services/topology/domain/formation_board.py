@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from services.topology.domain import cluster_kernel as kernel
-from services.topology.domain.cluster_value import TOLERANCE
+from services.topology.domain import formation_kernel as kernel
 from services.topology.domain.coalition import Game, Partition, partition_of
+from services.topology.domain.coalition_value import TOLERANCE
 from services.topology.domain.quality import Floats, Integers
 
 SOLO = -1
@@ -98,7 +98,7 @@ class Board:
 
         Complete where it matters: an option may be left out only if it is worse than the best one returned by more
         than the tolerance. Clusters of neighbours are always looked at; the others only where they could admit the
-        device and offer as much as the best option so far (`cluster_kernel.far`). A device that wanted nothing looks
+        device and offer as much as the best option so far (`formation_kernel.far`). A device that wanted nothing looks
         again only at clusters that changed since, as long as its own did not: what `allowed` refuses it must go on
         refusing, or `forget` be called.
         """

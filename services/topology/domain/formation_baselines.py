@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from services.kit.errors import TooLarge
-from services.topology.domain.cluster_value import TOLERANCE
 from services.topology.domain.coalition import Game, InvalidGame, Partition, evaluate, partition_of, singletons
+from services.topology.domain.coalition_value import TOLERANCE
 from services.topology.domain.formation import Cluster, Formation
 from services.topology.domain.quality import Floats, Integers
 from services.topology.domain.stability import blocking_move

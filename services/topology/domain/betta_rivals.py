@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.topology.domain.betta import MeshPlan, evaluate_links, pseudo_training_time
-from services.topology.domain.mesh_network import BadMeshInput, MeshNetwork, MeshRules
+from services.topology.domain.betta_network import BadMeshInput, MeshNetwork, MeshRules
 from services.topology.domain.mixing import Bools
 
 Links = list[tuple[int, int]]

@@ -16,7 +16,7 @@ from coterie.errors import Declined
 from coterie.privacy.ledger import Limit
 from coterie.privacy.simulation import SeededStream
 from coterie.procedures import procedure_for
-from coterie.procedures.survey import Survey, answer_to, choose_variance
+from coterie.procedures.answer_sale import AnswerSale, answer_to, choose_variance
 from coterie.questions import Question, estimate
 from coterie_cli.asking import blank, specification
 from tests.unit.coterie.procedures.priced_round import Device, work_item
@@ -43,7 +43,7 @@ def survey_work(offer: dict[str, Any] | None = None, **changes: Any) -> Any:
 
 
 def test_surveys_have_their_procedure() -> None:
-    assert isinstance(procedure_for(survey_work()), Survey)
+    assert isinstance(procedure_for(survey_work()), AnswerSale)
 
 
 def test_the_noise_is_the_best_response_to_the_offer(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_an_offer_that_is_not_worth_it_is_declined(
 ) -> None:
     device = Device(tmp_path, private)
     with pytest.raises(Declined, match=why) as refusal:
-        Survey().prepare(device.context(survey_work(**changes)))
+        AnswerSale().prepare(device.context(survey_work(**changes)))
     assert "25" not in str(refusal.value)
     assert device.ledger.spent().releases == 0
 
@@ -111,7 +111,7 @@ def test_the_answer_leaves_with_noise_alone_and_is_charged_as_a_whole(tmp_path: 
     values = []
     for number in range(1, 41):
         context = device.context(survey_work(round=number), noise=lambda n=number: SeededStream(n))  # type: ignore[misc]
-        delivery = Survey().prepare(context)
+        delivery = AnswerSale().prepare(context)
         assert (delivery.form, delivery.weight, delivery.metrics) == ("mean", 1.0, {})
         assert delivery.budget == pytest.approx(6.0)
         assert [(use.mechanism, use.unit) for use in delivery.privacy] == [("gaussian", "device")]
@@ -128,7 +128,7 @@ def test_the_answer_leaves_with_noise_alone_and_is_charged_as_a_whole(tmp_path: 
 def test_the_owner_s_limit_is_kept(tmp_path: Path) -> None:
     device = Device(tmp_path, PRIVATE, Limit(0.5, 1e-5))
     with pytest.raises(Declined, match="privacy limit of the device's owner"):
-        Survey().prepare(device.context(survey_work()))
+        AnswerSale().prepare(device.context(survey_work()))
 
 
 def test_the_answer_to_the_very_question_comes_first() -> None:

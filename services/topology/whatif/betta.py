@@ -10,7 +10,7 @@ from pydantic import AllowInfNan, BeforeValidator
 from services.kit import whatif
 from services.topology.domain.betta import MeshPlan, evaluate_links
 from services.topology.domain.betta_fast import plan_soonest
-from services.topology.domain.mesh_network import MeshNetwork, MeshRules, Transfers
+from services.topology.domain.betta_network import MeshNetwork, MeshRules, Transfers
 
 Seconds = Annotated[float, AllowInfNan(True), BeforeValidator(lambda value: math.inf if value == "inf" else value)]
 """Seconds of a transfer; the string "inf" where the link is impossible."""

@@ -22,7 +22,7 @@ from coterie.privacy.simulation import SeededStream
 from coterie.privacy.zcdp import multiplier_of_rho
 from coterie.privacy_sale import PrivateCosts
 from coterie.procedures import procedure_for
-from coterie.procedures.market import Market, choose_budget, costs_of, noised_descent
+from coterie.procedures.budget_sale import BudgetSale, choose_budget, costs_of, noised_descent
 from coterie.torch_learner import TorchLearner
 from coterie.training import model_bytes
 from tests.unit.coterie.procedures.priced_round import Device, work_item
@@ -53,7 +53,7 @@ def budget_of(device: Device, **changes: Any) -> float:
 
 
 def test_the_market_has_its_procedure() -> None:
-    assert isinstance(procedure_for(work_item()), Market)
+    assert isinstance(procedure_for(work_item()), BudgetSale)
 
 
 def test_the_budget_is_the_best_response_to_price_and_risk(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_device_without_costs_draws_them_once_and_keeps_them(tmp_path: Path) -
 
 def test_the_delivery_says_the_budget_and_nothing_of_the_costs(tmp_path: Path) -> None:
     device = Device(tmp_path, {"costs": COSTS | {"quadratic": 1.2345678}})
-    delivery = Market().prepare(device.context(work_item(), linear_trainer(), stored_model(tmp_path)))
+    delivery = BudgetSale().prepare(device.context(work_item(), linear_trainer(), stored_model(tmp_path)))
     assert delivery.budget == pytest.approx(0.8 / 2 / 1.2345678)
     assert delivery.form == "mean"
     assert delivery.weight == 40
@@ -139,10 +139,10 @@ def test_the_ledger_is_charged_what_is_sold_and_its_limit_is_kept(tmp_path: Path
     device = Device(tmp_path, {"costs": COSTS}, Limit(3.0, 1e-5))
     context = device.context(work_item(), linear_trainer(), stored_model(tmp_path))
     with pytest.raises(Declined, match="privacy limit of the device's owner"):
-        Market().prepare(context)
+        BudgetSale().prepare(context)
     assert device.ledger.spent().releases == 0
     device.ledger.set_limit(Limit(20.0, 1e-5))
-    delivery = Market().prepare(context)
+    delivery = BudgetSale().prepare(context)
     (entry,) = device.ledger.history()
     assert (entry.charge.mechanism, entry.charge.unit, entry.charge.rho) == ("gaussian", "example", delivery.budget)
 

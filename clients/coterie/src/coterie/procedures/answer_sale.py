@@ -1,4 +1,4 @@
-"""Survey: the device answers one question with as much noise as the offer makes worth its while.
+"""An answer sold: the device answers one question with as much noise as the offer makes worth its while.
 
 [CAPP] Correlation-Aware and Personalized Privacy-Preserving Data Collection.
 
@@ -37,7 +37,7 @@ _ROUNDING = 1e-5
 
 
 @procedure("star", privacy="priced", incentive="correlated")
-class Survey:
+class AnswerSale:
     """Sells a noised answer; masked in secure sums."""
 
     masks: ClassVar[bool] = True

@@ -20,7 +20,7 @@ from services.aggregation.errors import BadTask, BadUpdate
 from services.aggregation.rounds.assignment import make_items
 from services.aggregation.rounds.settling import work_of
 from services.aggregation.ways import complete, presets, way_for
-from services.aggregation.ways.clusters_market import ClustersMarket
+from services.aggregation.ways.noise_sale import NoiseSale
 from services.aggregation.ways.roster import Roster, Update
 from services.kit.words import word
 
@@ -29,7 +29,7 @@ MIXED = complete(
         "m", topology="clusters", privacy="trust", incentive="stackelberg", model_digests=("a",), escrow_microcredits=1
     )
 )
-WAY = ClustersMarket(MIXED)
+WAY = NoiseSale(MIXED)
 SEATS = [
     topology.Seat(device_id="h", role=words.ROLE_HEAD),
     topology.Seat(device_id="a", role=words.ROLE_MEMBER, head_device_id="h"),

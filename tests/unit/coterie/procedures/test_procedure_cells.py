@@ -18,8 +18,8 @@ from coterie.privacy.grid import noised, noised_query
 from coterie.privacy.ledger import Limit
 from coterie.privacy.simulation import SeededStream
 from coterie.procedures import procedure_for
+from coterie.procedures.cells import Cells, read_history
 from coterie.procedures.context import RoundContext
-from coterie.procedures.multitask import Multitask, read_history
 from coterie.records import WorkItem
 from coterie.torch_learner import TorchLearner
 from coterie.training import model_bytes
@@ -79,7 +79,7 @@ class Bench:
 
     def round(self, slopes: list[float], before: list[float] | None = None, **changes: Any) -> Delivery:
         """What the device hands in."""
-        return Multitask().prepare(self.context(slopes, before, **changes))
+        return Cells().prepare(self.context(slopes, before, **changes))
 
 
 def line(slope: float) -> torch.nn.Module:
@@ -102,7 +102,7 @@ def test_the_first_round_goes_by_loss_alone_and_the_choice_is_told(tmp_path: Pat
     assert (delivery.metrics["model"], delivery.metrics["compared"]) == (1.0, 2.0)
     assert weight(delivery) > 0.0
     assert (delivery.weight, [c.mechanism for c in delivery.privacy], delivery.budget) == (20.0, ["raw"], 0.0)
-    assert isinstance(procedure_for(bench.context([0.0, 0.0]).work), Multitask)
+    assert isinstance(procedure_for(bench.context([0.0, 0.0]).work), Cells)
 
 
 def test_a_model_that_moved_the_devices_way_wins_over_a_slightly_better_one(tmp_path: Path) -> None:

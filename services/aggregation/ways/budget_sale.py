@@ -1,4 +1,4 @@
-"""Market: devices sell zCDP budgets at the round's price and hand in noised gradient steps.
+"""Budgets sold: devices sell zCDP budgets at the round's price and hand in noised gradient steps.
 
 [MPPFL] Multi-Hop Privacy Propagation for Differentially Private Federated Learning in Social Networks. The price is
 pricing's, the budget each device's own choice; here the claim is held against the update.
@@ -24,7 +24,7 @@ NORM = "update_norm"
 
 
 @way("star", privacy=("priced",), incentive=("stackelberg",), preset="market")
-class Market(Sale):
+class BudgetSale(Sale):
     """Gradients sold for a budget."""
 
     in_step = "a price is a round's own, and an update that counts in a later one would be paid at another price"

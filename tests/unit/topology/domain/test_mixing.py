@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.topology.domain.mesh_baselines import complete_links, ring_links
-from services.topology.domain.mesh_network import pairs_to_adjacency
+from services.topology.domain.betta_network import pairs_to_adjacency
+from services.topology.domain.betta_rivals import complete_links, ring_links
 from services.topology.domain.mixing import (
     Bools,
     NotATopology,

@@ -77,7 +77,7 @@ class Choice:
 
 
 @procedure("cells")
-class Multitask:
+class Cells:
     """One of K models, chosen anew each round."""
 
     def prepare(self, context: RoundContext) -> Delivery:

@@ -11,7 +11,7 @@ from scipy import sparse
 
 from services.kit import whatif
 from services.kit.errors import InvalidInput, TooLarge
-from services.pricing.domain.budget_market import Market
+from services.pricing.domain.budgets import Market
 from services.pricing.domain.game import Outcome, play
 from services.pricing.domain.influence import Matrix, Vector, leakage
 

@@ -18,7 +18,7 @@ from services.aggregation.ways.roster import Update
 
 
 @way("clusters", privacy=("trust",), incentive=("stackelberg",))
-class ClustersMarket(Clusters):
+class NoiseSale(Clusters):
     """Clusters, and a price for those who noise."""
 
     sells = True

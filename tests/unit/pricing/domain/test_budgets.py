@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from services.pricing.domain.budget_market import Market, server_cost, utilities, welfare
+from services.pricing.domain.budgets import Market, server_cost, utilities, welfare
 from services.pricing.domain.followers import (
     agnostic_budgets,
     best_response,

@@ -18,8 +18,8 @@ from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2
 from services.kit.matrix import Matrix, read_matrix
 from services.kit.words import number
-from services.topology.domain.mesh_baselines import Rival
-from services.topology.domain.mesh_network import MeshNetwork, MeshRules, Transfers
+from services.topology.domain.betta_network import MeshNetwork, MeshRules, Transfers
+from services.topology.domain.betta_rivals import Rival
 from services.topology.domain.mixing import Bools, Floats
 from services.topology.errors import BadParameters, CannotPlan
 from services.topology.planners.base import Parameters, Sources, alone_of, parameters_of, read_section, strangers_of

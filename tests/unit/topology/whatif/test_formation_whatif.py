@@ -10,7 +10,7 @@ import pytest
 
 from services.kit import whatif
 
-MODULES = {"clusters": "services.topology.whatif.clusters"}
+MODULES = {"clusters": "services.topology.whatif.formation"}
 UNSTABLE = {
     "direct": [[0, 0.67, 0.57], [0.67, 0, 0.39], [0.57, 0.39, 0]],
     "non_iid": [1.95, 9.98, 13.21],

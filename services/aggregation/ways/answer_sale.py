@@ -1,4 +1,4 @@
-"""Survey: devices sell noised answers to one question, asked once; what comes of it is an estimate and its error.
+"""Answers sold: devices sell noised answers to one question, asked once; what comes is an estimate and its error.
 
 [CAPP] Correlation-Aware and Personalized Privacy-Preserving Data Collection. An answer is a share in [0, 1] of the
 question's range plus noise of the variance the device was paid for; its norm is the answer, so it is not kept.
@@ -27,7 +27,7 @@ from services.aggregation.ways.sale import Sale
 
 
 @way("star", privacy=("priced",), incentive=("correlated",), preset="survey")
-class Survey(Sale):
+class AnswerSale(Sale):
     """Answers sold with a variance."""
 
     commodity = "variance"

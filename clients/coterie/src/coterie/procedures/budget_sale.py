@@ -1,4 +1,4 @@
-"""Market: the device decides how much privacy to sell at the quoted price, and trains with exactly the noise that buys.
+"""A budget sold: the device decides how much privacy to sell at the quoted price, and trains with just that noise.
 
 [MPPFL] Multi-Hop Privacy Propagation for Differentially Private Federated Learning in Social Networks.
 
@@ -34,7 +34,7 @@ QUADRATIC, LINEAR = (0.8, 1.2), (0.02, 0.06)
 
 
 @procedure("star", privacy="priced", incentive="stackelberg")
-class Market:
+class BudgetSale:
     """Sells a zCDP budget and delivers noised gradient steps for it; masked in secure sums, without more noise."""
 
     masks: ClassVar[bool] = True

@@ -2,7 +2,7 @@
 [SCFL] eqs (15)-(20), spec §3.1.
 
 The loops read `Tables` (the game: never changes) and write `State` (the present partition). `formation.py` decides who
-moves; nothing here knows about histories or turns. A loop that lacks a row of trust stops as in `cluster_value`.
+moves; nothing here knows about histories or turns. A loop that lacks a row of trust stops as in `coalition_value`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from services.topology.domain.cluster_value import (
+from services.topology.domain.coalition_value import (
     TOLERANCE,
     Floats,
     Integers,

@@ -13,8 +13,8 @@ import math
 from coterie.privacy import zcdp
 from coterie.privacy.accounting import gaussian_charge
 from coterie.privacy_sale import best_budget
+from coterie.procedures.budget_sale import MICRO, costs_of
 from coterie.procedures.context import RoundContext
-from coterie.procedures.market import MICRO, costs_of
 
 
 def noise_to_add(context: RoundContext) -> float:
