@@ -1,0 +1,68 @@
+"""Answers over real connections: a head goes out with its body, in order, and nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import uvicorn
+from starlette.types import Receive, Scope, Send
+
+from services.kit.lines import limited
+from services.kit.settings import EdgeSettings
+
+LARGE = b"x" * 3_000_000
+"""More than a socket's buffers hold."""
+
+
+async def _app(scope: Scope, receive: Receive, send: Send) -> None:
+    path = scope["path"]
+    body = {"/large": LARGE, "/short": b"whole"}.get(path, path.encode())
+    pieces = [body[start : start + 70_000] for start in range(0, len(body), 70_000)]
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": 200, "headers": [length]})
+    for piece in pieces:
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+@asynccontextmanager
+async def _served() -> AsyncIterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        config = uvicorn.Config(_app, loop="uvloop", http=limited(EdgeSettings()), lifespan="off", log_config=None)
+        server = uvicorn.Server(config)
+        serving = asyncio.create_task(server.serve([listening]))
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            server.should_exit = True
+            await serving
+
+
+def _ask(path: str, *, last: bool = False) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nhost: here\r\n{'connection: close' if last else 'accept: */*'}\r\n\r\n".encode()
+
+
+async def test_a_head_comes_in_one_piece_with_its_body() -> None:
+    async with _served() as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for _ in range(3):
+            writer.write(_ask("/short"))
+            first = await reader.read(65_536)
+            assert first.startswith(b"HTTP/1.1 200 OK\r\n")
+            assert first.endswith(b"\r\n\r\nwhole")
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_large_and_several_answers_keep_their_order_and_lose_nothing_before_the_end() -> None:
+    async with _served() as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(_ask("/one") + _ask("/large") + _ask("/two", last=True))
+        told = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+    bodies = [answer.partition(b"\r\n\r\n")[2] for answer in told.split(b"HTTP/1.1 200 OK\r\n")[1:]]
+    assert bodies == [b"/one", LARGE, b"/two"]
