@@ -40,7 +40,7 @@ _TOPOLOGY = """
     trust.v1.Trust: GetMatrix GetRelated
 """
 _PRICING = """
-    trust.v1.Trust: GetMatrix
+    trust.v1.Trust: GetDeclared GetMatrix
 """
 
 

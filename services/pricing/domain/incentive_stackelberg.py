@@ -1,18 +1,16 @@
-"""Offers of the market: the unit price of a round, within what its escrow can pay, and every device's risk term.
+"""Offers of the market: unit prices of a round, within what its escrow can pay, and every device's risk term.
 
 [MPPFL] Multi-Hop Privacy Propagation for Differentially Private Federated Learning in Social Networks.
 
 True costs never leave the devices, so the leader plays against the task's public estimate of them; each device then
-answers with its own. Unlike [MPPFL], the platform has a budget: when the leader's price r would cost more than the
-round's share of the escrow, the price falls until r·Σρ(r) fits, and devices that would lose by it withdraw. A device
-may sell up to `headroom` times what is expected of it, less when the escrow could not pay that to everybody: an offer
-is a promise.
+answers with its own. A device may sell up to `headroom` times what is expected of it, less when the escrow could not
+pay that to everybody: an offer is a promise.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,27 +19,15 @@ from scipy import sparse
 
 from coterie.records.words import QuoteStatus
 from services.kit.whatif import plain
-from services.pricing.domain.baselines import fixed_budgets, random_budgets
-from services.pricing.domain.budgets import Market, external_risk
-from services.pricing.domain.followers import equilibrium, feasible_interval, linear_response
-from services.pricing.domain.game import Outcome, judged, play
+from services.pricing.domain.auction import Sale
+from services.pricing.domain.budgets import Market
+from services.pricing.domain.followers import feasible_interval, linear_response
+from services.pricing.domain.game import Outcome
 from services.pricing.domain.incentives import StackelbergParameters
 from services.pricing.domain.influence import Vector, leakage
 from services.pricing.domain.money import MICRO, apportion, from_credits, whole
+from services.pricing.domain.posted_prices import Posted, auctioned, demand, lead, lead_undeclared
 from services.pricing.domain.records import Offer, Purse, Quote
-
-_HALVINGS = 60
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Posted:
-    """A price that fits the purse and the budgets that answer it; `status` is "ok", "limited" or why there is none."""
-
-    status: str
-    price: float
-    budgets: Vector
-    demanded: bool = False
-    """Whether a device is to sell exactly its budget, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +40,14 @@ class Data:
     clip_norm: float
 
 
+@dataclass(frozen=True, slots=True)
+class Before:
+    """Who owns each device, and what was sold in the round before: what an auction's bids are."""
+
+    owners: Sequence[str]
+    sales: Sequence[Sale] = ()
+
+
 def quote_stackelberg(
     task_id: str,
     round_number: int,
@@ -62,68 +56,39 @@ def quote_stackelberg(
     parameters: StackelbergParameters,
     purse: Purse,
     data: Data | None = None,
+    before: Before | None = None,
 ) -> Quote:
-    """One offer per device. `ties` is the trust among them: who trusts a device leaks its secrets."""
+    """One offer per device. `ties` say how much of row i's secrets column j knows: who trusts a device leaks them."""
     market = _market(ties, parameters, data)
     share = max(0, purse.share_microcredits - parameters.round_microcredits) / MICRO
-    if parameters.solver == "random" or parameters.solver == "fixed":
-        outcome, posted = demand(market, parameters, task_id, round_number, share)
-    else:
-        outcome = play(market, parameters.solver, round_number)
-        posted = fit_purse(market, outcome, share)
-    price = from_credits(posted.price)
-    headroom = 1.0 if posted.demanded else parameters.headroom
-    caps = headroom * (posted.budgets if posted.demanded else np.maximum(posted.budgets, posted.budgets.mean()))
-    most = _most(caps, price, purse.escrow_microcredits - parameters.round_microcredits)
-    risk = market.risk_weight * external_risk(market, posted.budgets)
+    before = before or Before(device_ids)
+    outcome, posted = _posted(market, parameters, task_id, round_number, share, before)
+    prices = [from_credits(price) for price in posted.prices.tolist()]
+    most = _most(posted.caps, prices, purse.escrow_microcredits - parameters.round_microcredits)
     offers = tuple(
-        Offer(device_id, price, float(risk[i]), expected=float(posted.budgets[i]), most_microcredits=most[i])
+        Offer(device_id, prices[i], float(posted.risk[i]), expected=float(posted.budgets[i]), most_microcredits=most[i])
         for i, device_id in enumerate(device_ids)
     )
-    details = _details(market, outcome, posted, parameters)
+    details = _details(market, outcome, posted, parameters) | {"bids": len(before.sales)}
     pot = min(parameters.round_microcredits, purse.escrow_microcredits)
     return Quote(task_id, round_number, "stackelberg", QuoteStatus(posted.status), offers, pot, details)
 
 
-def fit_purse(market: Market, outcome: Outcome, share: float) -> Posted:
-    """The leader's price, or the highest below it whose cost r·Σρ(r) is at most `share` credits."""
-    nothing = np.zeros(market.devices)
-    if math.isnan(outcome.price):
-        return Posted(outcome.status, 0.0, nothing)
-    if outcome.price * float(outcome.budgets.sum()) <= share:
-        return Posted(outcome.status, outcome.price, outcome.budgets)
-    low, high, kept = 0.0, outcome.price, nothing
-    for _ in range(_HALVINGS):
-        middle = 0.5 * (low + high)
-        budgets = equilibrium(market, middle).budgets
-        if middle * float(budgets.sum()) <= share:
-            low, kept = middle, budgets
-        else:
-            high = middle
-    return Posted("limited" if kept.any() else "infeasible", low if kept.any() else 0.0, kept)
-
-
-def demand(
-    market: Market, parameters: StackelbergParameters, task_id: str, round_number: int, share: float
+def _posted(
+    market: Market,
+    parameters: StackelbergParameters,
+    task_id: str,
+    round_number: int,
+    share: float,
+    before: Before,
 ) -> tuple[Outcome, Posted]:
-    """The baselines of [MPPFL] section 5 in which nobody chooses: everybody is to sell the same, or a random, budget.
-
-    Price and level are the paper's leader's (mean field); where `share` credits do not pay for them, all budgets fall
-    alike. Random ones are drawn anew each round, from the task's id, and so are the same when quoted again.
-    """
-    leader = play(market, "mean-field", round_number)
-    if math.isnan(leader.price):
-        return leader, Posted(leader.status, 0.0, np.zeros(market.devices), demanded=True)
-    level = parameters.fixed_factor * float(leader.budgets.mean())
-    budgets = fixed_budgets(level, market.devices)
-    if parameters.solver == "random":
-        seed = hashlib.sha256(f"{task_id}/{round_number}".encode()).digest()
-        budgets = random_budgets(level, market.devices, np.random.default_rng(int.from_bytes(seed[:8])))
-    cost = leader.price * float(budgets.sum())
-    scale = min(1.0, share / cost) if cost > 0 else 1.0
-    outcome = judged(market, leader, scale * budgets, round_number)
-    status = leader.status if scale == 1.0 else "limited" if scale > 0 else "infeasible"
-    return outcome, Posted(status, leader.price if scale > 0 else 0.0, outcome.budgets, demanded=True)
+    solver, headroom = parameters.solver, parameters.headroom
+    if solver == "random" or solver == "fixed":
+        return demand(market, task_id, solver == "random", parameters.fixed_factor, round_number, share)
+    if solver == "auction":
+        return auctioned(market, before.owners, before.sales, round_number, share, headroom)
+    leading = lead_undeclared if parameters.influence == "declared" and solver != "agnostic" else lead
+    return leading(market, solver, round_number, share, headroom)
 
 
 def least_credits(market: Market) -> float:
@@ -161,7 +126,7 @@ def _market(ties: sparse.csr_array, parameters: StackelbergParameters, data: Dat
         ),
         cost_quadratic=parameters.cost_quadratic * everybody,
         cost_linear=parameters.cost_linear * everybody,
-        cost_fixed=np.zeros(n),
+        cost_fixed=parameters.cost_fixed * everybody,
         accuracy_weight=weights,
         risk_weight=parameters.risk_weight,
         balance=parameters.balance,
@@ -174,9 +139,9 @@ def _floor(ties: sparse.csr_array, floor: float) -> float:
     return min(floor, 1.0 / degree) if degree else floor
 
 
-def _most(caps: Vector, price: int, escrow: int) -> list[int]:
+def _most(caps: Vector, prices: Sequence[int], escrow: int) -> list[int]:
     """Most each device can be paid for budgets up to `caps`, and together no more than the escrow."""
-    most = [whole(price * float(cap)) for cap in caps]
+    most = [whole(price * float(cap)) for price, cap in zip(prices, caps, strict=True)]
     return most if sum(most) <= escrow else apportion(max(0, escrow), most, [str(i) for i in range(len(most))])
 
 
@@ -187,7 +152,7 @@ def _details(market: Market, outcome: Outcome, posted: Posted, parameters: Stack
         "leader_price": outcome.price,
         "leader_status": outcome.status,
         "risk_weight": market.risk_weight,
-        "expected_microcredits": from_credits(posted.price * float(posted.budgets.sum()), up=True),
+        "expected_microcredits": from_credits(float(posted.prices @ posted.budgets), up=True),
         "staying": int((posted.budgets > 0).sum()),
         "least_microcredits": from_credits(least, up=True) if math.isfinite(least) else math.inf,
         "server_cost": outcome.server_cost,
@@ -197,7 +162,11 @@ def _details(market: Market, outcome: Outcome, posted: Posted, parameters: Stack
         "residual": outcome.residual,
         "largest_gain": outcome.largest_gain,
         "headroom": parameters.headroom,
+        "solver": parameters.solver,
+        "iterations": outcome.iterations,
         "influence": parameters.influence,
+        "ties": np.diff(market.leakage.forward.indptr),
+        "leaked": market.leakage.apply(np.ones(market.devices)),
         "accuracy_weights": market.accuracy_weight,
     }
     found: dict[str, Any] = plain(details)

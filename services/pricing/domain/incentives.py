@@ -51,14 +51,16 @@ class ContributionParameters(PotParameters):
 class StackelbergParameters(Parameters):
     """ "stackelberg": the public part of the market for privacy budgets, costs in credits ([MPPFL] section 1.9)."""
 
-    solver: Literal["exact", "mean-field", "iterate", "agnostic", "random", "fixed"] = Field(
-        default="exact", description="How the price is found; the last three are [MPPFL] section 5's baselines."
+    solver: Literal["exact", "mean-field", "iterate", "agnostic", "random", "fixed", "auction"] = Field(
+        default="exact", description="How the price is found; the last four are [MPPFL] section 5's baselines."
     )
     fixed_factor: float = Field(
         default=1.0, gt=0, le=1000, description="Baselines random and fixed: level of ρ, in mean budgets of the market."
     )
-    influence: Literal["direct", "combined"] = Field(
-        default="direct", description="Ties that hops are counted along; combined trust holds paths already."
+    influence: Literal["direct", "combined", "declared"] = Field(
+        default="direct",
+        description="Ties that hops are counted along: direct trust; combined trust, which holds paths already; or "
+        "what owners who are friends declare of each other.",
     )
     hops: int = Field(default=5, ge=1, le=100)
     discount: float = Field(default=0.5, gt=0, lt=1)
@@ -71,11 +73,23 @@ class StackelbergParameters(Parameters):
     )
     cost_quadratic: float = Field(default=1.0, gt=0, description="Expected a; true costs stay on the devices.")
     cost_linear: float = Field(default=0.04, ge=0, description="Expected b.")
+    cost_fixed: float = Field(
+        default=0.0, ge=0, le=1e9, description="Expected C of computing a round; the price covers it."
+    )
     headroom: float = Field(default=2.0, ge=1, le=1000, description="A device may sell this often what is expected.")
     round_microcredits: int = Field(default=0, ge=0, le=2**53, description="Pot shared by quality besides the price.")
     credits_per_point: float = Field(
         default=0.0, ge=0, le=1e9, description="In clusters, credits for each point of payoff; 0 = shares of the pot."
     )
+
+    @model_validator(mode="after")
+    def _priced_by_others(self) -> StackelbergParameters:
+        if self.influence == "declared" and self.solver in ("auction", "random", "fixed"):
+            raise ValueError(
+                f'the solver "{self.solver}" prices devices by their own risk, which who declares it could then set; '
+                'choose influence "direct", or a leader: exact, mean-field, iterate, agnostic'
+            )
+        return self
 
 
 class CorrelatedParameters(Parameters):

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, cg
 
-from services.pricing.domain.budgets import Market, check_price, welfare
+from services.pricing.domain.budgets import Market, Price, check_price, welfare
 from services.pricing.domain.complementarity import Mask, block_pivot
 from services.pricing.domain.influence import Vector
 
@@ -38,11 +38,11 @@ class Optimum:
     iterations: int
 
 
-def optimum(market: Market, price: float) -> Optimum:
+def optimum(market: Market, price: Price) -> Optimum:
     """max_{ρ ≥ 0} Wf(r, ρ): strictly concave, hence one answer."""
     check_price(price)
-    c = market.solve(np.ones(market.devices), transposed=True)
-    wanted = (price * c.values - market.cost_linear) / (2.0 * market.cost_quadratic)
+    c = market.solve(price * np.ones(market.devices), transposed=True)  # rc, or A⁻ᵀp where prices differ
+    wanted = (c.values - market.cost_linear) / (2.0 * market.cost_quadratic)
     free = market.solve(wanted)
     if (free.values >= 0).all():
         return Optimum(free.values, welfare(market, price, free.values), True, c.iterations + free.iterations)

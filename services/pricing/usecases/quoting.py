@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 from coterie_api.parameters.v1.parameters_pb2 import TaskParameters
 from services.kit import documents
@@ -12,8 +13,9 @@ from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.workers import Workers
 from services.pricing.domain import checks
+from services.pricing.domain.auction import Sale
 from services.pricing.domain.incentive_correlated import quote_correlated
-from services.pricing.domain.incentive_stackelberg import Data, quote_stackelberg
+from services.pricing.domain.incentive_stackelberg import Before, Data, quote_stackelberg
 from services.pricing.domain.incentives import (
     CorrelatedParameters,
     Parameters,
@@ -24,6 +26,7 @@ from services.pricing.domain.incentives import (
     quote_pot,
     read_parameters,
 )
+from services.pricing.domain.money import MICRO
 from services.pricing.domain.records import Purse, Quote
 from services.pricing.errors import BadRound, QuoteDiffers, UnknownEscrow, UnknownQuote
 from services.pricing.store import book, payments, quotes
@@ -49,6 +52,7 @@ class Quoting:
         devices: Sequence[str],
         rounds: int,
         data: Data | None = None,
+        owners: Sequence[str] = (),
     ) -> Quote:
         """The round's quote, made once. An offer stands; participants who have none yet are offered theirs."""
         require_platform()
@@ -62,7 +66,10 @@ class Quoting:
             raise QuoteDiffers(f"round {round_number} of task {task_id} was priced as {existing.incentive!r}")
         if existing is not None and not set(devices) - {offer.device_id for offer in existing.offers}:
             return existing
-        made = await self._make(task_id, round_number, incentive, parameters, list(devices), rounds, data)
+        if isinstance(parameters, StackelbergParameters) and devices:
+            made = await self._priced(task_id, round_number, parameters, list(devices), rounds, data, owners)
+        else:
+            made = await self._make(task_id, round_number, incentive, parameters, list(devices), rounds)
         return await self._keep(made)
 
     async def _make(
@@ -73,21 +80,48 @@ class Quoting:
         parameters: Parameters,
         devices: list[str],
         rounds: int,
-        data: Data | None,
     ) -> Quote:
         if incentive == "none" or not devices:
             return replace(quote_nothing(task_id, round_number, devices), incentive=incentive)
         purse = await self._purse(task_id, round_number, rounds)
         if isinstance(parameters, PotParameters):
             return quote_pot(task_id, round_number, incentive, devices, parameters, purse)
-        if isinstance(parameters, StackelbergParameters):
-            # Hops are counted along direct ties: combined trust holds paths already, and would count them twice.
-            ties = await self._ties.among(devices, direct=parameters.influence == "direct")
-            asked = (task_id, round_number, devices, ties, parameters, purse, data)
-            return await self._workers.run(quote_stackelberg, *asked)
         ties = await self._ties.among(devices)
         assert isinstance(parameters, CorrelatedParameters)  # the last of the incentives
         return await self._workers.run(quote_correlated, task_id, round_number, devices, ties, parameters, purse)
+
+    async def _priced(
+        self,
+        task_id: str,
+        round_number: int,
+        parameters: StackelbergParameters,
+        devices: list[str],
+        rounds: int,
+        data: Data | None,
+        owners: Sequence[str],
+    ) -> Quote:
+        purse = await self._purse(task_id, round_number, rounds)
+        if parameters.influence == "declared":
+            ties = await self._ties.declared(devices)
+        else:
+            # Hops are counted along direct ties: combined trust holds paths already, and would count them twice.
+            ties = await self._ties.among(devices, direct=parameters.influence == "direct")
+        sales = await self._sales(task_id, round_number - 1) if parameters.solver == "auction" else []
+        before = Before([owner or device for owner, device in zip_longest(owners, devices)], sales)
+        asked = (task_id, round_number, devices, ties, parameters, purse, data, before)
+        return await self._workers.run(quote_stackelberg, *asked)
+
+    async def _sales(self, task_id: str, round_number: int) -> list[Sale]:
+        """What devices sold in a settled round, at the prices they were offered."""
+        async with self._database.reading() as tx:
+            quote = await quotes.find(tx, task_id, round_number)
+            paid = await payments.list_of_round(tx, task_id, round_number)
+        offers = {offer.device_id: offer for offer in quote.offers} if quote else {}
+        return [
+            Sale(payment.owner_id, offer.price_microcredits / MICRO, offer.external_risk, payment.budget)
+            for payment in paid
+            if (offer := offers.get(payment.device_id)) is not None and payment.price_microcredits
+        ]
 
     async def _purse(self, task_id: str, round_number: int, rounds: int) -> Purse:
         async with self._database.reading() as tx:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
 from scipy import sparse
 
+from coterie_api.trust.v1 import trust_pb2
 from services.kit.errors import TooLarge
 from services.kit.matrix import read_matrix
 
@@ -28,6 +30,11 @@ class Ties(Protocol):
         paths through others, or `direct` alone."""
         ...
 
+    async def declared(self, device_ids: Sequence[str]) -> sparse.csr_array:
+        """How close the owner of row i says it is to that of column j, in [0, 1]; 0 unless both are friends, and
+        between devices of one owner."""
+        ...
+
 
 class RegistryTies:
     """Ties from the trust registry."""
@@ -37,13 +44,28 @@ class RegistryTies:
 
     async def among(self, device_ids: Sequence[str], *, direct: bool = False) -> sparse.csr_array:
         """One matrix; the registry takes so many devices at once."""
-        if len(device_ids) > MOST_DEVICES:
-            raise RoundTooLarge(
-                f"{len(device_ids)} participants are more than the {MOST_DEVICES} whose ties can be priced in one "
-                "round; lower the task's max_devices"
-            )
+        _check_size(device_ids)
         found = await read_matrix(self._stub, device_ids)
         values = found.direct if direct else found.trust
         upper = sparse.csr_array((values, (found.rows, found.columns)), shape=(found.size, found.size))
         upper.eliminate_zeros()
         return sparse.csr_array(upper + upper.T)
+
+    async def declared(self, device_ids: Sequence[str]) -> sparse.csr_array:
+        """What owners say of each other, spread over their devices."""
+        _check_size(device_ids)
+        found = await self._stub.GetDeclared(trust_pb2.GetDeclaredRequest(device_ids=device_ids), timeout=60.0)
+        n, owners = len(device_ids), max(found.owners, default=-1) + 1
+        said = sparse.csr_array(
+            (list(found.strengths), (list(found.rows), list(found.columns))), shape=(owners, owners)
+        )
+        owned = sparse.csr_array((np.ones(n), (np.arange(n), list(found.owners))), shape=(n, owners))
+        return sparse.csr_array(owned @ said @ owned.T)
+
+
+def _check_size(device_ids: Sequence[str]) -> None:
+    if len(device_ids) > MOST_DEVICES:
+        raise RoundTooLarge(
+            f"{len(device_ids)} participants are more than the {MOST_DEVICES} whose ties can be priced in one "
+            "round; lower the task's max_devices"
+        )

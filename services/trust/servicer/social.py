@@ -103,6 +103,11 @@ class TrustServicer(rpc.TrustServicer):
         found = await self._relations.related(request.device_ids, kinds, request.at)
         return pb.GetRelatedReply(rows=[a for a, _ in found], columns=[b for _, b in found])
 
+    async def GetDeclared(self, request: pb.GetDeclaredRequest, context: Any) -> pb.GetDeclaredReply:
+        found = await self._relations.declared(request.device_ids)
+        rows, columns, strengths = zip(*found.said, strict=True) if found.said else ((), (), ())
+        return pb.GetDeclaredReply(owners=found.owners, rows=rows, columns=columns, strengths=strengths)
+
     async def GetGraph(self, request: pb.GetGraphRequest, context: Any) -> pb.TrustGraph:
         nodes, ties, at = await self._graphs.draw(request.device_ids, request.owner_id, request.least, request.at)
         return pb.TrustGraph(devices=map(messages.device, nodes), ties=map(social.tie, ties), at=at)

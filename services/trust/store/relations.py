@@ -245,6 +245,16 @@ async def friendships_of(tx: Tx, owner: int, wanted: Page) -> list[tuple[int, st
     return [(number, name, Friendship(*rest)) for number, name, *rest in rows]
 
 
+async def held_friendships(tx: Tx, among: Sequence[int]) -> list[Friendship]:
+    """Friendships that both declared, between these owners, by number."""
+    inside = set(among)
+    held: list[Friendship] = []
+    for part in batches(sorted(inside), _CHUNK):
+        query = sa.select(*_FRIENDSHIP).where(friendships.c.strength > 0, friendships.c.low.in_(part))
+        held += [Friendship(*row) for row in await tx.execute(query)]
+    return [each for each in held if each.high in inside]
+
+
 async def set_friendship(tx: Tx, friendship: Friendship) -> None:
     """Keeps what two owners declared of each other; forgets it when neither declares anything."""
     same = (friendships.c.low == friendship.low) & (friendships.c.high == friendship.high)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,15 @@ from services.trust.usecases.sight import Sight
 STORED_KINDS = (RelationKind.CO_LOCATION, RelationKind.CO_WORK, RelationKind.SOCIAL)
 MOST_DERIVED = 1_000_000
 MOST_RELATED = 1_000
+MOST_DECLARED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """Each device's owner by number from 0, and what these owners declare: who, of whom, how close."""
+
+    owners: list[int]
+    said: list[tuple[int, int, float]]
 
 
 class SocialRelations:
@@ -120,6 +130,25 @@ class SocialRelations:
             found = await relations.every_pair(tx, at or None, list(places))
         pairs = {(places[low], places[high]) for low, high, kind, _ in found if kind in wanted}
         return sorted({(min(pair), max(pair)) for pair in pairs})
+
+    async def declared(self, device_ids: Sequence[str]) -> Declared:
+        """How close the owners of these devices say they are, in both directions of every friendship that holds."""
+        require_role()
+        checks.at_most("devices", len(device_ids), MOST_DECLARED)
+        async with self._database.reading() as tx:
+            entries = await self._directory.require(tx, *device_ids)
+            places: dict[int, int] = {}
+            owners = [places.setdefault(entry.owner_number, len(places)) for entry in entries]
+            held = await relations.held_friendships(tx, list(places))
+        said = [
+            end
+            for each in held
+            for end in (
+                (places[each.low], places[each.high], each.low_strength),
+                (places[each.high], places[each.low], each.high_strength),
+            )
+        ]
+        return Declared(owners, sorted(said))
 
     def _derived(
         self,

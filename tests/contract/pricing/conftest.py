@@ -45,17 +45,36 @@ class FakeTrust:
         self.ties: dict[frozenset[str], float] = {}
         self.paths: dict[frozenset[str], float] = {}
         """Trust through others, between two without a tie."""
+        self.declared: dict[tuple[str, str], float] = {}
+        """What the first's owner says of the second's, each the owner of one device."""
         self.asked = 0
 
     def join(self, _: object, server: grpc.aio.Server) -> None:
-        """Adds the one RPC that pricing calls."""
-        handler = grpc.unary_unary_rpc_method_handler(
-            self.get_matrix,
-            request_deserializer=trust_pb2.GetMatrixRequest.FromString,
-            response_serializer=trust_pb2.TrustMatrix.SerializeToString,
-        )
-        generic = grpc.method_handlers_generic_handler("coterie_api.trust.v1.Trust", {"GetMatrix": handler})
+        """Adds the RPCs that pricing calls."""
+        handlers = {
+            "GetMatrix": grpc.unary_unary_rpc_method_handler(
+                self.get_matrix,
+                request_deserializer=trust_pb2.GetMatrixRequest.FromString,
+                response_serializer=trust_pb2.TrustMatrix.SerializeToString,
+            ),
+            "GetDeclared": grpc.unary_unary_rpc_method_handler(
+                self.get_declared,
+                request_deserializer=trust_pb2.GetDeclaredRequest.FromString,
+                response_serializer=trust_pb2.GetDeclaredReply.SerializeToString,
+            ),
+        }
+        generic = grpc.method_handlers_generic_handler("coterie_api.trust.v1.Trust", handlers)
         server.add_generic_rpc_handlers((generic,))
+
+    async def get_declared(self, request: trust_pb2.GetDeclaredRequest, context: Any) -> trust_pb2.GetDeclaredReply:
+        places = {device: place for place, device in enumerate(request.device_ids)}
+        said = [(places[a], places[b], v) for (a, b), v in self.declared.items() if a in places and b in places]
+        reply = trust_pb2.GetDeclaredReply(owners=range(len(places)))
+        for row, column, strength in said:
+            reply.rows.append(row)
+            reply.columns.append(column)
+            reply.strengths.append(strength)
+        return reply
 
     async def get_matrix(self, request: trust_pb2.GetMatrixRequest, context: Any) -> trust_pb2.TrustMatrix:
         self.asked += 1
@@ -106,7 +125,7 @@ class World:
             round=number,
             incentive=incentive,
             parameters=read_parameters(parameters or {}),
-            participants=[pb.Participant(device_id=device, samples=10, owner_id="own_1") for device in devices],
+            participants=[pb.Participant(device_id=device, samples=10, owner_id=f"own_{device}") for device in devices],
             rounds=rounds,
         )
         return await self.pricing.QuoteRound(request)

@@ -95,6 +95,49 @@ async def test_a_baseline_that_fixes_budgets_is_quoted_and_paid_like_any_market(
     assert [p.amount_microcredits for p in settled.payments] == [offer.most_microcredits for offer in quote.offers]
 
 
+async def test_an_auctions_second_round_answers_what_was_sold_in_the_first(world: World) -> None:
+    """Everybody sells half of what was expected, as if twice as dear: prices of the next round rise above those
+    without bids; a device that sold nothing is priced by the others, and its own sale moves no price of its own."""
+    tie(world)
+    told, done = {"pricing": {"solver": "auction"}}, words.PARTICIPATION_STATE_DELIVERED
+    seconds = {}
+    for task, quiet in (("tsk_none", set(DEVICES)), ("tsk_all", set()), ("tsk_one", {DEVICES[0]})):
+        await world.fund(task, 1000 * CREDITS)
+        first = await world.quote(task, 1, "stackelberg", DEVICES, told, rounds=2)
+        work = [
+            pb.Work(device_id=o.device_id, owner_id=f"own_{o.device_id}", outcome=done, budget=o.expected / 2)
+            for o in first.offers
+            if o.device_id not in quiet
+        ]
+        await world.settle(task, 1, work)
+        seconds[task] = await world.quote(task, 2, "stackelberg", DEVICES, told, rounds=2)
+        assert await world.quote(task, 2, "stackelberg", DEVICES, told, rounds=2) == seconds[task]
+    assert [found.market_details.bids for found in seconds.values()] == [0, 6, 5]
+    prices = {task: [o.price_microcredits for o in found.offers] for task, found in seconds.items()}
+    assert all(a < b for a, b in zip(prices["tsk_none"], prices["tsk_all"], strict=True))
+    assert prices["tsk_one"][0] == prices["tsk_all"][0]
+
+
+async def test_what_owners_declare_is_told_as_risk_and_pays_nobody(world: World) -> None:
+    tie(world)
+    a, b, c = DEVICES[:3]
+    told = {"pricing": {"influence": "declared"}}
+    await world.fund("tsk_1", 100 * CREDITS)
+    strangers = await world.quote("tsk_1", 1, "stackelberg", [a, b, c], told)
+    assert [offer.external_risk for offer in strangers.offers] == [0.0, 0.0, 0.0], "trust is not asked for"
+    world.registry.declared = {(a, b): 1.0, (b, a): 0.2}
+    await world.fund("tsk_2", 100 * CREDITS)
+    friends = await world.quote("tsk_2", 1, "stackelberg", [a, b, c], told)
+    assert friends.market_details.influence == "declared"
+    assert list(friends.market_details.ties) == [1, 1, 0]
+    assert friends.offers[0].external_risk > 0
+    for before, after in zip(strangers.offers, friends.offers, strict=True):
+        assert (before.price_microcredits, before.most_microcredits) == (
+            after.price_microcredits,
+            after.most_microcredits,
+        )
+
+
 async def test_samples_and_model_size_reach_the_price(world: World) -> None:
     """p = 4,000 bytes/4 = 1,000, S = 2, β/μ² = 10, ΣD = 400: ε = 1,000 · 10 · 4/160,000 = 0.25."""
     tie(world)

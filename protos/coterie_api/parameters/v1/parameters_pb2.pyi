@@ -717,12 +717,13 @@ class PricingParameters(_message.Message):
     FIXED_FACTOR_FIELD_NUMBER: _builtins.int
     CORRELATION_FIELD_NUMBER: _builtins.int
     KNOWN_FIELD_NUMBER: _builtins.int
+    COST_FIXED_FIELD_NUMBER: _builtins.int
     round_microcredits: _builtins.int
     """Contribution, payoff, stackelberg: pot of a round, micro-credits; 0 = an even share."""
     credits_per_point: _builtins.float
     """Payoff, stackelberg: credits for each point of a cluster's payoff; 0 = shares of the pot."""
     solver: _builtins.str
-    """Stackelberg: "exact", "mean-field", "iterate"; "agnostic", "random" or "fixed" to compare with."""
+    """Stackelberg: "exact", "mean-field", "iterate"; "agnostic", "random", "fixed" or "auction" to compare with."""
     hops: _builtins.int
     """Stackelberg: how far secrets travel."""
     discount: _builtins.float
@@ -762,13 +763,15 @@ class PricingParameters(_message.Message):
     evaluations: _builtins.int
     """Contribution: models of a round whose worth is asked for at most."""
     influence: _builtins.str
-    """Stackelberg: ties that hops are counted along, "direct" or "combined"."""
+    """Stackelberg: ties that hops are counted along, "direct", "combined" or "declared"."""
     curvature: _builtins.float
     """Stackelberg: β/μ², from which each device's accuracy weight follows; left out = accuracy_weight for all."""
     fixed_factor: _builtins.float
     """Stackelberg, baselines random and fixed: level of budgets, in mean budgets of the market."""
     correlation: _builtins.float
     """Correlated: w of every two users; left out = trust between them."""
+    cost_fixed: _builtins.float
+    """Stackelberg: expected C, what computing a round costs a device."""
     @_builtins.property
     def known(self) -> Global___TextList:
         """Correlated: ids of devices whose answers the adversary knows already."""
@@ -803,10 +806,11 @@ class PricingParameters(_message.Message):
         fixed_factor: _builtins.float | None = ...,
         correlation: _builtins.float | None = ...,
         known: Global___TextList | None = ...,
+        cost_fixed: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_accuracy_weight", b"_accuracy_weight", "_balance", b"_balance", "_constant", b"_constant", "_correlation", b"_correlation", "_cost_linear", b"_cost_linear", "_cost_quadratic", b"_cost_quadratic", "_credits_per_point", b"_credits_per_point", "_curvature", b"_curvature", "_discount", b"_discount", "_error", b"_error", "_evaluation_seconds", b"_evaluation_seconds", "_evaluations", b"_evaluations", "_fixed_factor", b"_fixed_factor", "_floor", b"_floor", "_headroom", b"_headroom", "_hops", b"_hops", "_influence", b"_influence", "_own_care", b"_own_care", "_prices", b"_prices", "_risk_weight", b"_risk_weight", "_round_microcredits", b"_round_microcredits", "_social_care", b"_social_care", "_solver", b"_solver", "_variance_high", b"_variance_high", "_variance_low", b"_variance_low", "_variance_model", b"_variance_model", "accuracy_weight", b"accuracy_weight", "balance", b"balance", "constant", b"constant", "correlation", b"correlation", "cost_linear", b"cost_linear", "cost_quadratic", b"cost_quadratic", "credits_per_point", b"credits_per_point", "curvature", b"curvature", "discount", b"discount", "error", b"error", "evaluation_seconds", b"evaluation_seconds", "evaluations", b"evaluations", "fixed_factor", b"fixed_factor", "floor", b"floor", "headroom", b"headroom", "hops", b"hops", "influence", b"influence", "known", b"known", "own_care", b"own_care", "prices", b"prices", "risk_weight", b"risk_weight", "round_microcredits", b"round_microcredits", "social_care", b"social_care", "solver", b"solver", "variance_high", b"variance_high", "variance_low", b"variance_low", "variance_model", b"variance_model"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_accuracy_weight", b"_accuracy_weight", "_balance", b"_balance", "_constant", b"_constant", "_correlation", b"_correlation", "_cost_fixed", b"_cost_fixed", "_cost_linear", b"_cost_linear", "_cost_quadratic", b"_cost_quadratic", "_credits_per_point", b"_credits_per_point", "_curvature", b"_curvature", "_discount", b"_discount", "_error", b"_error", "_evaluation_seconds", b"_evaluation_seconds", "_evaluations", b"_evaluations", "_fixed_factor", b"_fixed_factor", "_floor", b"_floor", "_headroom", b"_headroom", "_hops", b"_hops", "_influence", b"_influence", "_own_care", b"_own_care", "_prices", b"_prices", "_risk_weight", b"_risk_weight", "_round_microcredits", b"_round_microcredits", "_social_care", b"_social_care", "_solver", b"_solver", "_variance_high", b"_variance_high", "_variance_low", b"_variance_low", "_variance_model", b"_variance_model", "accuracy_weight", b"accuracy_weight", "balance", b"balance", "constant", b"constant", "correlation", b"correlation", "cost_fixed", b"cost_fixed", "cost_linear", b"cost_linear", "cost_quadratic", b"cost_quadratic", "credits_per_point", b"credits_per_point", "curvature", b"curvature", "discount", b"discount", "error", b"error", "evaluation_seconds", b"evaluation_seconds", "evaluations", b"evaluations", "fixed_factor", b"fixed_factor", "floor", b"floor", "headroom", b"headroom", "hops", b"hops", "influence", b"influence", "known", b"known", "own_care", b"own_care", "prices", b"prices", "risk_weight", b"risk_weight", "round_microcredits", b"round_microcredits", "social_care", b"social_care", "solver", b"solver", "variance_high", b"variance_high", "variance_low", b"variance_low", "variance_model", b"variance_model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy_weight", b"_accuracy_weight", "_balance", b"_balance", "_constant", b"_constant", "_correlation", b"_correlation", "_cost_linear", b"_cost_linear", "_cost_quadratic", b"_cost_quadratic", "_credits_per_point", b"_credits_per_point", "_curvature", b"_curvature", "_discount", b"_discount", "_error", b"_error", "_evaluation_seconds", b"_evaluation_seconds", "_evaluations", b"_evaluations", "_fixed_factor", b"_fixed_factor", "_floor", b"_floor", "_headroom", b"_headroom", "_hops", b"_hops", "_influence", b"_influence", "_own_care", b"_own_care", "_prices", b"_prices", "_risk_weight", b"_risk_weight", "_round_microcredits", b"_round_microcredits", "_social_care", b"_social_care", "_solver", b"_solver", "_variance_high", b"_variance_high", "_variance_low", b"_variance_low", "_variance_model", b"_variance_model", "accuracy_weight", b"accuracy_weight", "balance", b"balance", "constant", b"constant", "correlation", b"correlation", "cost_linear", b"cost_linear", "cost_quadratic", b"cost_quadratic", "credits_per_point", b"credits_per_point", "curvature", b"curvature", "discount", b"discount", "error", b"error", "evaluation_seconds", b"evaluation_seconds", "evaluations", b"evaluations", "fixed_factor", b"fixed_factor", "floor", b"floor", "headroom", b"headroom", "hops", b"hops", "influence", b"influence", "known", b"known", "own_care", b"own_care", "prices", b"prices", "risk_weight", b"risk_weight", "round_microcredits", b"round_microcredits", "social_care", b"social_care", "solver", b"solver", "variance_high", b"variance_high", "variance_low", b"variance_low", "variance_model", b"variance_model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy_weight", b"_accuracy_weight", "_balance", b"_balance", "_constant", b"_constant", "_correlation", b"_correlation", "_cost_fixed", b"_cost_fixed", "_cost_linear", b"_cost_linear", "_cost_quadratic", b"_cost_quadratic", "_credits_per_point", b"_credits_per_point", "_curvature", b"_curvature", "_discount", b"_discount", "_error", b"_error", "_evaluation_seconds", b"_evaluation_seconds", "_evaluations", b"_evaluations", "_fixed_factor", b"_fixed_factor", "_floor", b"_floor", "_headroom", b"_headroom", "_hops", b"_hops", "_influence", b"_influence", "_own_care", b"_own_care", "_prices", b"_prices", "_risk_weight", b"_risk_weight", "_round_microcredits", b"_round_microcredits", "_social_care", b"_social_care", "_solver", b"_solver", "_variance_high", b"_variance_high", "_variance_low", b"_variance_low", "_variance_model", b"_variance_model", "accuracy_weight", b"accuracy_weight", "balance", b"balance", "constant", b"constant", "correlation", b"correlation", "cost_fixed", b"cost_fixed", "cost_linear", b"cost_linear", "cost_quadratic", b"cost_quadratic", "credits_per_point", b"credits_per_point", "curvature", b"curvature", "discount", b"discount", "error", b"error", "evaluation_seconds", b"evaluation_seconds", "evaluations", b"evaluations", "fixed_factor", b"fixed_factor", "floor", b"floor", "headroom", b"headroom", "hops", b"hops", "influence", b"influence", "known", b"known", "own_care", b"own_care", "prices", b"prices", "risk_weight", b"risk_weight", "round_microcredits", b"round_microcredits", "social_care", b"social_care", "solver", b"solver", "variance_high", b"variance_high", "variance_low", b"variance_low", "variance_model", b"variance_model"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__accuracy_weight: _TypeAlias = _typing.Literal["accuracy_weight"]  # noqa: Y015
     _WhichOneofArgType__accuracy_weight: _TypeAlias = _typing.Literal["_accuracy_weight", b"_accuracy_weight"]  # noqa: Y015
@@ -816,6 +820,8 @@ class PricingParameters(_message.Message):
     _WhichOneofArgType__constant: _TypeAlias = _typing.Literal["_constant", b"_constant"]  # noqa: Y015
     _WhichOneofReturnType__correlation: _TypeAlias = _typing.Literal["correlation"]  # noqa: Y015
     _WhichOneofArgType__correlation: _TypeAlias = _typing.Literal["_correlation", b"_correlation"]  # noqa: Y015
+    _WhichOneofReturnType__cost_fixed: _TypeAlias = _typing.Literal["cost_fixed"]  # noqa: Y015
+    _WhichOneofArgType__cost_fixed: _TypeAlias = _typing.Literal["_cost_fixed", b"_cost_fixed"]  # noqa: Y015
     _WhichOneofReturnType__cost_linear: _TypeAlias = _typing.Literal["cost_linear"]  # noqa: Y015
     _WhichOneofArgType__cost_linear: _TypeAlias = _typing.Literal["_cost_linear", b"_cost_linear"]  # noqa: Y015
     _WhichOneofReturnType__cost_quadratic: _TypeAlias = _typing.Literal["cost_quadratic"]  # noqa: Y015
@@ -868,6 +874,8 @@ class PricingParameters(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__constant) -> _WhichOneofReturnType__constant | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__correlation) -> _WhichOneofReturnType__correlation | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cost_fixed) -> _WhichOneofReturnType__cost_fixed | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cost_linear) -> _WhichOneofReturnType__cost_linear | None: ...
     @_typing.overload

@@ -309,6 +309,11 @@ class MarketDetails(_message.Message):
     HEADROOM_FIELD_NUMBER: _builtins.int
     INFLUENCE_FIELD_NUMBER: _builtins.int
     ACCURACY_WEIGHTS_FIELD_NUMBER: _builtins.int
+    SOLVER_FIELD_NUMBER: _builtins.int
+    ITERATIONS_FIELD_NUMBER: _builtins.int
+    BIDS_FIELD_NUMBER: _builtins.int
+    TIES_FIELD_NUMBER: _builtins.int
+    LEAKED_FIELD_NUMBER: _builtins.int
     price: _builtins.float
     """Unit price posted."""
     leader_price: _builtins.float
@@ -338,10 +343,24 @@ class MarketDetails(_message.Message):
     headroom: _builtins.float
     """How often a device may sell what is expected of it."""
     influence: _builtins.str
-    """Ties that hops were counted along, "direct" or "combined"."""
+    """Ties that hops were counted along, "direct", "combined" or "declared"."""
+    solver: _builtins.str
+    """How the price was found."""
+    iterations: _builtins.int
+    """Steps it took."""
+    bids: _builtins.int
+    """Sales of the round before that the prices of an auction answer."""
     @_builtins.property
     def accuracy_weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """ε of each device, in the order of the offers: how much accuracy suffers from its noise."""
+
+    @_builtins.property
+    def ties(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Ties of each device among the participants, in the order of the offers."""
+
+    @_builtins.property
+    def leaked(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Row sums of Σ, likewise: the budgets of others that leak onto each device, if everybody sold 1."""
 
     def __init__(
         self,
@@ -362,10 +381,15 @@ class MarketDetails(_message.Message):
         headroom: _builtins.float = ...,
         influence: _builtins.str = ...,
         accuracy_weights: _abc.Iterable[_builtins.float] | None = ...,
+        solver: _builtins.str = ...,
+        iterations: _builtins.int = ...,
+        bids: _builtins.int = ...,
+        ties: _abc.Iterable[_builtins.int] | None = ...,
+        leaked: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy_weights", b"accuracy_weights", "expected_microcredits", b"expected_microcredits", "headroom", b"headroom", "influence", b"influence", "largest_gain", b"largest_gain", "leader_price", b"leader_price", "leader_status", b"leader_status", "least_microcredits", b"least_microcredits", "price", b"price", "price_of_anarchy", b"price_of_anarchy", "residual", b"residual", "risk_weight", b"risk_weight", "server_cost", b"server_cost", "staying", b"staying", "welfare", b"welfare", "welfare_optimum", b"welfare_optimum"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy_weights", b"accuracy_weights", "bids", b"bids", "expected_microcredits", b"expected_microcredits", "headroom", b"headroom", "influence", b"influence", "iterations", b"iterations", "largest_gain", b"largest_gain", "leader_price", b"leader_price", "leader_status", b"leader_status", "leaked", b"leaked", "least_microcredits", b"least_microcredits", "price", b"price", "price_of_anarchy", b"price_of_anarchy", "residual", b"residual", "risk_weight", b"risk_weight", "server_cost", b"server_cost", "solver", b"solver", "staying", b"staying", "ties", b"ties", "welfare", b"welfare", "welfare_optimum", b"welfare_optimum"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

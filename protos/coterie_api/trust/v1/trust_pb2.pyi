@@ -2459,6 +2459,72 @@ class GetRelatedReply(_message.Message):
 Global___GetRelatedReply: _TypeAlias = GetRelatedReply  # noqa: Y015
 
 @_typing.final
+class GetDeclaredRequest(_message.Message):
+    """See Trust.GetDeclared."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICE_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def device_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Devices, at most 10,000."""
+
+    def __init__(
+        self,
+        *,
+        device_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_ids", b"device_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetDeclaredRequest: _TypeAlias = GetDeclaredRequest  # noqa: Y015
+
+@_typing.final
+class GetDeclaredReply(_message.Message):
+    """What owners declare of each other: friendships that both have declared, each in both directions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OWNERS_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    STRENGTHS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def owners(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Owner of each device asked about, by number from 0: equal numbers mean the same owner."""
+
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Owner who declares, by that number."""
+
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Owner of whom it is declared."""
+
+    @_builtins.property
+    def strengths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """How close, in (0, 1]."""
+
+    def __init__(
+        self,
+        *,
+        owners: _abc.Iterable[_builtins.int] | None = ...,
+        rows: _abc.Iterable[_builtins.int] | None = ...,
+        columns: _abc.Iterable[_builtins.int] | None = ...,
+        strengths: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "owners", b"owners", "rows", b"rows", "strengths", b"strengths"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetDeclaredReply: _TypeAlias = GetDeclaredReply  # noqa: Y015
+
+@_typing.final
 class TrustMatrix(_message.Message):
     """Trust among devices, as sparse triplets of positive values with row < column; both matrices are symmetric. One piece
     holds at most 2,500,000 pairs, each pair is in one piece only.

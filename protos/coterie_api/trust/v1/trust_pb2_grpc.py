@@ -1475,6 +1475,11 @@ class TrustStub:
                 request_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.GetRelatedRequest.SerializeToString,
                 response_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.GetRelatedReply.FromString,
                 _registered_method=True)
+        self.GetDeclared = channel.unary_unary(
+                '/coterie_api.trust.v1.Trust/GetDeclared',
+                request_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.GetDeclaredRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.GetDeclaredReply.FromString,
+                _registered_method=True)
         self.GetGraph = channel.unary_unary(
                 '/coterie_api.trust.v1.Trust/GetGraph',
                 request_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.GetGraphRequest.SerializeToString,
@@ -1589,6 +1594,13 @@ class TrustServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetDeclared(self, request, context):
+        """How close the owners of some devices say they are to each other, where both say so; for other services.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetGraph(self, request, context):
         """The trust graph of a set of devices: nodes and ties.
         """
@@ -1691,6 +1703,11 @@ def add_TrustServicer_to_server(servicer, server):
                     servicer.GetRelated,
                     request_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.GetRelatedRequest.FromString,
                     response_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.GetRelatedReply.SerializeToString,
+            ),
+            'GetDeclared': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetDeclared,
+                    request_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.GetDeclaredRequest.FromString,
+                    response_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.GetDeclaredReply.SerializeToString,
             ),
             'GetGraph': grpc.unary_unary_rpc_method_handler(
                     servicer.GetGraph,
@@ -1999,6 +2016,33 @@ class Trust:
             '/coterie_api.trust.v1.Trust/GetRelated',
             coterie__api_dot_trust_dot_v1_dot_trust__pb2.GetRelatedRequest.SerializeToString,
             coterie__api_dot_trust_dot_v1_dot_trust__pb2.GetRelatedReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetDeclared(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.trust.v1.Trust/GetDeclared',
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.GetDeclaredRequest.SerializeToString,
+            coterie__api_dot_trust_dot_v1_dot_trust__pb2.GetDeclaredReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -482,6 +482,8 @@ class TrustStub:
     """Direct and combined trust among a set of devices; many pairs come in pieces."""
     GetRelated: _grpc.UnaryUnaryMultiCallable[_trust_pb2.GetRelatedRequest, _trust_pb2.GetRelatedReply]
     """Which of some devices are related to each other; for other services."""
+    GetDeclared: _grpc.UnaryUnaryMultiCallable[_trust_pb2.GetDeclaredRequest, _trust_pb2.GetDeclaredReply]
+    """How close the owners of some devices say they are to each other, where both say so; for other services."""
     GetGraph: _grpc.UnaryUnaryMultiCallable[_trust_pb2.GetGraphRequest, _trust_pb2.TrustGraph]
     """The trust graph of a set of devices: nodes and ties."""
     GetHistory: _grpc.UnaryUnaryMultiCallable[_trust_pb2.GetHistoryRequest, _trust_pb2.GetHistoryReply]
@@ -529,6 +531,8 @@ class TrustAsyncStub(TrustStub):
     """Direct and combined trust among a set of devices; many pairs come in pieces."""
     GetRelated: _aio.UnaryUnaryMultiCallable[_trust_pb2.GetRelatedRequest, _trust_pb2.GetRelatedReply]  # type: ignore[assignment]
     """Which of some devices are related to each other; for other services."""
+    GetDeclared: _aio.UnaryUnaryMultiCallable[_trust_pb2.GetDeclaredRequest, _trust_pb2.GetDeclaredReply]  # type: ignore[assignment]
+    """How close the owners of some devices say they are to each other, where both say so; for other services."""
     GetGraph: _aio.UnaryUnaryMultiCallable[_trust_pb2.GetGraphRequest, _trust_pb2.TrustGraph]  # type: ignore[assignment]
     """The trust graph of a set of devices: nodes and ties."""
     GetHistory: _aio.UnaryUnaryMultiCallable[_trust_pb2.GetHistoryRequest, _trust_pb2.GetHistoryReply]  # type: ignore[assignment]
@@ -633,6 +637,14 @@ class TrustServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_trust_pb2.GetRelatedReply, _abc.Awaitable[_trust_pb2.GetRelatedReply]]:
         """Which of some devices are related to each other; for other services."""
+
+    @_abc_1.abstractmethod
+    def GetDeclared(
+        self,
+        request: _trust_pb2.GetDeclaredRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trust_pb2.GetDeclaredReply, _abc.Awaitable[_trust_pb2.GetDeclaredReply]]:
+        """How close the owners of some devices say they are to each other, where both say so; for other services."""
 
     @_abc_1.abstractmethod
     def GetGraph(

@@ -99,7 +99,7 @@ def test_the_pot_is_kept_out_of_the_price() -> None:
     assert sum(offer.most_microcredits for offer in quote.offers) <= 1_000_000
 
 
-@pytest.mark.parametrize("solver", ["exact", "mean-field", "iterate", "agnostic", "random", "fixed"])
+@pytest.mark.parametrize("solver", ["exact", "mean-field", "iterate", "agnostic", "random", "fixed", "auction"])
 def test_every_leader_quotes(solver: str) -> None:
     quote = market_quote(8, Purse(ESCROW, 1), solver=solver)
     assert quote.status == "ok"
@@ -129,6 +129,73 @@ def test_what_a_baseline_asks_for_is_within_the_purse(share: int) -> None:
     quote = market_quote(6, Purse(share, 1), solver="fixed")
     assert sum(offer.most_microcredits for offer in quote.offers) <= share
     assert quote.status in ("ok", "limited", "infeasible")
+
+
+def test_agnostic_devices_are_told_of_no_risk_and_sell_what_is_expected_of_those_who_know_none() -> None:
+    quote = market_quote(8, Purse(ESCROW, 1), solver="agnostic", risk_weight=0.2)
+    for offer in quote.offers:
+        assert offer.external_risk == 0.0
+        own = privacy_sale.best_budget(offer.price_microcredits / MICRO, 0.0, privacy_sale.PrivateCosts(1.0, 0.04), 1.0)
+        assert own == pytest.approx(offer.expected, abs=1e-5)
+
+
+def test_the_price_covers_what_computing_is_expected_to_cost() -> None:
+    """A device alone, a = 1, b = 0.04: (r − b)²/(4a) ≥ C asks for r = b + 2√(aC), 2.04 credits for C = 1."""
+    alone, told = sparse.csr_array((1, 1)), StackelbergParameters(cost_fixed=1.0)
+    (offer,) = quote_stackelberg("t", 1, ["a"], alone, told, Purse(ESCROW, 1)).offers
+    assert offer.price_microcredits == pytest.approx(2_040_000, abs=2)
+    (free,) = quote_stackelberg("t", 1, ["a"], alone, StackelbergParameters(), Purse(ESCROW, 1)).offers
+    cheap = StackelbergParameters(cost_fixed=0.001)
+    assert quote_stackelberg("t", 1, ["a"], alone, cheap, Purse(ESCROW, 1)).offers == (free,), "the price covers it"
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 10), st.integers(0, 20), st.floats(0, 2))
+def test_nobody_with_the_expected_costs_loses_by_taking_part(n: int, seed: int, fixed: float) -> None:
+    quote = market_quote(n, Purse(ESCROW, 1), seed, cost_fixed=fixed)
+    for offer in quote.offers:
+        costs = privacy_sale.PrivateCosts(1.0, 0.04, fixed)
+        price = offer.price_microcredits / MICRO
+        worth = privacy_sale.utility(price, offer.expected, offer.external_risk, costs, 1.0)
+        assert worth >= -1e-5 * max(1.0, price)
+
+
+def declared_quote(ties: np.ndarray[tuple[int, int], np.dtype[np.float64]], **keys: object) -> Quote:
+    told = StackelbergParameters.model_validate({"influence": "declared", "risk_weight": 0.2} | keys)
+    return quote_stackelberg("t", 1, names(len(ties)), sparse.csr_array(ties), told, Purse(30_000_000, 4))
+
+
+@pytest.mark.parametrize("solver", ["exact", "mean-field", "iterate", "agnostic"])
+@settings(max_examples=15, deadline=None)
+@given(st.integers(2, 7), st.integers(0, 100), st.data())
+def test_no_declaration_moves_a_price_or_what_may_be_sold(solver: str, n: int, seed: int, data: st.DataObject) -> None:
+    """Whatever row a liar declares: the same price and the same most for everybody, itself included."""
+    honest = some_ties(n, seed).toarray()
+    lie = honest.copy()
+    lie[0] = data.draw(st.lists(st.floats(0, 1), min_size=n, max_size=n))
+    lie[0, 0] = 0.0
+    told, lied = declared_quote(honest, solver=solver), declared_quote(lie, solver=solver)
+    for before, after in zip(told.offers, lied.offers, strict=True):
+        assert (before.price_microcredits, before.most_microcredits) == (
+            after.price_microcredits,
+            after.most_microcredits,
+        )
+    assert sum(offer.most_microcredits for offer in lied.offers) <= 30_000_000
+    assert sum(offer.price_microcredits * offer.expected for offer in lied.offers) <= 30_000_000 / 4 + n
+
+
+def test_what_is_declared_is_the_risk_a_device_is_told_and_the_quote_explains_it() -> None:
+    """Device 0 names 1 alone, nobody names 0: it bears 1 + λ(…) of what others sell, those without ties nothing."""
+    ties = np.zeros((3, 3))
+    ties[0, 1] = 1.0
+    quote = declared_quote(ties, hops=1)
+    assert [offer.external_risk > 0 for offer in quote.offers] == [True, False, False]
+    assert quote.details["ties"] == [1, 0, 0]
+    assert quote.details["leaked"] == [1.0, 0.0, 0.0]
+    assert quote.details["influence"] == "declared"
+    for solver in ("auction", "random", "fixed"):
+        with pytest.raises(ValueError, match='choose influence "direct"'):
+            StackelbergParameters.model_validate({"solver": solver, "influence": "declared"})
 
 
 def data(*samples: int, counted: tuple[float, ...] = ()) -> Data:
