@@ -90,7 +90,7 @@ def test_devices_sell_privacy_and_are_paid_price_times_budget(platform: RealPlat
     homes = platform.register(*names)
     for name in names[:3]:
         homes[name].save_private_settings({"costs": COSTS})
-    homes["dear"].save_private_settings({"costs": COSTS | {"fixed": 50.0}})
+    homes["dear"].save_private_settings({"costs": COSTS, "computing": {"kappa": 1.0}})
     task, account = publish(platform, "market")
     agents = [trainer_of(homes[name], seed) for seed, name in enumerate(names)]
     shift = Shift(platform, agents, task)
@@ -128,10 +128,45 @@ def test_devices_sell_privacy_and_are_paid_price_times_budget(platform: RealPlat
     assert homes["ann"].ledger().spent().releases == 2
     assert homes["dear"].ledger().spent().releases == 0
 
-    needles = (b"1.02718", struct.pack("<d", PLANTED), struct.pack(">d", PLANTED), struct.pack("<f", PLANTED))
+    measured = homes["dear"].private_settings()["effort"]["cycles_per_sample"]
+    assert measured > 0, "it declined by what it measured, and told nobody"
+    needles = (
+        b"1.02718",
+        str(measured).encode(),
+        struct.pack("<d", PLANTED),
+        struct.pack(">d", PLANTED),
+        struct.pack("<f", PLANTED),
+    )
+    assert needles[1] in (homes["dear"].folder / "private.json").read_bytes()
     assert needles[0] in (homes["ann"].folder / "private.json").read_bytes()
     for path, content in stored_bytes(platform.folder):
         assert not any(needle in content for needle in needles), path
+
+
+def test_an_auction_goes_on_from_what_was_really_sold(platform: RealPlatform) -> None:
+    """Devices half as dear as the publisher expects: the second round's prices are below those nobody bid for."""
+    names = ("eve", "fay", "gus")
+    homes = platform.register(*names)
+    for name in names:
+        homes[name].save_private_settings({"costs": {"quadratic": 0.5, "linear": 0.04, "fixed": 0.0}})
+    pricing = {"accuracy_weight": 0.02, "solver": "auction"}
+    task, _ = publish(platform, "auction", parameters={"pricing": pricing})
+    agents = [trainer_of(homes[name], seed) for seed, name in enumerate(names)]
+    shift = Shift(platform, agents, task)
+    platform.wait_until(lambda: platform.admin.task(task).enrolled == len(names))
+    platform.admin.start_task(task)
+    assert platform.admin.wait_for_end(task).state == "finished", shift.describe()
+    shift.wait()
+    first, second = (platform.admin.prices(task, number) for number in (1, 2))
+    assert (first.details["bids"], second.details["bids"]) == (0, 3)
+    for made in payments(platform, task):
+        (offer,) = [o for o in (first, second)[made.round - 1].offers if o.device_id == made.device_id]
+        best = (offer.price_microcredits / 1e6 - 0.04) / (2 * 0.5) - offer.external_risk
+        most = offer.most_microcredits / offer.price_microcredits
+        assert made.budget == pytest.approx(min(best, most))
+    # ε/(tρ²) = b + 2aρ without ties: at a = 1 and t = 2 the price is above that at a = ½.
+    assert second.details["price"] < 0.04 + 2 * np.cbrt(0.02 / 2 / 2), "sales said a = 1/2, not 1"
+    assert is_sound(platform)
 
 
 @pytest.fixture

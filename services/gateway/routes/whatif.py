@@ -28,6 +28,7 @@ SERVICE_OF_SOLVER = {
     "clerks": "topology",
     "market": "pricing",
     "survey": "pricing",
+    "curvature": "pricing",
     "combine": "aggregation",
     "step": "aggregation",
     "sums": "aggregation",

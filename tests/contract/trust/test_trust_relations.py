@@ -127,6 +127,28 @@ async def as_platform(world: World, owner: str) -> str:
         return await world.token(owner)
 
 
+async def test_what_owners_declare_of_each_other_is_told_to_services_in_both_directions(world: World) -> None:
+    """Ada says 0.9 of Bob and he 0.4 of her; Cy declares a friendship that nobody confirms, which says nothing."""
+    ada, bob, cy = [await world.owner(name) for name in ("Ada", "Bob", "Cy")]
+    devices = [
+        (await world.register(await world.token(owner), f"d{k}")).device.id
+        for k, owner in enumerate((ada, bob, cy, ada))
+    ]
+    for device, (one, other, strength) in zip(
+        devices, ((ada, bob, 0.9), (bob, ada, 0.4), (cy, ada, 1.0)), strict=False
+    ):
+        speak_as("device", device, one)
+        request = pb.DeclareFriendshipRequest(owner_a=one, owner_b=other, strength=strength)
+        await world.trust.DeclareFriendship(request)
+    with pytest.raises(PermissionDenied):
+        await world.trust.GetDeclared(pb.GetDeclaredRequest(device_ids=devices))
+    with acting_as(SERVICE):
+        found = await world.trust.GetDeclared(pb.GetDeclaredRequest(device_ids=devices))
+    assert list(found.owners) == [0, 1, 2, 0]
+    said = zip(found.rows, found.columns, found.strengths, strict=True)
+    assert sorted(said) == [(0, 1, 0.9), (1, 0, 0.4)]
+
+
 async def test_meetings_make_social_and_co_located_relations(world: World) -> None:
     walker, friend, hurried = [(await world.devices(1, owner=f"P{k}"))[0] for k in range(3)]
     (fixed,) = await world.devices(1, owner="City")

@@ -352,7 +352,7 @@ class Agent:
         if choice.act == "refuse":
             return self._leave(choice.task)
         paused = choice.act == "pause"
-        self.home.save_private_settings({**self.home.private_settings(), "paused": paused})
+        self.home.keep_private({"paused": paused})
         return "pauses" if paused else "works again"
 
     def _leave(self, task: str) -> str:

@@ -315,6 +315,10 @@ class DeviceHome:
         """Replaces the private settings."""
         write_private_file(self.folder / "private.json", json.dumps(dict(settings), indent=2).encode(), replace=True)
 
+    def keep_private(self, changes: Mapping[str, Any]) -> None:
+        """Adds to the private settings, or changes them, leaving the others as they are by now."""
+        self.save_private_settings({**self.private_settings(), **changes})
+
     def _read(self, name: str) -> dict[str, Any] | None:
         path = self.folder / name
         try:

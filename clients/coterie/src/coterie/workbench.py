@@ -200,7 +200,7 @@ class Workbench:
             round_seed(seed, enrolment.specification.name, work.round, self.identity.name),
             self.noise,
             self.stopping,
-            self.home.save_private_settings,
+            self.home.keep_private,
             enrolment.joined.privacy,
             enrolment.joined,
             self.identity.owner_id,

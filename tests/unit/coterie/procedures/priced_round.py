@@ -63,5 +63,5 @@ class Device:
             lambda digest: cast(Path, model),
             7,
             noise,
-            keep_private=self.home.save_private_settings,
+            keep_private=self.home.keep_private,
         )

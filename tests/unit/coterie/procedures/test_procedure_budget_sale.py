@@ -20,7 +20,7 @@ from coterie.privacy.ledger import Limit
 from coterie.privacy.releases import Arrays, Descent
 from coterie.privacy.simulation import SeededStream
 from coterie.privacy.zcdp import multiplier_of_rho
-from coterie.privacy_sale import PrivateCosts
+from coterie.privacy_sale import PrivateCosts, decide, utility
 from coterie.procedures import procedure_for
 from coterie.procedures.budget_sale import BudgetSale, choose_budget, costs_of, noised_descent
 from coterie.torch_learner import TorchLearner
@@ -117,6 +117,62 @@ def test_a_device_without_costs_draws_them_once_and_keeps_them(tmp_path: Path) -
     other_noise = device.context(work_item(), noise=lambda: SeededStream(8))
     assert costs_of(other_noise) == drawn
     assert device.home.private_settings()["answer"] == 4
+
+
+def test_computing_is_measured_priced_and_told_to_nobody(tmp_path: Path) -> None:
+    """Before its first sale a device looks at a few samples; while it sells it measures, and nothing of it is sent."""
+    device = Device(tmp_path, {"costs": COSTS, "computing": {"kappa": 1e-30}, "answer": 4})
+    delivery = BudgetSale().prepare(device.context(work_item(), linear_trainer(), stored_model(tmp_path)))
+    kept = device.home.private_settings()
+    assert kept["effort"]["cycles_per_sample"] > 0
+    assert kept["effort"]["hertz"] > 0
+    assert (kept["costs"], kept["answer"]) == (COSTS, 4)
+    assert not {"effort", "computing", "cycles"} & set(json.loads(delivery.report()))
+
+
+def test_an_offer_below_what_computing_costs_is_declined_without_a_word_about_it(tmp_path: Path) -> None:
+    """U(0.4) = 0.4 − 0.16 − 0.08 = 0.16 credits at r = 1; 40 samples of 1e6 cycles at 1 GHz cost κ · 4e16."""
+    effort = {"cycles_per_sample": 1e6, "hertz": 1e9, "joules_per_sample": None}
+    for kappa, sells in ((3.9e-18, True), (4.1e-18, False)):
+        settings_ = {"costs": COSTS, "computing": {"kappa": kappa}, "effort": effort}
+        device = Device(tmp_path / str(kappa), settings_)
+        context = device.context(work_item(), linear_trainer(), stored_model(tmp_path))
+        if sells:
+            assert choose_budget(context, LocalSteps()) == pytest.approx(0.4)
+            continue
+        with pytest.raises(Declined, match="price is too low for this device") as refusal:
+            choose_budget(context, LocalSteps())
+        assert not any(sign.isdigit() for sign in str(refusal.value))
+    odd = Device(tmp_path / "odd", {"costs": COSTS, "computing": {"kappa": -1.0}})
+    with pytest.raises(Declined, match="makes no sense"):
+        choose_budget(odd.context(work_item(), linear_trainer(), stored_model(tmp_path)), LocalSteps())
+
+
+def test_an_offer_capped_below_what_the_round_costs_is_declined(tmp_path: Path) -> None:
+    """At most 0.1 is paid for: U(0.1) = 0.1 − 0.01 − 0.02 − 0.1 < 0, though U(0.4) = 0.06 > 0."""
+    device = Device(tmp_path, {"costs": COSTS | {"fixed": 0.1}})
+    assert budget_of(device) == pytest.approx(0.4)
+    with pytest.raises(Declined, match="too low"):
+        budget_of(device, parameters={"offer": {"expected": 0.1, "most_microcredits": 100_000}})
+
+
+@given(st.floats(0.3, 3), st.floats(0, 0.3), st.floats(0, 0.3), st.floats(0.1, 2), st.floats(0, 0.3))
+def test_deciding_by_other_costs_than_ones_own_gains_nothing(
+    quadratic: float, linear: float, fixed: float, price: float, risk: float
+) -> None:
+    """Costs are told to nobody, so that the only lie left is to decide by wrong ones: true utility only falls."""
+    true = PrivateCosts(1.0, 0.04, 0.05)
+    honest = decide(price, risk, true, 1.0, least_utility=0.0)
+    lied = decide(price, risk, PrivateCosts(quadratic, linear, fixed), 1.0, least_utility=0.0)
+    idle = utility(price, 0.0, risk, PrivateCosts(1.0, 0.04), 1.0)
+
+    def worth(budget: float) -> float:
+        return utility(price, budget, risk, true, 1.0) if budget else idle
+
+    if honest.joins or not lied.joins:
+        assert worth(lied.budget) <= max(worth(honest.budget), idle) + 1e-12
+    else:
+        assert worth(lied.budget) <= 1e-12, "it would have lost by taking part"
 
 
 def test_the_delivery_says_the_budget_and_nothing_of_the_costs(tmp_path: Path) -> None:

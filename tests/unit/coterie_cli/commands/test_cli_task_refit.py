@@ -10,26 +10,39 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from coterie.records import Enrolment, Model, Plan, Seat, Task, TaskSpecification
+from coterie.records import Enrolment, Model, Payment, Plan, Seat, Task, TaskSpecification
 from coterie_cli.commands import refit
 from coterie_cli.console import Mistake
 from coterie_cli.main import app
 from services.kit import whatif
+from services.pricing.whatif import SOLVERS as PRICING
 from services.topology.domain.quality import QualityModel
 from services.topology.whatif import SOLVERS
 from tests.answers import made
 
 TRUTH = QualityModel(loss_fit=(0.02, 0.0, 0.01, 7.0, 0.2), quality_offset=100.0, quality_slope=30.0)
 
+SOLD = {1: (0.5, 1.0), 2: (0.4, 0.6), 3: (0.9, 0.2), 4: (0.3, 0.3), 5: (0.1, 0.8)}
+"""Budgets that the two devices of a market sold in each round."""
+
 
 class Platform:
     """Tasks named by their noise, whose figures follow `TRUTH`; the solver is the real one."""
 
     def find_task(self, name: str) -> Task:
-        spec = made(TaskSpecification, name=name, parameters={"topology": {"non_iid": 2.0}})
+        if name == "market":
+            priced = made(TaskSpecification, name=name, incentive="stackelberg", training={"clip_norm": 2.0})
+            return made(Task, id="tsk_market", specification=priced)
+        spec = made(TaskSpecification, name=name, incentive="payoff", parameters={"topology": {"non_iid": 2.0}})
         return made(Task, id=f"tsk_{name}", specification=spec)
 
     def models(self, task_id: str) -> list[Model]:
+        if task_id == "tsk_market":
+            # p = 100, S = 2, 10 and 30 samples: x = 400/1600 · Σ1/ρ, and the loss is 0.3 + 1/t + 0.4x/t.
+            return [
+                made(Model, version=t, size_bytes=400, metrics={"loss": 0.3 + (1 + 0.1 * sum(1 / b for b in sold)) / t})
+                for t, sold in SOLD.items()
+            ]
         noise = float(task_id.removeprefix("tsk_"))
         loss, accuracy = float(TRUTH.loss(noise, 1.5)), float(TRUTH.quality(noise, 1.5)) / 100
         lie = {"loss": 0.0, "accuracy": 1.0}
@@ -48,10 +61,20 @@ class Platform:
         return made(Plan, seats=tuple(made(Seat, role=role, noise_multiplier=value) for role, value in told))
 
     def enrolments(self, task_id: str) -> list[Enrolment]:
+        if task_id == "tsk_market":
+            return [made(Enrolment, device_id="dev_0", samples=10), made(Enrolment, device_id="dev_1", samples=30)]
         return [made(Enrolment, non_iid=1.0), made(Enrolment, non_iid=0.0), made(Enrolment, non_iid=50.0)]
 
+    def payments(self, task: str) -> list[Payment]:
+        return [
+            made(Payment, round=number, device_id=f"dev_{k}", budget=budget)
+            for number, budgets in SOLD.items()
+            for k, budget in enumerate(budgets)
+        ]
+
     def what_if(self, solver: str, question: dict[str, Any]) -> Any:
-        return json.loads(whatif.answer(SOLVERS, solver, json.dumps(question)))
+        solvers = PRICING if solver == "curvature" else SOLVERS
+        return json.loads(whatif.answer(solvers, solver, json.dumps(question)))
 
 
 @pytest.fixture
@@ -95,3 +118,14 @@ def test_too_few_tasks_and_tasks_without_figures_are_refused_with_what_to_do(run
     blind = run(*NOISES, "6.0").exception
     assert isinstance(blind, Mistake)
     assert "coterie task evaluate" in str(blind)
+
+
+def test_a_market_tells_its_curvature_with_the_error_of_the_fit(run: Any) -> None:
+    found = json.loads(run("market", "--json").stdout)
+    assert found["curvature"] == pytest.approx(0.4)
+    assert found["rmse"] < 1e-9
+    assert (found["elements"], found["clip_norm"]) == (100.0, 2.0)
+    assert [each["delivered"][1]["samples"] for each in found["measured"]] == [30.0] * 5
+    shown = run("market").stdout
+    assert "curvature 0.4 ±" in shown
+    assert "error of the fit" in shown

@@ -176,15 +176,29 @@ def answer(
     show({"home": str(home), "question": question}, as_json, lambda: f"{home} answers {question or 'any question'}")
 
 
-@app.command("costs", epilog="[bold]Example[/]  coterie device costs --home phone --quadratic 1.5 --fixed 0.01")
+_COSTS_EPILOG = """[bold]Examples[/]
+
+coterie device costs --home phone --quadratic 1.5 --fixed 0.01\n
+coterie device costs --home phone --per-joule 0.000002   [dim]what computing takes is measured[/]
+"""
+
+
+@app.command("costs", epilog=_COSTS_EPILOG)
 def costs(
     home: Annotated[Path, typer.Option(help="Folder of a registered device.")],
     quadratic: Annotated[float, typer.Option(help="a: credits per squared unit of exposure; 0 = as it is.")] = 0.0,
     linear: Annotated[float, typer.Option(help="b: credits per unit of exposure; -1 = as it is.")] = -1.0,
     fixed: Annotated[float, typer.Option(help="C: credits per round of work; -1 = as it is.")] = -1.0,
+    kappa: Annotated[float, typer.Option(help="κ: credits per cycle and hertz of computing; -1 = as it is.")] = -1.0,
+    per_joule: Annotated[float, typer.Option(help="Credits per joule of computing; -1 = as it is.")] = -1.0,
     as_json: AsJson = False,
 ) -> None:
-    """Show or set what privacy and work cost the owner; a device that sells without any draws some and keeps them."""
+    """Show or set what privacy and work cost the owner; a device that sells without any draws some and keeps them.
+
+    With a price of computing the device measures the cycles, clock and energy of its training and adds what they cost
+    to every round it decides about. None of this ever leaves it.
+    """
+    from coterie.computing import Tariff
     from coterie.privacy_sale import PrivateCosts
 
     settings = _private_settings(home)
@@ -198,10 +212,21 @@ def costs(
             kept = asdict(PrivateCosts(**kept))
         except (TypeError, ValueError) as error:
             raise Mistake(f"{error}; give --quadratic above 0 and the others at least 0") from error
-        DeviceHome(home).save_private_settings({**settings, "costs": kept})
-    rows = [[name, value] for name, value in kept.items()]
-    title = "" if rows else "no costs yet: they are drawn when the device first sells"
-    show(kept, as_json, lambda: table(title, ["cost", "credits"], rows))
+        DeviceHome(home).keep_private({"costs": kept})
+    prices = {"kappa": kappa, "credits_per_joule": per_joule}
+    told = {name: value for name, value in prices.items() if value != -1.0}
+    computing = dict(settings.get("computing") or {}) | told
+    if told:
+        try:
+            computing = asdict(Tariff(**computing))
+        except (TypeError, ValueError) as error:
+            raise Mistake(f"{error}; give --kappa and --per-joule at least 0") from error
+        DeviceHome(home).keep_private({"computing": computing})
+    parts = (kept, computing, dict(settings.get("effort") or {}))
+    rows = [[name.replace("_", " "), value] for part in parts for name, value in part.items() if value is not None]
+    title = "" if kept else "no costs of privacy yet: they are drawn when the device first sells"
+    every = kept | ({"computing": computing} if computing else {}) | ({"effort": parts[2]} if parts[2] else {})
+    show(every, as_json, lambda: table(title, ["cost", "credits, or measured"], rows))
 
 
 @app.command(

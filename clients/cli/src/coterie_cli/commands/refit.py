@@ -1,4 +1,7 @@
-"""`coterie task refit`: the quality model of clusters fitted to tasks of your own. [SCFL] eqs (13), (14)"""
+"""`coterie task refit`: constants of the planner or of the price fitted to tasks of your own.
+
+Clusters: the quality model, [SCFL] eqs (13), (14). Markets: the curvature β/μ², [MPPFL] eq. (1).
+"""
 
 from __future__ import annotations
 
@@ -16,25 +19,39 @@ from coterie_cli.console import AsJson, Key, Mistake, Url, connect, show, table
 app = typer.Typer()
 FEWEST = 5
 """Tasks that five constants need."""
+MARKET = "stackelberg"
+BYTES_PER_ELEMENT = 4
 _EPILOG = """[bold]Examples[/]
 
 coterie task refit noise-0 noise-1 noise-2 noise-3 noise-4\n
-coterie task refit noise-0 noise-1 noise-2 noise-3 noise-4 --json > fitted.json
+coterie task refit noise-0 noise-1 noise-2 noise-3 noise-4 --json > fitted.json\n
+coterie task refit market-1 market-2   [dim]markets: the curvature[/]
 """
 
 
 @app.command("refit", epilog=_EPILOG)
 def refit(
-    tasks: Annotated[list[str], typer.Argument(help="Ids or names of tasks with different noise, five or more.")],
+    tasks: Annotated[
+        list[str], typer.Argument(help="Ids or names of tasks with different noise: five or more, or any market.")
+    ],
     url: Url = "",
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
-    """Fit what noise and uneven data cost your model, from tasks that ended; the answer goes under "topology"."""
-    if len(set(tasks)) < FEWEST:
-        raise Mistake(f"five constants need {FEWEST} tasks with different noise, {len(set(tasks))} came; run some more")
+    """Fit what noise and uneven data cost your model, from tasks that ended; the answer goes under "topology".
+
+    Of markets, which sell different budgets in every round, it fits the curvature β/μ², which goes under "pricing".
+    """
     with connect(url, key) as platform:
         found = [platform.find_task(task) for task in dict.fromkeys(tasks)]
+        if all(task.specification.incentive == MARKET for task in found):
+            question = sold_rounds(platform, found)
+            market = platform.what_if("curvature", question)
+            everything = {"tasks": [task.id for task in found], **question, **market}
+            show(everything, as_json, lambda: _curvature(question, market))
+            return
+        if len(found) < FEWEST:
+            raise Mistake(f"five constants need {FEWEST} tasks with different noise, {len(found)} came; run some more")
         measured = [measured_run(platform, task) for task in found]
         answer = platform.what_if("quality", {"measured": measured})
     names = [task.specification.name for task in found]
@@ -66,6 +83,52 @@ def measured_run(platform: Platform, task: records.Task) -> dict[str, float]:
         "loss": figures["loss"],
         "accuracy": 100.0 * figures["accuracy"],
     }
+
+
+def sold_rounds(platform: Platform, tasks: list[records.Task]) -> dict[str, Any]:
+    """Every round of markets whose model somebody measured: its loss, and what was sold by devices of how many samples.
+
+    All of one model and one clip norm, for a curvature is a model's.
+    """
+    rounds, sizes, norms = list[dict[str, Any]](), set[int](), set[float]()
+    for task in tasks:
+        samples = {each.device_id: each.samples for each in platform.enrolments(task.id)}
+        models = {model.version: model for model in platform.models(task.id)}
+        sizes |= {model.size_bytes for model in models.values()}
+        norms.add(float(task.specification.training.get("clip_norm", 1.0)))
+        sold: dict[int, list[dict[str, float]]] = {}
+        for payment in platform.payments(task=task.id):
+            if payment.budget > 0:
+                part = {"samples": float(samples.get(payment.device_id, 1)), "budget": payment.budget}
+                sold.setdefault(payment.round, []).append(part)
+        for number in sorted(sold):
+            told = [models[number].evaluated, models[number].metrics] if number in models else []
+            losses = [figures["loss"] for figures in told if math.isfinite(figures.get("loss", math.nan))]
+            if losses:
+                rounds.append({"round": number, "loss": float(losses[0]), "delivered": sold[number]})
+    if len(sizes) > 1 or len(norms) > 1:
+        raise Mistake("these markets have different models or clip norms; a curvature is of one model, name its tasks")
+    if not rounds:
+        raise Mistake(
+            "no round has a measured loss; devices tell it of public test samples (public_test_data=True), or run "
+            "coterie task evaluate"
+        )
+    return {"measured": rounds, "elements": max(sizes) / BYTES_PER_ELEMENT, "clip_norm": max(norms)}
+
+
+def _curvature(question: dict[str, Any], answer: Any) -> RenderableType:
+    rows = [
+        [each["round"], len(each["delivered"]), f"{sum(part['budget'] for part in each['delivered']):.3g}",
+         f"{each['loss']:.4g}", f"{off:+.2g}"]
+        for each, off in zip(question["measured"], answer["residuals"], strict=True)
+    ]  # fmt: skip
+    title = (
+        f"curvature {answer['curvature']:.4g} ± {answer['deviation']:.2g}\n"
+        f"error of the fit: loss {answer['rmse']:.3g}, best loss {answer['best_loss']:.4g}"
+    )
+    if answer["status"] == "flat":
+        title += "\nmore noise went with no more loss: keep accuracy_weight, or measure rounds with other budgets"
+    return table(title, ["round", "devices", "ρ sold", "loss", "loss off by"], rows)
 
 
 def _figures(model: records.Model) -> dict[str, float]:

@@ -10,10 +10,12 @@ samples that the owner calls public: the noise protects no others.
 from __future__ import annotations
 
 import math
+from dataclasses import asdict, replace
 from typing import ClassVar
 
 import numpy as np
 
+from coterie.computing import Effort, Meter, effort_of, tariff_of
 from coterie.errors import Declined
 from coterie.learner import Guarded
 from coterie.local_steps import LocalSteps
@@ -31,6 +33,8 @@ DEMANDING = ("random", "fixed")
 """Solvers that ask each device for a certain budget, [MPPFL] section 5's baselines."""
 QUADRATIC, LINEAR = (0.8, 1.2), (0.02, 0.06)
 """Ranges of the costs drawn for a device that names none ([MPPFL] settings)."""
+PROBED_SAMPLES = 32
+"""Samples that a device looks at to learn what computing takes, before it sells for the first time."""
 
 
 @procedure("star", privacy="priced", incentive="stackelberg")
@@ -47,11 +51,18 @@ class BudgetSale:
             raise Declined(f"the task's training makes no sense: {error}") from error
         learner = context.learner
         learner.trained()  # a learner without gradients declines before anything is decided
-        budget = choose_budget(context, steps)
         received = context.model()
-        sitting = masked.accept(context, received) if context.work.sum else None
         learner.load(received)
-        descent = Descent(budget, lambda noised: noised_descent(learner, received, steps, budget, noised, context.seed))
+        budget = choose_budget(context, steps)
+        sitting = masked.accept(context, received) if context.work.sum else None
+
+        def descend(noised: Queried) -> Arrays:
+            with Meter() as meter:
+                change = noised_descent(learner, received, steps, budget, noised, context.seed)
+            keep_effort(context, meter.effort(learner.samples * steps.steps))
+            return change
+
+        descent = Descent(budget, descend)
         if sitting is not None:
             return masked.deliver_charged(
                 context, sitting, lambda: context.release(descent, purpose(sitting.terms)), budget
@@ -77,11 +88,12 @@ def choose_budget(context: RoundContext, steps: LocalSteps) -> float:
     if work.parameters.get("pricing", {}).get("solver") in DEMANDING:
         return _demanded(context, price, steps)
     # The platform quotes αR, so the weight here is 1.
-    decision = decide(price, work.external_risk, costs_of(context), 1.0, least_utility=0.0)
-    if not decision.joins:
-        raise Declined("the price is too low for this device")
+    costs = with_computing(context, costs_of(context), steps)
+    decision = decide(price, work.external_risk, costs, 1.0, least_utility=0.0)
     most = work.parameters.get("offer", {}).get("most_microcredits", math.inf)
     budget = min(decision.budget, float(most) / work.price_microcredits)
+    if not decision.joins or utility(price, budget, work.external_risk, costs, 1.0) < 0.0:
+        raise Declined("the price is too low for this device")
     if budget < steps.least_budget:
         raise Declined("this device would sell less than the task takes")
     return budget
@@ -96,7 +108,7 @@ def _demanded(context: RoundContext, price: float, steps: LocalSteps) -> float:
     paid = (float(offer.get("most_microcredits", 0.0)) + 1.0) / work.price_microcredits
     if not (math.isfinite(budget) and steps.least_budget <= budget <= paid):
         raise Declined("the budget asked for is less than the task takes or more than is paid for")
-    if utility(price, budget, work.external_risk, costs_of(context), 1.0) < 0.0:
+    if utility(price, budget, work.external_risk, with_computing(context, costs_of(context), steps), 1.0) < 0.0:
         raise Declined("the price is too low for this device")
     return budget
 
@@ -110,12 +122,47 @@ def costs_of(context: RoundContext) -> PrivateCosts:
             for (low, high), word in zip((QUADRATIC, LINEAR), context.noise().words(2), strict=True)
         )
         given = {"quadratic": quadratic, "linear": linear, "fixed": 0.0}
-        context.keep_private({**context.private, "costs": given})
+        context.keep_private({"costs": given})
     try:
         return PrivateCosts(**given)
     except (TypeError, ValueError):
         # The value itself must not get into a reason that is told to the platform.
         raise Declined("the costs in the device's private settings make no sense; see `coterie device costs`") from None
+
+
+def with_computing(context: RoundContext, costs: PrivateCosts, steps: LocalSteps) -> PrivateCosts:
+    """The costs with what computing this round is worth to the owner, by what it took before; measured if it never was.
+
+    A batch of a few samples tells a device that has yet to sell anything. Nothing of it leaves the device.
+    """
+    try:
+        tariff, effort = tariff_of(context.private), effort_of(context.private)
+    except (TypeError, ValueError):
+        why = "the price of computing in the device's private settings makes no sense; see `coterie device costs`"
+        raise Declined(why) from None
+    if tariff is None:
+        return costs
+    if effort is None:
+        learner = context.learner
+        few = np.arange(min(learner.samples, PROBED_SAMPLES))
+        learner.gradient_sum(few, steps.clip_norm)  # the first time makes ready what later ones use
+        with Meter() as meter:
+            learner.gradient_sum(few, steps.clip_norm)
+        effort = meter.effort(len(few))
+        keep_effort(context, effort)
+    computing = effort.cost(tariff, context.samples, steps.steps)
+    return replace(costs, fixed=costs.fixed + computing)
+
+
+def keep_effort(context: RoundContext, effort: Effort) -> None:
+    """Keeps what computing took among the private settings, where the owner has a price for it."""
+    if context.private.get("computing") is None:
+        return
+    try:
+        earlier = effort_of(context.private)
+    except (TypeError, ValueError):
+        earlier = None
+    context.keep_private({"effort": asdict(effort.after(earlier))})
 
 
 def noised_descent(

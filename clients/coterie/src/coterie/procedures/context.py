@@ -47,7 +47,7 @@ class RoundContext:
         seed: of training order in this round; the same whenever task, round and device are.
         noise: makes the stream that one release draws its noise from; fresh ones unless this is a simulation.
         stopping: True when the device was told to stop.
-        keep_private: replaces what the owner keeps to itself.
+        keep_private: adds to what the owner keeps to itself, or changes some of it.
         joined_as: privacy of the task when the device joined it.
         joined: what the task said about its sums then; None for a device that keeps no such thing.
         owner_id: the device's owner.

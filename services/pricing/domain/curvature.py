@@ -1,0 +1,101 @@
+"""β/μ² of a loss, fitted to rounds whose noise is known.
+
+[MPPFL] Multi-Hop Privacy Propagation for Differentially Private Federated Learning in Social Networks, eq. (1) bounds
+the loss of round t by (β/μ²)(E²/2 + Σ_i pS²θ_i²/(D_i²ρ_i))/t above the best one. Taken as an equation it is linear in
+three unknowns, the best loss L*, the start e = βE²/(2μ²) and the curvature k = β/μ²:
+
+    L_t = L* + e/t + k·x_t/t,   x_t = pS² Σ_i θ_i²/(D_i²ρ_i),   e, k ≥ 0.
+
+Unlike [MPPFL], which gives β and μ as known, k is the least-squares answer; as a bound is met with room to spare, it is
+what noise really costs this model on these data, not the constant of a proof.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import lsq_linear
+
+from services.kit.errors import InvalidInput
+from services.pricing.domain.influence import Vector
+
+FEWEST = 4
+_COLLINEAR = 1e-9
+
+
+class InvalidMeasurements(InvalidInput):
+    """Measured rounds that cannot tell the curvature."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A round t, the noise x_t of what was delivered in it, and the loss of the model it made."""
+
+    round: int
+    noise: float
+    loss: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CurvatureFit:
+    """k with its standard error, L* and e, and what is left unexplained: measured minus fitted, round by round.
+
+    `status` is "ok", or "flat" when more noise goes with no more loss: k is then 0 and no use.
+    """
+
+    status: str
+    curvature: float
+    deviation: float
+    best_loss: float
+    start: float
+    residuals: Vector
+    rmse: float
+
+
+def noise_of(elements: float, clip_norm: float, samples: Sequence[float], budgets: Sequence[float]) -> float:
+    """x = pS² Σ_i θ_i²/(D_i²ρ_i) of those who delivered; with θ_i = D_i/ΣD that is pS²/(ΣD)² · Σ 1/ρ_i."""
+    return elements * clip_norm**2 / sum(samples) ** 2 * sum(1.0 / budget for budget in budgets)
+
+
+def fit(measured: Sequence[Measured]) -> CurvatureFit:
+    """The least-squares curvature; raises when the rounds cannot tell it from the other unknowns."""
+    _check(measured)
+    t = np.array([float(each.round) for each in measured])
+    x = np.array([each.noise for each in measured])
+    losses = np.array([each.loss for each in measured])
+    scale = float(x.max())
+    design = np.column_stack((np.ones(len(t)), 1.0 / t, x / scale / t))
+    if np.linalg.svd(design, compute_uv=False)[-1] < _COLLINEAR:
+        raise InvalidMeasurements(
+            "noise was the same in all rounds, or there are too few different ones, so that it cannot be told from "
+            "progress; add tasks with other noise, such as another accuracy_weight or fixed_factor"
+        )
+    found = lsq_linear(design, losses, bounds=([-np.inf, 0.0, 0.0], np.inf))
+    residuals = losses - design @ found.x
+    freedom = len(t) - design.shape[1]
+    spread = float(residuals @ residuals) / freedom * np.linalg.inv(design.T @ design)
+    curvature = float(found.x[2]) / scale
+    return CurvatureFit(
+        "ok" if found.x[2] > 0 and found.active_mask[2] == 0 else "flat",
+        curvature if found.active_mask[2] == 0 else 0.0,
+        math.sqrt(float(spread[2, 2])) / scale,
+        float(found.x[0]),
+        float(found.x[1]),
+        residuals,
+        math.sqrt(float(np.mean(residuals**2))),
+    )
+
+
+def _check(measured: Sequence[Measured]) -> None:
+    if len(measured) < FEWEST:
+        raise InvalidMeasurements(
+            f"three unknowns need {FEWEST} measured rounds or more, {len(measured)} came; measure more of them"
+        )
+    for place, each in enumerate(measured):
+        if each.round < 1 or not (math.isfinite(each.noise) and each.noise > 0 and math.isfinite(each.loss)):
+            raise InvalidMeasurements(
+                f"measured[{place}]: rounds count from 1, noise is positive and a loss is finite, got {each}"
+            )

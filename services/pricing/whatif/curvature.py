@@ -1,0 +1,61 @@
+"""`what-if curvature`: β/μ² of a market's model fitted to measured rounds, and the error of the fit. [MPPFL] eq. (1)
+
+`curvature` of the answer goes as it is into a task's `pricing` parameters.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from services.kit import whatif
+from services.pricing.domain.curvature import Measured, fit, noise_of
+
+
+class Delivered(whatif.Input):
+    """What one device delivered: samples D and the budget ρ it sold."""
+
+    samples: float
+    budget: float
+
+
+class MeasuredRound(whatif.Input):
+    """A round from 1, the loss of the model it made, and who delivered; or its `noise` x = pS²Σθ²/(D²ρ) itself."""
+
+    round: int
+    loss: float
+    delivered: list[Delivered] = Field(default_factory=list)
+    noise: float | None = None
+
+
+class Input(whatif.Input):
+    """Measured rounds of tasks with the same model and data; p and S of those that say who delivered."""
+
+    measured: list[MeasuredRound]
+    elements: float = 1.0
+    clip_norm: float = 1.0
+
+
+def solve(question: Input) -> dict[str, Any]:
+    """The curvature with its standard error, and what it leaves unexplained: measured minus fitted, round by round."""
+    found = fit([Measured(each.round, _noise(each, question), each.loss) for each in question.measured])
+    return {
+        "status": found.status,
+        "curvature": found.curvature,
+        "deviation": found.deviation,
+        "best_loss": found.best_loss,
+        "start": found.start,
+        "rmse": found.rmse,
+        "residuals": found.residuals,
+    }
+
+
+def _noise(each: MeasuredRound, question: Input) -> float:
+    if each.noise is not None:
+        return each.noise
+    selling = [part for part in each.delivered if part.budget > 0 and part.samples > 0]
+    if not selling:
+        return 0.0
+    samples, budgets = [part.samples for part in selling], [part.budget for part in selling]
+    return noise_of(question.elements, question.clip_norm, samples, budgets)
