@@ -40,12 +40,12 @@ class RegistryTies:
     """Ties from the trust registry."""
 
     def __init__(self, stub: TrustAsyncStub) -> None:
-        self._stub = stub
+        self._trust = stub
 
     async def among(self, device_ids: Sequence[str], *, direct: bool = False) -> sparse.csr_array:
         """One matrix; the registry takes so many devices at once."""
         _check_size(device_ids)
-        found = await read_matrix(self._stub, device_ids)
+        found = await read_matrix(self._trust, device_ids)
         values = found.direct if direct else found.trust
         upper = sparse.csr_array((values, (found.rows, found.columns)), shape=(found.size, found.size))
         upper.eliminate_zeros()
@@ -54,7 +54,7 @@ class RegistryTies:
     async def declared(self, device_ids: Sequence[str]) -> sparse.csr_array:
         """What owners say of each other, spread over their devices."""
         _check_size(device_ids)
-        found = await self._stub.GetDeclared(trust_pb2.GetDeclaredRequest(device_ids=device_ids), timeout=60.0)
+        found = await self._trust.GetDeclared(trust_pb2.GetDeclaredRequest(device_ids=device_ids), timeout=60.0)
         n, owners = len(device_ids), max(found.owners, default=-1) + 1
         said = sparse.csr_array(
             (list(found.strengths), (list(found.rows), list(found.columns))), shape=(owners, owners)

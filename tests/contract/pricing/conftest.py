@@ -51,7 +51,7 @@ class FakeTrust:
 
     def join(self, _: object, server: grpc.aio.Server) -> None:
         """Adds the RPCs that pricing calls."""
-        handlers = {
+        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             "GetMatrix": grpc.unary_unary_rpc_method_handler(
                 self.get_matrix,
                 request_deserializer=trust_pb2.GetMatrixRequest.FromString,
