@@ -23,11 +23,13 @@ from services.kit.database import Database
 from services.kit.ids import new_id
 from services.trust.domain.parameters import DAY_SECONDS, LIVE, TrustParameters
 from services.trust.domain.records import Device, Profile, PublicKeys
+from services.trust.domain.relations import DEFAULT_RULES
 from services.trust.domain.reports import Reports
 from services.trust.domain.scores import Interaction, direct_trust
 from services.trust.settings import TrustSettings
 from services.trust.store import devices, owners
 from services.trust.usecases.directory import Directory
+from services.trust.usecases.encounters import Encountering
 from services.trust.usecases.inheritance import Inheritance
 from services.trust.usecases.memory import SocialMemory
 from services.trust.usecases.recording import Recording
@@ -56,7 +58,8 @@ class Registry:
         self._database, self._directory = database, Directory()
         self._memory = SocialMemory(self.clock, settings.trust_parameters, settings.evidence_rule)
         self._inheritance = Inheritance(self._memory)
-        self._recording = Recording(database, self.clock, self._directory, self._memory)
+        encountering = Encountering(DEFAULT_RULES)
+        self._recording = Recording(database, self.clock, self._directory, self._memory, encountering)
         self._scores = Scores(database, self._directory, self._memory, Sight(database, self.clock, self._directory))
 
     async def prepare(self) -> None:

@@ -21,6 +21,7 @@ from services.trust.usecases.auditing import Auditing
 from services.trust.usecases.chronicles import Chronicles
 from services.trust.usecases.devices import Devices
 from services.trust.usecases.directory import Directory
+from services.trust.usecases.encounters import Encountering
 from services.trust.usecases.erasure import Erasure
 from services.trust.usecases.graphs import Graphs
 from services.trust.usecases.heartbeats import Heartbeats
@@ -52,13 +53,15 @@ class App:
         self._keys = Keys(self._database, clock)
         priors = SUGGESTED if settings.relation_priors else None
         self._memory = SocialMemory(clock, settings.trust_parameters, settings.evidence_rule, priors)
+        self._encountering = Encountering(DEFAULT_RULES)
+        self._clock = clock
         self._questions = Questions(SOLVERS, settings)
         self._server = Server(settings, address)
         self._server.add(
             trust_pb2_grpc.add_RegistryServicer_to_server,
             RegistryServicer(
                 Owners(self._database, clock),
-                Devices(self._database, clock, self.heartbeats, Inheritance(self._memory)),
+                Devices(self._database, clock, self.heartbeats, Inheritance(self._memory), self._encountering),
                 Erasure(self._database, clock),
                 self._keys,
                 Auditing(self._database),
@@ -72,7 +75,7 @@ class App:
         )
         self._server.add(
             trust_pb2_grpc.add_TrustServicer_to_server,
-            _social(self._database, clock, self._memory, self._questions),
+            _social(self._database, clock, self._memory, self._encountering, self._questions),
             _SERVICES["Trust"].full_name,
         )
         self._beating: asyncio.Task[None] | None = None
@@ -89,6 +92,7 @@ class App:
         await self._keys.bootstrap(self._settings.admin_key_path, required=self._settings.admin_key_file is not None)
         async with self._database.writing() as tx:
             await self._memory.prepare(tx)
+            await self._encountering.prepare(tx, self._clock.now())
         self._beating = asyncio.create_task(self.heartbeats.run())
         await self._server.start()
 
@@ -108,16 +112,18 @@ class App:
         await self._database.close()
 
 
-def _social(database: Database, clock: Clock, memory: SocialMemory, questions: Questions) -> TrustServicer:
+def _social(
+    database: Database, clock: Clock, memory: SocialMemory, encountering: Encountering, questions: Questions
+) -> TrustServicer:
     directory = Directory()
     sight = Sight(database, clock, directory)
-    recording = Recording(database, clock, directory, memory)
+    recording = Recording(database, clock, directory, memory, encountering)
     return TrustServicer(
         recording,
         Scores(database, directory, memory, sight),
         Chronicles(database, clock, directory, memory, sight),
         Graphs(database, directory, memory, sight),
-        SocialRelations(database, clock, directory, sight, DEFAULT_RULES),
+        SocialRelations(database, clock, directory, sight, encountering),
         Imports(database, clock, recording),
         questions,
     )

@@ -20,6 +20,8 @@ owners = sa.Table(
     sa.Column("name", sa.Text, nullable=False, unique=True),
     sa.Column("sharing", sa.Text, nullable=False),
     sa.Column("created_at", Real, nullable=False),
+    # A municipality or the like, whose vehicles are everybody's; admins say so.
+    sa.Column("public", sa.Boolean, nullable=False, server_default=sa.false()),
 )
 
 devices = sa.Table(
@@ -236,6 +238,18 @@ inheritances = sa.Table(
     *_evidence(),
 )
 
+# Meetings and common tasks of a pair that count towards a relation of some kind (domain/encounters.py).
+encounters = sa.Table(
+    "encounters",
+    metadata,
+    sa.Column("pair", Number, sa.ForeignKey("pairs.number"), primary_key=True, autoincrement=False),
+    sa.Column("kind", sa.Text, primary_key=True),
+    sa.Column("times", sa.BigInteger, nullable=False),
+    sa.Column("last_stop", Real, nullable=False),
+    # Ids of the last common tasks, a JSON list.
+    sa.Column("tasks", sa.Text, nullable=False),
+)
+
 relations = sa.Table(
     "relations",
     metadata,
@@ -246,7 +260,7 @@ relations = sa.Table(
     sa.Column("strength", Real, nullable=False),
     sa.Column("because", sa.Text, nullable=False),
     sa.Column("since", Real, nullable=False),
-    # "derived" rows are made anew by every derivation, "imported" ones stay.
+    # "derived" rows follow from what is reported, "imported" ones stay as they are.
     sa.Column("source", sa.Text, nullable=False),
     sa.UniqueConstraint("low", "high", "kind"),
     sa.Index("ix_relations_high", "high"),

@@ -31,6 +31,8 @@ class NewOwner(Body):
     name: Name
     sharing: Sharing = "own"
     """Who may see its devices' ties: devices in the tie, both owners' devices, or everybody."""
+    public: bool = False
+    """A municipality or the like: its moving devices meet others by the rule for public vehicles."""
 
 
 class OwnerChange(Body):

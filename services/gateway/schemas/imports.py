@@ -22,6 +22,8 @@ class ImportHeader(Body):
     """Owner of devices whose row names none."""
     synthetic: bool = False
     """Whether a generator made the data."""
+    public: bool = False
+    """Whether that owner is a municipality or the like, whose vehicles are everybody's."""
     lines: Int64 = 0
     """Lines of the whole import, for whoever shows progress; not kept."""
 

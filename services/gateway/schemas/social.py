@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field
 
 from services.gateway.schemas.base import Amount, Body, Fraction, Id, Name, Prose, Time, Word
 
-RelationKind = Literal["ownership", "parental", "co-location", "co-work", "social", "friendship"]
+RelationKind = Literal["ownership", "parental", "co-location", "co-work", "social", "social-public", "friendship"]
 
 
 class NewInteraction(Body):

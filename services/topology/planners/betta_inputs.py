@@ -38,7 +38,7 @@ LINK_BITS_PER_SECOND = {
 PAPER_BYTES = 42_000
 """A letter's size in [BETTA] §IV-A, where neither the task nor its model tells one."""
 TOLERANCE = 1e-12
-Related = Literal["ownership", "parental", "co-location", "co-work", "social", "friendship"]
+Related = Literal["ownership", "parental", "co-location", "co-work", "social", "social-public", "friendship"]
 LinkClass = Literal["wifi", "lora", "bluetooth", "cellular", "ethernet"]
 
 

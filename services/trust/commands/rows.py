@@ -71,6 +71,8 @@ class Source:
     synthetic: bool
     lines: int
     rows: Iterator[Row]
+    public: bool = False
+    """Whether that owner is a municipality."""
 
 
 def snap(path: Path, wish: Wish) -> Source:
@@ -124,7 +126,7 @@ def city(population: Population, stays: Stays, wish: Wish, *, synthetic: bool) -
     devices, blocks = len(population), _met(population, stays)
     lines = devices + sum(len(block) for block in blocks)
     rows = (row for row in _city_rows(population, blocks, wish) if row["line"] > wish.after)
-    return Source(f"{wish.name} municipality", synthetic, lines, rows)
+    return Source(f"{wish.name} municipality", synthetic, lines, rows, public=True)
 
 
 def _met(population: Population, stays: Stays) -> list[relations.Relations]:
@@ -150,7 +152,7 @@ def _city_rows(population: Population, blocks: Sequence[relations.Relations], wi
         whose = "" if owner == PUBLIC_OWNER else f"{wish.name} user {owner}"
         yield {"line": line, "device": profile, "owner_name": whose}
     for block in blocks:
-        kind_name = "co-location" if block.kind is relations.RelationKind.CO_LOCATION else "social"
+        kind_name = block.kind.value.replace("_", "-")
         for relation in block:
             line += 1
             ends = f"{wish.name}-{relation.a}", f"{wish.name}-{relation.b}"
@@ -287,6 +289,8 @@ def _print(stream: BinaryIO, wish: Wish, source: Source, owner: str) -> None:
     header = {
         "name": wish.name, "owner_name": owner or source.owner, "synthetic": source.synthetic, "lines": source.lines,
     }  # fmt: skip
+    if source.public:
+        header["public"] = True
     stream.write(orjson.dumps(header) + b"\n")
     for row in source.rows:
         stream.write(orjson.dumps(row) + b"\n")

@@ -6,8 +6,8 @@ from coterie.records import words
 from services.trust.domain.relations import RelationKind
 from services.trust.errors import InvalidField
 
-KINDS = tuple(kind for kind in RelationKind if kind is not RelationKind.SOCIAL_PUBLIC)
-"""Kinds the registry keeps; whether one end of a social relation is public is a matter of its owner."""
+KINDS = tuple(RelationKind)
+"""Kinds the registry keeps."""
 
 _BY_NAME = {kind.value.replace("_", "-"): kind for kind in KINDS}
 

@@ -20,6 +20,7 @@ class Owner:
     name: str
     sharing: str
     created_at: float
+    public: bool = False
 
 
 @dataclass(frozen=True, slots=True)

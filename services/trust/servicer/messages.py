@@ -19,7 +19,9 @@ from services.trust.domain.records import (
 
 def owner(value: Owner) -> pb.Owner:
     """An owner for the wire."""
-    return pb.Owner(id=value.id, name=value.name, created_at=value.created_at, sharing=value.sharing)
+    return pb.Owner(
+        id=value.id, name=value.name, created_at=value.created_at, sharing=value.sharing, public=value.public
+    )
 
 
 def device(value: Device) -> pb.Device:

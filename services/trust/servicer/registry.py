@@ -30,7 +30,7 @@ class RegistryServicer(rpc.RegistryServicer):
         self._auditing = auditing
 
     async def CreateOwner(self, request: pb.CreateOwnerRequest, context: Any) -> pb.Owner:
-        return messages.owner(await self._owners.create(request.name, request.sharing))
+        return messages.owner(await self._owners.create(request.name, request.sharing, request.public))
 
     async def GetOwner(self, request: pb.GetOwnerRequest, context: Any) -> pb.Owner:
         return messages.owner(await self._owners.get(request.owner_id))

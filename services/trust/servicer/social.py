@@ -127,8 +127,8 @@ class TrustServicer(rpc.TrustServicer):
         return pb.GetCentralityReply(centrality=influence, head_device_id=head)
 
     async def Import(self, request_iterator: AsyncIterator[pb.ImportChunk], context: Any) -> pb.ImportReply:
-        header, chunks = await social.read_import(request_iterator)
-        return social.import_state(await self._imports.run(header, chunks))
+        header, public, chunks = await social.read_import(request_iterator)
+        return social.import_state(await self._imports.run(header, chunks, public=public))
 
     async def GetImport(self, request: pb.GetImportRequest, context: Any) -> pb.ImportReply:
         return social.import_state(await self._imports.get(request.name))

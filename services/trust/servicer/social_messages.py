@@ -189,14 +189,15 @@ def loss(value: Loss, named: Mapping[int, Entry], now: float, rule: EvidenceRule
     )
 
 
-async def read_import(stream: AsyncIterator[pb.ImportChunk]) -> tuple[ImportState, AsyncIterator[Chunk]]:
-    """The header an import begins with, and its chunks of rows."""
+async def read_import(stream: AsyncIterator[pb.ImportChunk]) -> tuple[ImportState, bool, AsyncIterator[Chunk]]:
+    """The header an import begins with, whether its owner is public, and its chunks of rows."""
     first = pb.ImportChunk()
     async for message in stream:
         first = message
         break
     header = first.header
-    return ImportState(header.name, header.owner_name, header.synthetic), _read_chunks(first, stream)
+    state = ImportState(header.name, header.owner_name, header.synthetic)
+    return state, header.public, _read_chunks(first, stream)
 
 
 async def _read_chunks(first: pb.ImportChunk, stream: AsyncIterator[pb.ImportChunk]) -> AsyncIterator[Chunk]:

@@ -9,6 +9,7 @@ from services.kit.rows import Tx
 from services.trust.domain.pairs import EVIDENCE
 from services.trust.tables import (
     devices,
+    encounters,
     friendships,
     inheritances,
     interactions,
@@ -41,6 +42,7 @@ async def forget_ties(tx: Tx, device: int) -> None:
     own = (pairs.c.low == device) | (pairs.c.high == device)
     numbers = sa.select(pairs.c.number).where(own)
     await tx.execute(sa.delete(interactions).where(interactions.c.pair.in_(numbers)))
+    await tx.execute(sa.delete(encounters).where(encounters.c.pair.in_(numbers)))
     await tx.execute(sa.delete(inheritances).where(inheritances.c.pair.in_(numbers)))
     await tx.execute(sa.delete(relations).where((relations.c.low == device) | (relations.c.high == device)))
     next_version = sa.select(social_version.c.version + 1).scalar_subquery()

@@ -14,10 +14,11 @@ from services.trust.tables import owners
 _COLUMNS = columns(Owner, owners)
 
 
-async def add(tx: Tx, owner_id: str, name: str, sharing: str, at: float) -> bool:
+async def add(tx: Tx, owner_id: str, name: str, sharing: str, at: float, public: bool = False) -> bool:
     """Adds an owner unless the name is taken; whether it did."""
     statement = inserting(tx, owners).on_conflict_do_nothing(index_elements=["name"])
-    result = await tx.execute(statement, {"id": owner_id, "name": name, "sharing": sharing, "created_at": at})
+    row = {"id": owner_id, "name": name, "sharing": sharing, "created_at": at, "public": public}
+    result = await tx.execute(statement, row)
     return bool(result.rowcount)
 
 
@@ -52,6 +53,11 @@ async def page(tx: Tx, wanted: Page) -> list[Owner]:
 async def set_sharing(tx: Tx, owner_id: str, sharing: str) -> None:
     """Changes what an owner shares."""
     await tx.execute(sa.update(owners).where(owners.c.id == owner_id).values(sharing=sharing))
+
+
+async def set_public(tx: Tx, number: int) -> None:
+    """Makes an owner a public one."""
+    await tx.execute(sa.update(owners).where(owners.c.number == number).values(public=True))
 
 
 async def sharing(tx: Tx) -> list[tuple[int, str]]:

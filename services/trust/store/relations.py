@@ -11,16 +11,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
 import sqlalchemy as sa
 
 from services.kit.paging import Page
 from services.kit.rows import Tx, batches, columns, fetch_one, inserting
-from services.trust.domain.graph import Floats, Integers
 from services.trust.domain.kinds import KINDS
-from services.trust.domain.records import Basis, Friendship, SocialRelation
+from services.trust.domain.records import Friendship, SocialRelation
 from services.trust.domain.relations import RelationKind
-from services.trust.tables import devices, friendships, interactions, owners, pairs, relations
+from services.trust.tables import devices, friendships, owners, relations
 
 _RANK: dict[RelationKind, int] = {kind: rank for rank, kind in enumerate(KINDS)}
 _CHUNK = 2_000
@@ -139,11 +137,6 @@ async def counts(tx: Tx) -> dict[str, int]:
     for kind, number in (await tx.execute(stored)).all():
         found[kind] = found.get(kind, 0) + int(number)
     return {kind.value: found.get(kind.value, 0) for kind in KINDS}
-
-
-async def clear_derived(tx: Tx, kinds: Sequence[str]) -> None:
-    """Forgets derived relations of these kinds."""
-    await tx.execute(sa.delete(relations).where(relations.c.source == "derived", relations.c.kind.in_(list(kinds))))
 
 
 async def add(tx: Tx, rows: Iterable[dict[str, Any]]) -> int:
@@ -289,29 +282,3 @@ async def friendship_stamp(tx: Tx) -> tuple[object, ...]:
         sa.select(sa.func.max(devices.c.number)).scalar_subquery(),
     )
     return tuple((await tx.execute(query)).one())
-
-
-async def meetings(tx: Tx) -> tuple[Integers, Integers, Floats, Floats]:
-    """Interactions of kind "meeting" that both ends reported or an admin imported: low, high, start and duration."""
-    query = (
-        sa.select(pairs.c.low, pairs.c.high, interactions.c.at, interactions.c.duration_seconds)
-        .join(pairs, pairs.c.number == interactions.c.pair)
-        .where(interactions.c.kind == "meeting", interactions.c.basis.in_((Basis.BOTH, Basis.ADMIN)))
-    )
-    rows = np.array([tuple(row) for row in await tx.execute(query)], dtype=np.float64).reshape(-1, 4)
-    return rows[:, 0].astype(np.int64), rows[:, 1].astype(np.int64), rows[:, 2], rows[:, 3]
-
-
-async def platform_reports(tx: Tx) -> list[tuple[str, int, int]]:
-    """The platform's own reports: id (which begins with the task and a dot), low and high device."""
-    query = (
-        sa.select(interactions.c.id, pairs.c.low, pairs.c.high)
-        .join(pairs, pairs.c.number == interactions.c.pair)
-        .where(interactions.c.basis == Basis.PLATFORM)
-    )
-    return [(row.id, row.low, row.high) for row in await tx.execute(query)]
-
-
-async def standing(tx: Tx) -> set[int]:
-    """Numbers of devices whose place is known: those that stay put."""
-    return set((await tx.execute(sa.select(devices.c.number).where(devices.c.x_metres.is_not(None)))).scalars())

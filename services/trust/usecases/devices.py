@@ -32,8 +32,9 @@ from services.trust.errors import (
     TokenSpent,
     UnknownDevice,
 )
-from services.trust.store import audit, devices, keys
+from services.trust.store import audit, devices, keys, social
 from services.trust.usecases.credentials import Credential, matches, new_credential, parse, proves
+from services.trust.usecases.encounters import MET, Encountering
 from services.trust.usecases.heartbeats import Heartbeats
 from services.trust.usecases.inheritance import Inheritance
 
@@ -41,8 +42,16 @@ from services.trust.usecases.inheritance import Inheritance
 class Devices:
     """The devices of the platform."""
 
-    def __init__(self, database: Database, clock: Clock, heartbeats: Heartbeats, inheritance: Inheritance) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        heartbeats: Heartbeats,
+        inheritance: Inheritance,
+        encountering: Encountering,
+    ) -> None:
         self._inheritance = inheritance
+        self._encountering = encountering
         self._database = database
         self._clock = clock
         self._heartbeats = heartbeats
@@ -82,7 +91,9 @@ class Devices:
         await _spend(tx, token)
         namesake = await devices.by_name(tx, token.owner_number, profile.name)
         if namesake is not None:
-            return await _claim(tx, namesake, token, profile, public)
+            claimed = await _claim(tx, namesake, token, profile, public)
+            await self._moved(tx, namesake, profile)
+            return claimed
         device = Device(
             0,
             new_id("dev"),
@@ -148,8 +159,15 @@ class Devices:
             )
             if profile != device.profile:
                 await devices.set_profile(tx, device_id, profile)
+                await self._moved(tx, device, profile)
                 await audit.note(tx, self._clock.now(), "device.update", device_id)
         return self._heartbeats.freshen(replace(device, profile=profile))
+
+    async def _moved(self, tx: Tx, device: Device, profile: Profile) -> None:
+        """A device that comes to stand, or to move again, meets others by another rule: its meetings count anew."""
+        if (device.profile.location is None) != (profile.location is None):
+            await social.locked(tx)
+            await self._encountering.anew(tx, MET, self._clock.now(), device.number)
 
     async def rotate_keys(self, device_id: str, public: PublicKeys, proof: bytes) -> Device:
         """Replaces a device's public keys on the word of its old signing key; repeating it changes nothing."""

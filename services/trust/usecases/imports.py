@@ -54,8 +54,11 @@ class Imports:
         self._clock = clock
         self._recording = recording
 
-    async def run(self, header: ImportState, chunks: AsyncIterator[Chunk]) -> ImportState:
-        """Stores chunk after chunk, each in one transaction, skipping lines stored by an earlier run."""
+    async def run(self, header: ImportState, chunks: AsyncIterator[Chunk], *, public: bool = False) -> ImportState:
+        """Stores chunk after chunk, each in one transaction, skipping lines stored by an earlier run.
+
+        `public` makes the import's own owner a public one, such as the municipality of a city.
+        """
         require_role("admin")
         checks.text("name", header.name, least=1, most=60)
         checks.text("owner_name", header.owner_name, least=1)
@@ -64,6 +67,9 @@ class Imports:
             await imports.begin(tx, header, now)
             await audit.note(tx, now, "import", header.name, f"devices of {header.owner_name}")
             state = await self._known(tx, header.name)
+            if public and state.owner_name == header.owner_name:
+                found = await owners.ensure(tx, {header.owner_name: new_id("own")}, now)
+                await owners.set_public(tx, found[header.owner_name].number)
         if state.owner_name != header.owner_name:
             raise InvalidField(f"import {header.name!r} belongs to owner {state.owner_name!r}; name the same to resume")
         names: dict[str, int] = {}

@@ -28,7 +28,7 @@ class Owners:
         self._database = database
         self._clock = clock
 
-    async def create(self, name: str, sharing: str) -> Owner:
+    async def create(self, name: str, sharing: str, public: bool = False) -> Owner:
         """Creates an owner; the same name returns the owner that exists, as it is."""
         require_role("admin")
         checks.text("name", name, least=1)
@@ -36,7 +36,7 @@ class Owners:
         now = self._clock.now()
         async with self._database.writing() as tx:
             fresh = new_id("own")
-            if await owners.add(tx, fresh, name, sharing or "own", now):
+            if await owners.add(tx, fresh, name, sharing or "own", now, public):
                 await audit.note(tx, now, "owner.create", fresh)
             found = await owners.by_name(tx, name)
         assert found is not None  # added, or the reason it was not

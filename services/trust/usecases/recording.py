@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from itertools import repeat
 from typing import Any
@@ -25,7 +25,9 @@ from services.trust.domain.records import Basis
 from services.trust.domain.reports import PLATFORM, Numbered, Reports
 from services.trust.errors import InvalidField
 from services.trust.store import audit, records, social
+from services.trust.store.encounters import MEETING, Report
 from services.trust.usecases.directory import Directory
+from services.trust.usecases.encounters import Encountering
 from services.trust.usecases.memory import SocialMemory
 from services.trust.usecases.records import add_to_records, debts_of
 
@@ -43,11 +45,14 @@ class Recorded:
 class Recording:
     """Takes reports of what devices did with each other."""
 
-    def __init__(self, database: Database, clock: Clock, directory: Directory, memory: SocialMemory) -> None:
+    def __init__(
+        self, database: Database, clock: Clock, directory: Directory, memory: SocialMemory, encountering: Encountering
+    ) -> None:
         self._database = database
         self._clock = clock
         self._directory = directory
         self._memory = memory
+        self._encountering = encountering
 
     async def record(self, batch: Reports) -> tuple[Recorded, int]:
         """Records a batch; what was new, and how many interactions had been recorded before.
@@ -97,6 +102,7 @@ class Recording:
         )
         draft, displaced = await self._weighed(tx, draft, reporter, now)
         await self._save(tx, batch, fresh, places, draft, displaced, reporter, now)
+        await self._encountering.note(tx, _reports(batch, fresh, ends, draft), now)
         if displaced.events:
             await self._tell(tx, displaced.events, reporter, now)
         return Recorded(len(fresh), draft.unconfirmed)
@@ -244,6 +250,18 @@ class _Places:
     new: Integers
     low: Integers
     high: Integers
+
+
+def _reports(batch: Reports, fresh: Sequence[int], ends: Numbered, draft: Draft) -> list[Report]:
+    """What may make devices related: meetings that both ends told of or an admin vouches for, and common work."""
+    found = []
+    for row, k in enumerate(fresh):
+        basis = draft.basis[row]
+        task = batch.ids[k].partition(".")[0] if basis == Basis.PLATFORM else ""
+        if task or (batch.kinds[k] == MEETING and basis in (Basis.BOTH, Basis.ADMIN)):
+            moment, seconds = float(draft.moments[row]), float(draft.seconds[row])
+            found.append(Report(int(draft.pairs[row]), int(ends.low[k]), int(ends.high[k]), moment, seconds, task))
+    return found
 
 
 def _rest(pieces: Pieces) -> tuple[Any, ...]:

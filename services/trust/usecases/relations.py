@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from services.kit.caller import NotAllowed, require_device, require_role
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.paging import Page
 from services.trust.domain import checks
-from services.trust.domain.graph import Floats, Integers
 from services.trust.domain.kinds import KINDS, named
-from services.trust.domain.meetings import Encounters, Meetings, spaced_encounters
-from services.trust.domain.population import Population
 from services.trust.domain.records import Friendship, SocialRelation
-from services.trust.domain.relations import Joiners, RelationKind, RelationRules, co_work
 from services.trust.errors import InvalidField
-from services.trust.store import audit, relations
+from services.trust.store import audit, relations, social
 from services.trust.usecases.directory import Directory, Entry
+from services.trust.usecases.encounters import STORED_KINDS, Encountering
 from services.trust.usecases.owners import known_owner
 from services.trust.usecases.sight import Sight
 
-STORED_KINDS = (RelationKind.CO_LOCATION, RelationKind.CO_WORK, RelationKind.SOCIAL)
-MOST_DERIVED = 1_000_000
 MOST_RELATED = 1_000
 MOST_DECLARED = 10_000
 
@@ -44,13 +35,13 @@ class SocialRelations:
     """Who is related to whom, and why."""
 
     def __init__(
-        self, database: Database, clock: Clock, directory: Directory, sight: Sight, rules: RelationRules
+        self, database: Database, clock: Clock, directory: Directory, sight: Sight, encountering: Encountering
     ) -> None:
         self._database = database
         self._clock = clock
         self._directory = directory
         self._sight = sight
-        self._rules = rules
+        self._encountering = encountering
 
     async def befriend(self, owner_a: str, owner_b: str, strength: float) -> Friendship:
         """Declares friendship of two owners, changes its strength, or withdraws it (strength 0).
@@ -99,15 +90,10 @@ class SocialRelations:
         chosen = [kind for kind in STORED_KINDS if kind in wanted]
         now = self._clock.now()
         async with self._database.writing() as tx:
-            met = await relations.meetings(tx)
-            standing = await relations.standing(tx)
-            reports = await relations.platform_reports(tx) if RelationKind.CO_WORK in chosen else []
-            rows = await asyncio.to_thread(self._derived, met, standing, reports, chosen, now)
-            checks.at_most("derived relations", len(rows), MOST_DERIVED)
-            await relations.clear_derived(tx, [kind.value for kind in chosen])
-            await relations.add(tx, rows)
+            await social.locked(tx)
+            derived = await self._encountering.anew(tx, chosen, now)
             counted = await relations.counts(tx)
-            await audit.note(tx, now, "relations.derive", ",".join(kinds) or "all", f"{len(rows)} derived")
+            await audit.note(tx, now, "relations.derive", ",".join(kinds) or "all", f"{derived} derived")
         return {kind: number for kind, number in counted.items() if kind in wanted}
 
     async def page(self, device_id: str, wanted: Page) -> tuple[list[tuple[int, SocialRelation]], dict[int, Entry]]:
@@ -149,69 +135,3 @@ class SocialRelations:
             )
         ]
         return Declared(owners, sorted(said))
-
-    def _derived(
-        self,
-        met: tuple[Integers, Integers, Floats, Floats],
-        standing: set[int],
-        reports: list[tuple[str, int, int]],
-        kinds: Sequence[RelationKind],
-        now: float,
-    ) -> list[dict[str, Any]]:
-        low, high, start, duration = met
-        fixed = np.array(sorted(standing), dtype=np.int64)
-        low_stands, high_stands = np.isin(low, fixed), np.isin(high, fixed)
-        rules, rows = self._rules, list[dict[str, Any]]()
-        if RelationKind.CO_LOCATION in kinds:
-            mixed = low_stands != high_stands
-            seen = spaced_encounters(Meetings(low[mixed], high[mixed], start[mixed], (start + duration)[mixed]), 0.0)
-            rows += _rows(RelationKind.CO_LOCATION, seen, rules.co_location_meetings + 1, now)
-        if RelationKind.SOCIAL in kinds:
-            moving = ~low_stands & ~high_stands & (duration >= rules.social_meeting_seconds)
-            walks = Meetings(low[moving], high[moving], start[moving], (start + duration)[moving])
-            rows += _rows(
-                RelationKind.SOCIAL, spaced_encounters(walks, rules.social_interval_seconds), rules.social_meetings, now
-            )
-        if RelationKind.CO_WORK in kinds:
-            rows += list(_colleagues(reports, rules, now))
-        return rows
-
-
-_BECAUSE = {
-    RelationKind.CO_LOCATION: "one was at the other's place {times} times",
-    RelationKind.SOCIAL: "they met {times} times, long enough and far enough apart in time",
-}
-
-
-def _rows(kind: RelationKind, seen: Encounters, needed: int, now: float) -> Iterator[dict[str, Any]]:
-    """Rows of the pairs that met often enough; strength n/(n + needed), one half at the threshold."""
-    for a, b, times in zip(seen.a.tolist(), seen.b.tolist(), seen.times.tolist(), strict=True):
-        if times >= needed:
-            yield _row(kind, a, b, times / (times + needed), _BECAUSE[kind].format(times=times), now)
-
-
-def _colleagues(reports: list[tuple[str, int, int]], rules: RelationRules, now: float) -> Iterator[dict[str, Any]]:
-    tasks: dict[str, int] = {}
-    joined = {(n, tasks.setdefault(item.partition(".")[0], len(tasks))) for item, *ends in reports for n in ends}
-    if not joined:
-        return
-    workers, jobs = (np.array(column, dtype=np.int64) for column in zip(*sorted(joined), strict=True))
-    staff = np.unique(workers)
-    none, nowhere = np.zeros(len(staff), dtype=np.int64), np.full(len(staff), np.nan)
-    population = Population(staff, none, none, none, none, none, nowhere, nowhere)
-    for block in co_work(population, Joiners(workers, jobs), rules):
-        for item in block:
-            yield _row(RelationKind.CO_WORK, item.a, item.b, item.strength, item.because, now)
-
-
-def _row(kind: RelationKind, a: int, b: int, strength: float, because: str, now: float) -> dict[str, Any]:
-    low, high = min(a, b), max(a, b)
-    return {
-        "kind": kind.value,
-        "low": low,
-        "high": high,
-        "strength": strength,
-        "because": because,
-        "since": now,
-        "source": "derived",
-    }

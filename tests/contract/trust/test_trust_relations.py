@@ -6,11 +6,13 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from coterie.records.words import RelationKind
 from coterie_api.trust.v1 import trust_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words
-from services.kit.caller import SERVICE, acting_as
+from services.kit.caller import SERVICE, acting_as, set_caller
+from services.kit.database import Database
 from services.kit.errors import CoterieError, InvalidInput, NotFound, PermissionDenied, TooLarge
 from services.kit.words import number as number_of
 from services.kit.words import word
@@ -24,6 +26,10 @@ async def refused(kind: type[CoterieError], reason: str, call: Any) -> CoterieEr
         await call
     assert caught.value.reason == reason
     return caught.value
+
+
+def set_platform() -> None:
+    set_caller(SERVICE)
 
 
 async def related(world: World, device: str) -> list[tuple[str, str]]:
@@ -165,6 +171,76 @@ async def test_meetings_make_social_and_co_located_relations(world: World) -> No
     await refused(InvalidInput, "invalid_field", world.trust.DeriveRelations(newer))
 
 
+async def test_relations_follow_meetings_without_being_asked_for(world: World) -> None:
+    """The third long meeting of two people makes them related, the fourth stronger; a stranger's word makes nothing."""
+    walker, friend, liar = [(await world.devices(1, owner=f"P{k}"))[0] for k in range(3)]
+    moments = [START - 2e5 + k * 8 * HOUR for k in range(4)]  # a second report is waited for seven days
+    await world.meet(walker, friend, *moments[:2], seconds=1_800.0)
+    assert await related(world, walker) == []
+    await world.meet(walker, friend, moments[2], seconds=1_800.0)
+    assert await related(world, walker) == [("social", friend)]
+    first = (await world.trust.ListRelations(pb.ListRelationsRequest(device_id=walker))).relations[0]
+    world.clock.time += 100
+    await world.meet(walker, friend, moments[3], seconds=1_800.0)
+    (held,) = (await world.trust.ListRelations(pb.ListRelationsRequest(device_id=walker))).relations
+    assert (first.strength, held.strength, held.since) == (0.5, 4 / 7, first.since)
+    assert held.because == "they met 4 times, long enough and far enough apart in time"
+    speak_as("device", liar)
+    for k, at in enumerate(moments):  # the other end says nothing
+        alone = pb.Interaction(
+            id=f"lie{k}", device_a=liar, device_b=walker, positive=True, duration_seconds=9_999, at=at, kind="meeting"
+        )
+        await world.trust.RecordInteractions(pb.RecordInteractionsRequest(interactions=[alone]))
+    set_platform()
+    assert await related(world, liar) == []
+    assert await derived(world) == {"social": 1}
+
+
+async def test_a_public_vehicle_and_a_person_meet_by_their_own_rule(world: World) -> None:
+    """SOR2: three meetings of a minute, an hour apart; between two people the same is nothing."""
+    city = (await world.registry.CreateOwner(pb.CreateOwnerRequest(name="City", public=True))).id
+    bus = (await world.register(await world.token(city), "bus 1")).device.id
+    tram = (await world.register(await world.token(city), "tram 1")).device.id
+    person, other = [(await world.devices(1, owner=f"P{k}"))[0] for k in range(2)]
+    for a, b in ((bus, person), (person, other), (bus, tram)):
+        await meet(world, a, b, 3, seconds=60, every=2 * HOUR)
+    assert await related(world, person) == [("social-public", bus)]
+    assert await related(world, tram) == [("ownership", bus)]
+    assert (await derived(world))["social-public"] == 1
+    with acting_as(SERVICE):
+        kinds = [words.RELATION_KIND_SOCIAL_PUBLIC]
+        found = await world.trust.GetRelated(pb.GetRelatedRequest(device_ids=[person, bus, other], kinds=kinds))
+    assert list(zip(found.rows, found.columns, strict=True)) == [(0, 1)]
+
+
+async def test_a_device_that_comes_to_stand_has_its_meetings_counted_anew(world: World) -> None:
+    """Fourteen long meetings are social between walkers; once one of them has a place, they are visits to it."""
+    lamp, walker, third = [(await world.devices(1, owner=f"P{k}"))[0] for k in range(3)]
+    await meet(world, lamp, walker, 14, seconds=1_800, every=8 * HOUR)
+    await meet(world, walker, third, 3, seconds=1_800, every=8 * HOUR)
+    assert await related(world, walker) == [("social", lamp), ("social", third)]
+    await world.registry.UpdateDevice(pb.UpdateDeviceRequest(device_id=lamp, location=pb.Location(x_metres=5)))
+    assert await related(world, walker) == [("co-location", lamp), ("social", third)]
+    assert await derived(world) == {"social": 1, "co-location": 1}
+
+
+async def test_meetings_that_an_earlier_version_stored_are_counted_at_the_start(world: World) -> None:
+    walker, friend = [(await world.devices(1, owner=f"P{k}"))[0] for k in range(2)]
+    await meet(world, walker, friend, 2, seconds=1_800, every=8 * HOUR)
+    database = Database(world.settings.database_for("trust"), "trust")
+    async with database.writing() as tx:
+        await tx.execute(sa.text("DELETE FROM encounters"))
+    await database.close()
+    again, channel = await open_world(world.settings, world.clock)
+    third = pb.Interaction(
+        id="third", device_a=walker, device_b=friend, positive=True, duration_seconds=1_800, at=START, kind="meeting"
+    )
+    await again.vouch(third)
+    assert await related(again, walker) == [("social", friend)]
+    await channel.close()
+    await again.app.stop()
+
+
 async def test_common_tasks_make_colleagues(world: World) -> None:
     a, b, c = [(await world.devices(1, owner=f"P{k}"))[0] for k in range(3)]
     items = []
@@ -183,8 +259,16 @@ async def test_common_tasks_make_colleagues(world: World) -> None:
             for x, y in pairs
         ]
     await world.trust.RecordInteractions(pb.RecordInteractionsRequest(interactions=items))
+    assert await related(world, a) == [("co-work", b)]
     assert await derived(world) == {"co-work": 1}
     assert await related(world, a) == [("co-work", b)]
+    again = [
+        pb.Interaction(id=f"tsk_{task}.2.{b[-6:]}.{c[-6:]}", device_a=b, device_b=c, positive=True, duration_seconds=1,
+                       at=START, kind="delivered")
+        for task in (1, 2)
+    ]  # fmt: skip
+    await world.trust.RecordInteractions(pb.RecordInteractionsRequest(interactions=again))
+    assert await related(world, c) == [], "another round of the same two tasks is no third task"
 
 
 async def test_relations_page_by_cursor(world: World) -> None:

@@ -31,6 +31,7 @@ class Owner(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     CREATED_AT_FIELD_NUMBER: _builtins.int
     SHARING_FIELD_NUMBER: _builtins.int
+    PUBLIC_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Identifier, `own_…`."""
     name: _builtins.str
@@ -41,6 +42,8 @@ class Owner(_message.Message):
     """What others may see of its devices' ties: "own" (only devices in the tie) or "owners" (every device of the two
     owners in the tie) or "all" (every device). Where the two owners of a tie differ, the stricter counts.
     """
+    public: _builtins.bool
+    """A municipality or the like: its moving devices meet others by the rule for public vehicles."""
     def __init__(
         self,
         *,
@@ -48,10 +51,11 @@ class Owner(_message.Message):
         name: _builtins.str = ...,
         created_at: _builtins.float = ...,
         sharing: _builtins.str = ...,
+        public: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "id", b"id", "name", b"name", "sharing", b"sharing"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "id", b"id", "name", b"name", "public", b"public", "sharing", b"sharing"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -203,19 +207,23 @@ class CreateOwnerRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     SHARING_FIELD_NUMBER: _builtins.int
+    PUBLIC_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Unique name."""
     sharing: _builtins.str
     """See Owner.sharing; empty means "own"."""
+    public: _builtins.bool
+    """See Owner.public."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         sharing: _builtins.str = ...,
+        public: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "sharing", b"sharing"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "public", b"public", "sharing", b"sharing"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2973,22 +2981,26 @@ class ImportHeader(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     OWNER_NAME_FIELD_NUMBER: _builtins.int
     SYNTHETIC_FIELD_NUMBER: _builtins.int
+    PUBLIC_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the import; the same name resumes after the last line stored."""
     owner_name: _builtins.str
     """Owner that devices not yet known are created under when a row does not name one."""
     synthetic: _builtins.bool
     """Whether the data were made by a generator."""
+    public: _builtins.bool
+    """Whether that owner is a public one; see Owner.public."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         owner_name: _builtins.str = ...,
         synthetic: _builtins.bool = ...,
+        public: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "owner_name", b"owner_name", "synthetic", b"synthetic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "owner_name", b"owner_name", "public", b"public", "synthetic", b"synthetic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1553,7 +1553,8 @@ class TrustServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeriveRelations(self, request, context):
-        """Derives relations (ownership, parental, co-location, co-work, social) anew from profiles and meetings.
+        """Derives relations (co-location, co-work, social, social-public) anew from the whole history of meetings and tasks.
+        They follow every report by themselves; this also counts reports that came later than their successors.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -471,7 +471,9 @@ class TrustStub:
     ListFriendships: _grpc.UnaryUnaryMultiCallable[_trust_pb2.ListFriendshipsRequest, _trust_pb2.ListRelationsReply]
     """An owner's friendships, also those that wait for one of the two, a page at a time."""
     DeriveRelations: _grpc.UnaryUnaryMultiCallable[_trust_pb2.DeriveRelationsRequest, _trust_pb2.DeriveRelationsReply]
-    """Derives relations (ownership, parental, co-location, co-work, social) anew from profiles and meetings."""
+    """Derives relations (co-location, co-work, social, social-public) anew from the whole history of meetings and tasks.
+    They follow every report by themselves; this also counts reports that came later than their successors.
+    """
     ListRelations: _grpc.UnaryUnaryMultiCallable[_trust_pb2.ListRelationsRequest, _trust_pb2.ListRelationsReply]
     """Relations of a device, a page at a time."""
     ExplainTrust: _grpc.UnaryUnaryMultiCallable[_trust_pb2.ExplainTrustRequest, _trust_pb2.TrustExplanation]
@@ -520,7 +522,9 @@ class TrustAsyncStub(TrustStub):
     ListFriendships: _aio.UnaryUnaryMultiCallable[_trust_pb2.ListFriendshipsRequest, _trust_pb2.ListRelationsReply]  # type: ignore[assignment]
     """An owner's friendships, also those that wait for one of the two, a page at a time."""
     DeriveRelations: _aio.UnaryUnaryMultiCallable[_trust_pb2.DeriveRelationsRequest, _trust_pb2.DeriveRelationsReply]  # type: ignore[assignment]
-    """Derives relations (ownership, parental, co-location, co-work, social) anew from profiles and meetings."""
+    """Derives relations (co-location, co-work, social, social-public) anew from the whole history of meetings and tasks.
+    They follow every report by themselves; this also counts reports that came later than their successors.
+    """
     ListRelations: _aio.UnaryUnaryMultiCallable[_trust_pb2.ListRelationsRequest, _trust_pb2.ListRelationsReply]  # type: ignore[assignment]
     """Relations of a device, a page at a time."""
     ExplainTrust: _aio.UnaryUnaryMultiCallable[_trust_pb2.ExplainTrustRequest, _trust_pb2.TrustExplanation]  # type: ignore[assignment]
@@ -596,7 +600,9 @@ class TrustServicer(metaclass=_abc_1.ABCMeta):
         request: _trust_pb2.DeriveRelationsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trust_pb2.DeriveRelationsReply, _abc.Awaitable[_trust_pb2.DeriveRelationsReply]]:
-        """Derives relations (ownership, parental, co-location, co-work, social) anew from profiles and meetings."""
+        """Derives relations (co-location, co-work, social, social-public) anew from the whole history of meetings and tasks.
+        They follow every report by themselves; this also counts reports that came later than their successors.
+        """
 
     @_abc_1.abstractmethod
     def ListRelations(

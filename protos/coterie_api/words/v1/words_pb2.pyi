@@ -927,6 +927,8 @@ class _RelationKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Relation
     """They meet."""
     RELATION_KIND_FRIENDSHIP: _RelationKind.ValueType  # 6
     """Their owners are friends."""
+    RELATION_KIND_SOCIAL_PUBLIC: _RelationKind.ValueType  # 7
+    """A public vehicle and a person's device meet."""
 
 class RelationKind(_RelationKind, metaclass=_RelationKindEnumTypeWrapper):
     """How two devices come to be related."""
@@ -945,4 +947,6 @@ RELATION_KIND_SOCIAL: RelationKind.ValueType  # 5
 """They meet."""
 RELATION_KIND_FRIENDSHIP: RelationKind.ValueType  # 6
 """Their owners are friends."""
+RELATION_KIND_SOCIAL_PUBLIC: RelationKind.ValueType  # 7
+"""A public vehicle and a person's device meet."""
 Global___RelationKind: _TypeAlias = RelationKind  # noqa: Y015

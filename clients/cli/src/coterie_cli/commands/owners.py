@@ -16,6 +16,9 @@ app = typer.Typer(help="Owners of devices and their enrolment tokens.", no_args_
 def create(
     name: str,
     sharing: Annotated[str, typer.Option(help="Who may see its devices' ties: own, owners or all.")] = "own",
+    public: Annotated[
+        bool, typer.Option("--public", help="A municipality or the like, whose vehicles are everybody's.")
+    ] = False,
     url: Url = "",
     key: Key = "",
     as_json: AsJson = False,
@@ -24,7 +27,7 @@ def create(
     if sharing not in ("own", "owners", "all"):
         raise Mistake(f"--sharing must be own, owners or all, not {sharing!r}")
     with connect(url, key) as platform:
-        owner = platform.create_owner(name, sharing=sharing)
+        owner = platform.create_owner(name, sharing=sharing, public=public)
     show(owner, as_json, lambda: f"owner [bold]{owner.id}[/] ({owner.name})")
 
 

@@ -38,9 +38,10 @@ class Identity(Caller):
         """Whom the key speaks for."""
         return self.ask(Me, "GET", "/v1/me")
 
-    def create_owner(self, name: str, *, sharing: str = "own") -> Owner:
+    def create_owner(self, name: str, *, sharing: str = "own", public: bool = False) -> Owner:
         """An owner; the same name gives the owner that exists."""
-        return self.ask(Owner, "POST", "/v1/owners", json={"name": name, "sharing": sharing}, idempotent=True)
+        body = {"name": name, "sharing": sharing} | ({"public": True} if public else {})
+        return self.ask(Owner, "POST", "/v1/owners", json=body, idempotent=True)
 
     def owners(self) -> Iterator[Owner]:
         """All owners."""

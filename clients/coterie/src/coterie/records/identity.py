@@ -33,6 +33,8 @@ class Owner(Record):
     created_at: float
     sharing: str
     """What others may see of its devices' ties: "own", "owners" or "all"."""
+    public: bool = False
+    """A municipality or the like: its moving devices meet others by the rule for public vehicles."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

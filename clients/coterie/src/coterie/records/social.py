@@ -46,7 +46,7 @@ class Relation(Record):
     """A social relation between two devices (or owners, for friendship)."""
 
     kind: RelationKind
-    """"ownership", "parental", "co-location", "co-work", "social" or "friendship"."""
+    """"ownership", "parental", "co-location", "co-work", "social", "social-public" or "friendship"."""
     a: str
     b: str
     strength: float

@@ -285,4 +285,5 @@ class RelationKind(Word):
     CO_LOCATION = "co-location"
     CO_WORK = "co-work"
     SOCIAL = "social"
+    SOCIAL_PUBLIC = "social-public"
     FRIENDSHIP = "friendship"

@@ -1,0 +1,89 @@
+"""Meetings and common tasks counted as they come, until they make two devices related.
+
+The rules are those of `relations`, one report at a time and in constant time: how often a pair met, long enough and far
+enough apart, and when the last counted meeting ended, is all that is remembered. Reports in the order of their times
+count as `meetings.spaced_encounters` counts the whole history; one that comes later than its successors counts only
+when relations are derived anew.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from services.trust.domain.relations import RelationKind, RelationRules
+
+TASKS_REMEMBERED = 16
+"""Common tasks remembered by name: a pair's next report in one of them is no new task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a device is to these rules: whether it stays put, and whether its owner is public."""
+
+    stands: bool
+    public: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How long a meeting lasts at least, the least time from one to the next, and how many it takes."""
+
+    seconds: float
+    interval_seconds: float
+    needed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What is remembered of a pair: meetings (or tasks) that count, when the last ended, and the last tasks' ids."""
+
+    times: int = 0
+    last_stop: float = -math.inf
+    tasks: tuple[str, ...] = ()
+
+    def met(self, start: float, seconds: float, rule: Rule) -> Tally:
+        """The tally after a meeting, which counts or not."""
+        if seconds < rule.seconds or start < self.last_stop + rule.interval_seconds:
+            return self
+        return Tally(self.times + 1, start + seconds)
+
+    def worked(self, task: str) -> Tally:
+        """The tally after a report of a common task."""
+        if task in self.tasks:
+            return self
+        return Tally(self.times + 1, tasks=(*self.tasks, task)[-TASKS_REMEMBERED:])
+
+
+def kind_of_meeting(one: Standing, other: Standing) -> RelationKind | None:
+    """What meetings of two devices lead to: C-LOR, SOR or SOR2; nothing between two that stand, or two public ones."""
+    if one.stands and other.stands:
+        return None
+    if one.stands or other.stands:
+        walker = other if one.stands else one
+        return None if walker.public else RelationKind.CO_LOCATION
+    if one.public and other.public:
+        return None
+    return RelationKind.SOCIAL_PUBLIC if one.public or other.public else RelationKind.SOCIAL
+
+
+def rule_of(kind: RelationKind, rules: RelationRules) -> Rule:
+    """The numbers of a kind; of common tasks only how many."""
+    match kind:
+        case RelationKind.CO_LOCATION:
+            return Rule(0.0, 0.0, rules.co_location_meetings + 1)
+        case RelationKind.SOCIAL:
+            return Rule(rules.social_meeting_seconds, rules.social_interval_seconds, rules.social_meetings)
+        case RelationKind.SOCIAL_PUBLIC:
+            interval = rules.social_public_interval_seconds
+            return Rule(rules.social_public_meeting_seconds, interval, rules.social_public_meetings)
+        case _:
+            return Rule(0.0, 0.0, rules.co_work_tasks)
+
+
+BECAUSE = {
+    RelationKind.CO_LOCATION: "one was at the other's place {times} times",
+    RelationKind.SOCIAL: "they met {times} times, long enough and far enough apart in time",
+    RelationKind.SOCIAL_PUBLIC: "a public vehicle and a person met {times} times, long enough and far enough apart",
+    RelationKind.CO_WORK: "they took part in {times} common tasks",
+}

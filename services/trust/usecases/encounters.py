@@ -1,0 +1,109 @@
+"""Relations derived as devices meet, work together, stop and move: with every report, never by going through all.
+
+A report costs its pair's tallies read and written, whatever the history. A device that comes to stand (or not) has
+only its own meetings counted anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from services.kit.rows import Tx
+from services.trust.domain import checks
+from services.trust.domain.encounters import BECAUSE, Standing, Tally, kind_of_meeting, rule_of
+from services.trust.domain.relations import RelationKind, RelationRules
+from services.trust.store import encounters
+from services.trust.store.encounters import Report
+
+MET = (RelationKind.CO_LOCATION, RelationKind.SOCIAL, RelationKind.SOCIAL_PUBLIC)
+STORED_KINDS = (*MET, RelationKind.CO_WORK)
+MOST_DERIVED = 1_000_000
+
+
+class Encountering:
+    """Counts meetings and common tasks, and relates devices that have enough of them."""
+
+    def __init__(self, rules: RelationRules) -> None:
+        self._rules = rules
+
+    async def prepare(self, tx: Tx, now: float) -> None:
+        """Counts what an earlier version stored and never counted."""
+        if await encounters.is_empty(tx):
+            await self.anew(tx, STORED_KINDS, now)
+
+    async def note(self, tx: Tx, reports: Sequence[Report], now: float) -> None:
+        """Counts new reports, in the order of their times."""
+        if not reports:
+            return
+        before = await encounters.tallies(tx, sorted({report.pair for report in reports}))
+        await self._count(tx, before, sorted(reports, key=lambda report: report.at), STORED_KINDS, now)
+
+    async def anew(self, tx: Tx, kinds: Sequence[RelationKind], now: float, device: int | None = None) -> int:
+        """Counts everything again, or all of one device, for these kinds; how many relations there are."""
+        await encounters.forget(tx, [kind.value for kind in kinds], device)
+        reports = await encounters.history(tx, kinds, device)
+        return await self._count(tx, {}, reports, kinds, now)
+
+    async def _count(
+        self,
+        tx: Tx,
+        before: Mapping[tuple[int, str], Tally],
+        reports: Sequence[Report],
+        kinds: Sequence[RelationKind],
+        now: float,
+    ) -> int:
+        ends = sorted({end for report in reports if not report.task for end in (report.low, report.high)})
+        standings = await encounters.standings(tx, ends)
+        changed, rows = await asyncio.to_thread(self._folded, before, reports, standings, kinds, now)
+        checks.at_most("derived relations", len(rows), MOST_DERIVED)
+        await encounters.keep(tx, changed)
+        await encounters.relate(tx, rows)
+        return len(rows)
+
+    def _folded(
+        self,
+        before: Mapping[tuple[int, str], Tally],
+        reports: Sequence[Report],
+        standings: Mapping[int, Standing],
+        kinds: Sequence[RelationKind],
+        now: float,
+    ) -> tuple[dict[tuple[int, str], Tally], list[dict[str, Any]]]:
+        """Changed tallies, and rows of the pairs among them that have enough."""
+        changed: dict[tuple[int, str], Tally] = {}
+        places: dict[tuple[int, str], tuple[int, int]] = {}
+        for report in reports:
+            kind = _kind(report, standings)
+            if kind is None or kind not in kinds:
+                continue
+            place = report.pair, kind.value
+            old = changed.get(place) or before.get(place) or Tally()
+            if report.task:
+                new = old.worked(report.task)
+            else:
+                new = old.met(report.at, report.seconds, rule_of(kind, self._rules))
+            if new is not old:
+                changed[place], places[place] = new, (report.low, report.high)
+        rows = [
+            row
+            for place, tally in changed.items()
+            for row in self._related(RelationKind(place[1]), *places[place], tally.times, now)
+        ]
+        return changed, rows
+
+    def _related(self, kind: RelationKind, low: int, high: int, times: int, now: float) -> list[dict[str, Any]]:
+        """A row of the relation, if there is one; strength n/(n + needed), one half at the threshold."""
+        needed = rule_of(kind, self._rules).needed
+        if times < needed:
+            return []
+        because, strength = BECAUSE[kind].format(times=times), times / (times + needed)
+        row = {"kind": kind.value, "low": low, "high": high, "strength": strength}
+        return [row | {"because": because, "since": now, "source": "derived"}]
+
+
+def _kind(report: Report, standings: Mapping[int, Standing]) -> RelationKind | None:
+    if report.task:
+        return RelationKind.CO_WORK
+    one, other = standings.get(report.low), standings.get(report.high)
+    return None if one is None or other is None else kind_of_meeting(one, other)
