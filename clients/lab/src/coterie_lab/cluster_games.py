@@ -21,7 +21,7 @@ Effect = Literal["strong", "weak"]
 Sampling = Literal["breadth first", "snowball 3", "random walk", "random nodes"]
 FACEBOOK = "facebook_combined.txt.gz"
 NON_IID = (0.05, 20.0)
-_CLOSENESS: dict[Effect, tuple[float, float]] = {"strong": (0.7, 1.0), "weak": (0.0, 0.7)}
+CLOSENESS: dict[Effect, tuple[float, float]] = {"strong": (0.7, 1.0), "weak": (0.0, 0.7)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def play_on(network: Network, effect: Effect, random: np.random.Generator) -> Ga
     [SCFL] §VI says strong ties lie above the threshold and weak ones are "randomly distributed within [0, α_th]";
     uniform is our reading of both.
     """
-    low, high = _CLOSENESS[effect]
+    low, high = CLOSENESS[effect]
     weights = random.uniform(low, high, len(network.ties))
     graph = TrustGraph.from_ties(network.size, network.ties[:, 0], network.ties[:, 1], weights)
     return Game(graph, random.uniform(*NON_IID, network.size))

@@ -2,9 +2,9 @@
 
 `stacked` keeps the models of a chunk of devices in one tensor and takes every step for all of them at once: the cost
 of Python and of starting operations is paid once a chunk. It trains linear layers with ReLU between them. `looped`
-trains one device after another with one module whose parameters are written in place: where a single step keeps a core
-busy, as convolutions do, nothing is faster. Which of the two a model is faster with is measured (`measure_kernels`),
-and the name goes into the result, because sums in another order differ in their last bits.
+trains one device after another in one module, whose parameters lie in one vector: where a single step keeps a core
+busy, as convolutions do, nothing is faster, and only one device's model is held. `kernel_for` is the rule that
+`make bench-lab` measures; the name goes into the result, because sums in another order differ in their last bits.
 
 Both are deterministic: devices are taken in chunks of `CHUNK`, batches follow from the seed and the device's place,
 and everything runs on one thread.
@@ -12,7 +12,6 @@ and everything runs on one thread.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -23,6 +22,8 @@ from torch.nn.functional import cross_entropy
 
 CHUNK = 64
 """Devices whose models are held at once. Results depend on it, so it is no option."""
+STACKED_UP_TO = 100_000
+"""Parameters from which stacking wins nothing: a chunk's models are then larger than what a core keeps at hand."""
 Kernel: TypeAlias = Literal["stacked", "looped"]
 
 
@@ -62,14 +63,23 @@ def parameters_of(module: nn.Module) -> Tensor:
     return torch.cat([each.detach().reshape(-1) for each in module.parameters()])
 
 
+def kernel_for(module: nn.Module) -> Kernel:
+    """The faster one: small stacks of linear layers are trained stacked, everything else looped."""
+    try:
+        dense_layers(module)
+    except ValueError:
+        return "looped"
+    return "stacked" if sum(each.numel() for each in module.parameters()) <= STACKED_UP_TO else "looped"
+
+
 def changes(
     module: nn.Module, model: Tensor, cohort: Cohort, lesson: Lesson, seed: int, kernel: Kernel
 ) -> Iterator[Tensor]:
-    """What each device's training adds to the model, one row each, a chunk of devices at a time."""
+    """What each device's training adds to the model, one row each: a chunk's rows at a time, or one (`looped`)."""
     train = _stacked if kernel == "stacked" else _looped
     for first in range(0, cohort.devices, CHUNK):
         chunk = slice(first, min(first + CHUNK, cohort.devices))
-        yield train(module, model, cohort, chunk, lesson, seed)
+        yield from train(module, model, cohort, chunk, lesson, seed)
 
 
 def mean_change(module: nn.Module, model: Tensor, cohort: Cohort, lesson: Lesson, seed: int, kernel: Kernel) -> Tensor:
@@ -81,45 +91,35 @@ def mean_change(module: nn.Module, model: Tensor, cohort: Cohort, lesson: Lesson
     return total / cohort.counts.sum()
 
 
-def measure_kernels(module: nn.Module, cohort: Cohort, lesson: Lesson, repeats: int = 3) -> dict[Kernel, float]:
-    """Devices a processor second by each kernel on the first chunk, the best of a few tries, after one to warm up."""
-    model, few = (
-        parameters_of(module),
-        Cohort(cohort.inputs, cohort.targets, cohort.shares[:CHUNK], cohort.counts[:CHUNK]),
-    )
-    speeds: dict[Kernel, float] = {}
-    for kernel in ("stacked", "looped"):
-        spent = []
-        for _ in range(repeats + 1):
-            began = time.process_time()
-            for _ in changes(module, model, few, lesson, 0, kernel):
-                pass
-            spent.append(time.process_time() - began)
-        speeds[kernel] = few.devices / min(spent[1:])
-    return speeds
-
-
 # --- the two kernels --------------------------------------------------------------------------------------------------
+
+
+def _orders(cohort: Cohort, chunk: slice, lesson: Lesson, seed: int) -> Iterator[Tensor]:
+    """Places of each device's samples (devices, most) for every epoch: its own first, in an order of its own."""
+    own = torch.arange(cohort.shares.shape[1]) < cohort.counts[chunk, None]
+    for epoch in range(lesson.epochs):
+        draw = torch.Generator().manual_seed((seed * 1_000_003 + epoch) * 1_000_003 + chunk.start)
+        keys = torch.rand(own.shape, generator=draw)
+        yield cohort.shares[chunk].gather(1, torch.where(own, keys, 2.0).argsort(dim=1))
 
 
 def _batches(cohort: Cohort, chunk: slice, lesson: Lesson, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Places (devices, batch) and which of them count, for every step of an epoch over the longest share.
 
-    Each device goes through its own samples in an order of its own; where it has none left, its row counts nothing.
+    Where a device has no samples left, its row counts nothing.
     """
     counts = cohort.counts[chunk]
-    own = torch.arange(cohort.shares.shape[1]) < counts[:, None]
-    for epoch in range(lesson.epochs):
-        draw = torch.Generator().manual_seed((seed * 1_000_003 + epoch) * 1_000_003 + chunk.start)
-        keys = torch.rand(own.shape, generator=draw)
-        order = torch.where(own, keys, 2.0).argsort(dim=1)
-        places, counting = cohort.shares[chunk].gather(1, order), own.gather(1, order)
-        for first in range(0, int(counts.max()), lesson.batch):
-            step = slice(first, first + lesson.batch)
+    longest = int(counts.max())
+    counting = torch.arange(longest) < counts[:, None]
+    for places in _orders(cohort, chunk, lesson, seed):
+        for first in range(0, longest, lesson.batch):
+            step = slice(first, min(first + lesson.batch, longest))
             yield places[:, step], counting[:, step]
 
 
-def _stacked(module: nn.Module, model: Tensor, cohort: Cohort, chunk: slice, lesson: Lesson, seed: int) -> Tensor:
+def _stacked(
+    module: nn.Module, model: Tensor, cohort: Cohort, chunk: slice, lesson: Lesson, seed: int
+) -> Iterator[Tensor]:
     """All devices' layers as stacks of matrices, forwards and backwards by hand; a step is added in the product itself.
 
     With z_l = a_{l-1} W_l' + b_l, a_l = max(z_l, 0) and g_L = (softmax(z_L) - y)/n for the mean cross-entropy:
@@ -146,7 +146,7 @@ def _stacked(module: nn.Module, model: Tensor, cohort: Cohort, chunk: slice, les
             biases[k].sub_(slope.sum(dim=1, keepdim=True), alpha=lesson.rate)
             slope = slope if before is None else before
     trained = [each.reshape(devices, -1) for pair in zip(weights, biases, strict=True) for each in pair]
-    return torch.cat(trained, dim=1) - model
+    yield torch.cat(trained, dim=1) - model
 
 
 def _copies(piece: Tensor, shape: Sequence[int], devices: int) -> Tensor:
@@ -170,25 +170,27 @@ def dense_layers(module: nn.Module) -> list[nn.Linear]:
     return layers
 
 
-def _looped(module: nn.Module, model: Tensor, cohort: Cohort, chunk: slice, lesson: Lesson, seed: int) -> Tensor:
+def _looped(
+    module: nn.Module, model: Tensor, cohort: Cohort, chunk: slice, lesson: Lesson, seed: int
+) -> Iterator[Tensor]:
+    """One device after another in one module whose parameters are pieces of one vector."""
+    flat = model.clone()
     weights: list[Tensor] = list(module.parameters())
-    pieces = [
-        piece.reshape(w.shape)
-        for piece, w in zip(torch.split(model, [w.numel() for w in weights]), weights, strict=True)
-    ]
-    steps = list(_batches(cohort, chunk, lesson, seed))
-    found = torch.empty(chunk.stop - chunk.start, len(model))
-    for row in range(chunk.stop - chunk.start):
-        with torch.no_grad():
-            torch._foreach_copy_(weights, pieces)
-        for places, counting in steps:
-            own = places[row][counting[row]]
-            if len(own) == 0:
-                continue
-            gradients = torch.autograd.grad(cross_entropy(module(cohort.inputs[own]), cohort.targets[own]), weights)
-            with torch.no_grad():
-                torch._foreach_add_(weights, gradients, alpha=-lesson.rate)
-        found[row] = parameters_of(module)
-    with torch.no_grad():
-        torch._foreach_copy_(weights, pieces)
-    return found - model
+    for weight, piece in zip(weights, torch.split(flat, [each.numel() for each in weights]), strict=True):
+        weight.data = piece.view_as(weight)
+    epochs = list(_orders(cohort, chunk, lesson, seed))
+    for row, count in enumerate(cohort.counts[chunk].tolist()):
+        flat.copy_(model)
+        for places in epochs:
+            own = places[row, :count]
+            steps = zip(
+                torch.split(cohort.inputs.index_select(0, own), lesson.batch),
+                torch.split(cohort.targets[own], lesson.batch),
+                strict=True,
+            )
+            for inputs, targets in steps:
+                slopes = torch.autograd.grad(cross_entropy(module(inputs), targets), weights)
+                with torch.no_grad():
+                    torch._foreach_add_(weights, slopes, alpha=-lesson.rate)
+        yield (flat - model)[None]
+    flat.copy_(model)

@@ -32,20 +32,23 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A picture of one figure: a line for every series over x, or bars where readings have no x.
+    """A picture of one figure: a line for every series over x, or bars where `x` is empty.
 
     Attributes:
         figure: name of the readings it shows.
         x, y: labels of the axes, with units.
-        paper: numbers the paper prints for it: series → (x, value); drawn as stars.
-        log_y: whether values span decades.
+        paper: numbers the paper prints for it: name → points (x, value); drawn as stars, and rows of the table.
+        log_x, log_y: whether they span decades.
+        groups: names of the bars of each series, whose readings have x = 0, 1, …; none where each has one bar.
     """
 
     figure: str
     x: str
     y: str
-    paper: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    paper: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
+    log_x: bool = False
     log_y: bool = False
+    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +62,8 @@ class Experiment:
         setting: the paper's setting as we run it, in sentences.
         deviations: what we do otherwise, and why.
         trial: measures one cell with one seed.
-        needs: data files that must be there (see `coterie_lab.data`); none where a generator stands in.
-        kernel: how devices train in it: "", or a name of `coterie_lab.cohorts`.
+        needs: data sets that must be there (`coterie_lab.data`); none where a generator stands in.
+        kernel: how devices train in it: "", or a name of `coterie_lab.cohorts`; it is written into the results.
     """
 
     name: str

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from coterie_lab.claims import judge
-from coterie_lab.data import SETS, CannotFetch, DataSet, fetch
+from coterie_lab.data import SETS, CannotFetch, DataSet, fetch, named
 from coterie_lab.engines import EngineName
 from coterie_lab.experiment import Experiment, Mode
 from coterie_lab.registry import UnknownExperiment, find, registered
@@ -159,8 +159,8 @@ def _state(wanted: DataSet, folder: Path) -> str:
     missing = wanted.missing(folder)
     if missing:
         return f"{missing[0]} is not in {folder}; it comes by: {wanted.source}"
-    if wanted.sha256 and not wanted.verified(folder):
-        return f"{folder / wanted.files[0]} is not the published file: its SHA-256 differs"
+    if forged := wanted.forged(folder):
+        return f"{folder / forged[0]} is not the published file: its SHA-256 differs"
     return GENUINE
 
 
@@ -176,7 +176,7 @@ def _chosen(names: Sequence[str]) -> list[Experiment]:
             found |= {each.name: each for each in known.values() if each.paper == name}
         else:
             try:
-                found[name] = find(name)
+                found[name] = find(name, (*papers, "all"))
             except UnknownExperiment as error:
                 _refuse(str(error))
     return list(found.values())
@@ -201,12 +201,13 @@ def _refuse(message: str) -> NoReturn:
 
 
 def _ready(experiment: Experiment, data: Path | None) -> bool:
-    """Whether the files it needs are there; says which is not, and others go on."""
-    missing = [name for name in experiment.needs if data is None or not (data / name).exists()]
-    if missing:
+    """Whether the data it needs is there; says which is not and where it comes from, and others go on."""
+    missing = [(needed, file) for needed in map(named, experiment.needs) for file in needed.missing(data)[:1]]
+    for needed, file in missing:
+        where = "no data folder was given (--data, COTERIE_DATA)" if data is None else f"{file} is not in {data}"
         err.print(
-            f"{experiment.name} is left out: {', '.join(missing)} is not in {data or 'any data folder'}. "
-            "`lab data --fetch FOLDER` brings it or says where it comes from; then --data FOLDER.",
+            f"{experiment.name} is left out, it needs {needed.name}: {where}. It comes by: {needed.source}; "
+            "`lab data --fetch FOLDER` brings what a registry has.",
             style="yellow",
         )
     return not missing

@@ -2,7 +2,7 @@
 
 Writes `market.md` and its plots: server cost and social welfare by number of devices, risk weight and hops, under the
 three comparison protocols, the price of anarchy, the convergence of Algorithm 1, and the paper's claims on random
-instances. `--accuracy` adds federated training on Fashion-MNIST with the budgets that each mechanism buys.
+instances.
 """
 
 from __future__ import annotations
@@ -292,19 +292,13 @@ _VERDICT = """
 def main(argv: list[str] | None = None) -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help="300 random markets, not 60; ten seeds of training, not 3")
-    parser.add_argument("--accuracy", action="store_true", help="also train on Fashion-MNIST (minutes)")
-    parser.add_argument("--data", type=Path, default=None, help="folder of Fashion-MNIST; default: the apt package's")
+    parser.add_argument("--full", action="store_true", help="300 random markets, not 60")
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     given = parser.parse_args(argv)
     given.out.mkdir(parents=True, exist_ok=True)
     text = page(given.out, 300 if given.full else 60)
     target = given.out / "market.md"
     target.write_text(text)
-    if given.accuracy:
-        from coterie_lab.market_accuracy import section  # torch is slow to import and only needed here
-
-        target.write_text(text + section(given.data, full=given.full))
     print(f"wrote {target}")
 
 

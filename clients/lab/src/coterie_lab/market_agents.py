@@ -12,6 +12,7 @@ Writes market-agents.md and its picture. DIR holds the four IDX files (apt-get i
 from __future__ import annotations
 
 import argparse
+import gzip
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,8 +36,11 @@ from coterie.work import Delivery
 from coterie_cli.demos.market import meet, publisher_with
 from coterie_cli.demos.stage import Stage, stage
 from coterie_lab.market import table
-from coterie_lab.market_accuracy import DEFAULT_DATA, DEVICES, PAPER, load, split
 
+DEFAULT_DATA = Path("/usr/share/datasets/fashion-mnist")
+DEVICES = 20
+PAPER = {"agnostic": (89.12, 87.91), "fixed": (88.89, 87.05), "proxy": (83.77, 77.15), "market": (89.05, 87.78)}
+"""Table 1, FMNIST: IID and Dirichlet 0.3."""
 ROUNDS = 30
 TRAINING: dict[str, float] = {"steps": 5, "learning_rate": 2.0, "clip_norm": 1.0}
 CREDITS = 10_000_000_000
@@ -238,6 +242,38 @@ def draw(results: Results, path: Path) -> None:
     panels[0, 0].legend(loc="lower right")
     figure.savefig(path, dpi=110)
     plt.close(figure)
+
+
+def load(folder: Path) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Training and test images (standardised, flat) and labels from the four IDX files in `folder`."""
+    arrays = []
+    for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
+        path = folder / f"{name}-ubyte.gz"
+        if not path.exists():
+            raise FileNotFoundError(f"{path} is missing; apt-get install dataset-fashion-mnist, or give --data")
+        raw = gzip.decompress(path.read_bytes())
+        header = 4 + 4 * raw[3]
+        arrays.append(np.frombuffer(raw, np.uint8, offset=header))
+    train, train_labels, test, test_labels = arrays
+    images = [torch.from_numpy(x.reshape(-1, 784).astype(np.float32) / 255 - 0.2860) / 0.3530 for x in (train, test)]
+    labels = [torch.from_numpy(y.astype(np.int64)) for y in (train_labels, test_labels)]
+    return images[0], labels[0], images[1], labels[1]
+
+
+def split(labels: torch.Tensor, alpha: float | None, generator: np.random.Generator, size: int) -> list[torch.Tensor]:
+    """`size` examples per device: at random, or with class shares drawn from a Dirichlet of parameter `alpha`."""
+    by_class = [generator.permutation(np.flatnonzero(labels.numpy() == k)) for k in range(10)]
+    used, parts = [0] * 10, []
+    for _ in range(DEVICES):
+        share = np.full(10, 0.1) if alpha is None else generator.dirichlet(np.full(10, alpha))
+        counts = generator.multinomial(size, share)
+        chosen = []
+        for k, count in enumerate(counts):
+            at = np.arange(used[k], used[k] + count) % by_class[k].size
+            chosen.append(by_class[k][at])
+            used[k] += int(count)
+        parts.append(torch.from_numpy(np.concatenate(chosen)))
+    return parts
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -1,7 +1,6 @@
 """A page per paper, made from stored results: claims with their computed verdicts, figures with spread, plots.
 
-Plots are PNG and SVG, readable at half width: one panel each, legend below the axes, the Okabe–Ito colours, which
-readers with any kind of colour vision tell apart, and another marker for every line.
+Plots are `coterie_lab.plots`; the paper's own numbers stand beside ours in every table that they are known for.
 """
 
 from __future__ import annotations
@@ -10,18 +9,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 
 from coterie_lab.claims import Judged, judge
 from coterie_lab.experiment import Experiment, Mode, Plot
+from coterie_lab.plots import Curves, draw
 from coterie_lab.readings import Reading, Seeded, by_seed
 from coterie_lab.runs import Outcome, RunFolder
-
-mpl.use("Agg")
-from matplotlib import pyplot as plt
 
 PAPERS = {
     "scfl": "[SCFL] Social Cluster-Based Federated Learning",
@@ -31,8 +26,6 @@ PAPERS = {
     "dpvd": "[DPVD] Multi-Task Clusters over Scheduled Cells",
     "ours": "Our own experiments",
 }
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
-MARKERS = "osD^vPX*"
 WORDS = {"reproduced": "**reproduced**", "differs": "**differs**", "not testable": "not testable"}
 CURVE_POINTS = 8
 """A table shows a curve at so many of its x."""
@@ -106,9 +99,9 @@ def _section(part: Shown, pictures: Path) -> list[str]:
     lines += ["| claim | verdict | margin over seeds | seeds |", "|---|---|---|---|"]
     lines += [_claim_row(judge(claim, part.seeds)) for claim in each.claims]
     for plot in each.plots:
-        lines += ["", f"**{plot.figure}**" + (f" ({plot.y})" if plot.y != plot.figure else ""), "", *_table(part, plot)]
-        name = _draw(part, plot, pictures)
-        lines += ["", f"![{plot.figure}]({name}.png)"]
+        curves = _gathered(part, plot.figure)
+        lines += ["", f"**{plot.figure}**" + (f" ({plot.y})" if plot.y != plot.figure else ""), ""]
+        lines += [*_table(curves, plot), "", f"![{plot.figure}]({draw(curves, plot, each.name, pictures)}.svg)"]
     lines += ["", f"{len(part.outcomes)} trials, {spent:.0f} processor seconds, code {part.folder.code}.", ""]
     return lines
 
@@ -119,9 +112,9 @@ def _claim_row(judged: Judged) -> str:
     return f"| {judged.claim.says} | {WORDS[judged.verdict.value]} | {margin}{spread} | {judged.seeds} |"
 
 
-def _gathered(part: Shown, figure: str) -> dict[str, dict[float, list[float]]]:
-    """Series → x → values of all seeds; a missing x is told apart by NaN's place, which is 0 for bars."""
-    found: dict[str, dict[float, list[float]]] = {}
+def _gathered(part: Shown, figure: str) -> Curves:
+    """Series → x → values of all seeds; what has no x stands at 0."""
+    found: Curves = {}
     for _, reading in part.readings:
         if reading.figure == figure:
             x = 0.0 if math.isnan(reading.x) else reading.x
@@ -129,18 +122,25 @@ def _gathered(part: Shown, figure: str) -> dict[str, dict[float, list[float]]]:
     return found
 
 
-def _table(part: Shown, plot: Plot) -> list[str]:
-    """Mean ± standard deviation over seeds, for each series at some of its x."""
-    found = _gathered(part, plot.figure)
+def _table(found: Curves, plot: Plot) -> list[str]:
+    """Mean ± standard deviation over seeds, for each series at some of its x, and the paper's numbers."""
     places = sorted({x for values in found.values() for x in values})
     if len(places) > CURVE_POINTS:
         places = [places[k] for k in np.linspace(0, len(places) - 1, CURVE_POINTS).round().astype(int)]
-    bars = plot.x == ""
-    header = ["", *(("",) if bars else (f"{plot.x} = {places[0]:g}", *(f"{x:g}" for x in places[1:])))]
+    places = sorted({*places, *(x for points in plot.paper.values() for x, _ in points)})
+    if plot.groups:
+        header = ["", *(plot.groups[int(x)] for x in places)]
+    elif plot.x == "":
+        header = ["", "ours"]
+    else:
+        header = ["", f"{plot.x} = {places[0]:g}", *(f"{x:g}" for x in places[1:])] if places else [""]
     lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
     for series, values in found.items():
         cells = [_spread(values.get(x, [])) for x in places]
         lines.append("| " + " | ".join([series, *cells]) + " |")
+    for name, points in plot.paper.items():
+        cells = [next((f"{value:g}" for at, value in points if at == x), "") for x in places]
+        lines.append("| " + " | ".join([f"*{name}*", *cells]) + " |")
     return lines
 
 
@@ -148,36 +148,3 @@ def _spread(values: Sequence[float]) -> str:
     if not values:
         return "–"
     return f"{np.mean(values):.4g}" + (f" ± {np.std(values, ddof=1):.2g}" if len(values) > 1 else "")
-
-
-def _draw(part: Shown, plot: Plot, folder: Path) -> str:
-    """Writes the picture twice and returns its name without ending."""
-    found = _gathered(part, plot.figure)
-    figure, axes = plt.subplots(figsize=(5.6, 4.2), layout="constrained")
-    for k, (series, values) in enumerate(found.items()):
-        style: dict[str, Any] = {"color": COLOURS[k % len(COLOURS)], "label": series}
-        xs = sorted(values)
-        means = np.array([np.mean(values[x]) for x in xs])
-        errors = np.array([np.std(values[x]) for x in xs])
-        if plot.x == "":
-            axes.bar(k, means[0], yerr=errors[0], capsize=4, **style)
-        else:
-            axes.plot(xs, means, marker=MARKERS[k % len(MARKERS)], markersize=4, **style)
-            axes.fill_between(xs, means - errors, means + errors, color=style["color"], alpha=0.15, linewidth=0)
-    for name, (x, value) in plot.paper.items():
-        axes.plot(x, value, marker="*", markersize=14, color="black", linestyle="none", label=name)
-    if plot.x == "":
-        axes.set_xticks(range(len(found)), list(found), rotation=20, ha="right")
-    else:
-        axes.set_xlabel(plot.x)
-        figure.legend(loc="outside lower center", ncols=2, fontsize=9, frameon=False)
-    axes.set_ylabel(plot.y)
-    if plot.log_y:
-        axes.set_yscale("log")
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    name = "-".join([part.experiment.name, *"".join(c if c.isalnum() else " " for c in plot.figure).split()])
-    for ending in ("png", "svg"):
-        figure.savefig(folder / f"{name}.{ending}", dpi=130, metadata={"Date": None} if ending == "svg" else None)
-    plt.close(figure)
-    return name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
@@ -27,11 +28,11 @@ def registered() -> dict[str, Experiment]:
     return found
 
 
-def find(name: str) -> Experiment:
-    """The experiment of this name."""
+def find(name: str, beside: Sequence[str] = ()) -> Experiment:
+    """The experiment of this name; `beside` are other words that could have been meant."""
     known = registered()
     if name in known:
         return known[name]
-    near = get_close_matches(name, known, n=1, cutoff=0.4)
+    near = get_close_matches(name, (*beside, *known), n=1, cutoff=0.4)
     hint = f"did you mean {near[0]}?" if near else "`lab list` names them all"
     raise UnknownExperiment(f"there is no experiment {name!r}; {hint}")

@@ -61,5 +61,5 @@ def carry_out(job: Job, engine: Engine, data: Path | None, told: Told) -> list[O
             told(outcome)
             if outcome.error:
                 failed.append(outcome)
-    job.folder.write_parquet(job.wanted)
+    job.folder.write_parquet(job.wanted, job.experiment.kernel)
     return failed

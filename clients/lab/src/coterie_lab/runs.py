@@ -102,14 +102,15 @@ class RunFolder:
         """Keys of the trials that need not run again; those that failed are tried again."""
         return {outcome.work.key for outcome in self.stored() if not outcome.error}
 
-    def write_parquet(self, wanted: Sequence[Work]) -> Path:
-        """All readings of the wanted trials in one table, in an order that no engine changes."""
+    def write_parquet(self, wanted: Sequence[Work], kernel: str = "") -> Path:
+        """All readings of the wanted trials in one table, in an order that no engine changes, with their kernel."""
         known = {outcome.work.key: outcome for outcome in self.stored()}
         rows = [
             {
                 "experiment": work.experiment,
                 "cell": json.dumps(dict(work.cell), sort_keys=True, ensure_ascii=False),
                 "seed": work.seed,
+                "kernel": kernel,
                 **asdict(reading),
             }
             for work in wanted
@@ -128,6 +129,7 @@ SCHEMA = pa.schema(
         ("experiment", pa.string()),
         ("cell", pa.string()),
         ("seed", pa.int64()),
+        ("kernel", pa.string()),
         ("figure", pa.string()),
         ("series", pa.string()),
         ("x", pa.float64()),

@@ -62,7 +62,7 @@ EXPERIMENTS = (
             AtLeast("… also with λ = 0, the loss alone", "identities", "λ = 0", 0.96, 15.0),
             Monotone("accuracy rises with the rounds", "identities", ("λ = 0.2", "λ = 0.5"), "rises"),
         ),
-        plots=(Plot("identities", "round", "share of devices with their model", {"[DPVD]": (15.0, 0.96)}),),
+        plots=(Plot("identities", "round", "share of devices with their model", {"[DPVD]": ((15.0, 0.96),)}),),
         deviations=("The paper leaves lengths, rates and starts open; twelve settings are in the older page.",),
     ),
     Experiment(

@@ -82,7 +82,7 @@ EXPERIMENTS = (
             AtLeast("the game ends stable (Theorem 3, with restarts and search)", "stable", CONNECTED, 1.0),
         ),
         plots=(
-            Plot("clusters", "sweep", "clusters", {"[SCFL] Fig 16": (7.0, 25.0)}),
+            Plot("clusters", "sweep", "clusters", {"[SCFL] Fig 16": ((0.0, 40.0), (7.0, 25.0))}),
             Plot(f"payoff, {CONNECTED}", "", "mean payoff per device"),
         ),
         deviations=(
