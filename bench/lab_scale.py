@@ -26,7 +26,7 @@ from coterie.privacy.gaussian import exact_epsilon
 from coterie_lab import cluster_games as games
 from coterie_lab import federations as fed
 from coterie_lab.cohorts import Cohort, Lesson, changes, kernel_for, parameters_of
-from services.pricing.domain.budget_market import Market
+from services.pricing.domain.budgets import Market
 from services.pricing.domain.followers import linear_response
 from services.pricing.domain.influence import leakage
 from services.pricing.domain.leaders import exact_price
