@@ -76,7 +76,7 @@ class App:
         models = ModelUseCases(self.database, library, clock, settings.publisher_quota_bytes)
         evaluations = EvaluationUseCases(self.database, library, bell, clock)
         quota = Quota(self.database, self.conductor, settings.device_quota_bytes)
-        work = WorkUseCases(self.database, self.conductor, intake, bell, self.chimes, clock, quota)
+        work = WorkUseCases(self.database, self.conductor, intake, bell, self.chimes, clock, quota, self.desk)
         letters = LetterUseCases(self.database, self.conductor, intake, bell, self.chimes, clock, quota)
         measured = MeasurementUseCases(self.database, self.conductor, bell, clock)
         self.census = Census(self.database) if settings.metrics_port else None

@@ -35,6 +35,22 @@ def test_a_mesh_with_noise_is_told_nothing_of_a_devices_data(tmp_path: Path, noi
     assert "public_metrics" not in json.loads(clear.report())
 
 
+def test_the_papers_scale_of_noise_is_made_of_data_and_stays_at_home(tmp_path: Path) -> None:
+    office = PostOffice(tmp_path)
+    ada, bobby = (Device(office, tmp_path, name) for name in ("ada", "bobby"))
+    for number in (1, 2):
+        told = ada.round(work_for(ada, [bobby], number, noised=True, terms={"sensitivity": "paper"}))
+    assert set(told.metrics) <= OF_THE_NETWORK - {"noise_scale"}
+
+
+def test_a_mesh_device_that_lets_nothing_bare_go_tells_no_figure_in_its_first_round(tmp_path: Path) -> None:
+    """There is nothing of its own in the common start, so nothing is charged; its losses are its own all the same."""
+    office = PostOffice(tmp_path)
+    careful = Device(office, tmp_path, "careful", limit=Limit(8.0, 1e-5))
+    told = careful.round(work_for(careful, [Device(office, tmp_path, "bobby")], privacy="none"))
+    assert set(told.metrics) <= OF_THE_NETWORK
+
+
 @pytest.mark.parametrize("role", ["member", "solo"])
 def test_clusters_with_noise_are_told_nothing_of_a_members_data(tmp_path: Path, role: str) -> None:
     cluster = Circle(tmp_path)

@@ -2,13 +2,18 @@
 
 import json
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import SafetensorError
 from safetensors.numpy import save
 
+from coterie import tensor_files
+from coterie.errors import WrongModel
+from coterie.models import load_model
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.aggregation.domain.layout import (
     MAX_DIMENSIONS,
@@ -24,6 +29,36 @@ from services.kit.errors import InvalidInput
 from tests.contract.aggregation.conftest import Client, House, house
 
 __all__ = ["house"]
+
+TWICE = {
+    "the very same entry": '"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},',
+    "another place": '"w":{"dtype":"F32","shape":[1],"data_offsets":[4,8]},',
+    "the name spelt otherwise": r'"\u0077":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},',
+    "notes": '"__metadata__":{},"__metadata__":{},',
+    "a deep first entry": '"w":' + "[" * 900 + "]" * 900 + ",",
+}
+
+
+@pytest.mark.parametrize("first", TWICE.values(), ids=TWICE.keys())
+def test_a_header_that_names_something_twice_is_refused_by_server_and_device(first: str, tmp_path: Path) -> None:
+    """One reader keeps the first and another the last: they would see different models in one file."""
+    data = file_of("{" + first + described()[1:])
+    length = header_length(data[:PREFIX_BYTES], len(data))
+    with pytest.raises(BadModel, match=r"twice|not JSON|deeply"):
+        parse(data[PREFIX_BYTES : PREFIX_BYTES + length], len(data))
+    (tmp_path / "model").write_bytes(data)
+    with pytest.raises(WrongModel):
+        load_model(tmp_path / "model")
+    with pytest.raises((ValueError, SafetensorError)):
+        tensor_files.load(data)
+
+
+def test_a_fact_told_twice_is_refused_and_an_honest_header_is_not(tmp_path: Path) -> None:
+    with pytest.raises(BadModel, match="'shape' twice"):
+        parse(described(more=',"shape":[1]').encode(), 1000)
+    (tmp_path / "model").write_bytes(save({"w": np.ones(3, np.float32), "v": np.ones((2, 2))}))
+    assert set(load_model(tmp_path / "model")) == {"w", "v"}
+
 
 LONGEST_REFUSAL = 700
 """Characters; a refusal travels in a header of gRPC, which has room for few thousand bytes."""

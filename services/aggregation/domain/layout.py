@@ -14,10 +14,9 @@ from typing import Any, TypeGuard
 import numpy as np
 import orjson
 
+from coterie.tensor_files import MAX_HEADER_BYTES, PREFIX_BYTES, refuse_repeats
 from services.aggregation.errors import BadModel
 
-PREFIX_BYTES = 8
-MAX_HEADER_BYTES = 4 << 20
 MAX_TENSORS = 20_000
 MAX_DIMENSIONS = 8
 MAX_NAME_CHARACTERS = 200
@@ -110,6 +109,10 @@ def _entries(header: bytes) -> dict[str, object]:
         entries = orjson.loads(header)  # refuses what is nested deeper than its own bound, as not JSON
     except ValueError as error:
         raise BadModel("not a safetensors file: its header is not JSON") from error
+    try:
+        refuse_repeats(header)
+    except ValueError as error:
+        raise BadModel(f"not a sound safetensors file: {error}") from error
     if not isinstance(entries, dict):
         raise BadModel("not a safetensors file: its header is not a JSON object")
     notes = entries.pop(METADATA, {})

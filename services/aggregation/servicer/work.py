@@ -22,11 +22,14 @@ class WorkServicer(rpc.WorkServicer):
         self._work, self._letters = work, letters
 
     async def GetWork(self, request: pb.GetWorkRequest, context: Context) -> pb.GetWorkReply:
-        items, ended = await self._work.get_work(request.device_id, request.wait_seconds, request.task_ids)
+        items, ended = await self._work.get_work(
+            request.device_id, request.wait_seconds, request.task_ids, clerk=request.clerk
+        )
         return pb.GetWorkReply(
             items=items,
             retry_after_seconds=0.0 if items else RETRY_AFTER_SECONDS,
             ended={task_id: number(state) for task_id, state in ended.items()},
+            duties=self._work.is_called(request.device_id),
         )
 
     async def AdmitUpdate(self, request: pb.AdmitUpdateRequest, context: Context) -> pb.AdmitUpdateReply:

@@ -30,6 +30,7 @@ from services.aggregation.errors import (
     UpdateTooLarge,
 )
 from services.aggregation.rounds.conductor import ROUND, Conductor
+from services.aggregation.rounds.desk import Desk
 from services.aggregation.rounds.intake import Intake
 from services.aggregation.rounds.live import LiveRound
 from services.aggregation.store import models, rounds, tasks
@@ -59,27 +60,38 @@ class WorkUseCases:
         chimes: Chimes,
         clock: Clock,
         quota: Quota,
+        desk: Desk,
     ) -> None:
-        self._database, self._conductor, self._intake = database, conductor, intake
+        self._database, self._conductor, self._intake, self._desk = database, conductor, intake, desk
         self._stragglers = Stragglers(database, conductor, bell, clock)
         self._bell, self._chimes, self._clock, self._quota = bell, chimes, clock, quota
 
     async def get_work(
-        self, device_id: str, wait_seconds: float, task_ids: Sequence[str]
+        self, device_id: str, wait_seconds: float, task_ids: Sequence[str], *, clerk: bool = False
     ) -> tuple[list[pb.WorkItem], dict[str, TaskState]]:
-        """Work items waiting for a device, and which of the tasks it asks about have ended."""
+        """Work items waiting for a device, and which of the tasks it asks about have ended.
+
+        With `clerk`, it is not waited for them when the device is called as a clerk.
+        """
         require_device(device_id)
         deadline = self._clock.now() + min(max(wait_seconds, 0.0), MAX_WAIT_SECONDS)
+        bells = [f"device:{device_id}", *(f"ended:{task_id}" for task_id in task_ids)]
+        bells += [f"duties:{device_id}"] if clerk else []
         while True:
-            with self._bell.listen(f"device:{device_id}", *(f"ended:{task_id}" for task_id in task_ids)) as sleeper:
+            with self._bell.listen(*bells) as sleeper:
                 items = self._items(device_id, task_ids)
                 if items:
                     return items, {}
                 ended = await self._ended(task_ids)
                 left = deadline - self._clock.now()
-                if left <= 0 or (task_ids and len(ended) == len(set(task_ids))):
+                called = clerk and self.is_called(device_id)
+                if called or left <= 0 or (task_ids and len(ended) == len(set(task_ids))):
                     return [], ended
                 await sleeper.wait(left)
+
+    def is_called(self, device_id: str) -> bool:
+        """Whether a device may have duties as a clerk."""
+        return device_id in self._desk.devices
 
     def _items(self, device_id: str, task_ids: Sequence[str]) -> list[pb.WorkItem]:
         rounds_open = self._conductor.live

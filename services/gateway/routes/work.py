@@ -29,10 +29,15 @@ async def get_work(
     task: Annotated[
         list[Id], Query(max_length=100, description="Only work of these tasks; left out: of all it is enrolled in.")
     ] = [],  # noqa: B006 - FastAPI copies defaults
+    clerk: Annotated[
+        bool, Query(description="Answer also when the caller is called as a clerk of secure sums.")
+    ] = False,
 ) -> Json:
     """At most one item per task. With `wait`, the answer comes when there is work or the time is over; ask again after
-    `retry_after_seconds`."""
-    question = aggregation_pb2.GetWorkRequest(device_id=current_caller().subject, wait_seconds=wait, task_ids=task)
+    `retry_after_seconds`. A device that asks with `clerk` need not ask for duties before `duties` is true."""
+    question = aggregation_pb2.GetWorkRequest(
+        device_id=current_caller().subject, wait_seconds=wait, task_ids=task, clerk=clerk
+    )
     call = gateway.platform.work.GetWork(question, timeout=wait + MARGIN_SECONDS)
     return answer(await gateway.patience.wait(request, call))
 

@@ -217,3 +217,25 @@ async def test_a_device_whose_sums_are_out_of_range_three_rounds_running_is_left
     left = [e for e in await client.events(task.id) if e.kind == words.EVENT_KIND_DEVICE_REJECTED and e.round == 4]
     assert [(e.device_id, "left out of the task" in e.message) for e in left] == [("dev_a", True)]
     assert not await people.has_work("dev_a")
+
+
+async def test_who_waits_for_work_is_told_at_once_when_it_is_called_and_others_never(
+    house: House, tmp_path: Path
+) -> None:
+    client = await house.start()
+    people = Committee.of(house, client, tmp_path, DEVICES)
+    await secure_task(client, {"dev_a": {"no_clerk": True}, "dev_b": {"no_clerk": True}})
+    set_caller(Caller("device", "dev_c"))
+    asked = pb.GetWorkRequest(device_id="dev_c", wait_seconds=30.0, clerk=True)
+    called = await client.work.GetWork(asked, timeout=20)  # there is no work before the clerks have offered themselves
+    assert (called.duties, list(called.items)) == (True, [])
+    again = await client.work.GetWork(asked, timeout=20)  # an answer that was lost is given again
+    assert again.duties
+    for device in ("dev_a", "dev_b"):
+        set_caller(Caller("device", device))
+        reply = await client.work.GetWork(pb.GetWorkRequest(device_id=device, clerk=True))
+        assert not reply.duties
+    for device in DEVICES[2:]:
+        await people.serve(device)
+    item, _ = await terms_for(people, "dev_c")
+    assert item.sum

@@ -224,6 +224,21 @@ def test_a_task_that_promised_noise_gets_no_figure_when_its_measuring_says_other
     assert told == [{}, {}]
 
 
+@pytest.mark.parametrize("careful", ["by its limit", "by its circle", "by the task's sums"])
+def test_who_sends_no_bare_update_measures_nothing_of_its_own_either(
+    stand_in: StandIn, phone: Phone, monkeypatch: pytest.MonkeyPatch, careful: str
+) -> None:
+    stand_in.work = {"privacy": "none"}
+    stand_in.promised = {"sums": {"mode": "secure"}} if careful == "by the task's sums" else {}
+    told: list[Any] = []
+    monkeypatch.setattr(measuring, "tell", lambda platform, work, metrics: told.append(dict(metrics)))
+    agent = phone(Limit(8.0, 1e-5) if careful == "by its limit" else None)
+    if careful == "by its circle":
+        agent.home.save_circle(replace(agent.home.circle(), secure_only=True))
+    agent._bench.measure(item_of(stand_in, measure=1))
+    assert told == [{}]
+
+
 def test_figures_stored_beside_noise_stay_at_home_when_the_work_says_there_is_none(
     stand_in: StandIn, phone: Phone
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +213,28 @@ def test_a_fault_in_training_is_declined_and_shown_to_the_author(stand_in: Stand
     with pytest.raises(ZeroDivisionError):
         run(stand_in, tmp_path, choose=lambda work: Broken())
     assert stand_in.declined == [(1, "training failed: ZeroDivisionError: in the author's code")]
+
+
+@pytest.mark.parametrize("hidden", [{"privacy": "uniform", "noise_multiplier": 2.0}, {"privacy": "none"}])
+def test_a_task_that_hides_is_told_the_kind_of_a_fault_and_the_devices_log_the_whole(
+    stand_in: StandIn, tmp_path: Path, hidden: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """By noise, or by telling sums alone: an error's words may hold what that is to hide."""
+
+    class Broken:
+        def prepare(self, context: RoundContext) -> Delivery:
+            raise ValueError("salary 4200")
+
+    stand_in.work = hidden
+    stand_in.promised = {"sums": {"mode": "secure" if hidden["privacy"] == "none" else "clear"}}
+    agent = agent_at(stand_in, tmp_path, choose=lambda work: Broken())
+    agent.join("tiny")
+    work = replace(WorkItem.from_json(stand_in._item()), sum="terms" if hidden["privacy"] == "none" else None)
+    with pytest.raises(ValueError, match="salary"):
+        agent._bench.do(work)
+    agent.close()
+    assert stand_in.declined == [(1, "training failed: ValueError")]
+    assert "salary 4200" in caplog.text
 
 
 def test_a_model_for_another_module_is_declined_with_the_difference(stand_in: StandIn, tmp_path: Path) -> None:

@@ -115,6 +115,19 @@ def test_beside_noise_the_words_of_an_error_stay_at_home(stand_in: StandIn, tmp_
     assert stand_in.declined == [(1, "the learner's train failed: ValueError")]
 
 
+@pytest.mark.parametrize("worse", [fail(ValueError("salary 4200")), lambda c: "salary 4200"])
+def test_beside_noise_what_went_wrong_with_the_number_of_samples_stays_at_home(
+    stand_in: StandIn, tmp_path: Path, worse: Any
+) -> None:
+    stand_in.work = {"privacy": "uniform", "noise_multiplier": 2.0}
+    learner = Counter()
+    agent = agent_of(stand_in, tmp_path, learner, on_error="continue", limit=Limit(1e4, 1e-5, "device"))
+    learner.worse = {"samples": worse}
+    agent.run()
+    assert stand_in.declined
+    assert "salary" not in str(stand_in.declined)
+
+
 def test_beside_noise_training_that_diverged_is_noise_around_zeros_and_no_decline(
     stand_in: StandIn, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

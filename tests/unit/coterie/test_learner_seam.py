@@ -15,9 +15,9 @@ from safetensors.numpy import save
 
 from coterie.agent import Agent
 from coterie.cache import BlobCache
-from coterie.errors import BadLearner
+from coterie.errors import BadLearner, NotFinite
 from coterie.instructions import Instructions
-from coterie.learner import Gradients, Guarded, Learner
+from coterie.learner import Gradients, Guarded, Indices, Learner
 from coterie.numpy_learner import NumpyLearner
 from coterie.privacy.clipping import Norm
 from coterie.torch_learner import TorchLearner
@@ -127,6 +127,26 @@ def test_a_sample_whose_gradient_is_not_finite_moves_a_clipped_sum_by_nothing() 
     here, others = own.gradient_sum(np.arange(3), 0.5), own.gradient_sum(np.array([0, 2]), 0.5)
     assert here["slope"] == pytest.approx(others["slope"])
     assert here["shift"] == pytest.approx(others["shift"])
+
+
+def test_of_a_learner_that_does_not_see_to_it_samples_are_taken_one_by_one() -> None:
+    """A round declined because of one sample would tell of it, and zeros for all of them move more than it may."""
+
+    class Careless(Mean):
+        def trained(self) -> tuple[str, ...]:
+            return ("mean",)
+
+        def loss_of(self, indices: Indices) -> float:
+            return 0.0
+
+        def gradient_sum(self, indices: Indices, bound: float, norm: Norm = "l2") -> Tensors:
+            return {"mean": np.array([np.sum([np.clip(self.values[i], -bound, bound) for i in indices])])}
+
+    guarded = Guarded(Careless([1.0, np.nan, 5.0]))
+    assert guarded.gradient_sum(np.arange(3), 2.0)["mean"].tolist() == [3.0]
+    assert guarded.gradient_sum(np.array([1]), 2.0)["mean"].tolist() == [0.0]
+    with pytest.raises(NotFinite):
+        guarded.gradient_sum(np.arange(3), float("inf"))
 
 
 def test_a_learner_without_gradients_declines_the_ways_that_need_them() -> None:

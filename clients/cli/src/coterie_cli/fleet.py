@@ -17,7 +17,6 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from cachetools import LRUCache
 from numpy.typing import NDArray
-from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from coterie.errors import CorruptDownload, Refused, RoundOver
@@ -25,6 +24,7 @@ from coterie.keys import DeviceKeys
 from coterie.procedures.context import round_seed
 from coterie.records import RegisteredDevice, UpdateOutcome, Work, WorkItem
 from coterie.registration import registration_body
+from coterie.tensor_files import load as load_tensors
 from coterie.transport import Backoff
 from coterie.work import Delivery
 from coterie_cli.fleet_lines import Line, Place
@@ -210,7 +210,7 @@ class Fleet:
         answer = await line.send("GET", f"/v1/models/{digest}", key=member.api_key)
         if hashlib.sha256(answer.content).hexdigest() != digest:
             raise CorruptDownload(f"asked for model {digest[:12]}… and got other bytes")
-        return dict(load_tensors(answer.content))
+        return load_tensors(answer.content)
 
     async def _beat(self, members: Sequence[Member]) -> None:
         """One heartbeat per member and minute, spread evenly."""

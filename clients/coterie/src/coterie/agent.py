@@ -16,7 +16,7 @@ import inspect
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -155,6 +155,7 @@ class Agent:
             on_error == "continue",
         )
         self._reported: dict[str, int] = {}
+        self._clerk: Clerking | None = None
 
     @classmethod
     def register(
@@ -268,7 +269,7 @@ class Agent:
         summary = RunSummary()
         self._asks_owner = ask_owner
         try:
-            with self._only_one(), self._heartbeat(), self._clerking():
+            with self._only_one(), self._heartbeat(), self._clerking() as self._clerk:
                 self._join_approved()
                 self._work_until_ended(summary)
         except (KeyboardInterrupt, Interrupted):
@@ -303,7 +304,7 @@ class Agent:
             return
         began = time.monotonic()
         wait = min(self._poll_seconds, _LISTEN_SECONDS) if self._owner.is_linked else self._poll_seconds
-        work = self._of_joined_tasks(self.platform.work(tasks=open_tasks, wait_seconds=wait))
+        work = self._of_joined_tasks(self._ask_for_work(open_tasks, wait))
         summary.tasks |= {task: state for task, state in work.ended.items() if task in self._tasks}
         for task in work.ended.keys() & self._reported.keys():
             objections.after_task(self.platform, task, self._reported.pop(task), self.identity.id)
@@ -327,6 +328,13 @@ class Agent:
             self._bench.take_in(item)
             self._tell_samples(item.task_id)
         self._pace(work, time.monotonic() - began)
+
+    def _ask_for_work(self, tasks: Sequence[str], wait_seconds: float) -> Work:
+        if self._clerk is None:
+            return self.platform.work(tasks=tasks, wait_seconds=wait_seconds)
+        work = self.platform.work(tasks=tasks, wait_seconds=wait_seconds, clerk=self._clerk.begin_waiting())
+        self._clerk.end_waiting(called=work.duties)
+        return work
 
     # --- what the owner decides elsewhere ----------------------------------------------------------------------------
 
@@ -409,7 +417,7 @@ class Agent:
             self._on_round(result)
         return result
 
-    def _clerking(self) -> AbstractContextManager[object]:
+    def _clerking(self) -> AbstractContextManager[Clerking | None]:
         """Serves as a clerk while the agent runs, where one of its tasks has, or may come to have, secure sums."""
         is_secure = self._asks_owner or any(task.joined.secure for task in self._tasks.values())
         if not self.home.circle().clerk or not is_secure:

@@ -1,5 +1,8 @@
 """A device as clerk of secure sums, in a thread of its own: duties are served while it trains.
 
+Few devices are clerks. One that has offered itself for no sitting asks for no duties while it waits for work: the
+answer says when it is called. A platform that says so falsely is asked once, and one that never does finds no clerk.
+
 Every duty can be served again after a crash: session keys, agreements and marks are in the clerk's file before anything
 is told (`coterie.sums.cabinet`), and what was only in memory is made anew from the letters.
 """
@@ -24,6 +27,8 @@ from coterie.sums.terms import BadTerms, Participants, Place, Terms, survivors_d
 from coterie.transport import Interrupted, Stop
 
 POLL_SECONDS = 5.0
+BUSY_SECONDS = 10.0
+"""After so long at other work than waiting, a device without a seat asks for duties by itself."""
 _HASTY_SECONDS = 0.2
 _FAILED_SECONDS = 1.0
 _log = logging.getLogger("coterie.clerk")
@@ -35,7 +40,8 @@ class Clerking:
     def __init__(self, platform: Platform, device_id: str, keys: DeviceKeys, cabinet: Cabinet, stop: Stop) -> None:
         """`platform` is this thread's own; `stop` ends its waits."""
         self._platform, self._device_id, self._stop = platform, device_id, stop
-        self._clerk, self._ending = Clerk(device_id, keys, cabinet), threading.Event()
+        self._clerk, self._ending, self._called = Clerk(device_id, keys, cabinet), threading.Event(), threading.Event()
+        self._seated, self._is_told = True, False
         # What cannot change while it counts is asked for once: the terms, and the survivors it agreed to.
         self._read: dict[Place, Terms] = {}
         self._survivors: dict[Place, bytes] = {}
@@ -54,9 +60,29 @@ class Clerking:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._ending.set()
+        self._called.set()
         self._thread.join(timeout=2 * POLL_SECONDS)
         self._stop.set()
         self._platform.close()
+
+    def begin_waiting(self) -> bool:
+        """The device asks for work now; whether the answer is to say when it is called as a clerk."""
+        self._is_told = not self._seated
+        return self._is_told
+
+    def end_waiting(self, *, called: bool) -> None:
+        """The answer has come."""
+        self._is_told = False
+        if called:
+            self._seated = True  # as far as is known, until it has asked what for
+            self._called.set()
+
+    def _rest(self) -> None:
+        """Until it is called, where it will be told so; whoever has a seat does not rest."""
+        self._seated = self._clerk.is_seated
+        while not self._seated and self._is_told and not self._called.wait(BUSY_SECONDS):
+            pass
+        self._called.clear()
 
     def _serve(self) -> None:
         last: tuple[Duty, ...] = ()
@@ -73,9 +99,10 @@ class Clerking:
                 self.serve(duties)
                 if ending:
                     return
+                self._rest()
         except Interrupted:
             return
-        except CoterieError as error:
+        except (ClerkRefuses, CoterieError) as error:
             _log.warning("%s serves as a clerk no more: %s", self._device_id, error)
 
     def serve(self, duties: tuple[Duty, ...]) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load_file
 
 from coterie.client import Platform
 from coterie.errors import Conflict
+from coterie.tensor_files import load_file
 
 Tensors = dict[str, NDArray[np.floating[Any]]]
 Worth = Callable[[Tensors], float]

@@ -81,7 +81,11 @@ class Gradients(Protocol):
         ...
 
     def gradient_sum(self, indices: Indices, bound: float, norm: Norm = "l2") -> Tensors:
-        """Sum of these samples' own gradients, each scaled to `norm` ≤ bound; an infinite bound leaves them be."""
+        """Sum of these samples' own gradients, each scaled to `norm` ≤ bound; an infinite bound leaves them be.
+
+        Where there is a bound, a sample whose gradient is not finite should count as zeros; a sum that is not finite is
+        taken apart, sample by sample.
+        """
         ...
 
 
@@ -98,7 +102,8 @@ class Guarded:
         """Training samples now, at least one: there is nothing to learn from none."""
         count = self._do("samples", lambda: self.learner.samples)
         if not isinstance(count, numbers.Integral) or count < 0:
-            raise BadLearner(f"the learner's samples are {str(count)[:40]!r}; they must be a whole number from 0 on")
+            given = f" are {str(count)[:40]!r}; they" if self._tells else ""
+            raise BadLearner(f"the learner's samples{given} must be a whole number from 0 on")
         if count == 0:
             raise BadLearner("this device has no training samples now; it takes part again when it has some")
         return int(count)
@@ -163,8 +168,28 @@ class Guarded:
 
     def gradient_sum(self, indices: Indices, bound: float, norm: Norm = "l2") -> dict[str, NDArray[np.floating[Any]]]:
         """Sum of these samples' own gradients, each clipped."""
+        try:
+            return self._gradient_sum(indices, bound, norm)
+        except NotFinite:
+            if math.isinf(bound):
+                raise
+        return self._sound_gradients(indices, bound, norm)
+
+    def _gradient_sum(self, indices: Indices, bound: float, norm: Norm) -> dict[str, NDArray[np.floating[Any]]]:
         given = self._do("gradient_sum", lambda: self._gradients().gradient_sum(indices, bound, norm))
         return self._checked(given, None, "gradient_sum")
+
+    def _sound_gradients(self, indices: Indices, bound: float, norm: Norm) -> dict[str, NDArray[np.floating[Any]]]:
+        """One sample after the other; one whose gradient is not finite counts as zeros: declining would tell of it."""
+        model = self.parameters()
+        total = {name: np.zeros_like(model[name]) for name in self.trained()}
+        for index in indices:
+            try:
+                part = self._gradient_sum(np.array([index]), bound, norm)
+            except NotFinite:
+                continue
+            total = {name: value + part[name] for name, value in total.items()}
+        return total
 
     # --- checks ------------------------------------------------------------------------------------------------------
 

@@ -29,10 +29,10 @@ from nacl.exceptions import CryptoError
 from nacl.public import Box, PrivateKey, PublicKey
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from coterie.keys import DeviceKeys
+from coterie.tensor_files import load as load_tensors
 
 Tensors: TypeAlias = dict[str, NDArray[Any]]
 

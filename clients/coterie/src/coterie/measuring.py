@@ -8,14 +8,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from safetensors.numpy import load_file
-
 from coterie.client import Platform
 from coterie.errors import Refused, RoundOver
 from coterie.evaluation import Tensors
 from coterie.procedures.consent import NO_NOISE
 from coterie.procedures.context import RoundContext
 from coterie.records import Model, WorkItem
+from coterie.tensor_files import load_file
 
 WAIT_SECONDS = 20.0
 _log = logging.getLogger("coterie.agent")

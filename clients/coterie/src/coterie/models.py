@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
 from coterie.errors import WrongModel
+from coterie.tensor_files import load_file
 from coterie.work import Tensors
 
 Vector = NDArray[np.float64]
@@ -28,7 +28,7 @@ def is_statistic(name: str) -> bool:
 def load_model(path: Path) -> dict[str, NDArray[np.floating[Any]]]:
     """Tensors of a model file; no code is ever read from it."""
     try:
-        return dict(load_file(path))
+        return load_file(path)
     except (SafetensorError, ValueError, KeyError) as error:
         raise WrongModel(f"{path.name[:12]}… is no readable safetensors file ({error})") from error
 

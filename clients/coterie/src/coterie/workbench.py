@@ -86,7 +86,10 @@ class Workbench:
     @property
     def samples(self) -> int:
         """Training samples now; the learner's word is checked."""
-        return self.still_samples if self.learner is None else Guarded(self.learner).samples
+        return self._samples(tells=True)
+
+    def _samples(self, *, tells: bool) -> int:
+        return self.still_samples if self.learner is None else Guarded(self.learner, tells=tells).samples
 
     def do(self, work: WorkItem) -> RoundResult:
         """Prepares and delivers a round's update, or declines."""
@@ -120,7 +123,10 @@ class Workbench:
         except (CoterieError, Interrupted, KeyboardInterrupt):
             raise
         except Exception as error:
-            self.decline(work, f"training failed: {type(error).__name__}: {error}")
+            _log.error("%s round %d failed", self.identity.name, work.round, exc_info=error)
+            # Its words may hold what the noise is to hide; those are in this device's log.
+            said = "" if self._hides(work) else f": {error}"
+            self.decline(work, f"training failed: {type(error).__name__}{said}")
             raise
         self.home.outbox.forget_before(work.task_id, work.round)
         return RoundResult(work.task_id, work.round, outcome, time.monotonic() - began, metrics, note)
@@ -182,6 +188,10 @@ class Workbench:
         terms = hashlib.sha256(work.sum.encode()).hexdigest() if work.sum else ""
         self._decline_round(work.task_id, work.round, why, strangers, terms)
 
+    def _hides(self, work: WorkItem) -> bool:
+        joined = self.enrolments[work.task_id].joined
+        return consent.hides(joined.privacy, joined)
+
     def _context(self, work: WorkItem) -> RoundContext:
         enrolment = self.enrolments[work.task_id]
         seed = enrolment.specification.seed if self.seed is None else self.seed
@@ -190,7 +200,7 @@ class Workbench:
             self.identity.id,
             self.keys,
             self.learner,
-            enrolment.told.spoken_for(self.samples),
+            enrolment.told.spoken_for(self._samples(tells=not self._hides(work))),
             Mail(self.platform, work, self.identity.id, self.keys, self.home.outbox, self.home.circle()),
             self.ledger,
             self.home.private_settings(),

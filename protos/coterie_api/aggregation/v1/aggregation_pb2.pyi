@@ -2165,10 +2165,13 @@ class GetWorkRequest(_message.Message):
     DEVICE_ID_FIELD_NUMBER: _builtins.int
     WAIT_SECONDS_FIELD_NUMBER: _builtins.int
     TASK_IDS_FIELD_NUMBER: _builtins.int
+    CLERK_FIELD_NUMBER: _builtins.int
     device_id: _builtins.str
     """Device's id."""
     wait_seconds: _builtins.float
     """Wait this long, 0 to 30."""
+    clerk: _builtins.bool
+    """Answer at once also when the device has duties as a clerk of secure sums: it asks for none meanwhile."""
     @_builtins.property
     def task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Only work of these tasks; empty means all the device is enrolled in."""
@@ -2179,10 +2182,11 @@ class GetWorkRequest(_message.Message):
         device_id: _builtins.str = ...,
         wait_seconds: _builtins.float = ...,
         task_ids: _abc.Iterable[_builtins.str] | None = ...,
+        clerk: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "task_ids", b"task_ids", "wait_seconds", b"wait_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clerk", b"clerk", "device_id", b"device_id", "task_ids", b"task_ids", "wait_seconds", b"wait_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2217,8 +2221,11 @@ class GetWorkReply(_message.Message):
     ITEMS_FIELD_NUMBER: _builtins.int
     RETRY_AFTER_SECONDS_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
+    DUTIES_FIELD_NUMBER: _builtins.int
     retry_after_seconds: _builtins.float
     """Ask again after this many seconds."""
+    duties: _builtins.bool
+    """Whether the device may have duties as a clerk of secure sums, see Sums.ListDuties."""
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkItem]:
         """At most one item per task; empty when there is nothing to do."""
@@ -2233,10 +2240,11 @@ class GetWorkReply(_message.Message):
         items: _abc.Iterable[Global___WorkItem] | None = ...,
         retry_after_seconds: _builtins.float = ...,
         ended: _abc.Mapping[_builtins.str, _words_pb2.TaskState.ValueType] | None = ...,
+        duties: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "items", b"items", "retry_after_seconds", b"retry_after_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duties", b"duties", "ended", b"ended", "items", b"items", "retry_after_seconds", b"retry_after_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -87,7 +87,9 @@ def test_the_papers_scale_proves_nothing_and_is_charged_as_raw(ada: Device, bobb
     for number in (1, 2):
         work = work_for(ada, [bobby], number, noised=True, terms={"sensitivity": "paper"})
         delivery = ada.round(work)
-    assert delivery.metrics["noise_scale"] > 0
+    sent = Outgoing.load(ada.memory)
+    assert sent is not None
+    assert sent.scale > 0
     assert [charge.mechanism for charge in delivery.privacy] == ["raw"]
     assert (ada.ledger.spent().releases, ada.ledger.spent().raw_releases) == (0, 1)
 

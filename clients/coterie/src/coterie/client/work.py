@@ -14,9 +14,9 @@ MOST_WHY = 2000
 class AtWork(Caller):
     """Work, updates and letters of the calling device."""
 
-    def work(self, *, tasks: Iterable[str] = (), wait_seconds: float = 0.0) -> Work:
-        """What the calling device is to do next; waits for it."""
-        params = {"wait": wait_seconds, "task": list(tasks)}
+    def work(self, *, tasks: Iterable[str] = (), wait_seconds: float = 0.0, clerk: bool = False) -> Work:
+        """What the calling device is to do next; waits for it, or with `clerk` until it has duties as one."""
+        params = {"wait": wait_seconds, "task": list(tasks), **({"clerk": True} if clerk else {})}
         return self.ask(Work, "GET", "/v1/work", params=params, wait_seconds=wait_seconds)
 
     def put_update(

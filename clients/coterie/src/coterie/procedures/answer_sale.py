@@ -13,8 +13,6 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from safetensors.numpy import load_file
-
 from coterie import answers
 from coterie.errors import Declined
 from coterie.privacy.accounting import gaussian_charge
@@ -57,7 +55,7 @@ class AnswerSale:
 
 
 def _in_sum(context: RoundContext, share: float) -> Delivery:
-    sitting = masked.accept(context, load_file(context.fetch(context.work.model_digests[0])))
+    sitting = masked.accept(context, context.model())
     terms, joined = sitting.terms, context.joined
     assert joined is not None  # else the sitting was not accepted
     try:

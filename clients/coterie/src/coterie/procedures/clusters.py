@@ -28,7 +28,7 @@ from coterie.procedures import masked, procedure
 from coterie.procedures.context import RoundContext
 from coterie.procedures.head_checks import Flat, Tally
 from coterie.procedures.noise_sale import noise_to_add, sold
-from coterie.procedures.star import trained_change
+from coterie.procedures.star import kept_noise, trained_change
 from coterie.records import Peer, WorkItem
 from coterie.work import Delivery, MemberReport, Tensors
 
@@ -50,6 +50,8 @@ class Clusters:
         """By role; metrics are those of the model as it came."""
         if context.work.sum:
             return _in_sum(context)
+        if context.work.privacy == "uniform":
+            kept_noise(context)
         match context.work.role:
             case "member":
                 return _as_member(context)

@@ -7,10 +7,16 @@ from coterie.privacy.accounting import Unit
 from coterie.privacy.ledger import PrivacyLedger
 from coterie.privacy.lifetime import Lifetime
 from coterie.records import TaskSpecification
+from coterie.sums.joining import Joined
 from coterie.work import without_figures
 
 NO_NOISE = "none"
 SAME_NOISE = "uniform"
+
+
+def hides(privacy: str, joined: Joined | None) -> bool:
+    """Whether a task hides what its devices' data say: by noise, or by telling their sum alone."""
+    return privacy != NO_NOISE or (joined is not None and joined.secure)
 
 
 def is_consent(joined_as: str, asked: str) -> bool:

@@ -18,11 +18,11 @@ from coterie.keys import DeviceKeys
 from coterie.learner import Guarded, Learner
 from coterie.mail import Mail
 from coterie.models import is_statistic, load_model
-from coterie.privacy.accounting import Charge
+from coterie.privacy.accounting import Charge, raw_charge
 from coterie.privacy.ledger import Beside, BudgetExceeded, PrivacyLedger
 from coterie.privacy.releases import Arrays, Release
 from coterie.privacy.stream import FreshStream, Stream
-from coterie.procedures.consent import NO_NOISE, is_consent
+from coterie.procedures.consent import NO_NOISE, hides, is_consent
 from coterie.records import WorkItem
 from coterie.sums.circle import Circle
 from coterie.sums.joining import Joined
@@ -78,7 +78,7 @@ class RoundContext:
 
     def __post_init__(self) -> None:
         if self.training is not None and not isinstance(self.training, Guarded):
-            guarded = Guarded(self.training, tells=self.work.privacy == NO_NOISE)
+            guarded = Guarded(self.training, tells=not hides(self.work.privacy, self.joined))
             object.__setattr__(self, "training", guarded)
 
     @property
@@ -91,11 +91,25 @@ class RoundContext:
     def figures(self) -> dict[str, float]:
         """Figures of the model the learner holds, as far as they may be sent.
 
-        In a task with noise only those of samples that the owner calls public: the noise covers no other.
+        Those of samples that the owner calls public always, of others only where `tells_figures`.
         """
-        if self.work.privacy != NO_NOISE and not self.public_figures:
-            return {}
-        return self.learner.evaluate()
+        return self.learner.evaluate() if self.public_figures or self.tells_figures else {}
+
+    @property
+    def tells_figures(self) -> bool:
+        """Whether exact figures of the device's own samples may be sent: only where its bare update might be, too.
+
+        Noise covers no figure, one device's figure is no sum, and an owner who lets nothing go without noise means
+        figures as well.
+        """
+        if hides(self.work.privacy, self.joined) or self.mail.circle.secure_only:
+            return False
+        try:
+            bare = raw_charge(self.work.task_id, self.work.round, "figures")
+            self.ledger.check(bare, consented=is_consent(self.joined_as, self.work.privacy))
+        except BudgetExceeded:
+            return False
+        return True
 
     @property
     def public_metrics(self) -> bool:

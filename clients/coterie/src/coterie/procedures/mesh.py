@@ -299,14 +299,16 @@ def _figures(
     """
     peers = context.work.peers
     links = [peer.link_seconds for peer in peers] or [0.0]
-    clear = context.work.privacy == "none"
+    clear = context.tells_figures
     private = _private_figures(context, stepped, model, outgoing, heard, arrived) if clear else {}
+    # The paper's scale is made from a gradient of the device's data; the clipped one from the task's numbers alone.
+    scale = {"noise_scale": outgoing.scale} if clear or terms.sensitivity == "clipped" else {}
     figures = (
         context.figures()
         | private
+        | scale
         | {
             "heard": len(heard.parameters) / len(peers) if peers else 1.0,
-            "noise_scale": outgoing.scale,
             "simulated_transfer_seconds": sum(links) if terms.transfers == "shared" else max(links),
         }
     )

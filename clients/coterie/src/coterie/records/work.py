@@ -121,6 +121,8 @@ class Work(Record):
     retry_after_seconds: float
     ended: Mapping[str, TaskState]
     """Tasks asked about that have ended, with their state."""
+    duties: bool = False
+    """Whether the device may have duties as a clerk of secure sums."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

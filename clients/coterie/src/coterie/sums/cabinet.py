@@ -104,6 +104,12 @@ class Cabinet:
             if _session(database, place) is not None:
                 _mark_and_delete(database, place)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it holds no live session key: nobody counts on this clerk."""
+        with self._transaction() as database:
+            return database.execute("SELECT 1 FROM sessions LIMIT 1").fetchone() is None
+
     def due(self, now: float) -> list[Place]:
         """Places whose keys have been kept long enough."""
         with self._transaction() as database:

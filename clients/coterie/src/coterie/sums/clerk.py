@@ -153,6 +153,11 @@ class Clerk:
         self._cabinet.forget(place)
         self._drop(lambda other: (other.round, other.sitting) <= (place.round, place.sitting), place)
 
+    @property
+    def is_seated(self) -> bool:
+        """Whether it has offered itself for a sitting that is not over."""
+        return not self._cabinet.is_empty
+
     def tidy(self) -> None:
         """Forgets what is due: a day after its deadline, eight days after its offer at most."""
         for place in self._cabinet.due(self._clock()):

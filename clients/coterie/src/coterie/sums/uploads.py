@@ -12,7 +12,6 @@ from typing import Literal
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from coterie.keys import DeviceKeys
@@ -22,6 +21,7 @@ from coterie.sums import masks
 from coterie.sums.letters import MAXIMUM_BYTES, LetterKey, seal_seeds
 from coterie.sums.masks import SEED_BYTES, Words, digest
 from coterie.sums.terms import DIGEST_BYTES, KEY_BYTES, Terms, signed_by, upload_message
+from coterie.tensor_files import load as load_tensors
 
 FORM: Literal["masked"] = "masked"
 OVERHEAD_BYTES = 64 * 1024
