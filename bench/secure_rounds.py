@@ -2,26 +2,29 @@
 
 Starts the whole platform on free ports in a temporary folder. A fleet delivers random updates of a model of 7,850
 numbers, first in the clear, then masked and noised, to the same platform in the same run; four of its devices are
-clerks and count. No training: this is what hiding costs. Prints the median round of each, how long counting took from
-the last delivery to the opened sum, how often the clerks asked for duties and were given one, and processor time;
-beside them the specification's goals (§12).
+clerks and count, each in a process of its own. No training: this is what hiding costs. Prints the median round of each,
+how long counting took from the last delivery to the opened sum, how often the clerks asked for duties and were given
+one, and processor time; beside them the specification's goals (§12).
 """
 
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import statistics
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 from rounds import cpu_seconds
 from safetensors.numpy import save
 
@@ -119,8 +122,8 @@ async def measure(processes: PlatformProcesses, devices: int, folder: Path) -> N
                 members += await fleet.register(token, [f"b{devices}-{number}-{at}" for at in range(count)])
             clear = await run(processes, admin, fleet, members, {})
             ASKED.clear()
-            with clerks(processes, members[:CLERKS], folder / f"clerks-{devices}"):
-                secure = await run(processes, admin, fleet, members, SECURE)
+            with clerks(processes, members[:CLERKS], folder / f"clerks-{devices}") as serving:
+                secure = await run(processes, admin, fleet, members, SECURE, serving)
     tell(devices, clear, secure)
 
 
@@ -143,20 +146,44 @@ def tell(devices: int, clear: Measured, secure: Measured) -> None:
 
 
 @contextmanager
-def clerks(processes: PlatformProcesses, chosen: list[Member], folder: Path) -> Iterator[None]:
-    """Devices that serve as clerks, each in a thread of this process."""
+def clerks(processes: PlatformProcesses, chosen: list[Member], folder: Path) -> Iterator[list[psutil.Process]]:
+    """Devices that serve as clerks, each in a process of its own; how often they asked is added up when they end."""
     folder.mkdir()
-    with ExitStack() as stack:
-        for member in chosen:
-            assert member.keys is not None
-            stop = Stop()
-            line = Asking(processes.url, member.api_key, backoff=PATIENT, stop=stop)
-            stack.enter_context(Clerking(line, member.id, member.keys, Cabinet(folder / f"{member.name}.db"), stop))
-        yield
+    spawning, serving = multiprocessing.get_context("spawn"), []
+    for member in chosen:
+        here, there = spawning.Pipe()
+        process = spawning.Process(target=serve, args=(processes.url, member, folder / f"{member.name}.db", there))
+        process.start()
+        serving.append((process, here))
+    for _, line in serving:
+        line.recv()
+    try:
+        yield [psutil.Process(process.pid) for process, _ in serving]
+    finally:
+        for process, line in serving:
+            line.send("enough")
+            ASKED.update(line.recv())
+            process.join()
+
+
+def serve(url: str, member: Member, file: Path, line: Connection) -> None:
+    """A clerk until it is told that it was enough; tells how often it asked."""
+    assert member.keys is not None
+    stop = Stop()
+    platform = Asking(url, member.api_key, backoff=PATIENT, stop=stop)
+    with Clerking(platform, member.id, member.keys, Cabinet(file), stop):
+        line.send("ready")
+        line.recv()
+    line.send(ASKED)
 
 
 async def run(
-    processes: PlatformProcesses, admin: Platform, fleet: Fleet, members: list[Member], parameters: dict[str, Any]
+    processes: PlatformProcesses,
+    admin: Platform,
+    fleet: Fleet,
+    members: list[Member],
+    parameters: dict[str, Any],
+    serving: Sequence[psutil.Process] = (),
 ) -> Measured:
     """One task from its start to its end."""
     secure, model = bool(parameters), save({"weight": np.zeros(ELEMENTS, np.float32)})
@@ -168,17 +195,23 @@ async def run(
     ).id  # fmt: skip
     await fleet.enrol(task, members[:CLERKS])
     await fleet.enrol(task, members[CLERKS:], no_clerk=True)  # nobody there serves duties
-    before = cpu_seconds(processes)
+    before = spent(processes, serving)
     admin.start_task(task)
     summary = await fleet.run(task, members, Masking())
     assert summary.state == "finished", admin.task(task).reason
-    after = cpu_seconds(processes)
+    after = spent(processes, serving)
     found = list(admin.rounds(task))
     told = {event.round: event.at for event in admin.events(task) if event.kind == "sum.told"}
     last = {each.number: max(p.delivered_at for p in admin.round(task, each.number).participations) for each in found}
     counting = statistics.median(told[number] - last[number] for number in told) if told else 0.0
     took = statistics.median(each.done_at - each.opened_at for each in found)
     return Measured(len(found), took, counting, {name: (after[name] - before[name]) / len(found) for name in before})
+
+
+def spent(processes: PlatformProcesses, serving: Sequence[psutil.Process]) -> dict[str, float]:
+    """CPU time of every service, of the fleet, and of the clerks together."""
+    times = [process.cpu_times() for process in serving]
+    return cpu_seconds(processes) | {"clerks": sum(each.user + each.system for each in times)}
 
 
 if __name__ == "__main__":

@@ -216,6 +216,29 @@ async def test_a_missed_quorum_extends_the_sitting_and_what_came_stays(house: Ho
     assert not await events_of(client, task_id, words.EVENT_KIND_SUM_FAILED)
 
 
+async def test_the_model_carries_the_noise_that_was_promised_and_no_more(house: House, tmp_path: Path) -> None:
+    """Updates of zeros: the model is noise alone, of deviation share·√|S| / (2^scale·|S|), z·clip·√(|S|/h)/|S|."""
+    client, size, noise, clip = await house.start(), 4_000, 2.0, 0.5
+    people = Committee.of(house, client, tmp_path, DEVICES)
+    parameters = read_parameters(SECURE | {"privacy": {"noise_multiplier": noise}})
+    task_id = await secure_task(
+        client, privacy="uniform", parameters=parameters, training_json=json.dumps({"clip_norm": clip}),
+        model_digests=[await client.upload_model(np.zeros(size, np.float32))],
+    )  # fmt: skip
+    await people.until_work("dev_a")
+    terms = Terms.read((await client.get_work("dev_a")).sum)
+    for device in DEVICES[:-1]:  # one is lost: what the five add is still enough, and more than the least
+        await people.deliver(device, np.zeros(size))
+    set_caller(Caller("device", "dev_f"))
+    await client.work.DeclineWork(pb.DeclineWorkRequest(task_id=task_id, round=1, device_id="dev_f", why="no"))
+    ended = await people.finish(task_id)
+    assert ended.state == words.TASK_STATE_FINISHED, ended.reason
+    found = await client.model(ended.model_digests[0])
+    expected = noise * clip * (5 / terms.honest) ** 0.5 / 5
+    assert found.std() == pytest.approx(expected, rel=6 / (2 * size) ** 0.5)
+    assert abs(found.mean()) < 6 * expected / size**0.5
+
+
 @pytest.mark.slow
 async def test_without_noise_a_failed_sitting_is_given_up_and_with_noise_another_follows(
     house: House, tmp_path: Path

@@ -20,7 +20,7 @@ from nacl.signing import SigningKey
 from tests.contract.gateway.fuzzing import bounded, document, exercise, operation_name
 
 START_SECONDS = 90.0
-ENDING = {"revoke_device", "cancel_task", "revoke_key"}
+ENDING = {"revoke_device", "erase_device", "cancel_task", "revoke_key"}
 """Routes that would take away what the others need; they get made-up ids."""
 _schema = document()
 

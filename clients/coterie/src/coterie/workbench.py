@@ -160,10 +160,14 @@ class Workbench:
         metrics: dict[str, float] = {}
         try:
             Workload.of(self.home.private_settings()).check(work)
-            consent.refuse_other_privacy(self.enrolments[work.task_id].joined.privacy, work.privacy)
+            joined = self.enrolments[work.task_id].joined
+            refuse_downgrade(work, joined, self.home.circle())
+            consent.refuse_other_privacy(joined.privacy, work.privacy)
             metrics = measuring.measured(self._context(work))
         except (Fault, Interrupted, KeyboardInterrupt):
             raise
+        except Declined as error:
+            _log.info("%s does not measure version %s: %s", self.identity.name, work.measure, error)
         except Exception:
             _log.exception("%s could not measure version %s", self.identity.name, work.measure)
         measuring.tell(self.platform, work, metrics)

@@ -136,7 +136,8 @@ def _alignment(context: RoundContext, learner: Guarded, line: int, model: Arrays
         gradient = flat.vector(learner.gradient_sum(np.arange(learner.samples), math.inf))
     except NotFinite:
         return 0.0
-    return alignment(gradient, flat.vector(model) - flat.vector(before))
+    move = flat.vector(model) - flat.vector(before)
+    return alignment(gradient, move) if bool(np.isfinite(move).all()) else 0.0  # whatever the platform sends
 
 
 def figures(found: Identity, compared: tuple[int, ...]) -> dict[str, float]:

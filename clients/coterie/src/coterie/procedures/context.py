@@ -102,7 +102,7 @@ class RoundContext:
         Noise covers no figure, one device's figure is no sum, and an owner who lets nothing go without noise means
         figures as well.
         """
-        if hides(self.work.privacy, self.joined) or self.mail.circle.secure_only:
+        if hides(self.work.privacy, self.joined):
             return False
         try:
             bare = raw_charge(self.work.task_id, self.work.round, "figures")
