@@ -14,9 +14,11 @@ from typing import Any, TypeGuard
 import numpy as np
 import orjson
 
-from coterie.tensor_files import MAX_HEADER_BYTES, PREFIX_BYTES, refuse_repeats
+from coterie import tensor_files
 from services.aggregation.errors import BadModel
 
+PREFIX_BYTES = tensor_files.PREFIX_BYTES
+MAX_HEADER_BYTES = tensor_files.MAX_HEADER_BYTES
 MAX_TENSORS = 20_000
 MAX_DIMENSIONS = 8
 MAX_NAME_CHARACTERS = 200
@@ -110,7 +112,7 @@ def _entries(header: bytes) -> dict[str, object]:
     except ValueError as error:
         raise BadModel("not a safetensors file: its header is not JSON") from error
     try:
-        refuse_repeats(header)
+        tensor_files.refuse_repeats(header)
     except ValueError as error:
         raise BadModel(f"not a sound safetensors file: {error}") from error
     if not isinstance(entries, dict):

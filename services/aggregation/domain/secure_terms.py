@@ -16,6 +16,8 @@ from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.errors import BadTask
 
 LEAST = 3
+MOST_SECONDS = 7 * 86_400.0
+"""Patience with clerks; after eight days they have forgotten their keys."""
 LEAST_COHORT = 5
 LEAST_ROBUST = 5
 """Sums a robust rule needs to work on."""
@@ -121,7 +123,7 @@ def _whole(least: int, most: int = 1 << 31) -> Any:
 
 
 def _seconds(value: Any) -> bool:
-    return type(value) in (int, float) and 0 < value < math.inf
+    return type(value) in (int, float) and 0 < value <= MOST_SECONDS
 
 
 _CHECKS: dict[str, Any] = {
