@@ -184,7 +184,7 @@ async def test_work_is_asked_for_the_caller_and_the_tasks_named(
     answer = await client.get("/v1/work?wait=3&task=tsk_1&task=tsk_2", headers=bearer("device"))
     asked = platform.called("GetWork")[0].request
     assert (asked.device_id, asked.wait_seconds, list(asked.task_ids)) == ("dev_1", 3, ["tsk_1", "tsk_2"])
-    assert set(answer.json()) == {"items", "retry_after_seconds", "ended"}
+    assert set(answer.json()) == {"items", "retry_after_seconds", "ended", "duties"}
 
 
 async def test_one_cell_is_found_among_all_or_not(client: httpx.AsyncClient, platform: FakePlatform) -> None:
