@@ -31,7 +31,7 @@ class GatewayServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         parts = cast(Parts, cast(FastAPI, self.config.app).state.parts)
-        parts.patience.stopping.set()
+        parts.patience.stop()
         await super().shutdown(sockets)
 
 

@@ -114,6 +114,10 @@ class Renewing:
         """A method with a stream of requests."""
         return _Method(self, "stream_unary", arguments, options)
 
+    def unary_stream(self, *arguments: Any, **options: Any) -> Callable[..., Any]:
+        """A method with a stream of replies."""
+        return _Method(self, "unary_stream", arguments, options)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.current, name)
 

@@ -16,7 +16,9 @@ from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
 
 from coterie.version import VERSION, commit
+from coterie_api.bundles.v1 import bundles_pb2_grpc
 from services.kit import calls, certificates, sockets, traces, wire
+from services.kit.bundles import CARRY, BundleServicer
 from services.kit.caller import NOBODY_YET, ROLES, Caller, set_caller, set_request_id
 from services.kit.errors import CoterieError, PermissionDenied, Unauthenticated
 from services.kit.logs import get_logger
@@ -24,7 +26,8 @@ from services.kit.metrics import RPC_SECONDS, RPC_TOTAL
 from services.kit.settings import ServiceSettings
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
-_FREE_OF_DEADLINE = ("/grpc.health.", "/grpc.reflection.")
+_FREE_OF_DEADLINE = ("/grpc.health.", "/grpc.reflection.", CARRY)
+"""Also a bundle: each of its calls is guarded as if it had come alone."""
 SLOW_SECONDS = 2.0
 _IDS = ("task_id", "round", "device_id")
 _OPTIONS = [
@@ -85,15 +88,22 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
         handler = await continuation(details)
         if handler is None or details.method.startswith(_FREE_OF_DEADLINE):
             return handler
+        return self.guarded(details.method, handler)
+
+    def guarded(self, method: str, handler: Any) -> Any:
+        """A method's handler with all that surrounds every call of it."""
+        known = self._guarded.get(method)
+        if known is not None:
+            return known
         if handler.request_streaming:
             sort, behaviour = grpc.stream_unary_rpc_method_handler, handler.stream_unary
         else:
             sort, behaviour = grpc.unary_unary_rpc_method_handler, handler.unary_unary
-        guarded = self._guard(behaviour, details.method)
+        guarded = self._guard(behaviour, method)
         if traces.are_on():
-            guarded = _traced(guarded, details.method)
-        self._guarded[details.method] = sort(guarded, handler.request_deserializer, handler.response_serializer)
-        return self._guarded[details.method]
+            guarded = _traced(guarded, method)
+        self._guarded[method] = sort(guarded, handler.request_deserializer, handler.response_serializer)
+        return self._guarded[method]
 
     def _guard(self, behaviour: Callable[[Any, Any], Awaitable[Any]], method: str) -> Callable[[Any, Any], Any]:
         seconds = RPC_SECONDS.labels(method)
@@ -163,13 +173,30 @@ def _ids(request: Any) -> dict[str, str | int]:
     return {name.removesuffix("_id"): value for name, value in told.items() if value}
 
 
+class Handlers:
+    """A server as generated code adds methods to it, which remembers them by their full names."""
+
+    def __init__(self, server: grpc.aio.Server) -> None:
+        self._server = server
+        self.by_method: dict[str, Any] = {}
+
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
+        """Takes a service's methods."""
+        self.by_method |= {f"/{service}/{name}": handler for name, handler in handlers.items()}
+        self._server.add_registered_method_handlers(service, handlers)  # type: ignore[attr-defined]  # stubs lack it
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._server, name)
+
+
 class Server:
     """A gRPC server with the kit's manners. `add` servicers, `start`, then `stop` or `run_until_signal`."""
 
     def __init__(self, settings: ServiceSettings, address: str) -> None:
         self._settings = settings
-        gatekeeper = Gatekeeper(named=tls_folder(settings, address) is not None)
-        self._server = grpc.aio.server(interceptors=[gatekeeper], options=_OPTIONS, maximum_concurrent_rpcs=None)
+        self._gatekeeper = Gatekeeper(named=tls_folder(settings, address) is not None)
+        self._server = grpc.aio.server(interceptors=[self._gatekeeper], options=_OPTIONS, maximum_concurrent_rpcs=None)
+        self._handlers = Handlers(self._server)
         self._health = Health(tls_folder(settings, address))
         self._names: list[str] = []
         self.port = self._bind(address)
@@ -185,12 +212,17 @@ class Server:
 
     def add(self, adder: Callable[[Any, Any], None], servicer: object, name: str) -> None:
         """Adds a servicer under its full service name."""
-        adder(servicer, self._server)
+        adder(servicer, self._handlers)
         self._names.append(name)
+
+    def _guarded(self, method: str) -> Any:
+        handler = self._handlers.by_method.get(method)
+        return None if handler is None else self._gatekeeper.guarded(method, handler)
 
     async def start(self) -> None:
         """Begins to answer; health says SERVING."""
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        bundles_pb2_grpc.add_BundlesServicer_to_server(BundleServicer(self._guarded), self._server)  # type: ignore[no-untyped-call]
         reflection.enable_server_reflection(
             (*self._names, reflection.SERVICE_NAME, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name),
             self._server,

@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 
 from services.kit import certificates, sockets, traces, wire
+from services.kit.bundles import CARRIED, Carrier
 from services.kit.caller import current_caller, current_request_id
 from services.kit.server import MAX_MESSAGE_BYTES, tls_folder
 from services.kit.settings import ServiceSettings
@@ -41,8 +42,9 @@ class _Courier:
         self._channel = channel
 
     def unary_unary(self, *arguments: Any, **options: Any) -> Callable[..., _DecodedCall]:
-        """A method with one request."""
-        return _carried(arguments[0], self._channel.unary_unary(*arguments, **options))
+        """A method with one request; one that is called for every device goes for many at once."""
+        path, method = arguments[0], self._channel.unary_unary(*arguments, **options)
+        return _carried(path, Carrier(self._channel, path, method, options) if path in CARRIED else method)
 
     def stream_unary(self, *arguments: Any, **options: Any) -> Callable[..., _DecodedCall]:
         """A method with a stream of requests."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -21,6 +21,7 @@ from services.kit.rows import Tx, batches, columns, fetch_all, fetch_one, plain,
 
 _ROUNDS: sa.Select[Any] = sa.select(*columns(Round, t.rounds))
 _PARTICIPATIONS: sa.Select[Any] = sa.select(*columns(Participation, t.participations))
+_COLUMNS = tuple(field.name for field in fields(Participation))
 UNDER_WAY = (RoundState.OPEN, RoundState.CLOSING, RoundState.SETTLING)
 """States of rounds that are not over."""
 
@@ -28,13 +29,13 @@ UNDER_WAY = (RoundState.OPEN, RoundState.CLOSING, RoundState.SETTLING)
 async def add_round(tx: Tx, round_: Round, participations: Sequence[Participation]) -> None:
     """Stores a new round with its participants."""
     await tx.execute(t.rounds.insert(), [plain(asdict(round_))])
-    await tx.execute(t.participations.insert(), [asdict(p) for p in participations])
+    await tx.execute(t.participations.insert(), [_row(p) for p in participations])
 
 
 async def add_participations(tx: Tx, participations: Sequence[Participation]) -> None:
     """Adds participants to a round, or gives participants new work; what they have delivered stays."""
     if participations:
-        rows = [asdict(p) for p in participations]
+        rows = [_row(p) for p in participations]
         await upsert(
             tx,
             t.participations,
@@ -356,6 +357,11 @@ async def refuse(tx: Tx, task_id: str, number: int, device_id: str, why: str) ->
     p = t.participations
     place = (p.c.task_id == task_id, p.c.round == number, p.c.device_id == device_id)
     await tx.execute(p.update().where(*place).values(refused=True, note=f"rejected: {why}"))
+
+
+def _row(participation: Participation) -> dict[str, Any]:
+    """A participation's columns; `asdict` would copy each value as deep as it goes."""
+    return {name: getattr(participation, name) for name in _COLUMNS}
 
 
 def _round(*values: Any) -> Round:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TypeVar
+from inspect import iscoroutine
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 
@@ -15,27 +16,39 @@ T = TypeVar("T")
 
 
 class Patience:
-    """Waits on behalf of callers; `stopping` is set once, at shutdown."""
+    """Waits on behalf of callers until it is told to `stop`, at shutdown."""
 
     def __init__(self) -> None:
-        self.stopping = asyncio.Event()
+        self._waiting: set[Any] = set()
+        self._stopped = False
 
-    async def wait(self, request: Request, call: Awaitable[T]) -> T:
-        """The result of `call`, unless there is nobody left to tell or no time left to tell it."""
-        work = asyncio.ensure_future(_awaited(call))
-        others = [asyncio.ensure_future(_gone(request)), asyncio.ensure_future(self.stopping.wait())]
+    def stop(self) -> None:
+        """Lets nobody wait any more."""
+        self._stopped = True
+        for call in self._waiting:
+            call.cancel()
+
+    async def wait(self, request: Request, awaited: Awaitable[T]) -> T:
+        """The result of a call, unless there is nobody left to tell or no time left to tell it.
+
+        A call to a service is awaited as it is, not in a task of its own: there are as many of these as devices.
+        """
+        call: Any = asyncio.ensure_future(awaited) if iscoroutine(awaited) else awaited
+        leaving = asyncio.create_task(_gone(request))
+        leaving.add_done_callback(lambda gone: gone.cancelled() or call.cancel())
+        self._waiting.add(call)
         try:
-            await asyncio.wait([work, *others], return_when=asyncio.FIRST_COMPLETED)
-            if work.done():
-                return work.result()
-            raise Stopping("this gateway is shutting down; ask again in a moment")
+            if self._stopped:
+                call.cancel()
+            result: T = await call
+            return result
+        except asyncio.CancelledError:
+            if self._stopped or leaving.done():
+                raise Stopping("this gateway is shutting down; ask again in a moment") from None
+            raise
         finally:
-            for task in (work, *others):
-                task.cancel()
-
-
-async def _awaited(call: Awaitable[T]) -> T:
-    return await call
+            self._waiting.discard(call)
+            leaving.cancel()
 
 
 async def _gone(request: Request) -> None:

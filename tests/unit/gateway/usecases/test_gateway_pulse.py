@@ -129,7 +129,7 @@ async def test_patience_ends_the_call_when_the_gateway_stops(cancelled: list[str
     patience = Patience()
     waiting = asyncio.create_task(patience.wait(Wire().request(), _endless(cancelled)))
     await _settle()
-    patience.stopping.set()
+    patience.stop()
     with pytest.raises(Stopping):
         await waiting
     await _settle()

@@ -1,0 +1,209 @@
+"""Calls that travel together: few bundles, an answer to each, and to each its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.aggregation.v1 import aggregation_pb2_grpc as rpc
+from coterie_api.bundles.v1 import bundles_pb2, bundles_pb2_grpc
+from services.kit import errors, sockets
+from services.kit.bundles import CARRY, MOST_AT_ONCE
+from services.kit.caller import Caller, acting_as, current_caller
+from services.kit.server import Server
+from services.kit.settings import ServiceSettings
+from services.kit.upstream import open_channel
+
+NAME = pb.DESCRIPTOR.services_by_name["Work"].full_name
+METHOD = f"/{NAME}/GetWork"
+
+
+class OddWork(errors.Conflict):
+    pass
+
+
+class Desk(rpc.WorkServicer):
+    """Says who asked, refuses "dev_odd", breaks at "dev_broken", and lets "dev_late" wait until the door opens."""
+
+    def __init__(self) -> None:
+        self.door = asyncio.Event()
+        self.given_up: list[str] = []
+        self.waiting = 0
+
+    async def GetWork(self, request: pb.GetWorkRequest, context: Any) -> pb.GetWorkReply:
+        device = current_caller().subject
+        if device == "dev_odd":
+            raise OddWork("odd; make it even", details={"device": device})
+        if device == "dev_broken":
+            raise RuntimeError("secret inside")
+        if device.startswith("dev_late"):
+            self.waiting += 1
+            try:
+                await self.door.wait()
+            except asyncio.CancelledError:
+                self.given_up.append(device)
+                raise
+        return pb.GetWorkReply(items=[pb.WorkItem(task_id=f"{device} {request.device_id}")])
+
+
+class House:
+    """A server with bundles, and how often it was called."""
+
+    def __init__(self, folder: Path) -> None:
+        self.desk, self.address = Desk(), sockets.address(folder, "aggregation")
+        self.bundles: list[int] = []
+        self.server = Server(ServiceSettings(), self.address)
+        self.server.add(rpc.add_WorkServicer_to_server, self.desk, NAME)  # type: ignore[abstract]
+
+    async def ask(self, stub: rpc.WorkAsyncStub, device: str) -> str:
+        with acting_as(Caller("device", device, "own_1")):
+            reply = await stub.GetWork(pb.GetWorkRequest(device_id=device), timeout=30.0)
+        return reply.items[0].task_id
+
+
+@pytest.fixture
+async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
+    from services.kit.bundles import BundleServicer
+
+    house, carry = House(tmp_path), BundleServicer.Carry
+
+    async def counted(self: BundleServicer, request: bundles_pb2.Bundle, context: Any) -> Any:
+        house.bundles.append(len(request.calls))
+        async for answers in carry(self, request, context):
+            yield answers
+
+    monkeypatch.setattr(BundleServicer, "Carry", counted)
+    await house.server.start()
+    yield house
+    await house.server.stop()
+
+
+@pytest.fixture
+async def stub(house: House) -> AsyncIterator[rpc.WorkAsyncStub]:
+    channel = open_channel(ServiceSettings(), house.address)
+    yield rpc.WorkStub(channel)
+    await channel.close()
+
+
+async def until(condition: Any) -> None:
+    for _ in range(3000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("the condition never held")
+
+
+async def test_a_thousand_calls_of_one_moment_are_a_few_and_each_is_answered_as_its_own(
+    house: House, stub: rpc.WorkAsyncStub
+) -> None:
+    devices = [f"dev_{number}" for number in range(1000)]
+    told = await asyncio.gather(*(house.ask(stub, device) for device in devices))
+    assert told == [f"{device} {device}" for device in devices]
+    assert sum(house.bundles) == 1000
+    assert len(house.bundles) <= 1000 // MOST_AT_ONCE + 2
+
+
+async def test_a_refusal_and_a_fault_are_their_own_callers_alone(house: House, stub: rpc.WorkAsyncStub) -> None:
+    asked = [house.ask(stub, device) for device in ("dev_a", "dev_odd", "dev_broken", "dev_b")]
+    a, odd, broken, b = await asyncio.gather(*asked, return_exceptions=True)
+    assert (a, b) == ("dev_a dev_a", "dev_b dev_b")
+    assert isinstance(odd, errors.Conflict)
+    assert (odd.reason, odd.message, odd.details) == ("odd_work", "odd; make it even", {"device": "dev_odd"})
+    assert isinstance(broken, errors.CoterieError)
+    assert "secret" not in broken.message
+
+
+async def test_who_is_ready_is_answered_while_others_wait(house: House, stub: rpc.WorkAsyncStub) -> None:
+    late = asyncio.create_task(house.ask(stub, "dev_late"))
+    assert await house.ask(stub, "dev_a") == "dev_a dev_a"
+    assert not late.done()
+    house.desk.door.set()
+    assert await late == "dev_late dev_late"
+
+
+async def test_calls_whose_callers_have_gone_are_given_up_and_no_others(house: House, stub: rpc.WorkAsyncStub) -> None:
+    gone = [asyncio.create_task(house.ask(stub, f"dev_late{number}")) for number in range(2)]
+    await until(lambda: house.desk.waiting == 2)
+    gone[0].cancel()
+    assert await house.ask(stub, "dev_a") == "dev_a dev_a"
+    assert house.desk.given_up == []
+    gone[1].cancel()
+    await until(lambda: sorted(house.desk.given_up) == ["dev_late0", "dev_late1"])
+
+
+async def test_a_server_that_ends_fails_those_that_wait_so_that_they_ask_again(
+    house: House, stub: rpc.WorkAsyncStub
+) -> None:
+    late = asyncio.create_task(house.ask(stub, "dev_late"))
+    await until(lambda: house.desk.waiting == 1)
+    await house.server._server.stop(0.0)
+    with pytest.raises(errors.Unavailable):
+        await late
+
+
+async def test_a_server_without_bundles_is_called_for_each_alone(tmp_path: Path) -> None:
+    server, address = grpc.aio.server(), sockets.address(tmp_path, "aggregation")
+    sockets.claim(address)
+    rpc.add_WorkServicer_to_server(Answering(), server)  # type: ignore[abstract]
+    server.add_insecure_port(address)
+    await server.start()
+    channel = open_channel(ServiceSettings(), address)
+    stub: Any = rpc.WorkStub(channel)
+    replies = await asyncio.gather(*(stub.GetWork(pb.GetWorkRequest(device_id=f"dev_{n}")) for n in range(5)))
+    assert [reply.items[0].task_id for reply in replies] == [f"dev_{n}" for n in range(5)]
+    assert (await stub.GetWork(pb.GetWorkRequest(device_id="dev_x"))).items[0].task_id == "dev_x"
+    await channel.close()
+    await server.stop(None)
+
+
+class Answering(rpc.WorkServicer):
+    async def GetWork(self, request: pb.GetWorkRequest, context: Any) -> pb.GetWorkReply:
+        return pb.GetWorkReply(items=[pb.WorkItem(task_id=request.device_id)])
+
+
+async def carried(house: House, bundle: bundles_pb2.Bundle, timeout: float | None) -> list[bundles_pb2.Answer]:
+    """What a bundle that somebody made by hand is answered with."""
+    async with grpc.aio.insecure_channel(house.address) as channel:
+        stub: Any = bundles_pb2_grpc.BundlesStub(channel)  # type: ignore[no-untyped-call]
+        return [answer async for some in stub.Carry(bundle, timeout=timeout) for answer in some.answers]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "timeout", "status"),
+    [
+        ({}, 20.0, grpc.StatusCode.UNAUTHENTICATED),
+        ({"x-coterie-role": "emperor"}, 20.0, grpc.StatusCode.UNAUTHENTICATED),
+        ({"x-coterie-role": "anonymous"}, 20.0, grpc.StatusCode.UNAUTHENTICATED),
+        ({"x-coterie-role": "device"}, None, grpc.StatusCode.INVALID_ARGUMENT),
+    ],
+)
+async def test_a_call_in_a_bundle_passes_the_same_gate_as_one_alone(
+    house: House, metadata: dict[str, str], timeout: float | None, status: grpc.StatusCode
+) -> None:
+    call = bundles_pb2.Call(request=pb.GetWorkRequest(device_id="dev_a").SerializeToString(), metadata=metadata)
+    (answer,) = await carried(house, bundles_pb2.Bundle(method=METHOD, calls=[call]), timeout)
+    assert answer.status == status.value[0]
+    assert answer.reply == b""
+
+
+@pytest.mark.parametrize("method", [CARRY, f"/{NAME}/DeclineWork", "/grpc.health.v1.Health/Check", "", "/nobody/knows"])
+async def test_a_bundle_carries_the_few_methods_it_is_for_and_no_bundle(house: House, method: str) -> None:
+    call = bundles_pb2.Call(metadata={"x-coterie-role": "admin"})
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await carried(house, bundles_pb2.Bundle(method=method, calls=[call]), 20.0)
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_bytes_that_are_no_request_are_refused_and_hold_nobody_up(house: House) -> None:
+    metadata = {"x-coterie-role": "device", "x-coterie-subject": "dev_a"}
+    sound = pb.GetWorkRequest(device_id="dev_a").SerializeToString()
+    calls = [bundles_pb2.Call(request=each, metadata=metadata) for each in (b"\xff\xff\xff", sound)]
+    answers = await carried(house, bundles_pb2.Bundle(method=METHOD, calls=calls), 20.0)
+    assert {each.place: each.status for each in answers} == {0: grpc.StatusCode.INVALID_ARGUMENT.value[0], 1: 0}
