@@ -61,6 +61,10 @@ test: $(STAMP) ## all tests (minutes); real processes, real PostgreSQL
 test-slow: $(STAMP) ## the tests that take minutes each
 	$(BIN)/python -m pytest -q -m slow
 
+.PHONY: chaos
+chaos: $(STAMP) ## every preset in bad weather: kills, stops, clocks, networks, disk, database (ten minutes; CHAOS_SEED=N repeats one)
+	$(BIN)/python -m pytest -q -s -m slow tests/chaos
+
 .PHONY: demo
 demo: $(RUNS) ## start the platform, let twelve devices train together, show what happened
 	$(BIN)/coterie demo
@@ -95,6 +99,10 @@ compose-up: ## start the platform with Docker Compose on PostgreSQL
 .PHONY: compose-test
 compose-test: ## build and run docker-compose.yml for real, kill a service, see a task finish
 	deploy/compose-test $(ENGINE)
+
+.PHONY: swarm-test
+swarm-test: $(STAMP) ## deploy the compose file on a Docker Swarm of one node, replace and kill containers under a task (minutes)
+	deploy/swarm-test $(ENGINE)
 
 .PHONY: docs
 docs: $(STAMP) ## build the documentation into site/ (open with: python -m http.server -d site)

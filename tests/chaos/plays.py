@@ -1,0 +1,249 @@
+"""What is played in bad weather: for each preset a task, and four devices that learn in a way that can be repeated."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save
+
+from coterie.agent import Agent
+from coterie.client import Platform
+from coterie.client.trust import Meeting
+from coterie.home import DeviceHome, introduce
+from coterie.numpy_learner import Arrays, NumpyLearner
+from coterie.privacy.ledger import Limit
+from coterie.privacy.simulation import SeededStream
+from coterie.procedures import Procedure, procedure_for
+from coterie.procedures.context import RoundContext
+from coterie.records import Task, WorkItem
+from coterie.registration import register_device
+from coterie.work import Delivery
+from coterie_cli.asking import blank
+from tests.chaos.deployment import GATEWAYS, PATIENT, Deployment
+
+DEVICES = ("ada", "bob", "cas", "dot")
+FEATURES = 4
+MILLION = 1_000_000
+QUESTION = "How warm is it, in °C?"
+
+
+@dataclass(frozen=True)
+class Play:
+    """A preset's task, and whether chance has no part in its model once noise is drawn from a seed.
+
+    private: what owners keep on their devices. repeats: whether the model must be that of a calm run to the bit,
+    provided that every round needed one attempt, as in calm weather.
+    """
+
+    preset: str
+    specification: dict[str, Any] = field(default_factory=dict)
+    private: dict[str, Any] = field(default_factory=dict)
+    profile: Callable[[int], dict[str, Any]] = lambda _: {}
+    models: int = 1
+    limit: Limit = field(default_factory=lambda: Limit(1e6, 1e-5, allow_raw=True))
+    escrow: int = 0
+    repeats: bool = True
+    rounds: int = 5
+
+
+def _near(number: int) -> dict[str, Any]:
+    return {"location": {"x_metres": 40.0 * number, "y_metres": 10.0}}
+
+
+PLAYS = {
+    play.preset: play
+    for play in (
+        Play("fedavg"),
+        Play(
+            "clusters",
+            {"training": {"clip_norm": 1.0}, "parameters": {"pricing": {"credits_per_point": 1.0}}},
+            limit=Limit(1e6, 1e-5, "device", allow_raw=True),
+            escrow=900 * MILLION,
+        ),
+        # A mesh's models stay on its devices, and whom a device has heard by its deadline is a matter of time.
+        Play(
+            "mesh",
+            {
+                "training": {"learning_rate": 0.5},
+                "parameters": {"topology": {"wait_share": 0.4}},
+                "round_seconds": 30.0,
+            },
+            repeats=False,
+            rounds=3,
+        ),
+        Play(
+            "market",
+            {"privacy_unit": "example", "parameters": {"pricing": {"accuracy_weight": 0.02}}},
+            private={"costs": {"quadratic": 1.0, "linear": 0.04, "fixed": 0.0}},
+            limit=Limit(1e6, 1e-5),
+            escrow=40 * MILLION,
+        ),
+        Play(
+            "survey",
+            {
+                "parameters": {
+                    "survey": {"question": QUESTION, "low": 15.0, "high": 30.0},
+                    "pricing": {"constant": 5.0, "own_care": 0.5, "social_care": 0.25},
+                }
+            },
+            limit=Limit(1e6, 1e-5),
+            escrow=20 * MILLION,
+            rounds=1,
+        ),
+        Play(
+            "multitask",
+            {"privacy_unit": "example", "parameters": {"privacy": {"dimension": 100.0}}},
+            profile=_near,
+            models=2,
+            limit=Limit(1e6, 1e-5),
+        ),
+    )
+}
+CELL = {"x_metres": 0.0, "y_metres": 0.0, "blocks": 4, "power_watts": 0.01, "bandwidth_hertz": 150e3}
+CELL |= {"delay_limit_seconds": 0.4, "radius_metres": 500.0}
+
+
+def learner(number: int) -> NumpyLearner:
+    """Least squares on points of a device's own."""
+    draw = np.random.default_rng(number)
+    inputs = draw.standard_normal((20, FEATURES)).astype(np.float32)
+    data = (inputs, inputs.sum(axis=1))
+
+    def error(model: Arrays, inputs: NDArray[Any], targets: NDArray[Any]) -> NDArray[Any]:
+        return np.asarray(inputs @ model["w"] - targets)
+
+    return NumpyLearner(
+        {"w": np.zeros(FEATURES, np.float32)},
+        data,
+        losses=lambda *seen: error(*seen) ** 2 / 2.0,
+        gradients=lambda model, inputs, targets: {"w": error(model, inputs, targets)[:, None] * inputs},
+    )
+
+
+class Slowly:
+    """A procedure over which a device takes its time, so that faults find it at work."""
+
+    def __init__(self, procedure: Procedure, seconds: float) -> None:
+        self._procedure, self._seconds = procedure, seconds
+
+    def prepare(self, context: RoundContext) -> Delivery:
+        time.sleep(self._seconds)
+        return self._procedure.prepare(context)
+
+
+class Company:
+    """The devices of one run, at home in a folder of their own, half of them behind each gateway."""
+
+    def __init__(self, deployment: Deployment, play: Play, folder: Path) -> None:
+        self.deployment, self.play = deployment, play
+        admin = deployment.admin
+        owner = admin.create_owner(f"owner {secrets.token_hex(4)}").id
+        token = admin.issue_token(owner, uses=len(DEVICES)).token
+        self.homes: list[DeviceHome] = []
+        for number, name in enumerate(DEVICES):
+            home = DeviceHome(folder / name)
+            url = deployment.links[GATEWAYS[number % 2]].url
+            register_device(home, url, token, name=name, profile=play.profile(number))
+            answers = {"answers": {QUESTION: 18.0 + 2.0 * number}} if play.preset == "survey" else {}
+            home.save_private_settings(play.private | answers)
+            self.homes.append(home)
+        introduce(*self.homes)
+        self.agents = [self._agent(number, home) for number, home in enumerate(self.homes)]
+        self._meet()
+        self._threads: list[threading.Thread] = []
+        self.faults: list[BaseException] = []
+
+    def _agent(self, number: int, home: DeviceHome) -> Agent:
+        def noise() -> SeededStream:
+            return SeededStream(number)
+
+        def choose(work: WorkItem) -> Procedure:
+            return Slowly(procedure_for(work), 0.1 + 0.1 * number)
+
+        return Agent(
+            home.folder,
+            learner=learner(number),
+            limit=self.play.limit,
+            cache=self.deployment.cache,
+            simulated_noise=noise,
+            choose=choose,
+            poll_seconds=2.0,
+            heartbeat_seconds=5.0,
+        )
+
+    def _meet(self) -> None:
+        """Everybody has met everybody for days, and both say so."""
+        now, ids = time.time(), [agent.identity.id for agent in self.agents]
+        for agent, me in zip(self.agents, ids, strict=True):
+            meetings = [Meeting(other, now - 14_400.0 * k, 600.0) for other in ids if other != me for k in range(1, 21)]
+            agent.platform.report_meetings(me, meetings)
+
+    def publish(self) -> str:
+        """A task named alike in every run, hence with the same seeds, of a new publisher with credits."""
+        play, admin = self.play, self.deployment.admin
+        made = admin.create_key("publisher", f"publisher {secrets.token_hex(4)}")
+        self.account = f"publisher:{made.principal.subject}"
+        if play.escrow:
+            admin.deposit(self.account, play.escrow, key="opening")
+        if play.preset == "multitask":
+            admin.put_cell("cell", **CELL)
+        with Platform(admin_url(self.deployment), made.api_key, backoff=PATIENT) as publisher:
+            blobs = [save({"w": np.full(FEATURES, float(line), np.float32)}) for line in range(play.models)]
+            blobs = [blank()] if play.preset == "survey" else blobs
+            wanted: dict[str, Any] = {
+                "name": "same",
+                "preset": play.preset,
+                "model_digests": [publisher.upload_model(blob) for blob in blobs],
+                "rounds": play.rounds,
+                "min_devices": len(DEVICES),
+                "quorum": 1.0,
+                "round_seconds": 120.0,
+                "seed": 7,
+                "escrow_microcredits": play.escrow,
+            }
+            return publisher.create_task(**(wanted | play.specification)).id
+
+    def start(self, task_id: str) -> None:
+        """All join, the task starts, and each works in a thread."""
+        for agent in self.agents:
+            agent.join(task_id, quietly=True)
+        self.deployment.admin.start_task(task_id)
+        for agent in self.agents:
+            self._threads.append(threading.Thread(target=self._work, args=(agent,), daemon=True))
+            self._threads[-1].start()
+
+    def _work(self, agent: Agent) -> None:
+        try:
+            agent.run()
+        except BaseException as error:
+            self.faults.append(error)
+
+    def has_ended(self) -> bool:
+        """Whether nobody is at work any more."""
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def end(self, task_id: str, seconds: float = 300.0) -> Task:
+        """The task once everybody has gone home."""
+        deadline = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        assert not self.faults, self.faults
+        events = [f"{e.kind} {e.round} {e.message}" for e in self.deployment.admin.events(task_id)][-20:]
+        stuck = [
+            agent.identity.name for agent, thread in zip(self.agents, self._threads, strict=True) if thread.is_alive()
+        ]
+        assert not stuck, f"{stuck} still at work after {seconds} s\n{events}\n{self.deployment.logs()}"
+        return self.deployment.admin.wait_for_end(task_id)
+
+
+def admin_url(deployment: Deployment) -> str:
+    """Where people reach the platform."""
+    return deployment.links[GATEWAYS[0]].url
