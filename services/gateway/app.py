@@ -14,6 +14,7 @@ from services.gateway.access.door import Door
 from services.gateway.access.wrong_keys import WrongKeys
 from services.gateway.routes import FAMILIES
 from services.gateway.routes.base import Parts
+from services.gateway.routes.express import Express
 from services.gateway.settings import GatewaySettings
 from services.gateway.usecases.heartbeats import Pulse
 from services.gateway.usecases.polls import Patience
@@ -56,7 +57,7 @@ def build(settings: GatewaySettings) -> FastAPI:
         app.router.routes.extend(family.routes.routes)
     documents.serve_docs(app)
     app.router.middleware_stack = Finder(app.router)
-    app.add_middleware(Edge)
+    app.add_middleware(Edge, short=Express(app).serve)
     app.openapi = partial(documents.complete_openapi, app)  # type: ignore[method-assign]
     return app
 

@@ -171,7 +171,7 @@ class BlobStore:
             if self._folder is None:
                 return memoryview(obstore.get_range(self._store, _path(digest), start=start, length=length))
             # A file next door is read here and now: the store's own threads would cost more than the copy.
-            with (self._folder / _path(digest)).open("rb", buffering=0) as file:
+            with open(f"{self._folder}/{_path(digest)}", "rb", buffering=0) as file:  # noqa: PTH123 - twice as fast
                 file.seek(start)
                 return memoryview(file.read(length))
 

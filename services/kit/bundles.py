@@ -2,8 +2,9 @@
 
 A call over gRPC costs each end a third of a millisecond of its processor, whatever it is about. A thousand devices that
 ask for work and deliver at the same time would cost two thousand of them. Calls of one method that come within
-`PAUSE_SECONDS` go as one; each is made, guarded and answered on its own, and answers that are ready together come back
-together. The first call after a pause goes at once, so that nobody waits where there is little to do.
+`PAUSE_SECONDS`, or before the service has taken the last bundle, go as one; each is made, guarded and answered on its
+own, and answers that are ready together come back together. The first call after a pause goes at once, so that nobody
+waits where there is little to do, and the busier both ends are the more travels together.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class Carrier:
         self._waiting: list[_Asked] = []
         self._sent_at = -PAUSE_SECONDS
         self._is_due = False
+        self._untaken = 0
         self._knows_bundles = True
         self._under_way: set[asyncio.Task[None]] = set()
 
@@ -68,15 +70,19 @@ class Carrier:
         loop = asyncio.get_running_loop()
         answer = loop.create_future()
         self._waiting.append(_Asked(request, timeout, metadata, answer))
-        if not self._is_due:
-            self._is_due = True
-            loop.call_at(self._sent_at + PAUSE_SECONDS, self._send)
+        self._send_soon()
         return answer
+
+    def _send_soon(self) -> None:
+        if self._waiting and not self._is_due and not self._untaken:
+            self._is_due = True
+            asyncio.get_running_loop().call_at(self._sent_at + PAUSE_SECONDS, self._send)
 
     def _send(self) -> None:
         self._is_due, self._sent_at = False, asyncio.get_running_loop().time()
         waiting, self._waiting = [asked for asked in self._waiting if not asked.answer.done()], []
         for start in range(0, len(waiting), MOST_AT_ONCE):
+            self._untaken += 1
             sending = asyncio.create_task(self._deliver(waiting[start : start + MOST_AT_ONCE]))
             self._under_way.add(sending)
             sending.add_done_callback(self._under_way.discard)
@@ -95,8 +101,12 @@ class Carrier:
 
         for each in asked:
             each.answer.add_done_callback(one_less)
+        taken = False
         try:
             async for some in call:
+                if not taken:
+                    taken = True
+                    self._one_taken()
                 for answer in some.answers:
                     self._settle(asked[answer.place].answer, answer)
             _fail(asked, _fault(grpc.StatusCode.UNAVAILABLE, "the service ended before it answered"))
@@ -110,6 +120,13 @@ class Carrier:
             _fail(asked, _fault(grpc.StatusCode.CANCELLED, "the call was given up"))
             if left:
                 raise
+        finally:
+            if not taken:
+                self._one_taken()
+
+    def _one_taken(self) -> None:
+        self._untaken -= 1
+        self._send_soon()
 
     def _settle(self, waiting: asyncio.Future[Any], answer: pb.Answer) -> None:
         if waiting.done():  # its caller has gone
@@ -187,12 +204,14 @@ class BundleServicer(rpc.BundlesServicer):
         making = [asyncio.create_task(make(place, call)) for place, call in enumerate(request.calls)]
         left = len(making)
         try:
+            await asyncio.sleep(0)  # those that need not wait are answered by now
             while left:
-                await some.wait()
-                some.clear()
                 answers, ready[:] = ready[:], []
                 left -= len(answers)
-                yield pb.Answers(answers=answers)
+                some.clear()
+                yield pb.Answers(answers=answers)  # the first time perhaps of none: that they were taken
+                if left:
+                    await some.wait()
         finally:
             for task in making:
                 task.cancel()

@@ -183,7 +183,7 @@ class Handlers:
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
         """Takes a service's methods."""
         self.by_method |= {f"/{service}/{name}": handler for name, handler in handlers.items()}
-        self._server.add_registered_method_handlers(service, handlers)  # type: ignore[attr-defined]  # stubs lack it
+        self._server.add_registered_method_handlers(service, handlers)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._server, name)
@@ -222,7 +222,7 @@ class Server:
     async def start(self) -> None:
         """Begins to answer; health says SERVING."""
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        bundles_pb2_grpc.add_BundlesServicer_to_server(BundleServicer(self._guarded), self._server)  # type: ignore[no-untyped-call]
+        bundles_pb2_grpc.add_BundlesServicer_to_server(BundleServicer(self._guarded), self._server)
         reflection.enable_server_reflection(
             (*self._names, reflection.SERVICE_NAME, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name),
             self._server,

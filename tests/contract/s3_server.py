@@ -21,7 +21,7 @@ class S3Server:
     def __init__(self) -> None:
         from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
-        self._app = DomainDispatcherApplication(create_backend_app)  # type: ignore[no-untyped-call]
+        self._app = DomainDispatcherApplication(create_backend_app)
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
         self._counting = threading.Lock()
         self.url = f"http://127.0.0.1:{self._server.server_port}"

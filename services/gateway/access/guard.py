@@ -40,7 +40,7 @@ class GuardedRoute(APIRoute):
         takes_json = self.body_field is not None
 
         async def guarded(request: Request) -> Response:
-            await _admit(request, roles, self.name)
+            await admit(request, roles, self.name)
             if b"%00" in request.scope["query_string"] or "\0" in request.scope["path"]:
                 raise BadText("the character U+0000 cannot be stored; leave it out of the path and the query")
             strict = StrictRequest(request.scope, request.receive)
@@ -51,7 +51,7 @@ class GuardedRoute(APIRoute):
         return guarded
 
 
-async def _admit(request: Request, roles: Roles, route: str) -> None:
+async def admit(request: Request, roles: Roles, route: str) -> None:
     """Lets the caller in, or raises; from here on in this task, calls to services speak for it."""
     if roles is PUBLIC:
         set_caller(NOBODY_YET)

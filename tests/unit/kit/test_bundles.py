@@ -57,10 +57,11 @@ class House:
     """A server with bundles, and how often it was called."""
 
     def __init__(self, folder: Path) -> None:
-        self.desk, self.address = Desk(), sockets.address(folder, "aggregation")
+        self.desk = Desk()  # type: ignore[abstract]
+        self.address = sockets.address(folder, "aggregation")
         self.bundles: list[int] = []
         self.server = Server(ServiceSettings(), self.address)
-        self.server.add(rpc.add_WorkServicer_to_server, self.desk, NAME)  # type: ignore[abstract]
+        self.server.add(rpc.add_WorkServicer_to_server, self.desk, NAME)
 
     async def ask(self, stub: rpc.WorkAsyncStub, device: str) -> str:
         with acting_as(Caller("device", device, "own_1")):
@@ -171,7 +172,7 @@ class Answering(rpc.WorkServicer):
 async def carried(house: House, bundle: bundles_pb2.Bundle, timeout: float | None) -> list[bundles_pb2.Answer]:
     """What a bundle that somebody made by hand is answered with."""
     async with grpc.aio.insecure_channel(house.address) as channel:
-        stub: Any = bundles_pb2_grpc.BundlesStub(channel)  # type: ignore[no-untyped-call]
+        stub: Any = bundles_pb2_grpc.BundlesStub(channel)
         return [answer async for some in stub.Carry(bundle, timeout=timeout) for answer in some.answers]
 
 

@@ -47,7 +47,8 @@ class BundlesServicer:
     """
 
     def Carry(self, request, context):
-        """Makes the calls side by side. Answers come as they are there, several at a time; each call has one.
+        """Makes the calls side by side. Answers come as they are there, several at a time; each call has one. The first message
+        comes at once and may have none: it says that the bundle was taken.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,7 +34,9 @@ class BundlesStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> BundlesAsyncStub: ...
     Carry: _grpc.UnaryStreamMultiCallable[_bundles_pb2.Bundle, _bundles_pb2.Answers]
-    """Makes the calls side by side. Answers come as they are there, several at a time; each call has one."""
+    """Makes the calls side by side. Answers come as they are there, several at a time; each call has one. The first message
+    comes at once and may have none: it says that the bundle was taken.
+    """
 
 @_typing.type_check_only
 class BundlesAsyncStub(BundlesStub):
@@ -42,7 +44,9 @@ class BundlesAsyncStub(BundlesStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Carry: _aio.UnaryStreamMultiCallable[_bundles_pb2.Bundle, _bundles_pb2.Answers]  # type: ignore[assignment]
-    """Makes the calls side by side. Answers come as they are there, several at a time; each call has one."""
+    """Makes the calls side by side. Answers come as they are there, several at a time; each call has one. The first message
+    comes at once and may have none: it says that the bundle was taken.
+    """
 
 class BundlesServicer(metaclass=_abc_1.ABCMeta):
     """Offered by every service, for the few methods that are called for every device in every round."""
@@ -53,6 +57,8 @@ class BundlesServicer(metaclass=_abc_1.ABCMeta):
         request: _bundles_pb2.Bundle,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_bundles_pb2.Answers], _abc.AsyncIterator[_bundles_pb2.Answers]]:
-        """Makes the calls side by side. Answers come as they are there, several at a time; each call has one."""
+        """Makes the calls side by side. Answers come as they are there, several at a time; each call has one. The first message
+        comes at once and may have none: it says that the bundle was taken.
+        """
 
 def add_BundlesServicer_to_server(servicer: BundlesServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
