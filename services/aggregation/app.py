@@ -11,6 +11,7 @@ from services.aggregation.rounds.desk import Desk
 from services.aggregation.rounds.intake import Intake
 from services.aggregation.rounds.leases import Leases
 from services.aggregation.rounds.measuring import Measuring
+from services.aggregation.rounds.newcomers import Newcomers
 from services.aggregation.rounds.opening import Opener
 from services.aggregation.rounds.settling import Settler
 from services.aggregation.rounds.totals import Totals
@@ -56,10 +57,12 @@ class App:
         leases = Leases(self.database, clock, settings.replica)
         closer = Closer(self.database, library, clock, settings.replica, leases)
         chair = Chair(self.database, self.upstreams, library, self.desk, bell, clock)
+        opener = Opener(self.database, self.upstreams, clock)
         self.conductor = Conductor(
             database=self.database,
             upstreams=self.upstreams,
-            opener=Opener(self.database, self.upstreams, clock),
+            opener=opener,
+            newcomers=Newcomers(self.database, opener, bell, clock),
             closer=closer,
             chair=chair,
             measuring=Measuring(self.database, bell, clock),

@@ -29,6 +29,7 @@ from services.aggregation.rounds.ending import end_task
 from services.aggregation.rounds.leases import Leases
 from services.aggregation.rounds.live import LiveRound
 from services.aggregation.rounds.measuring import Measuring
+from services.aggregation.rounds.newcomers import Newcomers
 from services.aggregation.rounds.opening import Opener
 from services.aggregation.rounds.settling import Settler
 from services.aggregation.rounds.totals import Totals
@@ -93,6 +94,7 @@ class Conductor:
     chair: Chair
     totals: Totals
     measuring: Measuring
+    newcomers: Newcomers
     bell: Bell
     clock: Clock
     replica: str
@@ -169,6 +171,8 @@ class Conductor:
             states = await rounds.standings(tx, live.task.id, live.round.number)
             members = await rounds.members_heard(tx, live.task.id, live.round.number)
         for device_id, state in states.items():
+            if device_id not in live.roster.items:
+                continue  # it joined meanwhile, of which the next step takes note
             if live.roster.states.get(device_id) is before.get(device_id):  # else it has moved on here meanwhile
                 live.roster.states[device_id] = state
             if state is ParticipationState.DELIVERED:
@@ -397,6 +401,7 @@ class Conductor:
         """The round in memory, loaded when this replica meets it for the first time."""
         live = self.live.get(task.id)
         if live is not None and (live.round.number, live.round.attempt) == (round_.number, round_.attempt):
+            await self._meet(live, round_)
             return live
         self._forget(task.id)
         async with self.database.reading() as tx:
@@ -408,7 +413,14 @@ class Conductor:
         await self.measuring.beside(task, round_, live.roster.states)
         # Also those that wait for letters by a plan that this one replaces.
         self.bell.ring(f"events:{task.id}", f"letters:{task.id}", *(f"device:{p.device_id}" for p in everybody))
+        await self._meet(live, round_)
         return live
+
+    async def _meet(self, live: LiveRound, round_: Round) -> None:
+        """Devices that come while each works at its own pace have their part in the round at once."""
+        if live.buffering is None:
+            return
+        await (self.newcomers.admit(live) if round_.state is RoundState.OPEN else self.newcomers.catch_up(live))
 
     def _forget(self, task_id: str) -> None:
         self.measuring.forget(task_id)

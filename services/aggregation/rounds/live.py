@@ -53,10 +53,7 @@ class LiveRound:
         self.sittings: dict[int, Sitting] = {}
         self._cohorts: dict[str, int] = {}
         self.seat(sittings or {})
-        owners, attempt = self.roster.owners, round_.attempt
-        self.most_of_an_owner = (
-            self.way.bounds.most_in_buffer(round_.quorum, owners, attempt) if self.buffering is not None else 0
-        )
+        self.most_of_an_owner = self._most_of_an_owner()
         self.is_full = False
         self.notice()
 
@@ -100,6 +97,19 @@ class LiveRound:
         owner, states = self.roster.owners.get(device_id), self.roster.states
         taken = sum(self.roster.owners[d] == owner for d, s in states.items() if s is ParticipationState.DELIVERED)
         return taken >= self.most_of_an_owner
+
+    def _most_of_an_owner(self) -> int:
+        """How many updates of one owner's devices the buffer takes."""
+        if self.buffering is None:
+            return 0
+        return self.way.bounds.most_in_buffer(self.round.quorum, self.roster.owners, self.round.attempt)
+
+    def admit(self, everybody: Sequence[Participation]) -> list[str]:
+        """Takes note of devices that were given work after the round was opened; who they are."""
+        fresh = self.roster.join(self.way.muster(everybody, self.round.attempt))
+        self.most_of_an_owner = self._most_of_an_owner()
+        self.notice()
+        return fresh
 
     def discount(self, staleness: int) -> float:
         """How much an update so stale counts, as a share of a fresh one."""

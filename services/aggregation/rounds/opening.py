@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from coterie.records.words import EnrolmentState, EventKind, ParticipationState, RoundState, TaskState
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
@@ -135,7 +136,7 @@ class Opener:
         if attempt == 1 and number > SPOILT_ROUNDS and SumRules.of(task.specification.parameters).cohort_devices:
             spoilers = await self._leave_out_spoilers(task, number, enrolled)
             enrolled = [enrolment for enrolment in enrolled if enrolment.device_id not in spoilers]
-        devices = await self._active_devices(enrolled)
+        devices = await self.active_devices(enrolled)
         devices = without_silent(devices, enrolled, earlier, last, task.specification)
         spec = task.specification
         chosen = choose_participants(list(devices), spec.most_devices(len(devices)), spec.seed, number)
@@ -158,10 +159,11 @@ class Opener:
         said = {p.device_id: p.note for p in earlier if p.judged_by}
         seats = [by_id[device_id] for device_id in chosen]
         here = Company(seats, devices, current, previous, way.bounds, norms, said)
-        plan = way.prepared(await self._plan(task, number, attempt, here, last_line, strangers, alone))
+        key = _plan_key(number, attempt, here, alone)
+        plan = way.prepared(await self.plan(task, number, key, here, last_line, strangers, alone))
         quoted = {seat.device_id for seat in plan.seats if way.is_quoted(seat)}
-        quote = await self._quote(task, number, [seat for seat in here.seats if seat.device_id in quoted], here)
-        say = await self._say(task, chosen)
+        quote = await self.quote(task, number, [seat for seat in here.seats if seat.device_id in quoted], here)
+        say = await self.say(task, chosen)
         await self._store(task, number, attempt, here, plan, quote, say, lost or {})
         return True
 
@@ -178,7 +180,7 @@ class Opener:
                     await tasks.add_events(tx, event)
         return spoilt
 
-    async def _say(self, task: Task, chosen: Sequence[str]) -> dict[str, float]:
+    async def say(self, task: Task, chosen: Sequence[str]) -> dict[str, float]:
         """How much each device's update may weigh in this round, where the task's rule goes by trust."""
         choice = choose(task.specification.rule, task.specification.parameters_json)
         if not choice.by_trust:
@@ -195,7 +197,8 @@ class Opener:
         oldest = self.clock.now() - SILENT_SECONDS
         return {d.id for d in reply.devices if d.state != words.DEVICE_STATE_ACTIVE or 0 < d.last_seen_at < oldest}
 
-    async def _active_devices(self, enrolled: list[Enrolment]) -> dict[str, trust.Device]:
+    async def active_devices(self, enrolled: Sequence[Enrolment]) -> dict[str, trust.Device]:
+        """What the registry knows of these devices, without those it has revoked."""
         ids = [e.device_id for e in enrolled]
         found: dict[str, trust.Device] = {}
         for start in range(0, len(ids), 10_000):
@@ -205,21 +208,22 @@ class Opener:
             found |= {device.id: device for device in reply.devices if device.state == words.DEVICE_STATE_ACTIVE}
         return found
 
-    async def _plan(
+    async def plan(
         self,
         task: Task,
         number: int,
-        attempt: int,
+        key: str,
         here: Company,
-        last_line: dict[str, int],
-        strangers: dict[str, list[str]],
-        alone: set[str],
+        last_line: Mapping[str, int] = MappingProxyType({}),
+        strangers: Mapping[str, list[str]] = MappingProxyType({}),
+        alone: Collection[str] = (),
     ) -> topology.Plan:
+        """Who works how; `key` names the question, so that asking again is no other plan."""
         spec, counted = task.specification, here.counted()
         return await self.upstreams.topology.MakePlan(
             topology.MakePlanRequest(
                 task_id=task.id,
-                key=_plan_key(number, attempt, here, alone),
+                key=key,
                 topology=spec.topology,
                 privacy=spec.privacy,
                 parameters=parameters_of(spec.parameters_json),
@@ -243,7 +247,8 @@ class Opener:
             timeout=300.0,
         )
 
-    async def _quote(self, task: Task, number: int, seats: list[Enrolment], here: Company) -> pricing.Quote:
+    async def quote(self, task: Task, number: int, seats: list[Enrolment], here: Company) -> pricing.Quote:
+        """What these devices are offered for the round; an offer once made stands."""
         spec, counted = task.specification, here.counted()
         return await self.upstreams.pricing.QuoteRound(
             pricing.QuoteRoundRequest(
@@ -378,5 +383,10 @@ def _plan_key(number: int, attempt: int, here: Company, alone: Collection[str]) 
     """Names what is planned, so that asking again is no other plan; who is planned for again may differ each time."""
     if attempt == 1:
         return f"{number}.1"
-    who = "\n".join([*sorted(here.samples), "", *sorted(alone)])
-    return f"{number}.{attempt}.{hashlib.sha256(who.encode()).hexdigest()[:16]}"
+    return f"{number}.{attempt}.{key_of(here.samples, alone)}"
+
+
+def key_of(devices: Collection[str], alone: Collection[str] = ()) -> str:
+    """Names a set of devices, and those of them that are planned alone."""
+    who = "\n".join([*sorted(devices), "", *sorted(alone)])
+    return hashlib.sha256(who.encode()).hexdigest()[:16]

@@ -132,11 +132,7 @@ class Totals:
         found = []
         for sitting in present.values():
             if sitting.state is SumState.CLOSING:
-                terms = sitting.read_terms
-                elements = terms.elements - live.way.counts
-                weight = sum(weight_units(terms, survivors[device].weight) for device, _ in sitting.surviving)
-                factor = float(terms.heaviest) if terms.noise > 0.0 else 1.0
-                found.append(OpenedSum(sitting.cohort, sitting.opened, elements, terms.scale, weight, factor))
+                found.append(opened_sum(sitting, survivors, live.way.counts))
         return found
 
     def _count(self, live: LiveRound, opened: Sequence[OpenedSum]) -> dict[str, float]:
@@ -177,6 +173,14 @@ def _verdict(live: LiveRound, p: Participation, cheats: set[str], seats: Sequenc
         return replace(p, state=ParticipationState.REJECTED, note=note)
     note = f"{NOT_SERVED}: {', '.join(faults)}" if faults else NOT_SERVED
     return replace(p, state=ParticipationState.DROPPED, note=note, aside=NOT_SERVED)
+
+
+def opened_sum(sitting: Sitting, survivors: Mapping[str, Participation], counts: int) -> OpenedSum:
+    """The opened sum of a sitting; `counts` are its elements behind those of the model."""
+    terms = sitting.read_terms
+    weight = sum(weight_units(terms, survivors[device].weight) for device, _ in sitting.surviving)
+    factor = float(terms.heaviest) if terms.noise > 0.0 else 1.0
+    return OpenedSum(sitting.cohort, sitting.opened, terms.elements - counts, terms.scale, weight, factor)
 
 
 def weight_units(terms: Terms, weight: float) -> int:

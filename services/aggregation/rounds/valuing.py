@@ -1,7 +1,8 @@
 """Valuing a round: which coalitions its publisher is asked about, and their models, without training anew.
 
 Every update is a row of whole numbers, the very terms of the round's sum, so a coalition's sum is exact: the model of
-everybody has the bits of the round's own, and leaving a device out is a subtraction.
+everybody has the bits of the round's own, and leaving a device out is a subtraction. Where updates went into secure
+sums the rows are these sums, and a sum's value is shared out among its devices by their weights in it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import struct
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,14 +19,19 @@ import numpy.typing as npt
 from coterie.records.words import Form, ParticipationState
 from services.aggregation.domain import moving
 from services.aggregation.domain.accumulator import Accumulator, weight_of
-from services.aggregation.domain.contribution import Inquiry, Mask, members
+from services.aggregation.domain.contribution import Contributions, Inquiry, Mask, members
 from services.aggregation.domain.layout import DTYPES, PREFIX_BYTES, Layout
 from services.aggregation.domain.records import Participation, Round, Task
+from services.aggregation.domain.sittings import Sitting
 from services.aggregation.rounds.closing import delivery_of
 from services.aggregation.rounds.live import LiveRound
+from services.aggregation.rounds.totals import opened_sum
 from services.aggregation.store.library import Library, UpdateReader
+from services.aggregation.store.opened import OpenedSums
+from services.aggregation.ways import way_for
 from services.aggregation.ways.base import VISIBLE
 
+Vector = npt.NDArray[np.float64]
 IN_MEMORY = 1 << 24
 """Numbers of all updates together that are held in memory; more lie in a nameless file."""
 BATCH_BYTES = 64 << 20
@@ -35,20 +41,40 @@ EVALUATIONS = 2000
 
 @dataclass(slots=True)
 class Valuation:
-    """A round that is being valued: its players, their updates as terms, and what is asked."""
+    """A round that is being valued.
 
-    players: list[str]
+    Attributes
+    ----------
+    players : whose updates are valued together, each device with its part of what they are worth.
+    change : elements from here to there of the mean change of some of the players, as the round's sum would make it.
+    """
+
+    players: list[dict[str, float]]
     inquiry: Inquiry
     library: Library
     base: tuple[str, int]
-    scale: int
-    terms: npt.NDArray[np.int64]
-    units: list[int]
+    change: Callable[[Sequence[int], int, int], Vector]
     asked: dict[str, list[Mask]] = field(default_factory=dict)
 
     @property
     def layout(self) -> Layout:
         return self.library.layout(*self.base)
+
+    @property
+    def seen(self) -> str:
+        """What the server sees and values, in words."""
+        devices = sum(map(len, self.players))
+        if devices == len(self.players):
+            return f"{devices} updates, as the server sees them,"
+        return (
+            f"{len(self.players)} sums of {devices} devices, which is what the server sees (each device has its part "
+            "of its sum's value by its weight there),"
+        )
+
+    def shared(self, found: Contributions) -> dict[str, tuple[float, float]]:
+        """(value, error) of every device."""
+        pairs = zip(self.players, found.values.tolist(), found.errors.tolist(), strict=True)
+        return {device: (part * value, part * error) for parts, value, error in pairs for device, part in parts.items()}
 
     def ask(self) -> tuple[str, int, int]:
         """Digest, size and number of the next models to be evaluated, stored; ("", 0, 0) when all is known."""
@@ -74,13 +100,10 @@ class Valuation:
     def _read(self, start: int, length: int) -> memoryview:
         return self.library.blobs.read(self.base[0], start, length)
 
-    def _change(self, mask: Mask, start: int, stop: int) -> npt.NDArray[np.float64]:
-        """The mean change of a coalition, as the round's sum would make it; nobody changes nothing."""
+    def _change(self, mask: Mask, start: int, stop: int) -> Vector:
+        """The mean change of a coalition; nobody changes nothing."""
         chosen = members(mask)
-        if not chosen:
-            return np.zeros(stop - start)
-        total = self.terms[chosen, start:stop].sum(axis=0)
-        return np.asarray(total / 2.0**self.scale / weight_of(sum(self.units[i] for i in chosen)))
+        return self.change(chosen, start, stop) if chosen else np.zeros(stop - start)
 
 
 def begin(
@@ -111,9 +134,39 @@ def begin(
             units.append(alone.weight_units)
         finally:
             alone.close()
+
+    def change(chosen: Sequence[int], start: int, stop: int) -> Vector:
+        total = terms[chosen, start:stop].sum(axis=0)
+        return np.asarray(total / 2.0**round_.scale / weight_of(sum(units[i] for i in chosen)))
+
+    inquiry = _inquiry(task, round_, len(found), evaluations)
+    return Valuation([{p.device_id: 1.0} for p in found], inquiry, library, base, change)
+
+
+def begin_sums(
+    library: Library,
+    task: Task,
+    round_: Round,
+    everybody: Sequence[Participation],
+    sittings: Iterable[Sitting],
+    base: tuple[str, int],
+    evaluations: int,
+) -> Valuation:
+    """Takes a round of secure sums up, with every opened sum as a player."""
+    by_device = {p.device_id: p for p in everybody}
+    told, counts = [sitting for sitting in sittings if sitting.opened], way_for(task.specification).counts
+    rows = OpenedSums(library.blobs, [opened_sum(sitting, by_device, counts) for sitting in told])
+    players = []
+    for sitting in told:
+        weights = {device: by_device[device].weight for device, _ in sitting.surviving}
+        players.append({device: weight / sum(weights.values()) for device, weight in weights.items()})
+    inquiry = _inquiry(task, round_, len(told), evaluations)
+    return Valuation(players, inquiry, library, base, lambda some, start, stop: rows.only(some).mean(start, stop))
+
+
+def _inquiry(task: Task, round_: Round, players: int, evaluations: int) -> Inquiry:
     rng = np.random.default_rng([task.specification.seed, round_.number])
-    inquiry = Inquiry(len(found), rng, max_evaluations=evaluations)
-    return Valuation([p.device_id for p in found], inquiry, library, base, round_.scale, terms, units)
+    return Inquiry(players, rng, max_evaluations=evaluations)
 
 
 def _room(rows: int, columns: int) -> npt.NDArray[np.int64]:

@@ -63,16 +63,20 @@ class OpenedSums:
 
     def means(self) -> Iterator[Matrix]:
         """The mean over all devices of all sums, a window at a time: for one sum, to the bit that of a clear one."""
-        alike = all(each.factor == 1.0 for each in self._opened)
-        weight = (
-            weight_of(sum(each.weight_units for each in self._opened))  # to the bit that of a clear sum
-            if alike
-            else math.fsum(each.weight for each in self._opened)
-        )
         for start in range(0, self.elements, WINDOW):
-            total = self._total(start, min(start + WINDOW, self.elements))
-            total /= weight
-            yield total
+            yield self.mean(start, min(start + WINDOW, self.elements))
+
+    def mean(self, start: int, stop: int) -> Matrix:
+        """Some elements of that mean."""
+        total = self._total(start, stop)
+        total /= self._weight
+        return total
+
+    @property
+    def _weight(self) -> float:
+        if all(each.factor == 1.0 for each in self._opened):
+            return weight_of(sum(each.weight_units for each in self._opened))  # to the bit that of a clear sum
+        return math.fsum(each.weight for each in self._opened)
 
     def first(self) -> float:
         """The first element of all sums together."""

@@ -142,6 +142,15 @@ async def list_enrolments(
     return await fetch_all(tx, query, Enrolment)
 
 
+async def list_newcomers(tx: Tx, task_id: str, number: int) -> list[Enrolment]:
+    """Devices that enrolled since the round before this one opened and have no part in this one."""
+    e, p, r = t.enrolments.c, t.participations.c, t.rounds.c
+    last = sa.select(r.opened_at).where(r.task_id == task_id, r.number == number - 1).scalar_subquery()
+    part = sa.exists().where(p.task_id == task_id, p.round == number, p.device_id == e.device_id)
+    query = _ENROLMENTS.where(e.task_id == task_id, e.state == EnrolmentState.ACTIVE, ~part)
+    return await fetch_all(tx, query.where(e.enrolled_at >= sa.func.coalesce(last, 0.0)), Enrolment)
+
+
 async def count_enrolled(tx: Tx, task_ids: Sequence[str]) -> dict[str, int]:
     """Active enrolments of each task."""
     query = (

@@ -9,8 +9,8 @@ from coterie.records.words import EventKind, RoundState
 from services.aggregation.domain.records import Contribution, Evaluation, Event, Task
 from services.aggregation.domain.secure_terms import SumRules
 from services.aggregation.errors import BadWorths, WrongTaskState
-from services.aggregation.rounds.valuing import EVALUATIONS, Valuation, begin
-from services.aggregation.store import contributions, models, rounds, tasks
+from services.aggregation.rounds.valuing import EVALUATIONS, Valuation, begin, begin_sums
+from services.aggregation.store import contributions, models, rounds, sittings, tasks
 from services.aggregation.store.library import Library
 from services.aggregation.usecases import sight
 from services.aggregation.ways import way_for
@@ -29,9 +29,12 @@ MOST_WORTH = 1e12
 def _ripe(task: Task) -> tuple[RoundState, ...]:
     """States in which a round may be valued; raises when no round of the task ever can."""
     spec, chosen = task.specification, way_for(task.specification)
-    if chosen.form not in VISIBLE or SumRules.of(spec.parameters).secure:
+    if chosen.form not in VISIBLE:
+        raise WrongTaskState("in a mesh the server sees no update, so it cannot say what one contributed")
+    if SumRules.of(spec.parameters).secure and not chosen.is_valued:
         raise WrongTaskState(
-            "in a mesh and under secure sums the server sees no update, so it cannot say what one contributed"
+            "under secure sums the server sees no update and keeps no sum; create the task with the incentive "
+            "contribution and sums.cohort_devices: then each cohort's sum is valued while its round is settled"
         )
     if len(spec.model_digests) > 1:
         raise WrongTaskState("contributions are reckoned for tasks with one model; this one has several")
@@ -128,11 +131,17 @@ class EvaluationUseCases:
             everybody = await rounds.list_participations(tx, task.id, number)
             current = await models.latest_models(tx, task.id, before=number)
             known = await contributions.list_worths(tx, task.id, number)
+            secure = task.specification.has_secure_sums
+            sums = (await sittings.latest_sittings(tx, task.id, number)).values() if secure else ()
         if round_ is None or not current or not any(p.kept for p in everybody):
             raise WrongTaskState(f"round {number} of {task.id} has no stored updates to value")
         told = task.specification.parameters.get("pricing", {}).get("evaluations") or EVALUATIONS
         base = (current[0].digest, current[0].size_bytes)
-        found = await asyncio.to_thread(begin, self._library, task, round_, everybody, base, int(told))
+        place = (self._library, task, round_, everybody)
+        if sums:
+            found = await asyncio.to_thread(begin_sums, *place, sums, base, int(told))
+        else:
+            found = await asyncio.to_thread(begin, *place, base, int(told))
         for mask, worth in known.items():
             found.inquiry.answer(mask, worth)
         self._under_way[task.id] = (number, found)
@@ -140,10 +149,9 @@ class EvaluationUseCases:
 
     async def _finish(self, task: Task, number: int, valuation: Valuation) -> None:
         found = await asyncio.to_thread(valuation.inquiry.result)
-        pairs = zip(found.values.tolist(), found.errors.tolist(), strict=True)
-        values = dict(zip(valuation.players, pairs, strict=True))
+        values = valuation.shared(found)
         said = (
-            f"{len(values)} updates, as the server sees them, valued by {found.evaluations} models: contributions sum "
+            f"{valuation.seen} valued by {found.evaluations} models: contributions sum "
             f"to {found.values.sum():.4g}, largest standard error {found.errors.max():.2g}"
         )
         async with self._database.writing() as tx:

@@ -300,7 +300,12 @@ class TaskUseCases:
             )
             await tasks.put_enrolment(tx, enrolment)
             enrolled = (await tasks.count_enrolled(tx, [task_id])).get(task_id, 0)
-        spec = task.specification
+            spec = task.specification
+            joins_at_once = task.state is TaskState.RUNNING and spec.buffering is not None
+            if joins_at_once:
+                await tasks.change_task(tx, task_id)  # whichever replica conducts it gives the device work
+        if joins_at_once:
+            self._conductor.take_up(task_id)
         is_due = task.state is TaskState.CREATED and spec.auto_start and enrolled >= spec.min_devices
         if is_due and await self._missing_owners(task) <= 0:  # else it waits for devices of more owners
             await self._begin(task)

@@ -120,7 +120,7 @@ class WorkUseCases:
             if carried is None:
                 return await self._admit_late(task_id, number, device_id, digest)
             live = carried[0]
-        if device_id not in live.roster.states:
+        if not await self._has_part(live, device_id):
             raise NotInRound(f"device {device_id} has no part in round {number}; ask for work first")
         most = live.max_update_bytes(device_id)
         if size_bytes > most:
@@ -131,6 +131,12 @@ class WorkUseCases:
             return most, device_id in states and states[device_id][1] == digest
         await self._quota.check(device_id, size_bytes or most)
         return most, False
+
+    async def _has_part(self, live: LiveRound, device_id: str) -> bool:
+        """Whether a device has a part in a round; one that joined just now may have got its work elsewhere."""
+        if device_id not in live.roster.states and live.buffering is not None:
+            await self._conductor.newcomers.catch_up(live)
+        return device_id in live.roster.states
 
     async def _admit_late(self, task_id: str, number: int, device_id: str, digest: str) -> tuple[int, bool]:
         async with self._database.reading() as tx:
@@ -174,7 +180,7 @@ class WorkUseCases:
         return await self._submit_late(delivery)
 
     async def _take(self, live: LiveRound, delivery: Delivery) -> Reception:
-        if delivery.device_id not in live.roster.states:
+        if not await self._has_part(live, delivery.device_id):
             raise NotInRound(f"device {delivery.device_id} has no part in round {delivery.round}; ask for work first")
         if delivery.form is not Form.REPORT:
             self._check_fit(live, delivery)

@@ -41,6 +41,18 @@ class Roster:
     counted: dict[str, float] = field(default_factory=dict)
     owners: dict[str, str] = field(default_factory=dict)
 
+    def join(self, everybody: Roster) -> list[str]:
+        """Takes in those of a fresh roster that are not in this one yet; who they are.
+
+        Where the others stand is known here and stays; how much counts of their samples is known by all of them.
+        """
+        fresh = [device for device in everybody.items if device not in self.items]
+        for device in fresh:
+            self.items[device], self.states[device] = everybody.items[device], everybody.states[device]
+            self.samples[device], self.owners[device] = everybody.samples[device], everybody.owners[device]
+        self.counted |= everybody.counted
+        return fresh
+
     def hear(self, device_id: str, reports: Iterable[Mapping[str, object]]) -> None:
         """Takes note of what a device reports of those it delivers for; of others its word counts for nothing."""
         for report in reports:

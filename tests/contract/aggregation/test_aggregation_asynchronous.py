@@ -12,9 +12,10 @@ import pytest
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.words.v1 import words_pb2 as words
+from services.aggregation.rounds.opening import Opener
 from services.kit.caller import Caller, set_caller
 from services.kit.documents import read_parameters
-from services.kit.errors import Conflict, InvalidInput, PermissionDenied
+from services.kit.errors import Conflict, InvalidInput, PermissionDenied, Unavailable
 from tests.contract.aggregation.conftest import Client, House
 
 FOUR = [f"dev_{letter}" for letter in "abcd"]
@@ -136,6 +137,13 @@ async def test_many_devices_at_once_fill_every_buffer_exactly_and_are_settled_on
     assert found[-1].model_digests == ended.model_digests
 
 
+async def killed(house: House, client: Client) -> Client:
+    """A server started in the place of one that stopped dead."""
+    client.app.conductor.live.clear()
+    await client.app.conductor.stop()
+    return await house.start()
+
+
 @pytest.mark.parametrize("rule", ["mean", "fedadam", "trimmed-mean"])
 async def test_a_server_that_dies_between_arrivals_makes_the_same_models(house: House, rule: str) -> None:
     """The same arrivals twice, once with the server stopped dead after every one of them: the same bytes."""
@@ -152,10 +160,7 @@ async def test_a_server_that_dies_between_arrivals_makes_the_same_models(house: 
                 item = await client.get_work(device)
                 assert item.round == number
                 await client.deliver(item, device, [float(place), 1.0, float(number)])
-                if name == "torn":
-                    client.app.conductor.live.clear()
-                    await client.app.conductor.stop()
-                    client = await house.start()
+                client = await killed(house, client) if name == "torn" else client
         await client.deliver(slow, "dev_d", [10.0, -1.0, 0.5])
         ended = await client.finished(task.id)
         assert ended.state == words.TASK_STATE_FINISHED, ended.reason
@@ -163,6 +168,78 @@ async def test_a_server_that_dies_between_arrivals_makes_the_same_models(house: 
         digests.append(ended.model_digests[0])
         assert [r.same for r in await replayed(client, task.id)] == [True] * 3
     assert digests[0] == digests[1]
+
+
+async def enrol(client: Client, task_id: str, device: str, samples: int = 10) -> None:
+    set_caller(Caller("device", device))
+    await client.tasks.Enrol(pb.EnrolRequest(task_id=task_id, device_id=device, samples=samples))
+
+
+@pytest.mark.parametrize("rule", ["mean", "trust+mean", "trimmed-mean"])
+async def test_a_device_that_joins_while_a_buffer_is_open_gets_work_at_once_and_counts_in_it(
+    house: House, rule: str
+) -> None:
+    """c is at work for ever, so without the newcomer d round 1 would not end. Twice, once with the server stopped dead
+    after every step: the same bytes, d is settled for like the others, and a revoked newcomer gets nothing."""
+    client = await house.start()
+    house.fakes.revoked = {"dev_x"}
+    house.fakes.trust = {(a, b): 0.8 for a in FOUR for b in FOUR if a < b}
+    digests = []
+    for name in ("whole", "torn"):
+        parameters = {"rule": {"f": 1}} if rule == "trimmed-mean" else {}
+        told = asynchronous(3, rounds=2, name=name, rule=rule, parameters=parameters)
+        task = await client.create(FOUR[:3], **told)
+        await client.start_task(task.id)
+        assert (await client.get_work("dev_c")).round == 1
+
+        for place, device in enumerate(("dev_a", "dev_b")):
+            await client.deliver(await client.get_work(device), device, [float(place), 1.0, 0.0])
+        await enrol(client, task.id, "dev_x")
+        await enrol(client, task.id, "dev_d", samples=10)
+        client = await killed(house, client) if name == "torn" else client
+        item = await client.get_work("dev_d")
+        assert (item.round, item.say) == (1, pytest.approx(0.8 if rule == "trust+mean" else 1.0))
+        client = await killed(house, client) if name == "torn" else client
+        answer = await client.deliver(item, "dev_d", [5.0, -1.0, 0.5])
+        assert (answer.outcome, answer.round) == (words.RECEPTION_ACCEPTED, 1)
+        for place, device in enumerate(("dev_d", "dev_a", "dev_b")):
+            await client.deliver(await client.get_work(device), device, [0.0, float(place), 2.0])
+            client = await killed(house, client) if name == "torn" else client
+        ended = await client.finished(task.id)
+        assert ended.state == words.TASK_STATE_FINISHED, ended.reason
+        first = await parts(client, task.id, 1)
+        assert {d for d, p in first.items() if p.state == words.PARTICIPATION_STATE_DELIVERED} == {*FOUR} - {"dev_c"}
+        assert counted(house, task.id) == {"dev_a": 2, "dev_b": 2, "dev_d": 2}
+        assert [r.same for r in await replayed(client, task.id)] == [True] * 2
+        said = [e.message for e in await client.events(task.id) if e.kind == words.EVENT_KIND_ROUND_REOPENED]
+        assert said == ["round 1 is open for dev_d too, who joined meanwhile"]
+        digests.append(ended.model_digests[0])
+        set_caller(Caller("device", "dev_x"))
+        reply = await client.work.GetWork(pb.GetWorkRequest(device_id="dev_x", task_ids=[task.id]))
+        assert not reply.items
+    assert digests[0] == digests[1]
+
+
+async def test_a_newcomer_whom_pricing_has_no_offer_for_waits_for_the_next_round_and_nobody_else_does(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await house.start()
+    task = await client.create(FOUR[:2], rounds=2, **asynchronous(2))
+    await client.start_task(task.id)
+    await client.deliver(await client.get_work("dev_a"), "dev_a", [1.0, 0.0, 0.0])
+
+    asked = asyncio.Event()
+
+    async def away(*_: object) -> None:
+        asked.set()
+        raise Unavailable("pricing is away")
+
+    monkeypatch.setattr(Opener, "quote", away)
+    await enrol(client, task.id, "dev_c")
+    await asyncio.wait_for(asked.wait(), 30)
+    monkeypatch.undo()
+    await client.deliver(await client.get_work("dev_b"), "dev_b", [0.0, 1.0, 0.0])
+    assert (await client.get_work("dev_c")).round == 2
 
 
 async def test_updates_are_kept_as_long_as_the_task_says_and_a_replay_says_what_is_gone(house: House) -> None:

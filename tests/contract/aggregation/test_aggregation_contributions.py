@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+from coterie.sums.terms import Terms
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.domain.contribution import exact
 from services.kit.caller import Caller, set_caller
 from services.kit.documents import read_parameters
 from services.kit.errors import Conflict, InvalidInput, PermissionDenied
+from tests.contract.aggregation.committee import Committee
 from tests.contract.aggregation.conftest import Client, House, eventually
 
 GIVEN = {"dev_a": [1.0, 0.0, 0.0], "dev_b": [3.0, 1.0, 0.0], "dev_c": [-9.0, 0.0, 2.0]}
@@ -184,14 +187,79 @@ async def test_what_cannot_be_valued_says_why(house: House) -> None:
     with pytest.raises(Conflict, match="create it with keep_rounds"):
         await ask(client, plain.id)
     mesh = await client.create([], name="mesh", preset="mesh", keep_rounds=5)
-    with pytest.raises(Conflict, match="in a mesh and under secure sums the server sees no update"):
+    with pytest.raises(Conflict, match="in a mesh the server sees no update"):
         await ask(client, mesh.id)
     with pytest.raises(InvalidInput, match="a subtraction from a mean"):
         await client.create([], name="r", **paid(rule="median"))
-    with pytest.raises(InvalidInput, match="a secure sum hides each update"):
-        await client.create([], name="s", **paid(parameters={"sums": {"mode": "secure"}}))
+    one_sum = paid(parameters={"sums": {"mode": "secure", "clerks": 3}})
+    with pytest.raises(InvalidInput, match=r"raise min_devices to 10 and give sums\.cohort_devices 5"):
+        await client.create([], name="s", **one_sum)
+    with pytest.raises(InvalidInput, match=r"give sums\.cohort_devices from 5 to 6"):
+        await client.create([], name="s", **one_sum | {"min_devices": 12})
+    secure = {"parameters": read_parameters({"sums": {"mode": "secure"}}), "min_devices": 12, "keep_rounds": 5}
+    hidden = await client.create([], name="hidden", **secure)
+    with pytest.raises(Conflict, match="under secure sums the server sees no update and keeps no sum"):
+        await ask(client, hidden.id)
     with pytest.raises(InvalidInput, match="each update must be seen on its own"):
         await client.create([], name="c", preset="clusters", incentive="contribution")
     set_caller(Caller("publisher", "pub_2"))
     with pytest.raises(PermissionDenied):
         await client.tasks.AskEvaluation(pb.AskEvaluationRequest(task_id=plain.id))
+
+
+MANY = [f"dev_{letter}" for letter in "abcdefghij"]
+
+
+async def test_with_secure_sums_cohorts_are_valued_and_their_devices_share_it_by_weight(
+    house: House, tmp_path: Path
+) -> None:
+    """Two sums of five devices, a few of which weigh more: four models are asked about, the one of everybody has the
+    round's own bits, and values, shares and the sum of all are as reckoned by hand from the two means."""
+    client = await house.start()
+    people = Committee.of(house, client, tmp_path, MANY)
+    rules = {"sums": {"mode": "secure", "cohort_devices": 5, "offer_seconds": 60, "clerk_seconds": 60}}
+    told = paid(parameters=rules, min_devices=10, rounds=1, quorum=1.0)
+    task = await client.create(MANY, samples=20, **told)
+    await client.start_task(task.id)
+    weights = {device: 20.0 if device in "dev_a dev_b dev_c" else 10.0 for device in MANY}
+    cohorts: dict[int, list[str]] = {}
+    for device in MANY:
+        await people.until_work(device)
+        cohorts.setdefault(Terms.read((await client.get_work(device)).sum).cohort, []).append(device)
+    given = {
+        device: [1.0 - cohort, 1.0, place / 10] for cohort, some in cohorts.items() for place, device in enumerate(some)
+    }
+    for device in MANY:
+        await people.deliver(device, given[device], weight=weights[device])
+    await people.attend(lambda: _asked(client, task.id))
+    asked = await ask(client, task.id)
+    assert (asked.models, asked.players) == (4, 2)
+    stacked = await models_of(client, asked)
+    set_caller(Caller("publisher", "pub_1"))
+    detail = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))
+    assert stacked[3].tobytes() == (await client.model(detail.round.model_digests[0])).tobytes()
+
+    def mean(some: list[str]) -> npt.NDArray[np.float64]:
+        together = sum(weights[device] for device in some)
+        return np.sum([np.multiply(given[device], weights[device]) for device in some], axis=0) / together
+
+    for model, some in zip(stacked[1:], (cohorts[0], cohorts[1], MANY), strict=True):
+        np.testing.assert_allclose(model, mean(some), atol=1e-6)
+    w = [worth(np.zeros(3)), worth(mean(cohorts[0])), worth(mean(cohorts[1])), worth(mean(MANY))]
+    by_sum = {0: (w[1] - w[0] + w[3] - w[2]) / 2, 1: (w[2] - w[0] + w[3] - w[1]) / 2}
+    assert (await answer(client, asked, [worth(model) for model in stacked])).is_valued
+    found = await contributions(client, task.id, Caller("publisher", "pub_1"), 1)
+    for cohort, some in cohorts.items():
+        together = sum(weights[device] for device in some)
+        for device in some:
+            assert found[device].value == pytest.approx(by_sum[cohort] * weights[device] / together, abs=1e-5)
+    assert sum(each.value for each in found.values()) == pytest.approx(w[3] - w[0], abs=1e-5)
+    assert (await people.finish(task.id)).state == words.TASK_STATE_FINISHED
+    shares = {work.device_id: work.quality for work in house.fakes.settled[task.id, 1].work}
+    assert shares == {device: max(found[device].value, 0.0) for device in MANY}
+    (said,) = [e.message for e in await client.events(task.id) if e.kind == words.EVENT_KIND_ROUND_VALUED]
+    assert said.startswith("2 sums of 10 devices, which is what the server sees (each device has its part of its sum's")
+
+
+async def _asked(client: Client, task_id: str) -> bool:
+    return bool((await ask(client, task_id, wait=0.0)).model_digest)

@@ -277,3 +277,18 @@ async def test_a_refusal_that_repeats_itself_while_nothing_changes_ends_the_task
     ended = await client.finished(task.id)
     assert (ended.state, ended.reason) == (words.TASK_STATE_FAILED, "invalid_input: this cannot be planned")
     assert len(tried) == conductor.REFUSALS_BEFORE_FAILURE
+
+
+@POSTGRESQL
+async def test_a_newcomer_of_an_asynchronous_round_may_be_met_by_any_replica(house: House) -> None:
+    """It enrols at one, gets its work at another and delivers at the first, which closes the round with it."""
+    one, two = await house.start("one"), await house.start("two")
+    task = await one.create(["dev_a", "dev_b"], rounds=1, pace="asynchronous", min_devices=2)
+    await one.start_task(task.id)
+    await seat_of(two, "dev_b")
+    await two.deliver(await seat_of(two, "dev_a"), "dev_a", [2.0, 0.0, 0.0])
+    set_caller(Caller("device", "dev_c"))
+    await one.tasks.Enrol(pb.EnrolRequest(task_id=task.id, device_id="dev_c", samples=10))
+    await one.deliver(await seat_of(two, "dev_c"), "dev_c", [0.0, 2.0, 0.0])
+    ended = await one.finished(task.id)
+    assert (await one.model(ended.model_digests[0])).tolist() == [1.0, 1.0, 0.0]

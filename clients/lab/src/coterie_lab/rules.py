@@ -158,7 +158,8 @@ class Trainings:
 
     def _score(self, rule: str, attack: str, liars: int, seed: int) -> float:
         setting = self._setting
-        key = (setting.name, setting.rounds, setting.rate, rule, attack, liars, seed)
+        radius = setting.radius if "clipping" in rule else 0.0
+        key = (setting.name, setting.rounds, setting.rate, radius, rule, attack, liars, seed)
         if key not in self._kept:
             self._kept[key] = run(setting, rule, attack, liars, seed)
             if self._file is not None:
