@@ -40,7 +40,7 @@ def _appending(held: list[Sample], seed: int) -> Callable[[RoundResult], None]:
     return lambda result: held.extend(points(seed + 100 * result.round, MORE))
 
 
-def agents(platform: RealPlatform, folder: Path, label: str, count: int) -> list[Agent]:
+def agents(platform: RealPlatform, folder: Path, label: str, count: int, limit: Limit) -> list[Agent]:
     """Of two devices one appends to its list, the other has an iterator."""
     owner = platform.admin.create_owner(f"owner {label}").id
     token = platform.admin.issue_token(owner, uses=count).token
@@ -53,7 +53,7 @@ def agents(platform: RealPlatform, folder: Path, label: str, count: int) -> list
                 learner=TorchLearner(torch.nn.Linear(2, 2), held if index % 2 else arrivals(index)),
                 on_round=_appending(held, index) if index % 2 else None,
                 profile={"location": {"x_metres": 40.0 * index, "y_metres": 10.0}},
-                limit=Limit(1e6, 1e-5, "device", allow_raw=True), cache=platform.cache, poll_seconds=1.0,
+                limit=limit, cache=platform.cache, poll_seconds=1.0,
             )
         )  # fmt: skip
     return found
@@ -98,7 +98,7 @@ def assert_grown(platform: RealPlatform, team: list[Agent], task: str, summaries
 
 
 def test_clusters_of_devices_whose_data_grows(shared_platform: RealPlatform, tmp_path: Path) -> None:
-    team = agents(shared_platform, tmp_path, "growing", 3)
+    team = agents(shared_platform, tmp_path, "growing", 3, Limit(1e6, 1e-5, "device", allow_raw=True))
     introduce(*(agent.home for agent in team))
     shared_platform.meet(*((a.home, b.home) for a in team for b in team if a.identity.id < b.identity.id))
     task = create(shared_platform, 1, name="growing-clusters", preset="clusters", incentive="none", min_devices=3)
@@ -112,7 +112,7 @@ def test_several_models_of_devices_whose_data_grows(shared_platform: RealPlatfor
     """In the third round at the latest an update speaks for samples that were not there in the first."""
     shared_platform.admin.put_cell("growing", **CELL)
     try:
-        team = agents(shared_platform, tmp_path, "celled", 3)
+        team = agents(shared_platform, tmp_path, "celled", 3, Limit(1e3, 1e-5))
         task = create(
             shared_platform, 2, name="growing-models", preset="multitask", privacy_unit="example", min_devices=3,
             parameters={"privacy": {"dimension": 100.0}},

@@ -196,8 +196,8 @@ async def test_what_cannot_be_valued_says_why(house: House) -> None:
         await client.create([], name="s", **one_sum)
     with pytest.raises(InvalidInput, match=r"give sums\.cohort_devices from 5 to 6"):
         await client.create([], name="s", **one_sum | {"min_devices": 12})
-    secure = {"parameters": read_parameters({"sums": {"mode": "secure"}}), "min_devices": 12, "keep_rounds": 5}
-    hidden = await client.create([], name="hidden", **secure)
+    secure = read_parameters({"sums": {"mode": "secure"}})
+    hidden = await client.create([], name="hidden", parameters=secure, min_devices=12, keep_rounds=5)
     with pytest.raises(Conflict, match="under secure sums the server sees no update and keeps no sum"):
         await ask(client, hidden.id)
     with pytest.raises(InvalidInput, match="each update must be seen on its own"):
@@ -241,7 +241,8 @@ async def test_with_secure_sums_cohorts_are_valued_and_their_devices_share_it_by
 
     def mean(some: list[str]) -> npt.NDArray[np.float64]:
         together = sum(weights[device] for device in some)
-        return np.sum([np.multiply(given[device], weights[device]) for device in some], axis=0) / together
+        total = np.sum([np.multiply(given[device], weights[device]) for device in some], axis=0)
+        return np.asarray(total / together)
 
     for model, some in zip(stacked[1:], (cohorts[0], cohorts[1], MANY), strict=True):
         np.testing.assert_allclose(model, mean(some), atol=1e-6)

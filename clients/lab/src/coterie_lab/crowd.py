@@ -44,7 +44,7 @@ def digits() -> Setting:
     inputs = torch.tensor(images[order] / 16.0, dtype=torch.float32)
     targets = torch.tensor(labels[order], dtype=torch.int64)
     held = len(labels) // 5
-    return Setting("digits", inputs[held:], targets[held:], (inputs[:held], targets[:held]), 48, 120, 1.0, rate=0.3)
+    return Setting("digits", inputs[held:], targets[held:], (inputs[:held], targets[:held]), 48, 120, 0.5, rate=0.3)
 
 
 def fashion(folder: Path | None) -> Setting | None:
@@ -55,7 +55,7 @@ def fashion(folder: Path | None) -> Setting | None:
             others, answers = _images(place, "t10k", 4_000)
             middle, spread = inputs.mean(), inputs.std()
             test = ((others - middle) / spread, answers)
-            return Setting("Fashion-MNIST", (inputs - middle) / spread, labels, test, 32, 100, 1.0)
+            return Setting("Fashion-MNIST", (inputs - middle) / spread, labels, test, 32, 100, 0.3)
     return None
 
 

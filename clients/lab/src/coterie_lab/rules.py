@@ -34,6 +34,8 @@ from services.aggregation.domain.rules.rows import ArrayRows
 from services.aggregation.domain.rules.weighting import say
 
 DEVICES = 20
+SOCIETY, SYBILS = 100, 60
+"""Devices where trust is tried, and how many of them are made up."""
 FRACTIONS = (0.1, 0.2, 0.3, 0.4)
 RULES = (
     "mean",
@@ -144,6 +146,10 @@ def mixed(updates: Matrix, liars: int) -> Matrix:
     return Neighbours(liars).mixture(squared, np.ones(len(updates)), np.arange(len(updates))) @ updates
 
 
+Train = Callable[[Setting, str, str, int, int], float]
+"""(data, rule, attack, liars, seed) → accuracy."""
+
+
 class Trainings:
     """Accuracies of trainings with every seed. With a file each is kept when it ends and never done again."""
 
@@ -152,16 +158,16 @@ class Trainings:
         lines = file.read_text().splitlines() if file is not None and file.exists() else []
         self._kept: dict[tuple[object, ...], float] = {tuple(key): score for key, score in map(json.loads, lines)}
 
-    def scores(self, rule: str, attack: str, liars: int) -> list[float]:
+    def scores(self, rule: str, attack: str, liars: int, train: Train = run) -> list[float]:
         """One for each seed."""
-        return [self._score(rule, attack, liars, seed) for seed in self._seeds]
+        return [self._score(rule, attack, liars, seed, train) for seed in self._seeds]
 
-    def _score(self, rule: str, attack: str, liars: int, seed: int) -> float:
+    def _score(self, rule: str, attack: str, liars: int, seed: int, train: Train) -> float:
         setting = self._setting
         radius = setting.radius if "clipping" in rule else 0.0
         key = (setting.name, setting.rounds, setting.rate, radius, rule, attack, liars, seed)
         if key not in self._kept:
-            self._kept[key] = run(setting, rule, attack, liars, seed)
+            self._kept[key] = train(setting, rule, attack, liars, seed)
             if self._file is not None:
                 with self._file.open("a") as file:
                     file.write(json.dumps([key, self._kept[key]]) + "\n")
@@ -204,22 +210,31 @@ class _Pairs:
     trust: NDArray[np.float64]
 
 
-def sybils(setting: Setting, rule: str, attack: str, seed: int) -> float:
+def sybils(setting: Setting, rule: str, attack: str, made_up: int, seed: int) -> float:
     """Accuracy with 40 honest devices and 60 made up ones; 2 % of all ties are between the two, 3 devices known."""
+    honest_devices = SOCIETY - made_up
     import networkx as nx
 
     rng = np.random.default_rng(seed)
-    edges = [(a, b, float(rng.uniform(0.5, 1))) for a, b in nx.watts_strogatz_graph(40, 8, 0.3, seed=seed).edges]
-    edges += [(a + 40, b + 40, 1.0) for a, b in nx.watts_strogatz_graph(60, 8, 0.3, seed=seed).edges]
-    edges += [(int(rng.integers(40)), int(rng.integers(40, 100)), 0.9) for _ in range(int(0.02 * len(edges)))]
+    edges = [
+        (a, b, float(rng.uniform(0.5, 1))) for a, b in nx.watts_strogatz_graph(honest_devices, 8, 0.3, seed=seed).edges
+    ]
+    edges += [
+        (a + honest_devices, b + honest_devices, 1.0)
+        for a, b in nx.watts_strogatz_graph(made_up, 8, 0.3, seed=seed).edges
+    ]
+    edges += [
+        (int(rng.integers(honest_devices)), int(rng.integers(honest_devices, SOCIETY)), 0.9)
+        for _ in range(int(0.02 * len(edges)))
+    ]
     a, b, trust = zip(*edges, strict=True)
-    found = say(100, _Pairs(np.array(a), np.array(b), np.array(trust)), [0, 1, 2]).tolist()
-    crowd = Crowd(setting, 40, seed)
+    found = say(SOCIETY, _Pairs(np.array(a), np.array(b), np.array(trust)), [0, 1, 2]).tolist()
+    crowd = Crowd(setting, honest_devices, seed)
     method, told = rule.partition("+")[2], {"share": 0.2} if "trimmed" in rule else {}
     told |= {"radius": setting.radius, "iterations": 3} if "clipping" in rule else {}
     for _ in range(setting.rounds):
         honest = crowd.changes(range(0))
-        lies = ATTACKS[attack](honest, np.repeat(honest, 2, 0)[:60], rng)
+        lies = ATTACKS[attack](honest, np.repeat(honest, 2, 0)[:made_up], rng)
         if is_lost(honest) or is_lost(lies):
             return 0.0
         rows = ArrayRows.of(np.concatenate([honest, lies]))
@@ -314,14 +329,14 @@ def _met(is_met: bool) -> str:
     return "met" if is_met else "missed"
 
 
-def trust_section(trainings: Trainings, setting: Setting, seeds: Sequence[int]) -> str:
+def trust_section(trainings: Trainings, setting: Setting) -> str:
     """Sixty made-up devices against forty honest ones."""
     clean = float(np.mean(trainings.scores("mean", NOBODY, 0)))
     attacks = ("sign flip", "inner product", "a little is enough", "Gaussian", "scaled")
     rules = ("mean", "median", "trust+mean", "trust+trimmed-mean", "trust+centred-clipping")
     rows = []
     for rule in rules:
-        scores = [float(np.mean([sybils(setting, rule, attack, seed) for seed in seeds])) for attack in attacks]
+        scores = [float(np.mean(trainings.scores(rule, attack, SYBILS, sybils))) for attack in attacks]
         rows.append([rule, *(f"{score:.1%}" for score in scores), f"{min(scores) / clean:.0%}"])
     return (
         f"## By trust: 60 % made-up devices ({setting.name})\n\nClean: {clean:.1%}. 40 honest devices, 60 made up who "
@@ -378,7 +393,7 @@ def main() -> None:
         page = given.out / f"rules-{given.name}.md"
         page.write_text(opening + text)
         if given.name == "digits":
-            by_trust = by_trust or "\n" + trust_section(trainings, setting, seeds)
+            by_trust = by_trust or "\n" + trust_section(trainings, setting)
             page.write_text(opening + text + by_trust)
 
 
