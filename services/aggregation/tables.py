@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from coterie.privacy.claims import Claim
 from coterie.records.words import (
     ClerkState,
     EnrolmentState,
@@ -16,6 +17,7 @@ from coterie.records.words import (
     SumState,
     TaskState,
 )
+from services.kit.rows import RecordsColumn
 from services.kit.words import WordColumn
 
 metadata = sa.MetaData()
@@ -116,7 +118,7 @@ participations = sa.Table(
     sa.Column("metrics", sa.JSON, nullable=False),
     sa.Column("model_index", sa.Integer, nullable=False, default=0),
     sa.Column("budget", sa.Double, nullable=False, default=0.0),
-    sa.Column("privacy", sa.JSON, nullable=False),
+    sa.Column("privacy", RecordsColumn(Claim), nullable=False),
     sa.Column("members", sa.JSON, nullable=False),
     sa.Column("replica", sa.String(40), nullable=False, default=""),
     sa.Column("base", sa.Integer, nullable=False, server_default="0"),

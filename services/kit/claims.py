@@ -1,4 +1,4 @@
-"""A privacy charge as devices claim it: the message between services, and the words that records and rows keep."""
+"""A privacy charge as devices claim it: the message between services and the record that everybody else has."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from services.kit.words import known_number, word
 def read_claim(message: PrivacyCharge) -> Claim:
     """What a message claims."""
     return Claim(
-        mechanism=str(word(PrivacyMechanism, message.mechanism)),
+        mechanism=word(PrivacyMechanism, message.mechanism),
         parameter=message.parameter,
-        unit=str(word(PrivacyUnit, message.unit)),
+        unit=word(PrivacyUnit, message.unit),
         sampling_rate=message.sampling_rate,
         steps=message.steps,
-        adjacency=str(word(PrivacyAdjacency, message.adjacency)),
+        adjacency=word(PrivacyAdjacency, message.adjacency),
     )
 
 
 def claim_message(claim: Claim) -> PrivacyCharge:
     """The message that claims it; a word nobody knows is none, which counts as a release without noise."""
     return PrivacyCharge(
-        mechanism=known_number(PrivacyMechanism(claim["mechanism"])),
-        parameter=claim["parameter"],
-        unit=known_number(PrivacyUnit(claim["unit"])),
-        sampling_rate=claim["sampling_rate"],
-        steps=claim["steps"],
-        adjacency=known_number(PrivacyAdjacency(claim.get("adjacency", ""))),  # 0.1.0 stored none
+        mechanism=known_number(claim.mechanism),
+        parameter=claim.parameter,
+        unit=known_number(claim.unit),
+        sampling_rate=claim.sampling_rate,
+        steps=claim.steps,
+        adjacency=known_number(claim.adjacency),
     )

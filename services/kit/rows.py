@@ -8,17 +8,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from inspect import signature
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from coterie.records.base import Record
+
 Tx = AsyncConnection
 Row = tuple[Any, ...]
 T = TypeVar("T")
+R = TypeVar("R", bound=Record)
 MOST_IN_LIST = 500
 """Values in one IN list: well under either database's limit on parameters."""
+
+
+class RecordsColumn(sa.types.TypeDecorator[list[R]], Generic[R]):
+    """A column that holds a list of records as JSON."""
+
+    impl = sa.JSON
+    cache_ok = True
+
+    def __init__(self, kind: type[R]) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def process_bind_param(self, value: Any, dialect: sa.Dialect) -> Any:
+        return None if value is None else [record.to_dict() for record in value]
+
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> list[R] | None:
+        return None if value is None else [self.kind.from_json(row) for row in value]
 
 
 def columns(

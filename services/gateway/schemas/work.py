@@ -6,22 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from services.gateway.schemas.base import Amount, Body, Digest, Finite, Fraction, HexSignature, Id, Int32, Prose, Word
-
-
-class PrivacyCharge(Body):
-    """One use of a privacy mechanism."""
-
-    mechanism: Literal["gaussian", "laplace", "zcdp", "raw"]
-    parameter: Amount
-    """Noise multiplier (gaussian), ε (laplace) or ρ (zcdp)."""
-    unit: Literal["example", "device"]
-    sampling_rate: Fraction = 0.0
-    """Fraction of the data used; 0 or 1 = all."""
-    steps: Int32 = 0
-    """Repetitions; 0 means 1."""
-    adjacency: Literal["left-out", "replaced", ""] = ""
-    """What the loss compares a contribution with: none, or any other; left out, as version 0.1.0 meant."""
+from coterie.privacy.claims import Claim
+from services.gateway.schemas.base import Amount, Body, Digest, Finite, HexSignature, Id, Int32, Prose, Word
 
 
 class MemberReport(Body):
@@ -59,7 +45,7 @@ class UpdateReport(Body):
     model_index: Int32 = 0
     budget: Amount = 0.0
     """zCDP budget or noise variance it chose; 0 = none."""
-    privacy: Annotated[list[PrivacyCharge], Field(default_factory=list, max_length=64)]
+    privacy: Annotated[list[Claim], Field(default_factory=list, max_length=64)]
     members: Annotated[list[MemberReport], Field(default_factory=list, max_length=10_000)]
     sum: SumSeal | None = None
     """Of a masked update: its terms and the device's signature."""

@@ -41,7 +41,7 @@ def key_of(charge: Charge) -> list[object]:
     settled alike now.
     """
     claim = claim_of(charge)
-    values = [claim["mechanism"], claim["parameter"], claim["unit"], claim["sampling_rate"], claim["steps"]]
+    values = [claim.mechanism, claim.parameter, claim.unit, claim.sampling_rate, claim.steps]
     meant = adjacency_meant(charge.mechanism, charge.unit)
     return values if charge.adjacency == meant else [*values, charge.adjacency]
 

@@ -28,9 +28,8 @@ async def add_charges(tx: Tx, task_id: str, round_number: int, work: Sequence[Wo
     sums: dict[Row, float] = defaultdict(float)
     for w in work:
         for position, charge in enumerate(w.charges):
-            claim = claim_of(charge)
             place = {"device_id": w.device_id, "task_id": task_id, "round": round_number, "position": position}
-            values = {**place, **claim}
+            values = {**place, **claim_of(charge).to_dict()}
             history.append(tuple(values[column.name] for column in privacy_charges.c))
             kind, amount = _kind_and_amount(total_of(charge))
             sums[w.device_id, task_id, *kind] += amount

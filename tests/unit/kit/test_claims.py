@@ -2,29 +2,73 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
 from coterie.privacy.claims import Claim, charge_of
 from coterie_api.pricing.v1.pricing_pb2 import PrivacyCharge
 from services.kit.claims import claim_message, read_claim
 
-CLAIM = Claim(mechanism="gaussian", parameter=2.0, unit="device", sampling_rate=0.5, steps=3, adjacency="left-out")
+STORED = {
+    "mechanism": "gaussian",
+    "parameter": 2.0,
+    "unit": "device",
+    "sampling_rate": 0.5,
+    "steps": 3,
+    "adjacency": "left-out",
+}
 
 
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace", "zcdp", "raw"])
 @pytest.mark.parametrize("adjacency", ["left-out", "replaced", ""])
 def test_a_claim_comes_back_as_it_was(mechanism: str, adjacency: str) -> None:
-    claim = CLAIM | {"mechanism": mechanism, "adjacency": adjacency}
-    assert read_claim(claim_message(Claim(**claim))) == claim
+    claim = Claim.from_json(STORED | {"mechanism": mechanism, "adjacency": adjacency})
+    assert read_claim(claim_message(claim)) == claim
 
 
 def test_a_word_nobody_knows_counts_as_no_noise_at_all() -> None:
-    odd = read_claim(claim_message(Claim(**CLAIM | {"mechanism": "magic", "unit": "village"})))
-    assert (odd["mechanism"], odd["unit"]) == ("", "")
+    odd = read_claim(claim_message(Claim.from_json(STORED | {"mechanism": "magic", "unit": "village"})))
+    assert (odd.mechanism, odd.unit) == ("", "")
     newer = read_claim(PrivacyCharge.FromString(b"\x38\x63\x40\x63"))  # mechanism and unit 99
     assert [charge_of(claim).mechanism for claim in (odd, newer)] == ["raw", "raw"]
 
 
 def test_a_claim_that_the_first_release_stored_has_no_adjacency() -> None:
-    stored = {key: value for key, value in CLAIM.items() if key != "adjacency"}
-    assert read_claim(claim_message(stored))["adjacency"] == ""  # type: ignore[arg-type]  # as a row gives it
+    stored = {key: value for key, value in STORED.items() if key != "adjacency"}
+    assert read_claim(claim_message(Claim.from_json(stored))).adjacency == ""
+
+
+TAKEN: TypeAdapter[Claim] = TypeAdapter(Claim)
+
+
+def test_the_gateway_takes_what_devices_report_and_fields_have_the_defaults_of_0_1_0() -> None:
+    assert TAKEN.validate_python(STORED) == Claim.from_json(STORED)
+    least = {"mechanism": "zcdp", "parameter": 0.1, "unit": "example"}
+    assert TAKEN.validate_python(least) == Claim.from_json(least | {"sampling_rate": 0.0, "steps": 0, "adjacency": ""})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"mechanism": "magic"},
+        {"mechanism": ""},
+        {"mechanism": "sampled-gaussian"},
+        {"unit": "village"},
+        {"adjacency": "group"},
+        {"parameter": -1.0},
+        {"parameter": math.inf},
+        {"parameter": math.nan},
+        {"parameter": 1e16},
+        {"sampling_rate": 1.5},
+        {"steps": -1},
+        {"steps": 2**31},
+        {"steps": 1.5},
+        {"epsilon": 1.0},
+    ],
+    ids=str,
+)
+def test_the_gateway_refuses_words_and_numbers_nobody_can_mean(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        TAKEN.validate_python(STORED | wrong)

@@ -71,7 +71,7 @@ class Delivery:
             "metrics": dict(self.metrics),
             "model_index": self.model_index,
             "budget": self.budget,
-            "privacy": [claim_of(charge) for charge in self.privacy],
+            "privacy": [claim_of(charge).to_dict() for charge in self.privacy],
             "members": [asdict(member) for member in self.members],
             **({} if self.sum is None else {"sum": asdict(self.sum)}),
             **({"public_metrics": True} if self.metrics and self.public_metrics else {}),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from coterie.privacy import accounting
 from coterie.privacy.accounting import Charge, total
 from coterie.privacy.claims import Claim, charge_of, claim_of
+from coterie.records.words import PrivacyAdjacency, PrivacyMechanism, PrivacyUnit
 from services.pricing.domain.ledger_privacy import TaskTotals, key_of, report, total_of
 
 DELTA = 1e-6
@@ -19,12 +20,12 @@ DELTA = 1e-6
 def claimed(mechanism: str, parameter: float, rate: float = 0.0, steps: int = 0, adjacency: str = "") -> Charge:
     return charge_of(
         Claim(
-            mechanism=mechanism,
+            mechanism=PrivacyMechanism(mechanism),
             parameter=parameter,
-            unit="example",
+            unit=PrivacyUnit.EXAMPLE,
             sampling_rate=rate,
             steps=steps,
-            adjacency=adjacency,
+            adjacency=PrivacyAdjacency(adjacency),
         )
     )
 

@@ -8,55 +8,66 @@ a claim that cannot be counts as a release without noise, the safe side.
 from __future__ import annotations
 
 import math
-from typing import TypedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
 from coterie.privacy import zcdp
 from coterie.privacy.accounting import Adjacency, Charge, Mechanism, Unit, adjacency_meant, raw_charge
+from coterie.records.base import Known, Limits, Record
+from coterie.records.words import PrivacyAdjacency, PrivacyMechanism, PrivacyUnit
 
 PURPOSE = "update"
 MOST_STEPS = 10**9
 
 
-class Claim(TypedDict):
-    """The message's fields.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim(Record):
+    """One use of a privacy mechanism: as a device reports it, as the gateway takes it, and as rows keep it."""
 
-    `mechanism` is "gaussian", "laplace" or "zcdp", `parameter` its noise multiplier, ε or ρ; a `sampling_rate` of 0 is
-    1 and `steps` of 0 are 1; an empty `adjacency` is the one that version 0.1.0 meant.
-    """
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = {
+        "extra": "forbid",
+        "allow_inf_nan": False,
+        "use_attribute_docstrings": True,
+    }
 
-    mechanism: str
-    parameter: float
-    unit: str
-    sampling_rate: float
-    steps: int
-    adjacency: str
+    mechanism: Annotated[PrivacyMechanism, Known()]
+    parameter: Annotated[float, Limits(0, 1e15)]
+    """Noise multiplier (gaussian), ε (laplace) or ρ (zcdp)."""
+    unit: Annotated[PrivacyUnit, Known()]
+    sampling_rate: Annotated[float, Limits(0, 1)] = 0.0
+    """Fraction of the data used; 0 or 1 = all."""
+    steps: Annotated[int, Limits(0, 2**31 - 1)] = 0
+    """Repetitions; 0 means 1."""
+    adjacency: Annotated[PrivacyAdjacency, Known("")] = PrivacyAdjacency("")  # noqa: RUF009  # a word never changes
+    """What the loss compares a contribution with: none, or any other; empty = as version 0.1.0 meant."""
 
 
 def claim_of(charge: Charge) -> Claim:
     """What is told of a charge."""
     mechanism, parameter = _parameter(charge)
     return Claim(
-        mechanism=mechanism,
+        mechanism=PrivacyMechanism(mechanism),
         parameter=parameter,
-        unit=charge.unit,
+        unit=PrivacyUnit(charge.unit),
         sampling_rate=charge.rate,
         steps=charge.steps,
-        adjacency=charge.adjacency,
+        adjacency=PrivacyAdjacency(charge.adjacency),
     )
 
 
 def charge_of(claim: Claim, task: str = "claimed", round: int = 0) -> Charge:
     """A charge from what a device claims; whatever cannot be becomes "raw"."""
-    parameter, rate = claim["parameter"], claim["sampling_rate"] or 1.0
-    unit: Unit = "device" if claim["unit"] == "device" else "example"
-    known = claim["mechanism"] in ("gaussian", "laplace", "zcdp") and claim["adjacency"] in ("", "left-out", "replaced")
+    parameter, rate = claim.parameter, claim.sampling_rate or 1.0
+    unit: Unit = "device" if claim.unit == "device" else "example"
+    known = claim.mechanism in ("gaussian", "laplace", "zcdp") and claim.adjacency in ("", "left-out", "replaced")
     if not (known and 0.0 < parameter < math.inf and 0.0 < rate <= 1.0):
         return raw_charge(task, round, PURPOSE, unit)
-    steps = min(max(claim["steps"], 1), MOST_STEPS)
-    adjacency: Adjacency = adjacency_meant("sampled-gaussian" if rate < 1.0 else claim["mechanism"], unit)
-    if claim["adjacency"]:
-        adjacency = "replaced" if claim["adjacency"] == "replaced" else "left-out"
-    match claim["mechanism"]:
+    steps = min(max(claim.steps, 1), MOST_STEPS)
+    adjacency: Adjacency = adjacency_meant("sampled-gaussian" if rate < 1.0 else claim.mechanism, unit)
+    if claim.adjacency:
+        adjacency = "replaced" if claim.adjacency == "replaced" else "left-out"
+    match claim.mechanism:
         case "laplace":
             return Charge(task, round, PURPOSE, "laplace", unit, adjacency, epsilon=parameter, steps=steps)
         case "zcdp":

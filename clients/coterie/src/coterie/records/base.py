@@ -66,6 +66,26 @@ class Word(StrEnum):
         return {"type": "string", "description": inspect.getdoc(cls), "x-extensible-enum": words}
 
 
+class Known:
+    """Of what callers send: a word that the platform knows, or one of these; of what it answers, any."""
+
+    def __init__(self, *also: str) -> None:
+        self._also = also
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        return {"type": "literal", "expected": [*(word.value for word in source), *self._also]}
+
+
+class Limits:
+    """Of what callers send: the least and the greatest number that is taken."""
+
+    def __init__(self, least: float, most: float) -> None:
+        self._limits = {"ge": least, "le": most}
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        return handler(source) | self._limits
+
+
 class Shown:
     """How JSON shows a value whose Python type says something else."""
 
