@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from coterie.privacy.claims import Claim
+from coterie.records.privacy import PrivacyClaim
 from coterie.records.words import (
     ClerkState,
     EnrolmentState,
     EventKind,
     Form,
+    JoinBy,
     LetterKind,
     ParticipationState,
     Role,
@@ -37,7 +38,7 @@ tasks = sa.Table(
     sa.Column("ended_at", sa.Double, nullable=False, default=0.0),
     sa.Column("released", sa.Boolean, nullable=False, default=False),
     sa.Column("revision", sa.BigInteger, nullable=False, default=0),
-    sa.Column("join_by", sa.String(8), nullable=False, server_default="open"),
+    sa.Column("join_by", WordColumn(JoinBy, 8), nullable=False, server_default="open"),
     sa.Column("best_version", sa.Integer, nullable=False, server_default="-1"),
     sa.UniqueConstraint("publisher", "name"),
     sa.Index("tasks_by_name", "name", "id"),
@@ -118,7 +119,7 @@ participations = sa.Table(
     sa.Column("metrics", sa.JSON, nullable=False),
     sa.Column("model_index", sa.Integer, nullable=False, default=0),
     sa.Column("budget", sa.Double, nullable=False, default=0.0),
-    sa.Column("privacy", RecordsColumn(Claim), nullable=False),
+    sa.Column("privacy", RecordsColumn(PrivacyClaim), nullable=False),
     sa.Column("members", sa.JSON, nullable=False),
     sa.Column("replica", sa.String(40), nullable=False, default=""),
     sa.Column("base", sa.Integer, nullable=False, server_default="0"),

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from coterie.privacy.claims import Claim
+from coterie.records.privacy import PrivacyClaim
 from coterie.records.words import PrivacyAdjacency, PrivacyMechanism, PrivacyUnit
 from coterie_api.pricing.v1.pricing_pb2 import PrivacyCharge
 from services.kit.words import known_number, word
 
 
-def read_claim(message: PrivacyCharge) -> Claim:
+def read_claim(message: PrivacyCharge) -> PrivacyClaim:
     """What a message claims."""
-    return Claim(
+    return PrivacyClaim(
         mechanism=word(PrivacyMechanism, message.mechanism),
         parameter=message.parameter,
         unit=word(PrivacyUnit, message.unit),
@@ -20,7 +20,7 @@ def read_claim(message: PrivacyCharge) -> Claim:
     )
 
 
-def claim_message(claim: Claim) -> PrivacyCharge:
+def claim_message(claim: PrivacyClaim) -> PrivacyCharge:
     """The message that claims it; a word nobody knows is none, which counts as a release without noise."""
     return PrivacyCharge(
         mechanism=known_number(claim.mechanism),

@@ -23,6 +23,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from coterie_api.parameters.v1 import parameters_pb2
 from coterie_api.parameters.v1.parameters_pb2 import TaskParameters
 from services.kit.errors import InvalidInput
+from services.kit.words import number_in, text_in
 
 M = TypeVar("M", bound=Message)
 PACKAGE = parameters_pb2.DESCRIPTOR.package
@@ -81,6 +82,15 @@ def former_text(message: Message, number: int) -> str:
     return next((unknown.data.decode() for unknown in left if unknown.field_number == number), "")
 
 
+def adopt(message: Message, field: str, formerly: int) -> None:
+    """Fills an enum field of a stored message from the word that 0.1.0 kept in its field number `formerly`."""
+    enum = message.DESCRIPTOR.fields_by_name[field].enum_type
+    assert enum is not None
+    text = former_text(message, formerly)
+    if text:
+        setattr(message, field, number_in(enum.name, text))
+
+
 def is_list(kind: Any) -> bool:
     """Whether a message stands for the list of its `items`, which may be left out."""
     return bool(kind.name.endswith("List"))
@@ -97,6 +107,8 @@ def _stored(text: str) -> bytes:
 
 
 def _shown(field: FieldDescriptor, value: Any) -> Any:
+    if field.enum_type is not None:
+        return text_in(field.enum_type.name, value)
     if field.message_type is None:
         return value
     if is_list(field.message_type):
@@ -200,6 +212,10 @@ def _scalar(field: Any, value: object, *, strict: bool) -> Any:
         if not isinstance(value, bool):
             raise TypeError("must be true or false")
         return value
+    if field.enum_type is not None:
+        if not isinstance(value, str):
+            raise TypeError("must be a word")
+        return number_in(field.enum_type.name, value)
     return _number(value, whole=field.cpp_type in _WHOLE, finite=strict)
 
 

@@ -12,12 +12,10 @@ from typing import Any, Generic, TypeVar
 
 import sqlalchemy as sa
 from google.protobuf.descriptor import EnumDescriptor
-from google.protobuf.message import Message
 
 from coterie.records import words
 from coterie.records.base import Word
 from coterie_api.words.v1 import words_pb2
-from services.kit.documents import former_text
 
 W = TypeVar("W", bound=Word)
 
@@ -54,15 +52,6 @@ def text_in(enum: str, number: int) -> str:
 def prefix_of(enum: EnumDescriptor) -> str:
     """What the names of an enum's values begin with: TASK_STATE_ for TaskState."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", enum.name).upper() + "_"
-
-
-def adopt(message: Message, field: str, formerly: int) -> None:
-    """Fills an enum field of a stored message from the word that 0.1.0 kept in its field number `formerly`."""
-    enum = message.DESCRIPTOR.fields_by_name[field].enum_type
-    assert enum is not None
-    text = former_text(message, formerly)
-    if text:
-        setattr(message, field, number_in(enum.name, text))
 
 
 @cache

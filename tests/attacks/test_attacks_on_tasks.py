@@ -13,6 +13,7 @@ from coterie.client.tasks import Tasks
 from coterie.errors import Conflict
 from coterie.records import Task
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
 from services.gateway.wire.convert import to_json
 from services.kit.caller import Caller, set_caller
 from services.kit.errors import InvalidInput, NotFound, PermissionDenied
@@ -136,7 +137,7 @@ async def test_an_open_task_is_open_and_its_inside_is_for_those_who_joined(house
     client = await house.start()
     task = await client.create(["dev_a"])
     set_caller(Caller("device", "dev_b", OWN_B))
-    assert (await client.tasks.GetTask(pb.GetTaskRequest(task_id=task.id))).specification.join_by == "open"
+    assert (await client.tasks.GetTask(pb.GetTaskRequest(task_id=task.id))).specification.join_by == words.JOIN_BY_OPEN
     for what in ("its rounds", "its models"):
         with pytest.raises(PermissionDenied, match="for devices that joined"):
             await READS[what](client, task.id)
@@ -146,7 +147,7 @@ async def test_an_open_task_is_open_and_its_inside_is_for_those_who_joined(house
 
 
 SENSELESS: list[tuple[dict[str, Any], str]] = [
-    ({"join_by": "friends", "invited": ["own_a"]}, "not 'friends'"),
+    ({"join_by": 99, "invited": ["own_a"]}, "not '99'"),
     ({"join_by": "owners"}, "nobody could join"),
     ({"invited": ["own_a"]}, "leave it out of an open task"),
     ({"join_by": "owners", "invited": ["dev_a"]}, "'dev_a' is no id of owners"),

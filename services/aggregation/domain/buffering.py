@@ -16,12 +16,12 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+from coterie.records.words import Pace
 from services.aggregation.domain.rules.axis import Parameter, read
 from services.aggregation.errors import BadTask
 
 UNIT = 2.0**-30
 """Staleness weights are whole multiples of this."""
-PACES = ("synchronous", "asynchronous")
 PLACE = "parameters.pace"
 WANTED = {
     "buffer": Parameter("updates that make a step", whole=True, low=1, high=1_000_000),
@@ -59,14 +59,14 @@ class Buffering:
         )
 
 
-def read_pace(pace: str, parameters_json: str, min_devices: int) -> Buffering | None:
+def read_pace(pace: Pace, parameters_json: str, min_devices: int) -> Buffering | None:
     """How an asynchronous task's updates become steps; None for a synchronous one."""
-    if pace not in PACES:
-        raise BadTask(f"no pace {pace[:50]!r}; choose one of: {', '.join(PACES)}")
+    if pace not in list(Pace):
+        raise BadTask(f"no pace {str(pace)[:50]!r}; choose one of: {', '.join(Pace)}")
     given: Any = json.loads(parameters_json).get("pace", {})
     if not isinstance(given, dict):
         raise BadTask(f"{PLACE}: must be an object, not {given!r}"[:300])
-    if pace == "synchronous":
+    if pace is Pace.SYNCHRONOUS:
         if given:
             raise BadTask(f"{PLACE}: a synchronous task takes none of these; give the task the pace asynchronous")
         return None

@@ -5,21 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from coterie.records.words import JoinBy
 from services.aggregation.errors import BadTask
 
-OPEN, OWNERS, DEVICES = "open", "owners", "devices"
 MAX_INVITED = 1_000
-_FORMS = {OWNERS: ("own", "coterie owners list"), DEVICES: ("dev", "coterie device list")}
+_FORMS = {JoinBy.OWNERS: ("own", "coterie owners list"), JoinBy.DEVICES: ("dev", "coterie device list")}
 
 
-def check(join_by: str, invited: Sequence[str]) -> None:
+def check(join_by: JoinBy, invited: Sequence[str]) -> None:
     """Raises BadTask for an invitation that makes no sense."""
-    if join_by == OPEN:
+    if join_by is JoinBy.OPEN:
         if invited:
             raise BadTask('invited is for join_by "owners" or "devices"; leave it out of an open task')
         return
     if join_by not in _FORMS:
-        raise BadTask(f'join_by must be "open", "owners" or "devices", not {join_by!r}')
+        raise BadTask(f'join_by must be "open", "owners" or "devices", not {str(join_by)!r}')
     if not invited:
         raise BadTask(f'join_by "{join_by}" needs the ids of {join_by} in invited, else nobody could join')
     if len(invited) > MAX_INVITED:
@@ -32,8 +32,8 @@ def check(join_by: str, invited: Sequence[str]) -> None:
         raise BadTask("invited names somebody twice")
 
 
-def may_join(join_by: str, invited: Sequence[str], device_id: str, owner_id: str) -> bool:
+def may_join(join_by: JoinBy, invited: Sequence[str], device_id: str, owner_id: str) -> bool:
     """Whether a device of that owner may join."""
-    if join_by == OPEN:
+    if join_by is JoinBy.OPEN:
         return True
-    return (owner_id if join_by == OWNERS else device_id) in invited
+    return (owner_id if join_by is JoinBy.OWNERS else device_id) in invited

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from coterie.privacy.claims import Claim
+from coterie.records.privacy import PrivacyClaim
 from coterie.records.words import (
     EnrolmentState,
     EventKind,
@@ -105,7 +105,7 @@ class Delivery:
     metrics: dict[str, float]
     model_index: int
     budget: float
-    privacy: tuple[Claim, ...] = ()
+    privacy: tuple[PrivacyClaim, ...] = ()
     members: tuple[dict[str, object], ...] = ()
     base: int = 0
     public_metrics: bool = False
@@ -149,7 +149,7 @@ class Participation:
     metrics: dict[str, float] = field(default_factory=dict)
     model_index: int = 0
     budget: float = 0.0
-    privacy: list[Claim] = field(default_factory=list)
+    privacy: list[PrivacyClaim] = field(default_factory=list)
     members: list[dict[str, object]] = field(default_factory=list)
     replica: str = ""
     base: int = 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coterie.instructions import check_training
-from coterie.records.words import PrivacyUnit
+from coterie.records.words import JoinBy, Pace, PrivacyUnit
 from services.aggregation.domain import joining
 from services.aggregation.domain.buffering import Buffering, read_pace
 from services.aggregation.domain.rules.choice import choose
@@ -48,9 +48,9 @@ class TaskSpecification:
     auto_start: bool = False
     description: str = ""
     rule: str = "mean"
-    join_by: str = "open"
+    join_by: JoinBy = JoinBy.OPEN
     invited: tuple[str, ...] = ()
-    pace: str = "synchronous"
+    pace: Pace = Pace.SYNCHRONOUS
     keep_rounds: int = 0
     fraction: float = 0.0
     stop: Stop | None = None
@@ -79,7 +79,7 @@ class TaskSpecification:
     @property
     def kept_rounds(self) -> int:
         """How many rounds back updates stay stored."""
-        return max(self.keep_rounds or (KEPT_ROUNDS if self.pace == "asynchronous" else 0), 0)
+        return max(self.keep_rounds or (KEPT_ROUNDS if self.pace is Pace.ASYNCHRONOUS else 0), 0)
 
     @property
     def parameters(self) -> dict[str, Any]:

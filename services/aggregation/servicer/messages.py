@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from coterie.records.base import Word
-from coterie.records.words import Form, LetterKind, ParticipationState, PrivacyUnit
+from coterie.records.words import Form, JoinBy, LetterKind, Pace, ParticipationState, PrivacyUnit
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.domain.measuring import Measurement
@@ -29,7 +29,9 @@ from services.kit.claims import read_claim
 from services.kit.documents import parameters_of, text_of
 from services.kit.words import number, word
 
-_OTHERWISE = ("parameters_json", "privacy_unit", "stop")
+_WORDS = {"privacy_unit": PrivacyUnit.DEVICE, "join_by": JoinBy.OPEN, "pace": Pace.SYNCHRONOUS}
+"""Words of a specification, each with what it is unless it is given."""
+_OTHERWISE = ("parameters_json", "stop", *_WORDS)
 """Fields that are of another kind in the message."""
 _DEFAULTS = {field.name: field.default for field in fields(TaskSpecification) if field.name not in _OTHERWISE}
 
@@ -45,15 +47,11 @@ def specification_from(message: pb.TaskSpecification) -> TaskSpecification:
         "min_devices",
         "training_json",
         "rule",
-        "join_by",
-        "pace",
     ):
         values[name] = values[name] or _DEFAULTS[name]
     values["max_attempts"] = max(values["max_attempts"], 1)
-    unit = word(PrivacyUnit, message.privacy_unit or words.PRIVACY_UNIT_DEVICE)
-    return TaskSpecification(
-        **values, parameters_json=text_of(message.parameters), privacy_unit=unit, stop=_stop_from(message)
-    )
+    values |= {name: word(type(usual), getattr(message, name)) or usual for name, usual in _WORDS.items()}
+    return TaskSpecification(**values, parameters_json=text_of(message.parameters), stop=_stop_from(message))
 
 
 def _stop_from(message: pb.TaskSpecification) -> Stop | None:
@@ -65,10 +63,9 @@ def _stop_from(message: pb.TaskSpecification) -> Stop | None:
 
 def specification_to(spec: TaskSpecification) -> pb.TaskSpecification:
     told = {name: getattr(spec, name) for name in _DEFAULTS}
+    told |= {name: number(getattr(spec, name)) for name in _WORDS}
     stop = None if spec.stop is None else pb.Stop(**_values(spec.stop) | {"better": spec.stop.direction})
-    return pb.TaskSpecification(
-        **told, parameters=parameters_of(spec.parameters_json), privacy_unit=number(spec.privacy_unit), stop=stop
-    )
+    return pb.TaskSpecification(**told, parameters=parameters_of(spec.parameters_json), stop=stop)
 
 
 def task(view: TaskView) -> pb.Task:

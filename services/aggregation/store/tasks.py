@@ -10,9 +10,8 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
-from coterie.records.words import EnrolmentState, PrivacyUnit, TaskState
+from coterie.records.words import EnrolmentState, JoinBy, Pace, PrivacyUnit, TaskState
 from services.aggregation import tables as t
-from services.aggregation.domain import joining
 from services.aggregation.domain.records import (
     Enrolment,
     Event,
@@ -78,7 +77,7 @@ def _open_to(device_id: str, owner_id: str) -> sa.ColumnElement[bool]:
     i, e = t.invitations.c, t.enrolments.c
     invited = sa.exists().where(i.task_id == t.tasks.c.id, i.invited.in_((device_id, owner_id)))
     enrolled = sa.exists().where(e.task_id == t.tasks.c.id, e.device_id == device_id)
-    return sa.or_(t.tasks.c.join_by == joining.OPEN, invited, enrolled)
+    return sa.or_(t.tasks.c.join_by == JoinBy.OPEN, invited, enrolled)
 
 
 async def task_states(tx: Tx, task_ids: Sequence[str]) -> dict[str, TaskState]:
@@ -231,4 +230,5 @@ def _specification(document: bytes) -> TaskSpecification:
     told = text_of(parameters_of(stored["parameters_json"]))  # as this version writes them, whichever stored them
     stop = Stop(**stored["stop"]) if stored.get("stop") else None
     read = {"parameters_json": told, "privacy_unit": PrivacyUnit(stored["privacy_unit"]), "stop": stop}
+    read |= {"join_by": JoinBy(stored.get("join_by", JoinBy.OPEN)), "pace": Pace(stored.get("pace", Pace.SYNCHRONOUS))}
     return TaskSpecification(**stored | lists | read)

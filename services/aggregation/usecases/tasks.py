@@ -6,13 +6,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from coterie.records.words import EnrolmentState, EventKind, ParticipationState, TaskState
+from coterie.records.words import EnrolmentState, EventKind, JoinBy, ParticipationState, TaskState
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
 from services.aggregation import ways
 from services.aggregation.domain import directions
-from services.aggregation.domain.joining import OWNERS
 from services.aggregation.domain.records import (
     Enrolment,
     Event,
@@ -314,7 +313,7 @@ class TaskUseCases:
     async def _owner_of(self, device_id: str, task_id: str) -> str:
         """Owner of a device that somebody else enrols, if the task asks for it."""
         async with self._database.reading() as tx:
-            if (await sight.see_task(tx, task_id)).specification.join_by != OWNERS:
+            if (await sight.see_task(tx, task_id)).specification.join_by is not JoinBy.OWNERS:
                 return ""
         with acting_as(SERVICE):
             reply = await self._upstreams.registry.GetDevices(trust.GetDevicesRequest(device_ids=[device_id]))

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from coterie.privacy.claims import Claim
+from coterie.records.privacy import PrivacyClaim
 from services.gateway.schemas.base import Amount, Body, Digest, Finite, HexSignature, Id, Int32, Prose, Word
 
 
@@ -45,7 +45,7 @@ class UpdateReport(Body):
     model_index: Int32 = 0
     budget: Amount = 0.0
     """zCDP budget or noise variance it chose; 0 = none."""
-    privacy: Annotated[list[Claim], Field(default_factory=list, max_length=64)]
+    privacy: Annotated[list[PrivacyClaim], Field(default_factory=list, max_length=64)]
     members: Annotated[list[MemberReport], Field(default_factory=list, max_length=10_000)]
     sum: SumSeal | None = None
     """Of a masked update: its terms and the device's signature."""

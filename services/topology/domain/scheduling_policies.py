@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 
+from coterie.records.words import ScheduleStatus
 from services.topology.domain.cell_noise import bounded_noise
 from services.topology.domain.radio import NO_TASK
 from services.topology.domain.scheduling import NOBODY, Cells, Floats, Outcome, Picks
@@ -22,8 +23,6 @@ DeviceStatus = Literal[
 ]
 """Why a device is or is not served. "crowded out": the reachable blocks went to others. "passed": a block it could use
 stayed free, but the policy left it out."""
-
-ScheduleStatus = Literal["complete", "partial", "nobody"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,8 @@ def schedule(
         noise[members], budget[members] = plan.noise, plan.budget
     reasons = _reasons(cells, delay, outcome)
     served = sum(reason == "served" for reason in reasons)
-    status: ScheduleStatus = "nobody" if not served else ("complete" if served == len(reasons) else "partial")
+    some = ScheduleStatus.COMPLETE if served == len(reasons) else ScheduleStatus.PARTIAL
+    status = some if served else ScheduleStatus.NOBODY
     return Schedule(outcome.station, outcome.block, noise, budget, reasons, status, outcome.reward)
 
 

@@ -15,9 +15,11 @@ from typing import Any, Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from coterie.records.words import ScheduleStatus
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2
 from coterie_api.words.v1 import words_pb2 as words
+from services.kit.words import number
 from services.topology.domain.cell_noise import NoiseWeights, bounded_noise, noise_for_budget
 from services.topology.domain.radio import User, draw_delays
 from services.topology.domain.scheduling import NOBODY, Cells, Floats, Picks
@@ -137,7 +139,7 @@ class CellsPlanner:
         eager = dataclasses.replace(cells, shares=cells.shares * patience)
         found = schedule(cells, delay, _picks(eager, delay, settings, request.round, gathered.policy))
         told = ScheduledRound(gathered.cells, cells, delay, found, _noise(request, parameters, cells, found))
-        if found.status == "nobody":
+        if found.status is ScheduleStatus.NOBODY:
             raise CannotPlan(told.nobody(len(request.participants)))
         seats = {p.device_id: told.seat(i, p.device_id) for i, p in enumerate(placed)}
         waiting = {d: waited.get(d, 0) + 1 for d, seat in seats.items() if seat.role == words.ROLE_IDLE}
@@ -212,7 +214,7 @@ def _details(
     return pb.CellDetails(
         policy=settings.policy,
         layout=given.layout,
-        status=told.found.status,
+        status=number(told.found.status),
         reward=told.found.reward,
         matching_reward=best.reward,
         round=request.round,

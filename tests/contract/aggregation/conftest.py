@@ -30,7 +30,7 @@ from services.kit.caller import Caller, set_caller
 from services.kit.clock import Clock
 from services.kit.settings import ServiceSettings
 from services.kit.upstream import open_channel
-from services.kit.words import word
+from services.kit.words import number_in, word
 from services.topology.app import App as TopologyApp
 
 
@@ -151,7 +151,7 @@ class Client:
         return digest
 
     async def create(self, devices: list[str], samples: int = 10, **changes: Any) -> pb.Task:
-        """A created task of one tensor w = zeros(3) with these devices enrolled."""
+        """A created task of one tensor w = zeros(3) with these devices enrolled; words of its specification as text."""
         digest = await self.upload_model(np.zeros(3, np.float32))
         values: dict[str, Any] = {
             "name": "t",
@@ -162,6 +162,9 @@ class Client:
             "quorum": 1.0,
             "round_seconds": 120.0,
         } | changes
+        for name, kind in (("pace", "Pace"), ("join_by", "JoinBy")):
+            if isinstance(values.get(name), str):
+                values[name] = number_in(kind, values[name])
         task = await self.tasks.CreateTask(pb.CreateTaskRequest(specification=pb.TaskSpecification(**values)))
         for device in devices:
             set_caller(Caller("device", device))

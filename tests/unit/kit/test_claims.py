@@ -7,7 +7,8 @@ import math
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from coterie.privacy.claims import Claim, charge_of
+from coterie.privacy.claims import charge_of
+from coterie.records.privacy import PrivacyClaim
 from coterie_api.pricing.v1.pricing_pb2 import PrivacyCharge
 from services.kit.claims import claim_message, read_claim
 
@@ -24,12 +25,12 @@ STORED = {
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace", "zcdp", "raw"])
 @pytest.mark.parametrize("adjacency", ["left-out", "replaced", ""])
 def test_a_claim_comes_back_as_it_was(mechanism: str, adjacency: str) -> None:
-    claim = Claim.from_json(STORED | {"mechanism": mechanism, "adjacency": adjacency})
+    claim = PrivacyClaim.from_json(STORED | {"mechanism": mechanism, "adjacency": adjacency})
     assert read_claim(claim_message(claim)) == claim
 
 
 def test_a_word_nobody_knows_counts_as_no_noise_at_all() -> None:
-    odd = read_claim(claim_message(Claim.from_json(STORED | {"mechanism": "magic", "unit": "village"})))
+    odd = read_claim(claim_message(PrivacyClaim.from_json(STORED | {"mechanism": "magic", "unit": "village"})))
     assert (odd.mechanism, odd.unit) == ("", "")
     newer = read_claim(PrivacyCharge.FromString(b"\x38\x63\x40\x63"))  # mechanism and unit 99
     assert [charge_of(claim).mechanism for claim in (odd, newer)] == ["raw", "raw"]
@@ -37,16 +38,18 @@ def test_a_word_nobody_knows_counts_as_no_noise_at_all() -> None:
 
 def test_a_claim_that_the_first_release_stored_has_no_adjacency() -> None:
     stored = {key: value for key, value in STORED.items() if key != "adjacency"}
-    assert read_claim(claim_message(Claim.from_json(stored))).adjacency == ""
+    assert read_claim(claim_message(PrivacyClaim.from_json(stored))).adjacency == ""
 
 
-TAKEN: TypeAdapter[Claim] = TypeAdapter(Claim)
+TAKEN: TypeAdapter[PrivacyClaim] = TypeAdapter(PrivacyClaim)
 
 
 def test_the_gateway_takes_what_devices_report_and_fields_have_the_defaults_of_0_1_0() -> None:
-    assert TAKEN.validate_python(STORED) == Claim.from_json(STORED)
+    assert TAKEN.validate_python(STORED) == PrivacyClaim.from_json(STORED)
     least = {"mechanism": "zcdp", "parameter": 0.1, "unit": "example"}
-    assert TAKEN.validate_python(least) == Claim.from_json(least | {"sampling_rate": 0.0, "steps": 0, "adjacency": ""})
+    assert TAKEN.validate_python(least) == PrivacyClaim.from_json(
+        least | {"sampling_rate": 0.0, "steps": 0, "adjacency": ""}
+    )
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ from coterie.procedures import Procedure, consent
 from coterie.procedures.context import RoundContext, round_seed
 from coterie.procedures.masked import is_hidden_alone, refuse_downgrade
 from coterie.records import WorkItem
+from coterie.records.words import Pace
 from coterie.results import RoundResult, late
 from coterie.sums.uploads import FORM as MASKED
 from coterie.transport import Interrupted
@@ -144,7 +145,7 @@ class Workbench:
 
     def finish_left_over(self, work: WorkItem) -> RoundResult | None:
         """Hands in what was prepared for an earlier round before this device stopped, where that still counts."""
-        if self.enrolments[work.task_id].specification.pace != "asynchronous":
+        if self.enrolments[work.task_id].specification.pace is not Pace.ASYNCHRONOUS:
             return None
         began, prepared = time.monotonic(), self.home.outbox.find_latest(work.task_id, work.round)
         if prepared is None:

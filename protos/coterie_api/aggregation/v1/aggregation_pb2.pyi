@@ -93,14 +93,11 @@ class TaskSpecification(_message.Message):
     """Rule axis: how a round's updates become a step of the model, such as "mean", "nnm+trimmed-mean", "fedadam" or
     "trust+centred-clipping"; its parameters stand under "rule" in `parameters`. Empty means "mean".
     """
-    join_by: _builtins.str
-    """Who may join: "open" (any device), "owners" (devices of the owners in `invited`) or "devices" (those in `invited`).
-    Empty means "open".
-    """
-    pace: _builtins.str
-    """Pace axis: "synchronous" rounds wait for their devices; "asynchronous" ones step as soon as a buffer of updates is
-    full, whatever version each was made from. Its parameters stand under "pace" in `parameters`. Empty means
-    "synchronous".
+    join_by: _words_pb2.JoinBy.ValueType
+    """Who may join: any device, those of the owners in `invited`, or those in `invited`. Unspecified means open."""
+    pace: _words_pb2.Pace.ValueType
+    """Pace axis: whether rounds wait for their devices. Its parameters stand under "pace" in `parameters`. Unspecified
+    means synchronous.
     """
     keep_rounds: _builtins.int
     """Rounds whose updates stay stored after the round, for a replay; -1 means none, 0 means none of a synchronous task
@@ -149,9 +146,9 @@ class TaskSpecification(_message.Message):
         auto_start: _builtins.bool = ...,
         description: _builtins.str = ...,
         rule: _builtins.str = ...,
-        join_by: _builtins.str = ...,
+        join_by: _words_pb2.JoinBy.ValueType = ...,
         invited: _abc.Iterable[_builtins.str] | None = ...,
-        pace: _builtins.str = ...,
+        pace: _words_pb2.Pace.ValueType = ...,
         keep_rounds: _builtins.int = ...,
         fraction: _builtins.float = ...,
         stop: Global___Stop | None = ...,

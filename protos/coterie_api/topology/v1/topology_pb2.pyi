@@ -976,8 +976,8 @@ class CellDetails(_message.Message):
     """"matching", "greedy", "random" or a trained policy's id."""
     layout: _builtins.str
     """Fingerprint of the cells, the models and the channel."""
-    status: _builtins.str
-    """"complete", "partial" or "nobody": who is served."""
+    status: _words_pb2.ScheduleStatus.ValueType
+    """Who is served."""
     reward: _builtins.float
     """Reward of the schedule."""
     matching_reward: _builtins.float
@@ -1001,7 +1001,7 @@ class CellDetails(_message.Message):
         *,
         policy: _builtins.str = ...,
         layout: _builtins.str = ...,
-        status: _builtins.str = ...,
+        status: _words_pb2.ScheduleStatus.ValueType = ...,
         reward: _builtins.float = ...,
         matching_reward: _builtins.float = ...,
         round: _builtins.int = ...,

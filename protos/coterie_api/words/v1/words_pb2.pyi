@@ -139,6 +139,58 @@ TASK_STATE_CANCELLED: TaskState.ValueType  # 5
 """Its publisher or an admin ended it."""
 Global___TaskState: _TypeAlias = TaskState  # noqa: Y015
 
+class _JoinBy:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _JoinByEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JoinBy.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    JOIN_BY_UNSPECIFIED: _JoinBy.ValueType  # 0
+    """None given: open."""
+    JOIN_BY_OPEN: _JoinBy.ValueType  # 1
+    """Any device."""
+    JOIN_BY_OWNERS: _JoinBy.ValueType  # 2
+    """Devices of the owners invited."""
+    JOIN_BY_DEVICES: _JoinBy.ValueType  # 3
+    """The devices invited."""
+
+class JoinBy(_JoinBy, metaclass=_JoinByEnumTypeWrapper):
+    """Who may join a task."""
+
+JOIN_BY_UNSPECIFIED: JoinBy.ValueType  # 0
+"""None given: open."""
+JOIN_BY_OPEN: JoinBy.ValueType  # 1
+"""Any device."""
+JOIN_BY_OWNERS: JoinBy.ValueType  # 2
+"""Devices of the owners invited."""
+JOIN_BY_DEVICES: JoinBy.ValueType  # 3
+"""The devices invited."""
+Global___JoinBy: _TypeAlias = JoinBy  # noqa: Y015
+
+class _Pace:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PaceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Pace.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PACE_UNSPECIFIED: _Pace.ValueType  # 0
+    """None given: synchronous."""
+    PACE_SYNCHRONOUS: _Pace.ValueType  # 1
+    """They do."""
+    PACE_ASYNCHRONOUS: _Pace.ValueType  # 2
+    """The model steps as soon as a buffer of updates is full, whatever version each was made from."""
+
+class Pace(_Pace, metaclass=_PaceEnumTypeWrapper):
+    """Whether rounds wait for their devices."""
+
+PACE_UNSPECIFIED: Pace.ValueType  # 0
+"""None given: synchronous."""
+PACE_SYNCHRONOUS: Pace.ValueType  # 1
+"""They do."""
+PACE_ASYNCHRONOUS: Pace.ValueType  # 2
+"""The model steps as soon as a buffer of updates is full, whatever version each was made from."""
+Global___Pace: _TypeAlias = Pace  # noqa: Y015
+
 class _EnrolmentState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -638,6 +690,34 @@ SUM_DOCUMENT_PARTICIPANTS: SumDocument.ValueType  # 2
 SUM_DOCUMENT_CANDIDATES: SumDocument.ValueType  # 3
 """Who delivered and may survive."""
 Global___SumDocument: _TypeAlias = SumDocument  # noqa: Y015
+
+class _ScheduleStatus:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ScheduleStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ScheduleStatus.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SCHEDULE_STATUS_UNSPECIFIED: _ScheduleStatus.ValueType  # 0
+    """None given."""
+    SCHEDULE_STATUS_COMPLETE: _ScheduleStatus.ValueType  # 1
+    """Everybody."""
+    SCHEDULE_STATUS_PARTIAL: _ScheduleStatus.ValueType  # 2
+    """Some."""
+    SCHEDULE_STATUS_NOBODY: _ScheduleStatus.ValueType  # 3
+    """Nobody."""
+
+class ScheduleStatus(_ScheduleStatus, metaclass=_ScheduleStatusEnumTypeWrapper):
+    """Whom the schedule of a round serves."""
+
+SCHEDULE_STATUS_UNSPECIFIED: ScheduleStatus.ValueType  # 0
+"""None given."""
+SCHEDULE_STATUS_COMPLETE: ScheduleStatus.ValueType  # 1
+"""Everybody."""
+SCHEDULE_STATUS_PARTIAL: ScheduleStatus.ValueType  # 2
+"""Some."""
+SCHEDULE_STATUS_NOBODY: ScheduleStatus.ValueType  # 3
+"""Nobody."""
+Global___ScheduleStatus: _TypeAlias = ScheduleStatus  # noqa: Y015
 
 class _PolicyState:
     ValueType = _typing.NewType("ValueType", _builtins.int)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
+from coterie.records.words import Pace
 from services.aggregation.domain.accumulator import Accumulator, choose_scale
 from services.aggregation.domain.buffering import UNIT, Buffering, read_pace
 from services.aggregation.domain.layout import PREFIX_BYTES, header_length, parse
@@ -80,14 +81,14 @@ def test_a_step_is_the_discounted_sum_over_the_whole_weight_in_any_order(
 )
 def test_senseless_parameters_are_refused_with_their_place(given_: object, words: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        read_pace("asynchronous", json.dumps({"pace": given_}), 3)
+        read_pace(Pace.ASYNCHRONOUS, json.dumps({"pace": given_}), 3)
     assert words in refused.value.message
 
 
 def test_a_pace_has_defaults_and_a_synchronous_one_takes_nothing() -> None:
-    assert read_pace("asynchronous", "{}", 7) == Buffering(7, 0.5, 20)
-    assert read_pace("synchronous", "{}", 7) is None
+    assert read_pace(Pace.ASYNCHRONOUS, "{}", 7) == Buffering(7, 0.5, 20)
+    assert read_pace(Pace.SYNCHRONOUS, "{}", 7) is None
     with pytest.raises(InvalidInput, match="give the task the pace asynchronous"):
-        read_pace("synchronous", '{"pace": {"buffer": 2}}', 7)
+        read_pace(Pace.SYNCHRONOUS, '{"pace": {"buffer": 2}}', 7)
     with pytest.raises(InvalidInput, match="choose one of: synchronous, asynchronous"):
-        read_pace("brisk", "{}", 7)
+        read_pace(Pace("brisk"), "{}", 7)

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from coterie.privacy import accounting
 from coterie.privacy.accounting import Adjacency, Charge, adjacency_meant
-from coterie.privacy.claims import Claim, charge_of, claim_of
+from coterie.privacy.claims import charge_of, claim_of
 from coterie.privacy.ledger import Limit, PrivacyLedger
+from coterie.records.privacy import PrivacyClaim
 from coterie.records.words import PrivacyAdjacency, PrivacyMechanism, PrivacyUnit
 from tests.dumps.stored import Dump
 
@@ -64,12 +65,12 @@ def test_what_is_told_of_a_charge_is_the_whole_charge(charge: Charge) -> None:
     ],
 )
 def test_a_device_of_version_0_1_0_is_taken_at_what_it_meant(mechanism: str, unit: str, meant: str) -> None:
-    told = Claim(mechanism=PrivacyMechanism(mechanism), parameter=0.5, unit=PrivacyUnit(unit))
+    told = PrivacyClaim(mechanism=PrivacyMechanism(mechanism), parameter=0.5, unit=PrivacyUnit(unit))
     assert charge_of(told).adjacency == meant
 
 
 def test_an_unknown_adjacency_proves_nothing() -> None:
-    told = Claim(
+    told = PrivacyClaim(
         mechanism=PrivacyMechanism.GAUSSIAN,
         parameter=0.5,
         unit=PrivacyUnit.DEVICE,

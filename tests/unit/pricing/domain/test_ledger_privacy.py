@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from coterie.privacy import accounting
 from coterie.privacy.accounting import Charge, total
-from coterie.privacy.claims import Claim, charge_of, claim_of
+from coterie.privacy.claims import charge_of, claim_of
+from coterie.records.privacy import PrivacyClaim
 from coterie.records.words import PrivacyAdjacency, PrivacyMechanism, PrivacyUnit
 from services.pricing.domain.ledger_privacy import TaskTotals, key_of, report, total_of
 
@@ -19,7 +20,7 @@ DELTA = 1e-6
 
 def claimed(mechanism: str, parameter: float, rate: float = 0.0, steps: int = 0, adjacency: str = "") -> Charge:
     return charge_of(
-        Claim(
+        PrivacyClaim(
             mechanism=PrivacyMechanism(mechanism),
             parameter=parameter,
             unit=PrivacyUnit.EXAMPLE,

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coterie.records.words import ScheduleStatus
 from services.topology.domain.cell_noise import NoiseWeights, unbounded_noise
 from services.topology.domain.radio import NO_TASK, Layout, Station, User, draw_delays, random_layout
 from services.topology.domain.scheduling import NOBODY, Cells, InvalidSchedule, Reward
@@ -156,12 +157,12 @@ def test_a_schedule_names_the_reason_for_everyone() -> None:
         "no cell for its model",
         "out of range",
     )
-    assert answer.status == "partial"
+    assert answer.status is ScheduleStatus.PARTIAL
     assert answer.noise[0] > 0
     assert (answer.noise[1:] == 0).all()
     assert (answer.budget[1:] == 0).all()
     idle = schedule(cells, delay, np.zeros((1, 6), dtype=bool))
-    assert idle.status == "nobody"
+    assert idle.status is ScheduleStatus.NOBODY
     assert idle.device_status[:2] == ("passed", "passed")
 
 
@@ -169,7 +170,7 @@ def test_noise_bounds_reach_the_schedule() -> None:
     answer = schedule(CELLS, DELAY, picks([0], [1, 2]), low=[2.0, 0.0, 0.0], high=[3.0, 0.01, 9.0])
     assert answer.noise[0] == 2.0
     assert answer.noise[1] == 0.01
-    assert answer.status == "complete"
+    assert answer.status is ScheduleStatus.COMPLETE
 
 
 @pytest.mark.parametrize("users", [(), (User(9e5, 0.0, 0, 10),)])
@@ -177,7 +178,7 @@ def test_zero_devices_or_none_in_range_serves_nobody(users: tuple[User, ...]) ->
     cells = Cells.of(Layout((dataclasses.replace(A, interference_watts=(4e-9,)),), users, 1))
     (delay,) = draw_delays(cells.layout, np.random.default_rng(0), 1)
     for table in (matching(cells, delay), greedy(cells, delay), at_random(cells, delay, np.random.default_rng(0))):
-        assert schedule(cells, delay, table).status == "nobody"
+        assert schedule(cells, delay, table).status is ScheduleStatus.NOBODY
 
 
 def test_a_station_without_blocks_serves_nobody() -> None:

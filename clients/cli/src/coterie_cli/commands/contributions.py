@@ -14,6 +14,7 @@ from coterie.evaluation import Tensors, Worth, evaluate
 from coterie.measuring import measure
 from coterie.records import Model
 from coterie.records import Task as TaskRecord
+from coterie.records.words import Pace
 from coterie_cli.commands.results import Task
 from coterie_cli.console import AsJson, Key, Mistake, Url, connect, err, show, table
 
@@ -88,7 +89,7 @@ def _say_version(model: Model, metrics: Mapping[str, float]) -> None:
 
 def _is_valued(task: TaskRecord) -> bool:
     spec = task.specification
-    return spec.incentive == "contribution" or spec.keep_rounds > 0 or spec.pace == "asynchronous"
+    return spec.incentive == "contribution" or spec.keep_rounds > 0 or spec.pace is Pace.ASYNCHRONOUS
 
 
 def _evaluators(sample: str, metrics: str, worth: str) -> tuple[Figures | None, Worth | None]:

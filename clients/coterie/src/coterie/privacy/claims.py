@@ -8,45 +8,20 @@ a claim that cannot be counts as a release without noise, the safe side.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
 
 from coterie.privacy import zcdp
 from coterie.privacy.accounting import Adjacency, Charge, Mechanism, Unit, adjacency_meant, raw_charge
-from coterie.records.base import Known, Limits, Record
+from coterie.records.privacy import PrivacyClaim
 from coterie.records.words import PrivacyAdjacency, PrivacyMechanism, PrivacyUnit
 
 PURPOSE = "update"
 MOST_STEPS = 10**9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim(Record):
-    """One use of a privacy mechanism: as a device reports it, as the gateway takes it, and as rows keep it."""
-
-    __pydantic_config__: ClassVar[Mapping[str, Any]] = {
-        "extra": "forbid",
-        "allow_inf_nan": False,
-        "use_attribute_docstrings": True,
-    }
-
-    mechanism: Annotated[PrivacyMechanism, Known()]
-    parameter: Annotated[float, Limits(0, 1e15)]
-    """Noise multiplier (gaussian), ε (laplace) or ρ (zcdp)."""
-    unit: Annotated[PrivacyUnit, Known()]
-    sampling_rate: Annotated[float, Limits(0, 1)] = 0.0
-    """Fraction of the data used; 0 or 1 = all."""
-    steps: Annotated[int, Limits(0, 2**31 - 1)] = 0
-    """Repetitions; 0 means 1."""
-    adjacency: Annotated[PrivacyAdjacency, Known("")] = PrivacyAdjacency("")  # noqa: RUF009  # a word never changes
-    """What the loss compares a contribution with: none, or any other; empty = as version 0.1.0 meant."""
-
-
-def claim_of(charge: Charge) -> Claim:
+def claim_of(charge: Charge) -> PrivacyClaim:
     """What is told of a charge."""
     mechanism, parameter = _parameter(charge)
-    return Claim(
+    return PrivacyClaim(
         mechanism=PrivacyMechanism(mechanism),
         parameter=parameter,
         unit=PrivacyUnit(charge.unit),
@@ -56,7 +31,7 @@ def claim_of(charge: Charge) -> Claim:
     )
 
 
-def charge_of(claim: Claim, task: str = "claimed", round: int = 0) -> Charge:
+def charge_of(claim: PrivacyClaim, task: str = "claimed", round: int = 0) -> Charge:
     """A charge from what a device claims; whatever cannot be becomes "raw"."""
     parameter, rate = claim.parameter, claim.sampling_rate or 1.0
     unit: Unit = "device" if claim.unit == "device" else "example"

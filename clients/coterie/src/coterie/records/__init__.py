@@ -44,7 +44,7 @@ from coterie.records.money import (
     Verification,
 )
 from coterie.records.plans import Cell, Neighbour, Plan, Policy, Seat, Stakes
-from coterie.records.privacy import PrivacyReport, TaskPrivacy
+from coterie.records.privacy import PrivacyClaim, PrivacyReport, TaskPrivacy
 from coterie.records.social import (
     HistoryPoint,
     Hop,
@@ -158,6 +158,7 @@ __all__ = [
     "Policy",
     "PolicyState",
     "Posting",
+    "PrivacyClaim",
     "PrivacyReport",
     "Problem",
     "Pruning",

@@ -3,13 +3,37 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
-from coterie.records.base import Extended, Record
-from coterie.records.words import PrivacyAdjacency, PrivacyUnit
+from coterie.records.base import Extended, Known, Limits, Record
+from coterie.records.words import PrivacyAdjacency, PrivacyMechanism, PrivacyUnit
 
 NO_UNIT, NO_ADJACENCY = PrivacyUnit(""), PrivacyAdjacency("")
 """What a 0.1.0 platform told: nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivacyClaim(Record):
+    """One use of a privacy mechanism: as a device reports it, as the gateway takes it, and as rows keep it."""
+
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = {
+        "extra": "forbid",
+        "allow_inf_nan": False,
+        "use_attribute_docstrings": True,
+    }
+
+    mechanism: Annotated[PrivacyMechanism, Known()]
+    parameter: Annotated[float, Limits(0, 1e15)]
+    """Noise multiplier (gaussian), ε (laplace) or ρ (zcdp)."""
+    unit: Annotated[PrivacyUnit, Known()]
+    sampling_rate: Annotated[float, Limits(0, 1)] = 0.0
+    """Fraction of the data used; 0 or 1 = all."""
+    steps: Annotated[int, Limits(0, 2**31 - 1)] = 0
+    """Repetitions; 0 means 1."""
+    adjacency: Annotated[PrivacyAdjacency, Known("")] = NO_ADJACENCY
+    """What the loss compares a contribution with: none, or any other; empty = as version 0.1.0 meant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,8 @@ from coterie.records.base import Object, Record
 from coterie.records.words import (
     EnrolmentState,
     EventKind,
+    JoinBy,
+    Pace,
     ParticipationState,
     PrivacyUnit,
     Role,
@@ -67,11 +69,11 @@ class TaskSpecification(Record):
     """What a device's owner reads before joining; the question, in a survey."""
     rule: str = "mean"
     """How a round's updates become a step of the model: "nnm+trimmed-mean", "fedadam"."""
-    join_by: str = "open"
+    join_by: JoinBy = JoinBy.OPEN
     """Who may join: "open", "owners" or "devices"."""
     invited: tuple[str, ...] = ()
     """Owners or devices that may join a task that is not open."""
-    pace: str = "synchronous"
+    pace: Pace = Pace.SYNCHRONOUS
     """"synchronous" or "asynchronous": whether rounds wait for their devices."""
     keep_rounds: int = 0
     """Rounds whose updates stay stored; -1 = none, 0 = 100 in an asynchronous task."""

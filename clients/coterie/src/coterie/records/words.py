@@ -48,6 +48,21 @@ class TaskState(Word):
         return self in (TaskState.FINISHED, TaskState.FAILED, TaskState.CANCELLED)
 
 
+class JoinBy(Word):
+    """Who may join a task: any device, those of the owners invited, or the devices invited."""
+
+    OPEN = "open"
+    OWNERS = "owners"
+    DEVICES = "devices"
+
+
+class Pace(Word):
+    """Whether rounds wait for their devices, or the model steps whenever a buffer of updates is full."""
+
+    SYNCHRONOUS = "synchronous"
+    ASYNCHRONOUS = "asynchronous"
+
+
 class EnrolmentState(Word):
     """State of a device's part in a task."""
 
@@ -196,6 +211,14 @@ class SumDocument(Word):
     TERMS = "terms"
     PARTICIPANTS = "participants"
     CANDIDATES = "candidates"
+
+
+class ScheduleStatus(Word):
+    """Whom the schedule of a round serves: everybody, some, or nobody."""
+
+    COMPLETE = "complete"
+    PARTIAL = "partial"
+    NOBODY = "nobody"
 
 
 class PolicyState(Word):
