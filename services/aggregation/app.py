@@ -14,6 +14,7 @@ from services.aggregation.rounds.measuring import Measuring
 from services.aggregation.rounds.newcomers import Newcomers
 from services.aggregation.rounds.opening import Opener
 from services.aggregation.rounds.settling import Settler
+from services.aggregation.rounds.tending import Tending
 from services.aggregation.rounds.totals import Totals
 from services.aggregation.servicer.sums import SumsServicer
 from services.aggregation.servicer.tasks import TasksServicer
@@ -65,6 +66,7 @@ class App:
             newcomers=Newcomers(self.database, opener, bell, clock),
             closer=closer,
             chair=chair,
+            tending=Tending(opener, chair, leases, clock),
             measuring=Measuring(self.database, bell, clock),
             totals=Totals(self.database, library, closer, chair.resitting, clock),
             settler=Settler(self.database, self.upstreams, library.blobs, clock),

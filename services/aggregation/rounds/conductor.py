@@ -19,11 +19,10 @@ import asyncio
 from contextvars import Context
 from dataclasses import dataclass, field
 
-from coterie.records.words import ParticipationState, RoundState, SumState, TaskState
+from coterie.records.words import ParticipationState, RoundState, TaskState
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from services.aggregation.domain.records import Round, Task
-from services.aggregation.domain.rounds import Standing, Verdict, judge, missing_of
-from services.aggregation.rounds.chairing import FINAL, Chair
+from services.aggregation.rounds.chairing import Chair
 from services.aggregation.rounds.closing import Closer
 from services.aggregation.rounds.ending import end_task
 from services.aggregation.rounds.leases import Leases
@@ -32,6 +31,7 @@ from services.aggregation.rounds.measuring import Measuring
 from services.aggregation.rounds.newcomers import Newcomers
 from services.aggregation.rounds.opening import Opener
 from services.aggregation.rounds.settling import Settler
+from services.aggregation.rounds.tending import Tending
 from services.aggregation.rounds.totals import Totals
 from services.aggregation.store import measurements, models, rounds, sittings, sums, tasks
 from services.kit import traces
@@ -53,8 +53,6 @@ TEMPORARY = (Unavailable, UpstreamFault, Unauthenticated, PermissionDenied)
 """What says nothing about the task: somebody is away, failed, or has a certificate that will be mended."""
 WAIT_FOR_WORTHS_SECONDS = 5.0
 """How often a round that waits for its evaluator looks at the clock; an evaluator that ends rings."""
-LIFE_CHECK_SECONDS = 5.0
-"""How often the registry is asked whether those through whom others deliver still live."""
 READ_ALL_SECONDS = 2.0
 """How often open rounds are read again, whether or not another replica rang."""
 ROUND = "round:"
@@ -92,6 +90,7 @@ class Conductor:
     closer: Closer
     settler: Settler
     chair: Chair
+    tending: Tending
     totals: Totals
     measuring: Measuring
     newcomers: Newcomers
@@ -277,82 +276,12 @@ class Conductor:
 
     async def _tend(self, task: Task, round_: Round) -> float:
         """Watches an open round until it must close, open again or fail."""
-        live = await self._live(task, round_)
-        if live.is_secure:
-            return await self._preside(live, round_)
-        now = self.clock.now()
-        lost, look_again = await self._lost(live, now)
-        if lost and await self.opener.open(task, round_.number, round_.attempt + 1, lost):
+        found = await self.tending.tend(await self._live(task, round_), round_)
+        if found.failure:
+            await self._end(task.id, TaskState.FAILED, found.failure)
+        elif found.reopened:
             self._forget(task.id)
-            return 0.0
-        standing = Standing(
-            live.delivered,
-            live.pending,
-            live.way.quorum(round_.quorum, list(live.roster.states.values())),
-            round_.deadline_at,
-            round_.attempt,
-            task.specification.max_attempts,
-            live.unbearable,
-            live.is_full,
-        )
-        verdict = judge(standing, now)
-        if verdict is Verdict.WAIT:
-            return max(0.01, min(round_.deadline_at, look_again) - now)
-        if verdict is Verdict.CLOSE:
-            await self.leases.begin(round_)
-            return 0.0
-        have = f"{standing.delivered} of {standing.quorum} updates needed came"
-        have += missing_of(live.roster.states.values())
-        have += f"; {standing.unbearable}" if standing.unbearable and standing.delivered else ""
-        if verdict is Verdict.REOPEN and await self.opener.open(task, round_.number, round_.attempt + 1):
-            self._forget(task.id)
-            return 0.0
-        await self._end(
-            task.id,
-            TaskState.FAILED,
-            f"round {round_.number} missed its quorum in {round_.attempt} attempts: {have}",
-        )
-        return 0.0
-
-    async def _preside(self, live: LiveRound, round_: Round) -> float:
-        """Moves the secure sums of an open round on; closes it when all are told, or too few are."""
-        task, now = live.task, self.clock.now()
-        pause = await self.chair.step(live)
-        if pause == 0.0:
-            return 0.0  # something moved, and the round may have work of another attempt
-        if any(sitting.state not in FINAL for sitting in live.sittings.values()):
-            return pause
-        alone = [live.roster.states[device] for device in live.roster.states if live.is_clear(device)]
-        told = [sitting for sitting in live.sittings.values() if sitting.state is SumState.CLOSING]
-        count = sum(len(sitting.surviving) for sitting in told) + alone.count(ParticipationState.DELIVERED)
-        pending = alone.count(ParticipationState.ASSIGNED)
-        if pending and now < round_.deadline_at and count + pending >= round_.quorum:
-            return max(0.01, round_.deadline_at - now)
-        unbearable = "" if live.choice.is_mean or not told else live.choice.rule.why_not(len(told))
-        if count and count >= round_.quorum and not unbearable:
-            await self.leases.begin(round_)
-            return 0.0
-        reasons = "; ".join(sitting.reason for sitting in live.sittings.values() if sitting.reason)
-        have = f"{count} of {round_.quorum} devices needed are in its sums"
-        why = "; ".join(each for each in (have, reasons, unbearable) if each)
-        await self._end(task.id, TaskState.FAILED, f"round {round_.number} failed: {why}")
-        return 0.0
-
-    async def _lost(self, live: LiveRound, now: float) -> tuple[dict[str, list[str]], float]:
-        """Devices that will not deliver with those they leave behind, and when to look again.
-
-        One through whom others deliver is lost when it declines, when most of the round's time is over, or when the
-        registry has revoked it or has not heard of it for a while.
-        """
-        round_, roster = live.round, live.roster
-        if not roster.via or round_.attempt >= live.task.specification.max_attempts:
-            return {}, round_.deadline_at
-        patience = round_.opened_at + live.way.patience * (round_.deadline_at - round_.opened_at)
-        assigned = ParticipationState.ASSIGNED
-        waiting = [device for device in set(roster.via.values()) if roster.states.get(device) is assigned]
-        unreachable = await self.opener.unreachable(waiting) if waiting else set()
-        lost = live.way.lost(roster, overdue=now >= patience, unreachable=unreachable)
-        return lost, min(patience, now + LIFE_CHECK_SECONDS) if waiting and now < patience else round_.deadline_at
+        return found.pause
 
     async def _close(self, task: Task, round_: Round) -> float:
         live, held = await self._live(task, round_), await self.leases.take(round_)

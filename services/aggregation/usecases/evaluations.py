@@ -13,6 +13,7 @@ from services.aggregation.rounds.valuing import EVALUATIONS, Valuation, begin, b
 from services.aggregation.store import contributions, models, rounds, sittings, tasks
 from services.aggregation.store.library import Library
 from services.aggregation.usecases import sight
+from services.aggregation.usecases.waiting import latest
 from services.aggregation.ways import way_for
 from services.aggregation.ways.base import VISIBLE
 from services.kit.bell import Bell
@@ -21,7 +22,6 @@ from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.paging import Page
 
-MAX_WAIT_SECONDS = 30.0
 MOST_WORTH = 1e12
 """Largest worth taken: sums and differences of such stay exact enough to share a pot by."""
 
@@ -58,7 +58,7 @@ class EvaluationUseCases:
     async def ask(self, task_id: str, wait_seconds: float) -> Evaluation:
         """The next models whose worth is asked for; waits for a round to be over."""
         require_role("publisher", "admin")
-        deadline = self._clock.now() + min(max(wait_seconds, 0.0), MAX_WAIT_SECONDS)
+        deadline = latest(self._clock, wait_seconds)
         while True:
             with self._bell.listen(f"events:{task_id}", f"task:{task_id}") as sleeper:
                 async with self._database.reading() as tx:

@@ -14,7 +14,7 @@ from services.aggregation.rounds.live import LiveRound
 from services.aggregation.store import models, rounds
 from services.aggregation.usecases.quota import Quota
 from services.aggregation.usecases.sight import see_inside
-from services.aggregation.usecases.work import MAX_WAIT_SECONDS
+from services.aggregation.usecases.waiting import latest
 from services.kit.bell import Bell
 from services.kit.blobs import check_digest
 from services.kit.caller import require_device
@@ -116,7 +116,7 @@ class LetterUseCases:
         """
         require_device(device_id)
         await self._demand_part(task_id, device_id)
-        deadline = self._clock.now() + min(max(wait_seconds, 0.0), MAX_WAIT_SECONDS)
+        deadline = latest(self._clock, wait_seconds)
         seen = set(known)
         while True:
             with self._bell.listen(f"letters:{task_id}", f"letters:{task_id}:{device_id}") as sleeper:

@@ -33,13 +33,13 @@ from services.aggregation.errors import (
 )
 from services.aggregation.rounds.desk import Desk
 from services.aggregation.store import rounds, sittings, tasks
+from services.aggregation.usecases.waiting import latest
 from services.kit.bell import Bell
 from services.kit.caller import require_device
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.rows import Tx
 
-MAX_WAIT_SECONDS = 30.0
 COUNTING_LOOK_SECONDS, LOOK_SECONDS = 1.0, 5.0
 """How often duties are looked up while a clerk waits, where a sum of its is counting and elsewhere: time makes duties
 too, and so do other replicas. What happens here wakes it at once."""
@@ -56,7 +56,7 @@ class SumUseCases:
     async def list_duties(self, device_id: str, wait_seconds: float) -> list[tuple[DutyKind, Sitting]]:
         """Duties of a device; waits for the first. Told to forget, it is not told again."""
         require_device(device_id)
-        deadline = self._clock.now() + min(max(wait_seconds, 0.0), MAX_WAIT_SECONDS)
+        deadline = latest(self._clock, wait_seconds)
         while True:
             with self._bell.listen(f"duties:{device_id}") as sleeper:
                 found, pause = await self._duties(device_id) if device_id in self._desk.devices else ([], math.inf)

@@ -39,6 +39,7 @@ from services.aggregation.rounds.replaying import Replayer
 from services.aggregation.store import models, rounds, tasks
 from services.aggregation.store.library import Library
 from services.aggregation.usecases import sight
+from services.aggregation.usecases.waiting import latest
 from services.kit.bell import Bell
 from services.kit.caller import SERVICE, acting_as, current_caller, require_device, require_role
 from services.kit.clock import Clock
@@ -49,7 +50,6 @@ from services.kit.paging import Page
 from services.kit.rows import Tx, batches
 from services.kit.stubs import Upstreams
 
-MAX_WAIT_SECONDS = 30.0
 MAX_SAMPLES = 1_000_000_000
 
 
@@ -373,7 +373,7 @@ class TaskUseCases:
         """Events after a number; waits for the first."""
         async with self._database.reading() as tx:
             await sight.see_inside(tx, task_id)
-        deadline = self._clock.now() + min(max(wait_seconds, 0.0), MAX_WAIT_SECONDS)
+        deadline = latest(self._clock, wait_seconds)
         while True:
             with self._bell.listen(f"events:{task_id}", f"task:{task_id}") as sleeper:
                 async with self._database.reading() as tx:

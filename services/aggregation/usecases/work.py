@@ -36,6 +36,7 @@ from services.aggregation.rounds.live import LiveRound
 from services.aggregation.store import models, rounds, tasks
 from services.aggregation.usecases.quota import Quota
 from services.aggregation.usecases.stragglers import Stragglers
+from services.aggregation.usecases.waiting import latest
 from services.kit.bell import Bell
 from services.kit.blobs import check_digest
 from services.kit.caller import require_device
@@ -44,7 +45,6 @@ from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.errors import CoterieError, Unavailable
 
-MAX_WAIT_SECONDS = 30.0
 MAX_METRICS = 32
 
 
@@ -74,7 +74,7 @@ class WorkUseCases:
         With `clerk`, it is not waited for them when the device is called as a clerk.
         """
         require_device(device_id)
-        deadline = self._clock.now() + min(max(wait_seconds, 0.0), MAX_WAIT_SECONDS)
+        deadline = latest(self._clock, wait_seconds)
         bells = [f"device:{device_id}", *(f"ended:{task_id}" for task_id in task_ids)]
         bells += [f"duties:{device_id}"] if clerk else []
         while True:
