@@ -18,7 +18,6 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,16 +25,14 @@ from coterie import measuring, objections
 from coterie.cache import BlobCache
 from coterie.clerking import Clerking
 from coterie.client import Platform
-from coterie.deciding import Owner, agreed
-from coterie.enrolment import Enrolment, Told
+from coterie.deciding import Owner
+from coterie.enrolment import Enrolments
 from coterie.errors import (
     BadAnswer,
     BadHome,
-    BadLearner,
     CoterieError,
     Declined,
     Fault,
-    Refused,
 )
 from coterie.heartbeat import Heartbeat
 from coterie.home import DeviceHome, DeviceIdentity
@@ -43,14 +40,12 @@ from coterie.learner import Guarded, Learner, learner_of
 from coterie.links import Choice
 from coterie.privacy.ledger import Limit, Spent
 from coterie.privacy.stream import FreshStream, Stream
-from coterie.procedures import Procedure, consent, procedure_for, sums_apart
-from coterie.records import TaskSpecification, Work, WorkItem
+from coterie.procedures import Procedure, procedure_for
+from coterie.records import Work, WorkItem
 from coterie.registration import register_device
 from coterie.results import RoundResult, RunSummary
-from coterie.sums.joining import Joined, kept
 from coterie.transport import Backoff, Interrupted, Stop
 from coterie.workbench import Workbench
-from coterie.workload import sound_id
 
 if TYPE_CHECKING:  # torch is imported only for a device that trains
     import torch
@@ -122,7 +117,6 @@ class Agent:
         self.identity: DeviceIdentity = identity
         self.learner = learner_of(learner, model, data, test_data, loss)
         self._public_figures = public_test_data and (test_data is not None or learner is not None)
-        self._samples = samples
         self._keys, self._ledger = self.home.keys(), self.home.ledger(limit)
         self._stop = Stop()
         self._verify = verify
@@ -137,16 +131,17 @@ class Agent:
             verify=verify,
         )
         self._owner, self._asks_owner = Owner(self.platform, self.home, identity.id), False
-        self._tasks: dict[str, Enrolment] = {}
+        self._enrolments = Enrolments(
+            self.home, identity, self._ledger, self.platform, self.learner, samples, self._public_figures
+        )
         self._bench = Workbench(
             self.home,
             identity,
             self._keys,
             self._ledger,
             self.platform,
-            self._tasks,
+            self._enrolments,
             self.learner,
-            samples,
             self._public_figures,
             choose,
             seed,
@@ -197,7 +192,7 @@ class Agent:
     @property
     def samples(self) -> int:
         """Training samples now."""
-        return self._samples if self.learner is None else self.learner.samples
+        return self._enrolments.samples
 
     # --- joining -----------------------------------------------------------------------------------------------------
 
@@ -206,35 +201,7 @@ class Agent:
 
         With `terms` (`coterie.links.terms_of`) only if the task still is what its owner was shown.
         """
-        samples = self._bench.samples
-        found = self.platform.find_task(task)
-        sound_id(found.id)  # folders are named after it
-        if terms:
-            agreed(found, terms)
-        spec = found.specification
-        self._enrol(spec, found.id, samples, non_iid)
-        shown = Joined.of(spec.privacy, spec.parameters, apart=sums_apart(spec.topology))
-        joined = kept(self.home.joined(found.id), shown)
-        self._tasks[found.id] = Enrolment(spec, joined, Told(samples, samples, non_iid))
-        said = consent.in_words(spec.privacy, self._ledger, consent.lifetime_of(spec))
-        if said and not quietly:
-            _log.warning("%s joins %s: %s", self.identity.name, spec.name, said)
-        return found.id
-
-    def _enrol(self, specification: TaskSpecification, task_id: str, samples: int, non_iid: float) -> None:
-        circle = self.home.circle()
-        is_told = specification.privacy == consent.NO_NOISE or self._public_figures
-        measures = self.learner is not None and is_told
-        self.platform.enrol(
-            task_id,
-            self.identity.id,
-            samples=samples,
-            non_iid=non_iid,
-            clerks=[self.identity.id, *circle.members] if circle.takes_named_clerks_only else (),
-            no_clerk=not circle.clerk,
-            measures=measures,
-            better=Guarded(self.learner).better if self.learner is not None and measures else {},
-        )
+        return self._enrolments.join(task, non_iid=non_iid, terms=terms, quietly=quietly)
 
     def stop(self) -> None:
         """Asks a running agent to stop, from another thread; it does so within one poll."""
@@ -264,16 +231,17 @@ class Agent:
         """
         if ask_owner and not self._owner.is_linked:
             raise BadHome(f"no browser is linked with {self.home.folder}; run `coterie device link` first")
-        if not ask_owner and not self._tasks:
+        if not ask_owner and not self._enrolments:
             raise CoterieError("this agent has joined no task; call join with a task's id or name first")
         summary = RunSummary()
         self._asks_owner = ask_owner
         try:
             with self._only_one(), self._heartbeat(), self._clerking() as self._clerk:
-                self._join_approved()
+                if ask_owner:
+                    self._enrolments.join_approved()
                 self._work_until_ended(summary)
         except (KeyboardInterrupt, Interrupted):
-            summary.tasks |= dict.fromkeys(self._tasks.keys() - summary.tasks.keys(), "interrupted")
+            summary.tasks |= dict.fromkeys(self._enrolments.keys() - summary.tasks.keys(), "interrupted")
             _log.info("%s stops; it goes on where it was when started again", self.identity.name)
         finally:
             self._stop.clear()  # it asked this run to stop, not the next one
@@ -283,7 +251,7 @@ class Agent:
     def _work_until_ended(self, summary: RunSummary) -> None:
         self._last: tuple[str, int, int] | None = None
         pauses = Backoff().pauses()
-        while self._asks_owner or len(summary.tasks) < len(self._tasks):
+        while self._asks_owner or len(summary.tasks) < len(self._enrolments):
             try:
                 self._owner.heed(self._do_as_decided)
                 self._owner.tell()
@@ -297,15 +265,15 @@ class Agent:
                 self._stop.sleep(next(pauses))
 
     def _work_once(self, summary: RunSummary) -> None:
-        open_tasks = [task for task in self._tasks if task not in summary.tasks]
+        open_tasks = [task for task in self._enrolments if task not in summary.tasks]
         if not open_tasks:
             if self._asks_owner:
                 self._stop.sleep(_ASK_SECONDS * (1.0 + 0.2 * random.random()))
             return
         began = time.monotonic()
         wait = min(self._poll_seconds, _LISTEN_SECONDS) if self._owner.is_linked else self._poll_seconds
-        work = self._of_joined_tasks(self._ask_for_work(open_tasks, wait))
-        summary.tasks |= {task: state for task, state in work.ended.items() if task in self._tasks}
+        work = self._enrolments.own(self._ask_for_work(open_tasks, wait))
+        summary.tasks |= {task: state for task, state in work.ended.items() if task in self._enrolments}
         for task in work.ended.keys() & self._reported.keys():
             objections.after_task(self.platform, task, self._reported.pop(task), self.identity.id)
         for item in work.items:
@@ -326,7 +294,7 @@ class Agent:
                 self._reported[item.task_id] = item.round
             summary.rounds.append(self._tell(left_over or self._bench.do(item)))
             self._bench.take_in(item)
-            self._tell_samples(item.task_id)
+            self._enrolments.tell_samples(item.task_id)
         self._pace(work, time.monotonic() - began)
 
     def _ask_for_work(self, tasks: Sequence[str], wait_seconds: float) -> Work:
@@ -338,17 +306,6 @@ class Agent:
 
     # --- what the owner decides elsewhere ----------------------------------------------------------------------------
 
-    def _join_approved(self) -> None:
-        """Joins what the owner approved before this run; what cannot be joined any more is forgotten."""
-        if not self._asks_owner:
-            return
-        for task, terms in self.home.approved().items():
-            try:
-                self.join(task, terms=terms)
-            except (Refused, Declined) as error:
-                _log.warning("%s: %s, which its owner approved, is not joined: %s", self.identity.name, task, error)
-                self.home.save_approved({each: of for each, of in self.home.approved().items() if each != task})
-
     def _do_as_decided(self, choice: Choice) -> str:
         """Does what the owner decided; what to answer."""
         if choice.act == "join":
@@ -358,20 +315,11 @@ class Agent:
             self.home.save_approved({**self.home.approved(), choice.task: choice.terms})
             return "joined"
         if choice.act == "refuse":
-            return self._leave(choice.task)
+            self._reported.pop(choice.task, None)
+            return "left" if self._enrolments.leave(choice.task) else "refused"
         paused = choice.act == "pause"
         self.home.keep_private({"paused": paused})
         return "pauses" if paused else "works again"
-
-    def _leave(self, task: str) -> str:
-        """Takes no further part in a task."""
-        self.home.save_approved({each: terms for each, terms in self.home.approved().items() if each != task})
-        if task not in self._tasks:
-            return "refused"
-        self.platform.withdraw(task, self.identity.id)
-        del self._tasks[task]
-        self._reported.pop(task, None)
-        return "left"
 
     def _rest(self, work: WorkItem) -> Iterator[RoundResult]:
         """Does nothing, because the owner has paused the device, and says so: the others need not wait for it."""
@@ -383,14 +331,6 @@ class Agent:
         self._bench.decline(work, why)
         yield self._tell(RoundResult(work.task_id, work.round, "declined", 0.0, {}, why))
 
-    def _of_joined_tasks(self, work: Work) -> Work:
-        """The answer without what this device never joined: it owes nobody that work."""
-        own = tuple(item for item in work.items if item.task_id in self._tasks)
-        for item in work.items:
-            if item.task_id not in self._tasks:
-                _log.warning("%s: work of %r, which it never joined, is ignored", self.identity.name, item.task_id[:80])
-        return work if len(own) == len(work.items) else replace(work, items=own)
-
     def _pace(self, work: Work, took_seconds: float) -> None:
         """Waits as long as the platform asks; an empty answer that came at once is not followed by another."""
         pause = work.retry_after_seconds * (1.0 + 0.2 * random.random())
@@ -398,18 +338,6 @@ class Agent:
             pause = max(pause, _HASTY_SECONDS)
         if not work.items and pause > 0.0:
             self._stop.sleep(pause)
-
-    def _tell_samples(self, task_id: str) -> None:
-        """Tells the platform when the device has more or fewer samples than it last said."""
-        task = self._tasks[task_id]
-        try:
-            now = self._bench.samples
-            if now != task.told.now:
-                self._enrol(task.specification, task_id, now, task.told.non_iid)
-        except (Refused, BadLearner) as error:
-            _log.info("%s: the platform was told of no other number of samples: %s", self.identity.name, error)
-            return
-        self._tasks[task_id] = replace(task, told=Told(task.told.now, now, task.told.non_iid))
 
     def _tell(self, result: RoundResult) -> RoundResult:
         _log.info("%s round %d: %s %s", self.identity.name, result.round, result.outcome, result.note)
@@ -419,7 +347,7 @@ class Agent:
 
     def _clerking(self) -> AbstractContextManager[Clerking | None]:
         """Serves as a clerk while the agent runs, where one of its tasks has, or may come to have, secure sums."""
-        is_secure = self._asks_owner or any(task.joined.secure for task in self._tasks.values())
+        is_secure = self._asks_owner or any(task.joined.secure for task in self._enrolments.values())
         if not self.home.circle().clerk or not is_secure:
             return nullcontext()
         stop, patient = Stop(), Backoff(patience_seconds=float("inf"))

@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -19,7 +19,7 @@ from safetensors.numpy import save as save_tensors
 
 from coterie import measuring
 from coterie.client import Platform
-from coterie.enrolment import Enrolment
+from coterie.enrolment import Enrolments
 from coterie.errors import (
     CorruptDownload,
     CoterieError,
@@ -60,7 +60,7 @@ class Workbench:
         home, identity, keys, ledger: the device's.
         platform: who asks for the work.
         enrolments: tasks it has joined, by id.
-        learner: how it learns; None on a device that trains nothing, which speaks for `still_samples`.
+        learner: how it learns; None on a device that trains nothing.
         public_figures: whether the learner's figures are of samples that the owner calls public.
         choose: picks the procedure for a work item.
         seed: of the training order; None for the task's.
@@ -74,23 +74,14 @@ class Workbench:
     keys: DeviceKeys
     ledger: PrivacyLedger
     platform: Platform
-    enrolments: Mapping[str, Enrolment]
+    enrolments: Enrolments
     learner: Learner | None
-    still_samples: int
     public_figures: bool
     choose: Callable[[WorkItem], Procedure]
     seed: int | None
     noise: Callable[[], Stream]
     stopping: Callable[[], bool]
     goes_on: bool
-
-    @property
-    def samples(self) -> int:
-        """Training samples now; the learner's word is checked."""
-        return self._samples(tells=True)
-
-    def _samples(self, *, tells: bool) -> int:
-        return self.still_samples if self.learner is None else Guarded(self.learner, tells=tells).samples
 
     def do(self, work: WorkItem) -> RoundResult:
         """Prepares and delivers a round's update, or declines."""
@@ -205,7 +196,7 @@ class Workbench:
             self.identity.id,
             self.keys,
             self.learner,
-            enrolment.told.spoken_for(self._samples(tells=not self._hides(work))),
+            enrolment.told.spoken_for(self.enrolments.samples_now(tells=not self._hides(work))),
             Mail(self.platform, work, self.identity.id, self.keys, self.home.outbox, self.home.circle()),
             self.ledger,
             self.home.private_settings(),
