@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import signal
-from types import FrameType
-
 import uvicorn
 
 from services.console.app import build
 from services.console.settings import ConsoleSettings
 from services.kit import logs, metrics
-from services.kit.lines import limited
+from services.kit.lines import limited, run
 
 
 def server(settings: ConsoleSettings) -> uvicorn.Server:
@@ -38,14 +35,7 @@ def main() -> None:
     logs.configure("console", level=settings.log_level)
     metrics.serve(settings.metrics_port, settings.bind)
     logs.get_logger().info("console starts", address=f"http://{settings.bind}:{settings.console_port}")
-    for number in (signal.SIGTERM, signal.SIGINT):
-        # Uvicorn takes these while it serves and, once drained, raises them again for whoever had them before.
-        signal.signal(number, _ignore)
-    server(settings).run()
-
-
-def _ignore(_: int, __: FrameType | None) -> None:
-    """The console has drained already; ending by itself is a clean exit."""
+    run(server(settings))
 
 
 if __name__ == "__main__":

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import socket
 import sys
-from types import FrameType
 from typing import cast
 
 import uvicorn
@@ -16,7 +14,7 @@ from services.gateway.app import build
 from services.gateway.routes.base import Parts
 from services.gateway.settings import GatewaySettings
 from services.kit import folders, logs, metrics, traces
-from services.kit.lines import limited
+from services.kit.lines import limited, run
 from services.kit.process import settle_memory
 
 BACKLOG = 2048
@@ -71,14 +69,7 @@ def main() -> None:
         version=VERSION,
         commit=commit(),
     )
-    for number in (signal.SIGTERM, signal.SIGINT):
-        # Uvicorn takes these while it serves and, once drained, raises them again for whoever had them before.
-        signal.signal(number, _ignore)
-    server(settings).run()
-
-
-def _ignore(_: int, __: FrameType | None) -> None:
-    """The gateway has drained already; ending by itself is a clean exit."""
+    run(server(settings))
 
 
 if __name__ == "__main__":

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import signal
 from collections import Counter
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any, cast
 
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from services.kit.proxies import Proxies
@@ -228,6 +231,18 @@ class Line(HttpToolsProtocol):
         if self._address is not None:
             self.lines.left(self, self._address)
             self._address = None
+
+
+def run(server: uvicorn.Server) -> None:
+    """Serves until SIGTERM or SIGINT."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Uvicorn takes these while it serves and, once drained, raises them again for whoever had them before.
+        signal.signal(number, _ignore)
+    server.run()
+
+
+def _ignore(_: int, __: FrameType | None) -> None:
+    """The server has drained already; ending by itself is a clean exit."""
 
 
 def limited(settings: EdgeSettings) -> type[Line]:

@@ -175,12 +175,6 @@ async def states_of(
 
 async def deliver(tx: Tx, deliveries: Sequence[Delivery], *, replica: str, now: float) -> None:
     """Marks deliveries as made; the caller has locked their rows."""
-    p = t.participations
-    statement = p.update().where(
-        p.c.task_id == sa.bindparam("p_task"),
-        p.c.round == sa.bindparam("p_round"),
-        p.c.device_id == sa.bindparam("p_device"),
-    )
     rows = [
         {
             "p_task": d.task_id,
@@ -206,18 +200,11 @@ async def deliver(tx: Tx, deliveries: Sequence[Delivery], *, replica: str, now: 
         }
         for d in deliveries
     ]
-    names = [name for name in rows[0] if not name.startswith("p_")]
-    await tx.execute(statement.values({name: sa.bindparam(name) for name in names}), rows)
+    await _change_each(tx, rows)
 
 
 async def carry(tx: Tx, deliveries: Sequence[Delivery]) -> None:
     """Notes with the work that stale deliveries were made for where they count; the caller has locked the rows."""
-    p = t.participations
-    statement = p.update().where(
-        p.c.task_id == sa.bindparam("p_task"),
-        p.c.round == sa.bindparam("p_round"),
-        p.c.device_id == sa.bindparam("p_device"),
-    )
     rows = [
         {
             "p_task": d.task_id,
@@ -230,7 +217,19 @@ async def carry(tx: Tx, deliveries: Sequence[Delivery]) -> None:
         if d.staleness
     ]
     if rows:
-        await tx.execute(statement.values({name: sa.bindparam(name) for name in ("digest", "note")}), rows)
+        await _change_each(tx, rows)
+
+
+async def _change_each(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
+    """Changes participations, one for each row; its place is under "p_task", "p_round" and "p_device"."""
+    p = t.participations
+    statement = p.update().where(
+        p.c.task_id == sa.bindparam("p_task"),
+        p.c.round == sa.bindparam("p_round"),
+        p.c.device_id == sa.bindparam("p_device"),
+    )
+    names = [name for name in rows[0] if not name.startswith("p_")]
+    await tx.execute(statement.values({name: sa.bindparam(name) for name in names}), rows)
 
 
 async def release(tx: Tx, task_id: str, number: int) -> set[str]:

@@ -49,7 +49,6 @@ def run(choices: Choices) -> dict[str, Any]:
     from coterie.samples import digits
     from coterie.training import single_threaded
     from coterie_cli.console import err
-    from coterie_cli.live import follow
 
     began = time.monotonic()
     single_threaded()
@@ -63,13 +62,7 @@ def run(choices: Choices) -> dict[str, Any]:
         publisher, _ = publisher_with(ground, "library", ESCROW)
         stack.callback(publisher.close)
         task = _task(publisher, choices.seed, rounds)
-        ground.run_agents(agents, task.id)
-        ground.start_task(task.id)
-        if choices.quiet:
-            ground.platform.wait_for_end(task.id)
-        else:
-            follow(ground.platform, task.id)
-        ground.wait_for_agents()
+        ground.play(agents, task.id, quietly=choices.quiet)
         return _result(ground, task.id, agents, split, rounds, began, choices.seed)
 
 

@@ -47,7 +47,6 @@ def run(choices: Choices) -> dict[str, Any]:
     from coterie.samples import digits
     from coterie.training import single_threaded
     from coterie_cli.console import err
-    from coterie_cli.live import follow
 
     began = time.monotonic()
     single_threaded()
@@ -59,13 +58,7 @@ def run(choices: Choices) -> dict[str, Any]:
         agents = _devices(ground, split, rounds)
         _meet(ground, agents)
         task = _task(ground, choices.seed, rounds)
-        ground.run_agents(agents, task.id)
-        ground.start_task(task.id)
-        if choices.quiet:
-            ground.platform.wait_for_end(task.id)
-        else:
-            follow(ground.platform, task.id)
-        ground.wait_for_agents()
+        ground.play(agents, task.id, quietly=choices.quiet)
         return _result(ground, task.id, agents, began)
 
 

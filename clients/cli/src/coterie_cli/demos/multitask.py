@@ -47,7 +47,6 @@ def run(choices: Choices) -> dict[str, Any]:
     from coterie.samples import digits
     from coterie.training import single_threaded
     from coterie_cli.console import err
-    from coterie_cli.live import follow
 
     began = time.monotonic()
     single_threaded()
@@ -60,13 +59,7 @@ def run(choices: Choices) -> dict[str, Any]:
             ground.platform.put_cell(name, x_metres=x, y_metres=y, **CELL)
         agents = _devices(ground, split, choices.seed)
         task = _task(ground, choices.seed, rounds, devices)
-        ground.run_agents(agents, task.id)
-        ground.start_task(task.id)
-        if choices.quiet:
-            ground.platform.wait_for_end(task.id)
-        else:
-            follow(ground.platform, task.id)
-        ground.wait_for_agents()
+        ground.play(agents, task.id, quietly=choices.quiet)
         return _result(ground, task.id, agents, split, began)
 
 

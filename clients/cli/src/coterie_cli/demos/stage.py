@@ -94,6 +94,18 @@ class Stage:
             time.sleep(0.05)
         self.platform.start_task(task_id)
 
+    def play(self, agents: Sequence[Agent], task_id: str, *, quietly: bool) -> None:
+        """A task from its start to its end, told on the way unless `quietly`."""
+        from coterie_cli.live import follow
+
+        self.run_agents(agents, task_id)
+        self.start_task(task_id)
+        if quietly:
+            self.platform.wait_for_end(task_id)
+        else:
+            follow(self.platform, task_id)
+        self.wait_for_agents()
+
     def _run(self, agent: Agent, task_id: str) -> None:
         try:
             agent.join(task_id)

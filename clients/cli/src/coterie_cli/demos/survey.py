@@ -44,7 +44,6 @@ def run(choices: Choices) -> dict[str, Any]:
     """Runs the demo; what came out of it, as plain values."""
     from coterie_cli.asking import ask
     from coterie_cli.console import err
-    from coterie_cli.live import follow
 
     began = time.monotonic()
     devices = choices.devices or DEVICES
@@ -67,13 +66,7 @@ def run(choices: Choices) -> dict[str, Any]:
             round_seconds=60.0,
             seed=choices.seed,
         )
-        ground.run_agents(agents, task.id)
-        ground.start_task(task.id)
-        if choices.quiet:
-            ground.platform.wait_for_end(task.id)
-        else:
-            follow(ground.platform, task.id)
-        ground.wait_for_agents()
+        ground.play(agents, task.id, quietly=choices.quiet)
         return _result(ground, task.id, account, agents, answers, began)
 
 
