@@ -6,13 +6,13 @@ import asyncio
 
 from nicegui import ui
 
+from coterie.records import Task
 from services.console.domain.names import Names
 from services.console.pages import payments_accounts, payments_lists
 from services.console.parts.acting import doing
 from services.console.parts.blocks import heading
 from services.console.parts.frame import STAFF, Pages
 from services.console.parts.visit import Visit
-from services.console.wire.platform import Json
 
 TABS = {
     "summary": ("Summary", "summarize", payments_lists.show_summary),
@@ -57,7 +57,7 @@ async def _names(visit: Visit) -> Names:
     return await visit.house.directory.names(visit.platform, fresh_seconds=60.0) if visit.is_admin else Names()
 
 
-async def _tasks(visit: Visit) -> dict[str, Json]:
+async def _tasks(visit: Visit) -> dict[str, Task]:
     mine = {} if visit.is_admin else {"publisher": visit.person.subject}
-    found = await visit.platform.all("/v1/tasks", most=1_000, **mine)
-    return {each["id"]: each for each in found}
+    found = await visit.platform.read_all(Task, "/v1/tasks", most=1_000, **mine)
+    return {each.id: each for each in found}

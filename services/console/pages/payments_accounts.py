@@ -7,13 +7,13 @@ from typing import Any
 
 from nicegui import ui
 
+from coterie.records import Account, Posting, Statement, Task, Verification
 from services.console.domain import words
 from services.console.domain.names import Names
 from services.console.parts.acting import doing
 from services.console.parts.blocks import button, card, empty, facts, link_button, note, text
 from services.console.parts.tables import Column, table
 from services.console.parts.visit import Visit
-from services.console.wire.platform import Json
 
 KINDS = {
     "": "All accounts",
@@ -41,7 +41,7 @@ POSTINGS = (
 )
 
 
-async def show(visit: Visit, names: Names, tasks: Mapping[str, Json], asked: Mapping[str, str]) -> None:
+async def show(visit: Visit, names: Names, tasks: Mapping[str, Task], asked: Mapping[str, str]) -> None:
     """The list for admins, the own account for publishers; a statement when one is asked for."""
     if asked["account"]:
         await _statement(visit, asked["account"], names, tasks)
@@ -50,21 +50,23 @@ async def show(visit: Visit, names: Names, tasks: Mapping[str, Json], asked: Map
         return
     if not asked["account"]:
         await _statement(visit, f"publisher:{visit.person.subject}", names, tasks)
-    escrows = [key for key, each in tasks.items() if each["specification"]["escrow_microcredits"]]
+    escrows = [key for key, each in tasks.items() if each.specification.escrow_microcredits]
     with card("Escrows of your tasks"):
         if not escrows:
             empty("account_balance", "None of your tasks has an escrow.", "Give a task an escrow when you publish it.")
         for key in escrows:
-            link_button(str(tasks[key]["specification"]["name"]), "savings", f"/payments?account=escrow:{key}")
+            link_button(tasks[key].specification.name, "savings", f"/payments?account=escrow:{key}")
 
 
-async def _list(visit: Visit, names: Names, tasks: Mapping[str, Json]) -> None:
+async def _list(visit: Visit, names: Names, tasks: Mapping[str, Task]) -> None:
     with card("Accounts", "What everybody has. An account opens with its first posting."):
         select = ui.select(KINDS, value="", label="Kind").props("outlined dense").style("width: 200px")
         place = ui.element("div").classes("c-stack")
 
     async def draw() -> None:
-        found = await visit.platform.all("/v1/accounts", most=MOST_ACCOUNTS, prefix=str(select.value or ""))
+        found = await visit.platform.read_all(
+            Account, "/v1/accounts", most=MOST_ACCOUNTS, prefix=str(select.value or "")
+        )
         place.clear()
         with place:
             rows = [_account(visit, names, tasks, each) for each in found]
@@ -79,59 +81,59 @@ async def _list(visit: Visit, names: Names, tasks: Mapping[str, Json]) -> None:
     select.on_value_change(doing(visit, draw))
 
 
-def _account(visit: Visit, names: Names, tasks: Mapping[str, Json], each: Json) -> dict[str, Any]:
+def _account(visit: Visit, names: Names, tasks: Mapping[str, Task], each: Account) -> dict[str, Any]:
     return {
-        "id": each["id"],
-        "whose": whose(each["id"], names, tasks),
-        "whose_href": f"/payments?account={each['id']}",
-        "balance": words.credits(each["balance_microcredits"]),
-        "balance_sort": each["balance_microcredits"] / words.MICRO,
-        "opened": visit.moment(each["opened_at"]),
-        "account": each["id"],
+        "id": each.id,
+        "whose": whose(each.id, names, tasks),
+        "whose_href": f"/payments?account={each.id}",
+        "balance": words.credits(each.balance_microcredits),
+        "balance_sort": each.balance_microcredits / words.MICRO,
+        "opened": visit.moment(each.opened_at),
+        "account": each.id,
     }
 
 
-def whose(account_id: str, names: Names, tasks: Mapping[str, Json]) -> str:
+def whose(account_id: str, names: Names, tasks: Mapping[str, Task]) -> str:
     """Whose an account is, with the names known here."""
     kind, _, rest = account_id.partition(":")
     if kind == "escrow" and rest in tasks:
-        return f"escrow of {tasks[rest]['specification']['name']}"
+        return f"escrow of {tasks[rest].specification.name}"
     return names.account(account_id)
 
 
-async def _statement(visit: Visit, account: str, names: Names, tasks: Mapping[str, Json]) -> None:
+async def _statement(visit: Visit, account: str, names: Names, tasks: Mapping[str, Task]) -> None:
     path = f"/v1/accounts/{account}/statement"
-    found = await visit.platform.get(path, limit=MOST_POSTINGS)
-    balance = found["opening_microcredits"]
+    found = await visit.platform.read(Statement, path, limit=MOST_POSTINGS)
+    balance = found.opening_microcredits
     rows = []
-    for each in found["items"]:
-        balance += each["amount_microcredits"]
+    for each in found.items:
+        balance += each.amount_microcredits
         rows.append(_posting(visit, each, balance))
-    about = "Every posting, newest first." if not found["next_cursor"] else f"The first {MOST_POSTINGS} postings."
+    about = "Every posting, newest first." if not found.next_cursor else f"The first {MOST_POSTINGS} postings."
     with card(f"Statement: {whose(account, names, tasks)}", about):
         with ui.element("div").classes("c-row"):
-            text(f"Balance {words.credits(found['account']['balance_microcredits'])} credits", "c-strong")
+            text(f"Balance {words.credits(found.account.balance_microcredits)} credits", "c-strong")
             link_button("CSV of all", "download", f"/files/statements/{account}")
         nothing = ("receipt_long", "Nothing was posted.", "Postings appear with deposits and settled rounds.")
         table(POSTINGS, list(reversed(rows)), key="row", label="Statement", nothing=nothing, search=len(rows) > 12)
 
 
-def _posting(visit: Visit, each: Json, balance: int) -> dict[str, Any]:
+def _posting(visit: Visit, each: Posting, balance: int) -> dict[str, Any]:
     return {
-        "row": f"{each['entry']}-{each['amount_microcredits']}-{each['note']}",
-        "at": visit.moment(each["at"]),
-        "at_sort": each["at"],
-        "kind": each["kind"],
-        "amount": ("+" if each["amount_microcredits"] > 0 else "") + words.credits(each["amount_microcredits"]),
-        "amount_sort": each["amount_microcredits"] / words.MICRO,
+        "row": f"{each.entry}-{each.amount_microcredits}-{each.note}",
+        "at": visit.moment(each.at),
+        "at_sort": each.at,
+        "kind": each.kind,
+        "amount": ("+" if each.amount_microcredits > 0 else "") + words.credits(each.amount_microcredits),
+        "amount_sort": each.amount_microcredits / words.MICRO,
         "balance": words.credits(balance),
         "balance_sort": balance / words.MICRO,
-        "note": each["note"],
-        "entry": each["entry"],
+        "note": each.note,
+        "entry": each.entry,
     }
 
 
-async def show_book(visit: Visit, names: Names, tasks: Mapping[str, Json], asked: Mapping[str, str]) -> None:
+async def show_book(visit: Visit, names: Names, tasks: Mapping[str, Task], asked: Mapping[str, str]) -> None:
     """Adds the whole book up again, when asked to."""
     with card(
         "The book",
@@ -153,18 +155,18 @@ async def show_book(visit: Visit, names: Names, tasks: Mapping[str, Json], asked
         button("Check the book", "fact_check", doing(visit, verify), "c-primary")
 
 
-def _verdict(found: Json) -> None:
-    if found["sound"]:
+def _verdict(found: Verification) -> None:
+    if found.sound:
         note("verified", "The book is sound: everything adds up and the chain is whole.", "good")
     else:
         note("error", "The book is not sound. Stop paying and find out why.", "bad")
-        for fault in found["faults"]:
+        for fault in found.faults:
             note("report", fault, "bad")
     facts(
         [
-            ("Entries", f"{found['entries']:,}"),
-            ("Postings", f"{found['postings']:,}"),
-            ("Took", words.span(found["seconds"])),
-            ("Hash of the last entry", found["head"]),
+            ("Entries", f"{found.entries:,}"),
+            ("Postings", f"{found.postings:,}"),
+            ("Took", words.span(found.seconds)),
+            ("Hash of the last entry", found.head),
         ]
     )

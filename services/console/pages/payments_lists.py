@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from nicegui import ui
 
+from coterie.records import Earner, Payment, Quote, Summary, Task, TaskCost
 from services.console.domain import words
 from services.console.domain.names import Names
 from services.console.domain.prices import course
@@ -16,7 +18,6 @@ from services.console.parts.blocks import card, empty, grid, link_button, note, 
 from services.console.parts.charts import bars, chart, lines, palette
 from services.console.parts.tables import Column, table
 from services.console.parts.visit import Visit
-from services.console.wire.platform import Json
 
 MOST_PAYMENTS = 500
 MOST_BARS = 15
@@ -38,7 +39,7 @@ PAYMENT_COLUMNS = (
     Column("budget", "Budget", "number"),
     Column("because", "Why", wrap=True),
 )
-Tasks = Mapping[str, Json]
+Tasks = Mapping[str, Task]
 Asked = Mapping[str, str]
 
 
@@ -46,74 +47,77 @@ async def show_summary(visit: Visit, names: Names, tasks: Tasks, asked: Asked) -
     """Totals, top earners, cost by task, and what looks odd."""
     summary = await _summary(visit, tasks)
     with grid(200, even=True):
-        tile("Paid in all", words.credits(summary["paid_microcredits"], places=2), "credits to devices")
-        tile("In escrow", words.credits(summary["outstanding_microcredits"], places=2), "credits set aside for tasks")
-        tile("Tasks that pay", str(len(summary["tasks"])))
-        tile("Payments that look odd", str(len(summary["anomalies"])), "far from the median of their round")
-    if not summary["tasks"]:
+        tile("Paid in all", words.credits(summary.paid_microcredits, places=2), "credits to devices")
+        tile("In escrow", words.credits(summary.outstanding_microcredits, places=2), "credits set aside for tasks")
+        tile("Tasks that pay", str(len(summary.tasks)))
+        tile("Payments that look odd", str(len(summary.anomalies)), "far from the median of their round")
+    if not summary.tasks:
         with card(label="Payments"):
             empty("payments", "Nothing was paid yet.", "Payments appear when a task with escrow has settled a round.")
         return
-    top = summary["earners"][:MOST_BARS]
+    top = summary.earners[:MOST_BARS]
     with grid(440):
         with card("Top earners"):
             options = bars(
                 palette(visit.dark),
-                [names.device(each["device_id"]) for each in top],
-                [each["paid_microcredits"] / words.MICRO for each in top],
+                [names.device(each.device_id) for each in top],
+                [each.paid_microcredits / words.MICRO for each in top],
                 unit="credits",
             )
             chart(options, "Credits earned by device", height=70 + 24 * len(top))
         with card("Cost by task"):
-            rows = [_cost(tasks, each) for each in summary["tasks"]]
+            rows = [_cost(tasks, each) for each in summary.tasks]
             table(COST_COLUMNS, rows, label="Cost by task", nothing=("payments", "None.", ""), csv_name="costs.csv")
-    if summary["anomalies"]:
-        _odd(summary["anomalies"], names, tasks)
+    if summary.anomalies:
+        _odd(summary.anomalies, names, tasks)
 
 
-async def _summary(visit: Visit, tasks: Tasks) -> Json:
+async def _summary(visit: Visit, tasks: Tasks) -> Summary:
     if visit.is_admin:
-        return await visit.platform.get("/v1/payments/summary")
-    paying = [key for key, each in tasks.items() if each["specification"]["escrow_microcredits"]]
-    found = await asyncio.gather(*(visit.platform.get("/v1/payments/summary", task=each) for each in paying))
-    earned: dict[str, Json] = {}
-    for summary in found:
-        for each in summary["earners"]:
-            so_far = earned.setdefault(each["device_id"], dict(each) | {"paid_microcredits": 0, "payments": 0})
-            so_far["paid_microcredits"] += each["paid_microcredits"]
-            so_far["payments"] += each["payments"]
-    return {
-        "paid_microcredits": sum(each["paid_microcredits"] for each in found),
-        "outstanding_microcredits": sum(each["outstanding_microcredits"] for each in found),
-        "earners": sorted(earned.values(), key=lambda each: -int(each["paid_microcredits"])),
-        "tasks": [task for each in found for task in each["tasks"]],
-        "anomalies": [line for each in found for line in each["anomalies"]],
-    }
+        return await visit.platform.read(Summary, "/v1/payments/summary")
+    paying = [key for key, each in tasks.items() if each.specification.escrow_microcredits]
+    asks = (visit.platform.read(Summary, "/v1/payments/summary", task=each) for each in paying)
+    found = await asyncio.gather(*asks)
+    earned: dict[str, Earner] = {}
+    for each in (earner for summary in found for earner in summary.earners):
+        so_far = earned.get(each.device_id, replace(each, paid_microcredits=0, payments=0))
+        earned[each.device_id] = replace(
+            so_far,
+            paid_microcredits=so_far.paid_microcredits + each.paid_microcredits,
+            payments=so_far.payments + each.payments,
+        )
+    return Summary(
+        outstanding_microcredits=sum(summary.outstanding_microcredits for summary in found),
+        paid_microcredits=sum(summary.paid_microcredits for summary in found),
+        earners=tuple(sorted(earned.values(), key=lambda earner: -earner.paid_microcredits)),
+        tasks=tuple(task for summary in found for task in summary.tasks),
+        anomalies=tuple(line for summary in found for line in summary.anomalies),
+    )
 
 
-def _cost(tasks: Tasks, each: Json) -> dict[str, Any]:
-    task = tasks.get(each["task_id"])
-    mean = each["paid_microcredits"] // max(1, each["rounds"])
+def _cost(tasks: Tasks, each: TaskCost) -> dict[str, Any]:
+    task = tasks.get(each.task_id)
+    mean = each.paid_microcredits // max(1, each.rounds)
     return {
-        "id": each["task_id"],
-        "task": task["specification"]["name"] if task else words.short(each["task_id"]),
-        "task_href": f"/tasks/{each['task_id']}",
-        "paid": words.credits(each["paid_microcredits"]),
-        "paid_sort": each["paid_microcredits"] / words.MICRO,
-        "escrow": words.credits(each["escrow_microcredits"]),
-        "escrow_sort": each["escrow_microcredits"] / words.MICRO,
-        "rounds": each["rounds"],
+        "id": each.task_id,
+        "task": task.specification.name if task else words.short(each.task_id),
+        "task_href": f"/tasks/{each.task_id}",
+        "paid": words.credits(each.paid_microcredits),
+        "paid_sort": each.paid_microcredits / words.MICRO,
+        "escrow": words.credits(each.escrow_microcredits),
+        "escrow_sort": each.escrow_microcredits / words.MICRO,
+        "rounds": each.rounds,
         "mean": words.credits(mean),
         "mean_sort": mean / words.MICRO,
     }
 
 
-def _odd(lines_: list[str], names: Names, tasks: Tasks) -> None:
+def _odd(lines_: Sequence[str], names: Names, tasks: Tasks) -> None:
     with card("What looks odd", "Far from the median of their round. Odd is not wrong: look at the reason given."):
         for line in lines_[:30]:
             told = line
             for key, task in tasks.items():
-                told = told.replace(key, f"“{task['specification']['name']}”")
+                told = told.replace(key, f"“{task.specification.name}”")
             for key, device in names.devices.items():
                 if key in told:
                     told = told.replace(key, str(device["name"]))
@@ -124,7 +128,7 @@ def _odd(lines_: list[str], names: Names, tasks: Tasks) -> None:
 
 async def show_payments(visit: Visit, names: Names, tasks: Tasks, asked: Asked) -> None:
     """The newest payments, of one task or all."""
-    options = {key: each["specification"]["name"] for key, each in tasks.items()}
+    options = {key: each.specification.name for key, each in tasks.items()}
     if not options:
         with card(label="Payments"):
             empty("payments", "Nothing was paid yet.", "Payments appear when a task with escrow has settled a round.")
@@ -143,7 +147,7 @@ async def show_payments(visit: Visit, names: Names, tasks: Tasks, asked: Asked) 
         task = str(select.value or "")
         sheet.props["href"] = f"/files/payments?task={task}"
         sheet.update()
-        found, _ = await visit.platform.page("/v1/payments", task=task, limit=MOST_PAYMENTS)
+        found = await visit.platform.read_page(Payment, "/v1/payments", task=task, limit=MOST_PAYMENTS)
         place.clear()
         with place:
             nothing = ("payments", "Nothing was paid.", "Payments appear when a round is settled.")
@@ -154,32 +158,32 @@ async def show_payments(visit: Visit, names: Names, tasks: Tasks, asked: Asked) 
     select.on_value_change(doing(visit, draw))
 
 
-def _payment(visit: Visit, names: Names, tasks: Tasks, each: Json) -> dict[str, Any]:
-    task = tasks.get(each["task_id"])
+def _payment(visit: Visit, names: Names, tasks: Tasks, each: Payment) -> dict[str, Any]:
+    task = tasks.get(each.task_id)
     return {
-        "number": each["number"],
-        "at": visit.moment(each["at"]),
-        "at_sort": each["at"],
-        "task": task["specification"]["name"] if task else words.short(each["task_id"]),
-        "task_href": f"/tasks/{each['task_id']}",
-        "round": each["round"],
-        "device": names.device(each["device_id"]),
-        "amount": words.credits(each["amount_microcredits"]),
-        "amount_sort": each["amount_microcredits"] / words.MICRO,
-        "price": words.credits(each["price_microcredits"]) if each["price_microcredits"] else "–",
-        "price_sort": each["price_microcredits"] / words.MICRO,
-        "budget": words.number(each["budget"]) if each["budget"] else "–",
-        "budget_sort": each["budget"],
-        "because": each["because"].replace("µcr", "micro-credits"),
+        "number": each.number,
+        "at": visit.moment(each.at),
+        "at_sort": each.at,
+        "task": task.specification.name if task else words.short(each.task_id),
+        "task_href": f"/tasks/{each.task_id}",
+        "round": each.round,
+        "device": names.device(each.device_id),
+        "amount": words.credits(each.amount_microcredits),
+        "amount_sort": each.amount_microcredits / words.MICRO,
+        "price": words.credits(each.price_microcredits) if each.price_microcredits else "–",
+        "price_sort": each.price_microcredits / words.MICRO,
+        "budget": words.number(each.budget) if each.budget else "–",
+        "budget_sort": each.budget,
+        "because": each.because.replace("µcr", "micro-credits"),
     }
 
 
 async def show_prices(visit: Visit, names: Names, tasks: Tasks, asked: Asked) -> None:
     """How a task's prices went, round by round."""
     priced = {
-        key: each["specification"]["name"]
+        key: each.specification.name
         for key, each in tasks.items()
-        if each["specification"]["incentive"] != "none" and each["round"]
+        if each.specification.incentive != "none" and each.round
     }
     with card("Prices", f"What devices were offered, over the last {MOST_ROUNDS} rounds of a task."):
         if not priced:
@@ -192,10 +196,10 @@ async def show_prices(visit: Visit, names: Names, tasks: Tasks, asked: Asked) ->
 
     async def draw() -> None:
         task = tasks[str(select.value)]
-        first = max(1, task["round"] - MOST_ROUNDS + 1)
-        path = f"/v1/tasks/{task['id']}/rounds"
-        asks = (visit.platform.get(f"{path}/{number}/prices") for number in range(first, task["round"] + 1))
-        quotes = [each for each in await asyncio.gather(*asks, return_exceptions=True) if isinstance(each, dict)]
+        first = max(1, task.round - MOST_ROUNDS + 1)
+        path = f"/v1/tasks/{task.id}/rounds"
+        asks = (visit.platform.read(Quote, f"{path}/{number}/prices") for number in range(first, task.round + 1))
+        quotes = [each for each in await asyncio.gather(*asks, return_exceptions=True) if isinstance(each, Quote)]
         place.clear()
         with place, ui.element("div").classes("c-grid").style("--least: 380px"):
             for title, unit, series in course(quotes):

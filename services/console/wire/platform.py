@@ -1,7 +1,8 @@
 """The platform as a signed-in person sees it: the only module that talks REST.
 
-Every method is one route; answers are the plain JSON of the gateway's contract. A refusal raises the error the SDK
-draws from it; a key that is not accepted any more ends the session.
+`read`, `read_page` and `read_all` answer with the SDK's records; the other methods still with the plain JSON of the
+gateway's contract. A refusal raises the error the SDK draws from it; a key that is not accepted any more ends the
+session.
 """
 
 from __future__ import annotations
@@ -11,15 +12,18 @@ import json
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import httpx
 
 from coterie.errors import NotFound, Refused, Unauthenticated, Unreachable, refusal
+from coterie.records import Verification
+from coterie.records.base import Record
 from services.console.access.sessions import Person, Session, Sessions
 from services.console.errors import SignedOut
 
 Json: TypeAlias = dict[str, Any]
+R = TypeVar("R", bound=Record)
 PAGE_ITEMS = 500
 CONNECT_SECONDS, ANSWER_SECONDS = 3.0, 30.0
 LONG_SECONDS = 300.0
@@ -126,6 +130,20 @@ class Platform:
         """A document."""
         return dict(await self.ask("GET", path, params=params))
 
+    async def read(self, kind: type[R], path: str, **params: Any) -> R:
+        """A document as a record."""
+        return kind.from_json(await self.get(path, **params))
+
+    async def read_page(self, kind: type[R], path: str, *, limit: int = 100, **params: Any) -> list[R]:
+        """The first records of a list."""
+        found, _ = await self.page(path, limit=limit, **params)
+        return [kind.from_json(each) for each in found]
+
+    async def read_all(self, kind: type[R], path: str, *, most: int = 100_000, **params: Any) -> list[R]:
+        """A whole list of records, at most so many."""
+        found = await self.all(path, most=most, **params)
+        return [kind.from_json(each) for each in found]
+
     async def find(self, path: str, **params: Any) -> Json | None:
         """A document, or None when there is none."""
         try:
@@ -220,6 +238,6 @@ class Platform:
 
     # --- money -------------------------------------------------------------------------------------------------------
 
-    async def verify_book(self) -> Json:
+    async def verify_book(self) -> Verification:
         """Whether the book is sound."""
-        return dict(await self.ask("POST", "/v1/payments/verification", wait_seconds=LONG_SECONDS))
+        return Verification.from_json(await self.ask("POST", "/v1/payments/verification", wait_seconds=LONG_SECONDS))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
+from coterie.records import Offer, Quote
+from coterie.records.words import QuoteStatus
 from services.console.domain.attention import matters_of
 from services.console.domain.graph import MOST_NODES, Graph
 from services.console.domain.hiding import promise, who_sees
@@ -147,16 +150,26 @@ def test_a_heads_share_is_its_own_and_not_its_members() -> None:
 
 
 def test_prices_are_drawn_only_where_something_was_offered() -> None:
-    def offer(price: int, expected: float | str) -> dict[str, Any]:
-        nothing = {"base_microcredits": 0, "slope_microcredits": 0, "most_microcredits": 0}
-        return {"price_microcredits": price, "expected": expected} | nothing
+    def offer(price: int, expected: float) -> Offer:
+        return Offer(
+            device_id="dev_1",
+            price_microcredits=price,
+            external_risk=0.0,
+            base_microcredits=0,
+            slope_microcredits=0,
+            expected=expected,
+            most_microcredits=0,
+            terms={},
+        )
 
-    quotes = [{"round": n, "offers": [offer(300_000 * n, 0.1), offer(300_000 * n, "inf")]} for n in (1, 2)]
-    charts = course(quotes)
+    def quote(number: int, *offers: Offer) -> Quote:
+        return Quote(task_id="tsk_1", round=number, offers=offers, status=QuoteStatus.OK, details={})
+
+    charts = course([quote(n, offer(300_000 * n, 0.1), offer(300_000 * n, math.inf)) for n in (1, 2)])
     assert [unit for _, unit, _ in charts] == ["credits per unit of ρ", "ρ"]
     assert charts[0][2][0][1] == [(1.0, 0.3), (2.0, 0.6)]
     assert charts[1][2][0][1] == [(1.0, 0.1), (2.0, 0.1)]
-    assert course([{"round": 1, "offers": []}]) == []
+    assert course([quote(1)]) == []
 
 
 @pytest.mark.parametrize("topology", ["star", "clusters", "mesh", "cells"])
