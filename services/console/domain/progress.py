@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
-from typing import Any
+
+from coterie.records import Participation, Round, Task
+from coterie.records.words import RoundState, TaskState
 
 Point = tuple[float, float]
 Curve = tuple[str, list[Point]]
@@ -14,9 +16,9 @@ FIRST = ("accuracy", "loss", "estimate", "standard_error", "regret", "update_nor
 _OF_MODEL = re.compile(r"^(?P<name>.+)\[(?P<line>\d+)\]$")
 
 
-def metric_names(rounds: Iterable[Mapping[str, Any]]) -> list[str]:
+def metric_names(rounds: Iterable[Round]) -> list[str]:
     """Every metric of the rounds; `accuracy[0]`, that of one model line, belongs to `accuracy`."""
-    found = {name_of(name)[0] for each in rounds for name in each["metrics"]}
+    found = {name_of(name)[0] for each in rounds for name in each.metrics}
     return sorted(found, key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name))
 
 
@@ -26,37 +28,35 @@ def name_of(metric: str) -> tuple[str, str]:
     return (match["name"], f"model {match['line']}") if match else (metric, "all")
 
 
-def curves(rounds: Sequence[Mapping[str, Any]], name: str) -> list[Curve]:
+def curves(rounds: Sequence[Round], name: str) -> list[Curve]:
     """The curves of a metric over the rounds: one, or one more per model line."""
     found: dict[str, list[Point]] = {}
     for each in rounds:
-        for metric, value in each["metrics"].items():
+        for metric, value in each.metrics.items():
             base, line = name_of(metric)
             if base == name:
-                found.setdefault(line, []).append((float(each["number"]), float(value)))
+                found.setdefault(line, []).append((float(each.number), value))
     return sorted(found.items())
 
 
-def seconds_left(task: Mapping[str, Any], rounds: Sequence[Mapping[str, Any]]) -> float | None:
+def seconds_left(task: Task, rounds: Sequence[Round]) -> float | None:
     """Seconds until the last round is done if the rest go like the last ten did; None while that is unknown."""
-    took = [each["done_at"] - each["opened_at"] for each in rounds if each["state"] == "done" and each["done_at"]]
-    if not took or task["state"] != "running":
+    took = [each.done_at - each.opened_at for each in rounds if each.state is RoundState.DONE and each.done_at]
+    if not took or task.state is not TaskState.RUNNING:
         return None
-    open_or_later = task["specification"]["rounds"] - len(took)
+    open_or_later = task.specification.rounds - len(took)
     return max(0.0, float(median(took[-10:])) * float(open_or_later))
 
 
 def contributions(
-    participations: Iterable[Mapping[str, Any]], head_of: Mapping[str, str] | None = None
+    participations: Iterable[Participation], head_of: Mapping[str, str] | None = None
 ) -> list[tuple[str, float]]:
     """Each device's share of a round's weight, the largest first.
 
     A cluster's head hands in its whole cluster's weight; `head_of` says whose member a device is, so that the members'
     part of it is counted as theirs. What the task's rule set aside has no share.
     """
-    weights = {
-        str(each["device_id"]): 0.0 if each.get("aside") else max(0.0, float(each["weight"])) for each in participations
-    }
+    weights = {each.device_id: 0.0 if each.aside else max(0.0, each.weight) for each in participations}
     own = dict(weights)
     for member, head in (head_of or {}).items():
         if member != head and head in own:

@@ -7,6 +7,7 @@ import time
 from nicegui import ui
 
 from coterie.errors import CoterieError, Refused
+from coterie.records.words import RoundState, TaskState
 from services.console.domain import words
 from services.console.domain.graph import Graph
 from services.console.domain.names import Names
@@ -100,53 +101,50 @@ async def _tabs(visit: Visit, watch: Watch, names: Names, chosen: str) -> None:
 
 def _head(visit: Visit, watch: Watch) -> None:
     task, spec = watch.task, watch.spec
-    kind = f"Preset {spec['preset']}" if spec["preset"] else "Own combination"
-    axes = f"topology {spec['topology']}, privacy {spec['privacy']}, incentive {spec['incentive']}"
-    with heading(spec["name"], f"{kind}: {axes}"):
-        chip(task["state"])
-        if task["state"] == "created":
+    kind = f"Preset {spec.preset}" if spec.preset else "Own combination"
+    axes = f"topology {spec.topology}, privacy {spec.privacy}, incentive {spec.incentive}"
+    with heading(spec.name, f"{kind}: {axes}"):
+        chip(task.state)
+        if task.state is TaskState.CREATED:
             button("Start", "play_arrow", doing(visit, lambda: _start(watch)), "c-primary")
         if not watch.ended:
             button("Cancel", "stop", doing(visit, lambda: _confirm_cancel(visit, watch)), "c-danger")
-    if spec["description"]:
-        text(spec["description"])
-    if task["state"] == "failed":
-        note("error", f"The task failed: {task['reason']}", "bad")
-    elif task["state"] == "cancelled":
-        note("cancel", f"The task was cancelled. {task['reason']}", "warn")
+    if spec.description:
+        text(spec.description)
+    if task.state is TaskState.FAILED:
+        note("error", f"The task failed: {task.reason}", "bad")
+    elif task.state is TaskState.CANCELLED:
+        note("cancel", f"The task was cancelled. {task.reason}", "warn")
     with card(label="Progress"):
         _bar(watch)
 
 
 def _bar(watch: Watch) -> None:
     task, spec = watch.task, watch.spec
-    now = watch.rounds.get(task["round"])
-    if task["state"] == "created":
-        joined, least = task["enrolled"], spec["min_devices"]
-        start = "It then starts by itself." if spec["auto_start"] else "Then start it."
+    now = watch.rounds.get(task.round)
+    if task.state is TaskState.CREATED:
+        joined, least = task.enrolled, spec.min_devices
+        start = "It then starts by itself." if spec.auto_start else "Then start it."
         text(f"{joined} of at least {words.count(least, 'device')} have joined. {start}")
         bar(joined / least, "Devices that joined")
         return
-    done = sum(1 for each in watch.rounds.values() if each["state"] == "done")
+    done = sum(1 for each in watch.rounds.values() if each.state is RoundState.DONE)
     left = seconds_left(task, watch.in_order())
     with ui.element("div").classes("c-row").style("justify-content: space-between"):
-        text(f"{done} of {words.count(spec['rounds'], 'round')} done", "c-num")
+        text(f"{done} of {words.count(spec.rounds, 'round')} done", "c-num")
         if left is not None:
             text(f"about {words.span(left)} left" if left >= 1 else "almost done", "c-faint c-num")
-    bar(done / spec["rounds"], "Rounds done", tone="bad" if task["state"] == "failed" else "")
+    bar(done / spec.rounds, "Rounds done", tone="bad" if task.state is TaskState.FAILED else "")
     if now is not None and not watch.ended:
-        share = now["delivered"] / max(1, now["participants"])
-        again = f", attempt {now['attempt']}" if now["attempt"] > 1 else ""
-        deadline = max(0.0, now["deadline_at"] - time.time())
+        share = now.delivered / max(1, now.participants)
+        again = f", attempt {now.attempt}" if now.attempt > 1 else ""
+        deadline = max(0.0, now.deadline_at - time.time())
         with ui.element("div").classes("c-row").style("justify-content: space-between"):
-            told = (
-                f"Round {now['number']}{again} ({now['state']}): {now['delivered']} of {now['participants']} delivered"
-            )
-            text(f"{told}, {now['quorum']} needed", "c-num c-small")
-            text(f"open for {words.span(deadline)} more at most", "c-faint c-small c-num") if now[
-                "state"
-            ] == "open" else None
-        bar(share, "Delivered", thin=True, mark=now["quorum"] / max(1, now["participants"]))
+            told = f"Round {now.number}{again} ({now.state}): {now.delivered} of {now.participants} delivered"
+            text(f"{told}, {now.quorum} needed", "c-num c-small")
+            if now.state is RoundState.OPEN:
+                text(f"open for {words.span(deadline)} more at most", "c-faint c-small c-num")
+        bar(share, "Delivered", thin=True, mark=now.quorum / max(1, now.participants))
 
 
 async def _start(watch: Watch) -> None:
@@ -157,7 +155,7 @@ async def _start(watch: Watch) -> None:
 
 def _confirm_cancel(visit: Visit, watch: Watch) -> None:
     with ui.dialog(value=True) as dialog, ui.card():
-        text(f"Cancel “{watch.spec['name']}”?", "c-strong")
+        text(f"Cancel “{watch.spec.name}”?", "c-strong")
         text(
             "The open round is abandoned, nobody is paid for it, and what is left in escrow goes back."
             " This cannot be undone."

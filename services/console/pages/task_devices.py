@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from nicegui import ui
 
+from coterie.records import Enrolment, Participation, Plan, Round, RoundDetail, Summary
+from coterie.records.words import Role
 from services.console.domain import words
 from services.console.domain.names import Names
 from services.console.domain.progress import contributions
@@ -16,7 +19,6 @@ from services.console.parts.charts import bars, chart, palette
 from services.console.parts.tables import Column, state_cell, table
 from services.console.parts.visit import Visit
 from services.console.parts.watching import Watch
-from services.console.wire.platform import Json
 
 MOST_BARS = 20
 COLUMNS = (
@@ -51,11 +53,11 @@ async def show(visit: Visit, watch: Watch, names: Names) -> None:
 
             async def draw() -> None:
                 number = int(select.value or 0)
-                found = await visit.platform.get(f"/v1/tasks/{watch.id}/rounds/{number}")
-                heads = await _heads(visit, watch, found["round"])
+                found = await visit.platform.read(RoundDetail, f"/v1/tasks/{watch.id}/rounds/{number}")
+                heads = await _heads(visit, watch, found.round)
                 place.clear()
                 with place:
-                    _round(visit, names, list(found["participations"]), number, heads)
+                    _round(visit, names, found.participations, number, heads)
 
             await draw()
             select.on_value_change(doing(visit, draw))
@@ -63,15 +65,17 @@ async def show(visit: Visit, watch: Watch, names: Names) -> None:
     await _joined(visit, watch, names)
 
 
-async def _heads(visit: Visit, watch: Watch, round_: Json) -> dict[str, str]:
+async def _heads(visit: Visit, watch: Watch, round_: Round) -> dict[str, str]:
     """Whose member each device was, in clusters."""
-    if watch.spec["topology"] != "clusters":
+    if watch.spec.topology != "clusters":
         return {}
-    plan = await visit.platform.plan(watch.id, round_["plan_version"])
-    return {seat["device_id"]: seat["head_device_id"] for seat in plan["seats"] if seat["role"] == "member"}
+    plan = await visit.platform.read(Plan, f"/v1/tasks/{watch.id}/plan", version=round_.plan_version)
+    return {seat.device_id: seat.head_device_id for seat in plan.seats if seat.role is Role.MEMBER}
 
 
-def _round(visit: Visit, names: Names, participations: list[Json], number: int, heads: dict[str, str]) -> None:
+def _round(
+    visit: Visit, names: Names, participations: Sequence[Participation], number: int, heads: dict[str, str]
+) -> None:
     shares = contributions(participations, heads)
     if shares:
         top = shares[:MOST_BARS]
@@ -96,45 +100,45 @@ def _round(visit: Visit, names: Names, participations: list[Json], number: int, 
     )
 
 
-def _row(visit: Visit, names: Names, each: Json, share_of: dict[str, float]) -> dict[str, Any]:
-    share = share_of.get(each["device_id"], 0.0)
-    figures = ", ".join(f"{name} {words.number(value, 3)}" for name, value in sorted(each["metrics"].items()))
+def _row(visit: Visit, names: Names, each: Participation, share_of: dict[str, float]) -> dict[str, Any]:
+    share = share_of.get(each.device_id, 0.0)
+    figures = ", ".join(f"{name} {words.number(value, 3)}" for name, value in sorted(each.metrics.items()))
     return {
-        "device": each["device_id"],
-        "name": names.device(each["device_id"]),
-        "name_href": f"/trust?device={each['device_id']}",
-        "role": each["role"],
-        **state_cell("state", each["state"]),
+        "device": each.device_id,
+        "name": names.device(each.device_id),
+        "name_href": f"/trust?device={each.device_id}",
+        "role": each.role,
+        **state_cell("state", each.state),
         "share": words.percent(share, 1),
         "share_share": share,
         "share_sort": share,
-        "weight": words.number(each["weight"]),
-        "weight_sort": each["weight"],
-        "size": words.size(each["payload_bytes"]) if each["payload_bytes"] else "–",
-        "size_sort": each["payload_bytes"],
-        "at": visit.moment(each["delivered_at"]),
+        "weight": words.number(each.weight),
+        "weight_sort": each.weight,
+        "size": words.size(each.payload_bytes) if each.payload_bytes else "–",
+        "size_sort": each.payload_bytes,
+        "at": visit.moment(each.delivered_at),
         "figures": figures or "–",
-        "note": each["note"] or (f"set aside by the rule: {each['aside']}" if each.get("aside") else ""),
+        "note": each.note or (f"set aside by the rule: {each.aside}" if each.aside else ""),
     }
 
 
 async def _joined(visit: Visit, watch: Watch, names: Names) -> None:
     enrolments, summary = await asyncio.gather(
-        visit.platform.all(f"/v1/tasks/{watch.id}/enrolments"),
-        visit.platform.get("/v1/payments/summary", task=watch.id),
+        visit.platform.read_all(Enrolment, f"/v1/tasks/{watch.id}/enrolments"),
+        visit.platform.read(Summary, "/v1/payments/summary", task=watch.id),
     )
-    paid = {each["device_id"]: each["paid_microcredits"] for each in summary["earners"]}
+    paid = {each.device_id: each.paid_microcredits for each in summary.earners}
     rows = [
         {
-            "device": each["device_id"],
-            "name": names.device(each["device_id"]),
-            "name_href": f"/trust?device={each['device_id']}",
-            **state_cell("state", each["state"]),
-            "samples": f"{each['samples']:,}",
-            "samples_sort": each["samples"],
-            "paid": words.credits(paid.get(each["device_id"], 0)),
-            "paid_sort": paid.get(each["device_id"], 0) / words.MICRO,
-            "joined": visit.moment(each["enrolled_at"]),
+            "device": each.device_id,
+            "name": names.device(each.device_id),
+            "name_href": f"/trust?device={each.device_id}",
+            **state_cell("state", each.state),
+            "samples": f"{each.samples:,}",
+            "samples_sort": each.samples,
+            "paid": words.credits(paid.get(each.device_id, 0)),
+            "paid_sort": paid.get(each.device_id, 0) / words.MICRO,
+            "joined": visit.moment(each.enrolled_at),
         }
         for each in enrolments
     ]

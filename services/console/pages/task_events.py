@@ -6,11 +6,11 @@ from typing import Any
 
 from nicegui import ui
 
+from coterie.records import Event
 from services.console.domain.names import Names
 from services.console.parts.blocks import card, empty, link, text
 from services.console.parts.visit import Visit
 from services.console.parts.watching import Watch
-from services.console.wire.platform import Json
 
 MOST_SHOWN = 200
 ICONS = {
@@ -36,8 +36,8 @@ async def show(visit: Visit, watch: Watch, names: Names) -> None:
         place = ui.element("div")
 
     def draw() -> None:
-        kinds = sorted({each["kind"] for each in watch.events})
-        devices = sorted({each["device_id"] for each in watch.events if each["device_id"]})
+        kinds = sorted({str(each.kind) for each in watch.events})
+        devices = sorted({each.device_id for each in watch.events if each.device_id})
         kind.set_options(kinds, value=kind.value)
         device.set_options({each: names.device(each) for each in devices}, value=device.value)
         found = [each for each in reversed(watch.events) if _fits(each, kind.value, device.value, words_in.value)]
@@ -58,33 +58,32 @@ async def show(visit: Visit, watch: Watch, names: Names) -> None:
     watch.listeners.append(when_changed)
 
 
-def _fits(event: Json, kind: Any, device: Any, words_in: Any) -> bool:
+def _fits(event: Event, kind: Any, device: Any, words_in: Any) -> bool:
     wanted = str(words_in or "").lower()
     return (
-        (not kind or event["kind"] == kind)
-        and (not device or event["device_id"] == device)
-        and (not wanted or wanted in f"{event['kind']} {event['message']}".lower())
+        (not kind or event.kind == kind)
+        and (not device or event.device_id == device)
+        and (not wanted or wanted in f"{event.kind} {event.message}".lower())
     )
 
 
-def _log(visit: Visit, names: Names, found: list[Json], all_events: int) -> None:
+def _log(visit: Visit, names: Names, found: list[Event], all_events: int) -> None:
     if not found:
         title = "Nothing fits these filters." if all_events else "Nothing happened yet."
         empty("list_alt", title, "Clear a filter to see more." if all_events else "The log fills as the task goes on.")
         return
     for event in found[:MOST_SHOWN]:
         with ui.element("div").classes("c-item").style("padding: 7px 0"):
-            bad = any(word in event["kind"] for word in BAD)
-            icon = ui.icon(ICONS.get(event["kind"].partition(".")[0], "circle")).props("aria-hidden=true")
+            bad = any(word in event.kind for word in BAD)
+            icon = ui.icon(ICONS.get(event.kind.partition(".")[0], "circle")).props("aria-hidden=true")
             icon.style(f"color: var(--{'bad' if bad else 'faint'}); font-size: 18px")
             with ui.element("div"):
-                text(event["message"] or event["kind"])
+                text(event.message or event.kind)
                 with ui.element("div").classes("c-row c-small c-faint"):
                     text(
-                        f"{visit.moment(event['at'])} · {event['kind']}"
-                        + (f" · round {event['round']}" if event["round"] else "")
+                        f"{visit.moment(event.at)} · {event.kind}" + (f" · round {event.round}" if event.round else "")
                     )
-                    if event["device_id"]:
-                        link(names.device(event["device_id"]), f"/trust?device={event['device_id']}")
+                    if event.device_id:
+                        link(names.device(event.device_id), f"/trust?device={event.device_id}")
     if len(found) > MOST_SHOWN:
         text(f"The newest {MOST_SHOWN} of {len(found):,}. Narrow the filters to see others.", "c-faint c-small")

@@ -37,7 +37,7 @@ async def show(visit: Visit, watch: Watch, names: Names) -> None:
     shown = {"version": -1}
 
     async def draw() -> None:
-        version = max((each["plan_version"] for each in watch.rounds.values()), default=0)
+        version = max((each.plan_version for each in watch.rounds.values()), default=0)
         if version == shown["version"]:
             return
         shown["version"] = version
@@ -103,7 +103,7 @@ def _draw(visit: Visit, watch: Watch, names: Names, plan: Json | None, graph: Gr
             label="Seats",
             nothing=("hub", "The plan is empty.", "Nobody takes part."),
             search=len(plan["seats"]) > 8,
-            csv_name=f"plan-{watch.spec['name']}.csv",
+            csv_name=f"plan-{watch.spec.name}.csv",
         )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from nicegui import ui
 
 from coterie.figures import headed
+from coterie.records import Round
 from services.console.domain import words
 from services.console.domain.names import Names
 from services.console.domain.progress import curves, metric_names
@@ -15,7 +16,6 @@ from services.console.parts.charts import chart, lines, palette
 from services.console.parts.tables import Column, state_cell, table
 from services.console.parts.visit import Visit
 from services.console.parts.watching import Watch
-from services.console.wire.platform import Json
 
 DEFAULT_CURVES = 2
 COLUMNS = (
@@ -55,7 +55,7 @@ async def show(visit: Visit, watch: Watch, names: Names) -> None:
 
 
 def _state(watch: Watch) -> list[tuple[int, str]]:
-    return [(each["number"], each["state"]) for each in watch.in_order()]
+    return [(each.number, each.state) for each in watch.in_order()]
 
 
 class _Curves:
@@ -84,8 +84,8 @@ class _Curves:
                 with ui.element("div"):
                     self._charts[name] = chart(self._options(rounds, name), f"{name} by round", height=260)
 
-    def _options(self, rounds: list[Json], name: str) -> dict[str, Any]:
-        head = headed(name, self._watch.task.get("better", {}))
+    def _options(self, rounds: list[Round], name: str) -> dict[str, Any]:
+        head = headed(name, self._watch.task.better)
         return lines(palette(self._visit.dark), curves(rounds, name), across="round", up=head)
 
     def refresh(self) -> None:
@@ -107,7 +107,7 @@ class _Curves:
 def _rounds(visit: Visit, watch: Watch) -> None:
     rounds = list(reversed(watch.in_order()))
     metrics = metric_names(rounds)
-    heads = [headed(name, watch.task.get("better", {})) for name in metrics[:6]]
+    heads = [headed(name, watch.task.better) for name in metrics[:6]]
     columns = [*COLUMNS, *(Column(f"m{number}", head, "number") for number, head in enumerate(heads))]
     table(
         columns,
@@ -115,31 +115,31 @@ def _rounds(visit: Visit, watch: Watch) -> None:
         key="number",
         label="Rounds",
         nothing=("hourglass_empty", "No round has opened.", "The first one opens when the task starts."),
-        csv_name=f"rounds-{watch.spec['name']}.csv",
+        csv_name=f"rounds-{watch.spec.name}.csv",
         per_page=12,
     )
 
 
-def _row(visit: Visit, each: Json, metrics: list[str]) -> dict[str, Any]:
-    took = each["done_at"] - each["opened_at"] if each["done_at"] else 0.0
+def _row(visit: Visit, each: Round, metrics: list[str]) -> dict[str, Any]:
+    took = each.done_at - each.opened_at if each.done_at else 0.0
     return {
-        "number": each["number"],
-        **state_cell("state", each["state"]),
-        "delivered": f"{each['delivered']} / {each['participants']}",
-        "delivered_share": each["delivered"] / max(1, each["participants"]),
-        "delivered_sort": each["delivered"],
-        "quorum": each["quorum"],
+        "number": each.number,
+        **state_cell("state", each.state),
+        "delivered": f"{each.delivered} / {each.participants}",
+        "delivered_share": each.delivered / max(1, each.participants),
+        "delivered_sort": each.delivered,
+        "quorum": each.quorum,
         "took": words.span(took) if took else "–",
         "took_sort": took,
-        "opened": visit.moment(each["opened_at"]),
-        "opened_sort": each["opened_at"],
-        "plan": each["plan_version"],
-        "attempt": each["attempt"],
+        "opened": visit.moment(each.opened_at),
+        "opened_sort": each.opened_at,
+        "plan": each.plan_version,
+        "attempt": each.attempt,
     } | {
         key: value
         for number, name in enumerate(metrics[:6])
         for key, value in (
-            (f"m{number}", words.number(each["metrics"].get(name))),
-            (f"m{number}_sort", each["metrics"].get(name, "")),
+            (f"m{number}", words.number(each.metrics.get(name))),
+            (f"m{number}_sort", each.metrics.get(name, "")),
         )
     }

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from nicegui import ui
 
 from coterie.figures import headed
+from coterie.records import Model
 from services.console.domain import words
 from services.console.domain.names import Names
 from services.console.parts.blocks import card, facts, say
 from services.console.parts.tables import Column, table
 from services.console.parts.visit import Visit
 from services.console.parts.watching import Watch
-from services.console.wire.platform import Json
 
 COLUMNS = (
     Column("version", "Version", "number"),
@@ -33,7 +34,7 @@ async def show(visit: Visit, watch: Watch, names: Names) -> None:
     place = ui.element("div")
 
     async def draw() -> None:
-        models = await visit.platform.all(f"/v1/tasks/{watch.id}/models")
+        models = await visit.platform.read_all(Model, f"/v1/tasks/{watch.id}/models")
         place.clear()
         with (
             place,
@@ -41,44 +42,42 @@ async def show(visit: Visit, watch: Watch, names: Names) -> None:
                 "Versions", "Version 0 is the model the task began with, n the one round n made. Files are safetensors."
             ),
         ):
-            better = watch.task.get("better", {})
-            rows = [
-                _row(visit, each, better) for each in sorted(models, key=lambda each: (-each["version"], each["line"]))
-            ]
+            better = watch.task.better
+            rows = [_row(visit, each, better) for each in sorted(models, key=lambda each: (-each.version, each.line))]
             nothing = ("inventory_2", "There is no version yet.", "The first is made by the first round.")
             table(COLUMNS, rows, key="key", label="Versions", nothing=nothing, csv_name="versions.csv")
 
     await draw()
-    last = {"digests": list(watch.task["model_digests"])}
+    last = {"digests": watch.task.model_digests}
 
     def when_changed() -> None:
-        if last["digests"] != watch.task["model_digests"] and not place.is_deleted:
-            last["digests"] = list(watch.task["model_digests"])
+        if last["digests"] != watch.task.model_digests and not place.is_deleted:
+            last["digests"] = watch.task.model_digests
             with place:
                 ui.timer(0.01, draw, once=True)
 
     watch.listeners.append(when_changed)
 
 
-def _figures(metrics: Json, better: Json) -> str:
+def _figures(metrics: Mapping[str, float], better: Mapping[str, str]) -> str:
     told = (f"{headed(name, better)} {words.number(value, 3)}" for name, value in metrics.items())
     return ", ".join(told) or "not measured"
 
 
-def _row(visit: Visit, each: Json, better: Json) -> dict[str, Any]:
+def _row(visit: Visit, each: Model, better: Mapping[str, str]) -> dict[str, Any]:
     return {
-        "key": f"{each['line']}-{each['version']}",
-        "version": each["version"],
-        "line": each["line"],
-        "figures": _figures(each["metrics"], better),
-        "own": _figures(each["evaluated"], better),
-        "made": visit.moment(each["created_at"]),
-        "size": words.size(each["size_bytes"]),
-        "size_sort": each["size_bytes"],
-        "digest": f"{each['digest'][:16]}…",
-        "digest_sort": each["digest"],
+        "key": f"{each.line}-{each.version}",
+        "version": each.version,
+        "line": each.line,
+        "figures": _figures(each.metrics, better),
+        "own": _figures(each.evaluated, better),
+        "made": visit.moment(each.created_at),
+        "size": words.size(each.size_bytes),
+        "size_sort": each.size_bytes,
+        "digest": f"{each.digest[:16]}…",
+        "digest_sort": each.digest,
         "get": "safetensors",
-        "get_href": f"/files/models/{each['digest']}",
+        "get_href": f"/files/models/{each.digest}",
     }
 
 
@@ -88,25 +87,25 @@ async def show_settings(visit: Visit, watch: Watch, names: Names) -> None:
     with card("What was asked for", "With every default filled in."):
         facts(
             [
-                ("Id", task["id"]),
-                ("Publisher", task["publisher"]),
-                ("Preset", spec["preset"] or "none"),
-                ("Topology", spec["topology"]),
-                ("Privacy", f"{spec['privacy']}, protecting {words.UNIT_WORDS.get(spec['privacy_unit'], 'nothing')}"),
-                ("Incentive", spec["incentive"]),
-                ("Escrow", f"{words.credits(spec['escrow_microcredits'])} credits"),
-                ("Rounds", f"{spec['rounds']}, each open for {words.span(spec['round_seconds'])} at most"),
-                ("Devices", f"at least {spec['min_devices']}, at most {spec['max_devices'] or 'all'} per round"),
-                ("Quorum", f"{words.percent(spec['quorum'])} of a round's devices"),
-                ("Attempts", f"a round is opened again {max(0, spec['max_attempts'])} times at most"),
-                ("Starts", "by itself" if spec["auto_start"] else "when somebody starts it"),
-                ("Seed", str(spec["seed"])),
-                ("Created", visit.moment(task["created_at"])),
-                ("Started", visit.moment(task["started_at"])),
-                ("Ended", visit.moment(task["ended_at"])),
+                ("Id", task.id),
+                ("Publisher", task.publisher),
+                ("Preset", spec.preset or "none"),
+                ("Topology", spec.topology),
+                ("Privacy", f"{spec.privacy}, protecting {words.UNIT_WORDS.get(spec.privacy_unit, 'nothing')}"),
+                ("Incentive", spec.incentive),
+                ("Escrow", f"{words.credits(spec.escrow_microcredits)} credits"),
+                ("Rounds", f"{spec.rounds}, each open for {words.span(spec.round_seconds)} at most"),
+                ("Devices", f"at least {spec.min_devices}, at most {spec.max_devices or 'all'} per round"),
+                ("Quorum", f"{words.percent(spec.quorum)} of a round's devices"),
+                ("Attempts", f"a round is opened again {max(0, spec.max_attempts)} times at most"),
+                ("Starts", "by itself" if spec.auto_start else "when somebody starts it"),
+                ("Seed", str(spec.seed)),
+                ("Created", visit.moment(task.created_at)),
+                ("Started", visit.moment(task.started_at)),
+                ("Ended", visit.moment(task.ended_at)),
             ]
         )
-    for title, document in (("Training, as devices are told", spec["training"]), ("Parameters", spec["parameters"])):
+    for title, document in (("Training, as devices are told", spec.training), ("Parameters", spec.parameters)):
         with card(title):
             say("pre", json.dumps(document, indent=2, ensure_ascii=False), "c-mono").style(
                 "margin: 0; white-space: pre-wrap"

@@ -6,13 +6,14 @@ from typing import Any
 
 from nicegui import ui
 
+from coterie.records import Task
+from coterie.records.words import TaskState
 from services.console.domain import words
 from services.console.parts.acting import View, doing
 from services.console.parts.blocks import card, heading, link_button
 from services.console.parts.frame import STAFF, Pages
 from services.console.parts.tables import Column, state_cell, table
 from services.console.parts.visit import Visit
-from services.console.wire.platform import Json
 
 REFRESH_SECONDS = 5.0
 MOST_TASKS = 2_000
@@ -45,7 +46,7 @@ async def show(visit: Visit, state: str = "") -> None:
         link_button("New task", "add", "/tasks/new", "c-primary")
     with card(label="Tasks"):
         select = ui.select(STATES, value=chosen["state"], label="State").props("dense outlined").style("width: 180px")
-        listing: View[list[Json]] = View(
+        listing: View[list[Task]] = View(
             visit, lambda: read(visit, chosen["state"]), lambda found: draw(visit, found), every_seconds=REFRESH_SECONDS
         )
         await listing.refresh()
@@ -57,13 +58,13 @@ async def show(visit: Visit, state: str = "") -> None:
     select.on_value_change(doing(visit, choose))
 
 
-async def read(visit: Visit, state: str) -> list[Json]:
+async def read(visit: Visit, state: str) -> list[Task]:
     """The newest tasks in a state."""
     mine = {} if visit.is_admin else {"publisher": visit.person.subject}
-    return await visit.platform.all("/v1/tasks", most=MOST_TASKS, state=state, **mine)
+    return await visit.platform.read_all(Task, "/v1/tasks", most=MOST_TASKS, state=state, **mine)
 
 
-def draw(visit: Visit, tasks: list[Json]) -> None:
+def draw(visit: Visit, tasks: list[Task]) -> None:
     """The table."""
     columns = [each for each in COLUMNS if visit.is_admin or each.name != "publisher"]
     table(
@@ -76,25 +77,25 @@ def draw(visit: Visit, tasks: list[Json]) -> None:
     )
 
 
-def row_of(visit: Visit, task: Json) -> dict[str, Any]:
+def row_of(visit: Visit, task: Task) -> dict[str, Any]:
     """One task as a row."""
-    spec = task["specification"]
-    done = task["round"] if task["state"] == "finished" else max(0, task["round"] - 1)
+    spec = task.specification
+    done = task.round if task.state is TaskState.FINISHED else max(0, task.round - 1)
     return {
-        "id": task["id"],
-        "name": spec["name"],
-        "name_href": f"/tasks/{task['id']}",
-        **state_cell("state", task["state"], words.STATE_WORDS.get(str(task["state"]), "")),
-        "rounds": f"{done} / {spec['rounds']}",
-        "rounds_share": done / spec["rounds"],
+        "id": task.id,
+        "name": spec.name,
+        "name_href": f"/tasks/{task.id}",
+        **state_cell("state", task.state, words.STATE_WORDS.get(task.state, "")),
+        "rounds": f"{done} / {spec.rounds}",
+        "rounds_share": done / spec.rounds,
         "rounds_sort": done,
-        "kind": spec["preset"] or f"{spec['topology']}, {spec['privacy']}, {spec['incentive']}",
-        "devices": task["enrolled"],
-        "escrow": words.credits(spec["escrow_microcredits"]) if spec["escrow_microcredits"] else "–",
-        "escrow_sort": spec["escrow_microcredits"] / words.MICRO,
-        "created": visit.moment(task["created_at"]),
-        "created_sort": task["created_at"],
-        "publisher": words.short(task["publisher"]),
-        "publisher_sort": task["publisher"],
-        "reason": task["reason"],
+        "kind": spec.preset or f"{spec.topology}, {spec.privacy}, {spec.incentive}",
+        "devices": task.enrolled,
+        "escrow": words.credits(spec.escrow_microcredits) if spec.escrow_microcredits else "–",
+        "escrow_sort": spec.escrow_microcredits / words.MICRO,
+        "created": visit.moment(task.created_at),
+        "created_sort": task.created_at,
+        "publisher": words.short(task.publisher),
+        "publisher_sort": task.publisher,
+        "reason": task.reason,
     }

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from coterie.records import Event, Participation, Round, RoundDetail, Task, TaskSpecification
 from services.console.errors import NotForYou
 from services.console.parts.visit import Visit
-from services.console.wire.platform import PAGE_ITEMS, Json
+from services.console.wire.platform import PAGE_ITEMS
 
-ENDED = ("finished", "failed", "cancelled")
 MOST_EVENTS = 5_000
 
 
@@ -24,18 +24,18 @@ class Watch:
     """
 
     visit: Visit
-    task: Json
-    rounds: dict[int, Json] = field(default_factory=dict)
-    events: list[Json] = field(default_factory=list)
-    participations: list[Json] = field(default_factory=list)
+    task: Task
+    rounds: dict[int, Round] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    participations: Sequence[Participation] = ()
     listeners: list[Callable[[], Any]] = field(default_factory=list)
     _cursor: str = ""
 
     @classmethod
     async def of(cls, visit: Visit, task_id: str) -> Watch:
         """The watch of a task that the visitor may see."""
-        task = await visit.platform.task(task_id)
-        if not visit.is_admin and task["publisher"] != visit.person.subject:
+        task = await visit.platform.read(Task, f"/v1/tasks/{task_id}")
+        if not visit.is_admin and task.publisher != visit.person.subject:
             raise NotForYou("this task is another publisher's.")
         made = cls(visit, task)
         await made._read()
@@ -44,28 +44,28 @@ class Watch:
     @property
     def id(self) -> str:
         """The task's id."""
-        return str(self.task["id"])
+        return self.task.id
 
     @property
-    def spec(self) -> Json:
+    def spec(self) -> TaskSpecification:
         """What was asked for."""
-        return dict(self.task["specification"])
+        return self.task.specification
 
     @property
     def ended(self) -> bool:
         """Whether nothing will change any more."""
-        return self.task["state"] in ENDED
+        return self.task.state.has_ended
 
-    def in_order(self) -> list[Json]:
+    def in_order(self) -> list[Round]:
         """Rounds in order."""
         return [self.rounds[number] for number in sorted(self.rounds)]
 
     async def refresh(self) -> None:
         """Reads what changed and tells the listeners, if anything did."""
-        before = (self.task, self.events[-1:], self.rounds.get(self.task["round"]), self.participations)
-        self.task = await self.visit.platform.task(self.id)
+        before = (self.task, self.events[-1:], self.rounds.get(self.task.round), self.participations)
+        self.task = await self.visit.platform.read(Task, f"/v1/tasks/{self.id}")
         await self._read()
-        if before != (self.task, self.events[-1:], self.rounds.get(self.task["round"]), self.participations):
+        if before != (self.task, self.events[-1:], self.rounds.get(self.task.round), self.participations):
             for each in self.listeners:
                 each()
 
@@ -77,20 +77,20 @@ class Watch:
             page, cursor = await self.visit.platform.page(
                 f"/v1/tasks/{self.id}/rounds", limit=PAGE_ITEMS, cursor=self._cursor
             )
-            self.rounds.update({each["number"]: each for each in page})
+            self.rounds.update({each.number: each for each in map(Round.from_json, page)})
             if not cursor:
                 return
             self._cursor = cursor
 
     async def _read_events(self) -> None:
         while len(self.events) < MOST_EVENTS:
-            after = self.events[-1]["number"] if self.events else 0
+            after = self.events[-1].number if self.events else 0
             more = await self.visit.platform.events(self.id, after)
-            self.events += more
+            self.events += map(Event.from_json, more)
             if len(more) < PAGE_ITEMS:
                 return
 
     async def _read_open_round(self) -> None:
-        if self.task["round"]:
-            detail = await self.visit.platform.get(f"/v1/tasks/{self.id}/rounds/{self.task['round']}")
-            self.participations = list(detail["participations"])
+        if self.task.round:
+            path = f"/v1/tasks/{self.id}/rounds/{self.task.round}"
+            self.participations = (await self.visit.platform.read(RoundDetail, path)).participations

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from coterie.records import Offer, Quote
-from coterie.records.words import QuoteStatus
+from coterie.records import Offer, Participation, Quote, Round, Task
+from coterie.records.words import QuoteStatus, TaskState
+from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.console.domain.attention import matters_of
 from services.console.domain.graph import MOST_NODES, Graph
 from services.console.domain.hiding import promise, who_sees
@@ -17,6 +19,7 @@ from services.console.domain.network import PLATFORM
 from services.console.domain.plans import LEGENDS, draw_plan
 from services.console.domain.prices import course
 from services.console.domain.progress import contributions, curves, metric_names, seconds_left
+from services.gateway.wire.convert import to_json
 
 NAMES = {f"d{n}": f"device {n}" for n in range(6)}
 
@@ -112,14 +115,13 @@ def test_every_kind_of_plan_has_a_legend() -> None:
     assert set(LEGENDS) == {"star", "clusters", "mesh", "cells"}
 
 
-def a_round(number: int, **metrics: float) -> dict[str, Any]:
-    return {
-        "number": number,
-        "state": "done",
-        "opened_at": 10.0 * number,
-        "done_at": 10.0 * number + 4,
-        "metrics": metrics,
-    }
+def a_round(number: int, **metrics: float) -> Round:
+    shown = to_json(pb.Round(number=number, opened_at=10.0 * number, done_at=10.0 * number + 4, metrics=metrics))
+    return Round.from_json(shown | {"state": "done"})
+
+
+def a_part(device: str, weight: float) -> Participation:
+    return Participation.from_json(to_json(pb.Participation(device_id=device, weight=weight)))
 
 
 def test_metrics_of_any_name_have_curves_and_lines_of_models_share_one() -> None:
@@ -134,19 +136,20 @@ def test_metrics_of_any_name_have_curves_and_lines_of_models_share_one() -> None
 
 
 def test_time_left_is_the_median_of_rounds_done_times_rounds_left() -> None:
-    task = {"state": "running", "specification": {"rounds": 5}}
+    shown = to_json(pb.Task(id="tsk_1", specification=pb.TaskSpecification(rounds=5)))
+    task = Task.from_json(shown | {"state": "running"})
     assert seconds_left(task, [a_round(1), a_round(2)]) == 12.0
     assert seconds_left(task, []) is None
-    assert seconds_left({**task, "state": "finished"}, [a_round(1)]) is None
+    assert seconds_left(replace(task, state=TaskState.FINISHED), [a_round(1)]) is None
 
 
 def test_a_heads_share_is_its_own_and_not_its_members() -> None:
     """A head hands in Σ q of its cluster: 30 = 10 of its own and 10 of each member."""
-    given_ = [{"device_id": d, "weight": w} for d, w in (("d0", 30.0), ("d1", 10.0), ("d2", 10.0), ("d3", 10.0))]
+    given_ = [a_part(d, w) for d, w in (("d0", 30.0), ("d1", 10.0), ("d2", 10.0), ("d3", 10.0))]
     found = contributions(given_, {"d1": "d0", "d2": "d0"})
     assert found == [("d0", 0.25), ("d1", 0.25), ("d2", 0.25), ("d3", 0.25)]
     assert sum(share for _, share in contributions(given_)) == pytest.approx(1.0)
-    assert contributions([{"device_id": "d0", "weight": 0.0}]) == []
+    assert contributions([a_part("d0", 0.0)]) == []
 
 
 def test_prices_are_drawn_only_where_something_was_offered() -> None:
