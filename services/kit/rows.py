@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from coterie.records import reading
 from coterie.records.base import Record
 
 Tx = AsyncConnection
@@ -25,7 +26,7 @@ MOST_IN_LIST = 500
 
 
 class RecordsColumn(sa.types.TypeDecorator[list[R]], Generic[R]):
-    """A column that holds a list of records as JSON."""
+    """A column that holds a list of records as JSON; it takes their documents, too."""
 
     impl = sa.JSON
     cache_ok = True
@@ -35,7 +36,7 @@ class RecordsColumn(sa.types.TypeDecorator[list[R]], Generic[R]):
         self.kind = kind
 
     def process_bind_param(self, value: Any, dialect: sa.Dialect) -> Any:
-        return None if value is None else [record.to_dict() for record in value]
+        return reading.plain(value)
 
     def process_result_value(self, value: Any, dialect: sa.Dialect) -> list[R] | None:
         return None if value is None else [self.kind.from_json(row) for row in value]

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import pytest
 import sqlalchemy as sa
 
+from coterie.records import PrivacyClaim
+from coterie.records.words import PrivacyMechanism, PrivacyUnit
 from services.kit.database import Database
-from services.kit.rows import batches, columns, fetch_all, fetch_one, insert_rows, update_rows, upsert
+from services.kit.rows import RecordsColumn, batches, columns, fetch_all, fetch_one, insert_rows, update_rows, upsert
 from services.kit.settings import ServiceSettings
 
 THINGS = sa.Table(
@@ -99,3 +101,22 @@ def test_a_field_without_a_column_is_found_out_at_once() -> None:
 def test_batches_hold_every_item_once_in_order() -> None:
     assert [list(part) for part in batches(range(7), 3)] == [[0, 1, 2], [3, 4, 5], [6]]
     assert list(batches([])) == []
+
+
+CLAIMS = sa.Table(
+    "claims",
+    sa.MetaData(),
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("claims", RecordsColumn(PrivacyClaim), nullable=False),
+)
+CLAIM = PrivacyClaim(mechanism=PrivacyMechanism.ZCDP, parameter=0.1, unit=PrivacyUnit.EXAMPLE)
+
+
+async def test_a_column_of_records_gives_back_what_it_was_given_and_takes_documents(database: Database) -> None:
+    first_release = {"mechanism": "zcdp", "parameter": 0.1, "unit": "example", "sampling_rate": 0.0, "steps": 0}
+    async with database.writing() as tx:
+        await tx.run_sync(CLAIMS.metadata.create_all)
+        given = [[], [CLAIM, CLAIM], [first_release], (CLAIM,)]
+        await tx.execute(CLAIMS.insert(), [{"number": n, "claims": claims} for n, claims in enumerate(given)])
+        found = (await tx.execute(sa.select(CLAIMS.c.claims).order_by(CLAIMS.c.number))).scalars().all()
+    assert found == [[], [CLAIM, CLAIM], [CLAIM], [CLAIM]]
