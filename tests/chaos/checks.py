@@ -11,6 +11,7 @@ from tests.chaos.deployment import Deployment
 from tests.chaos.plays import Company
 
 DAY_SECONDS = 86_400.0
+MOST_RESTARTS = 200
 MOST_LOG_LINES = 20_000
 """A service that runs away fills its log first."""
 
@@ -92,6 +93,7 @@ def _nothing_is_left_over(deployment: Deployment, task: Task) -> None:
 
 
 def _nothing_runs_away(deployment: Deployment) -> None:
+    assert deployment.restarts < MOST_RESTARTS, f"{deployment.restarts} processes ended by themselves"
     for path in (deployment.folder / "logs").glob("*.log"):
         lines = path.read_text(errors="replace").count("\n")
         assert lines < MOST_LOG_LINES, f"{path.name} has {lines} lines"

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -49,6 +50,9 @@ class Deployment:
         behind = ports[len(NAMES) :]
         self.links = {name: Proxy(port, self._ports[name], seed) for name, port in zip(LINKS, behind, strict=True)}
         self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self.restarts = 0
+        self._changing, self._closed = threading.RLock(), threading.Event()
+        self._supervisor = threading.Thread(target=self._supervise, daemon=True)
         self.clocks = dict.fromkeys(NAMES, 0.0)
         self.cache = BlobCache(folder / "cache")
 
@@ -65,7 +69,7 @@ class Deployment:
     def start(self, name: str) -> None:
         """Starts a process, with the clock it has now."""
         (self.folder / "logs").mkdir(exist_ok=True)
-        with (self.folder / "logs" / f"{name}.log").open("ab") as log:
+        with self._changing, (self.folder / "logs" / f"{name}.log").open("ab") as log:
             self.running[name] = subprocess.Popen(
                 [sys.executable, "-m", "tests.chaos.service", name.partition("-")[0]],
                 cwd=ROOT,
@@ -93,9 +97,21 @@ class Deployment:
             "OMP_NUM_THREADS": "1",
         } | {f"COTERIE_{service.upper()}_ADDRESS": address for service, address in at.items()}
 
+    def supervise(self) -> None:
+        """Starts what ends by itself again from now on, as engines do: a service without its database gives up."""
+        self._supervisor.start()
+
+    def _supervise(self) -> None:
+        while not self._closed.wait(0.5):
+            with self._changing:
+                for name in [name for name, process in self.running.items() if process.poll() is not None]:
+                    self.restarts += 1
+                    self.start(name)
+
     def kill(self, name: str) -> None:
         """kill -9."""
-        process = self.running.pop(name)
+        with self._changing:
+            process = self.running.pop(name)
         process.kill()
         process.wait()
 
@@ -144,11 +160,12 @@ class Deployment:
             link.suffer(Trouble.CALM)
         self.free_disk()
         self.postgres.ensure_postgres_running()
-        for name in NAMES:
-            if name in self.running:
-                self.signal(name, signal.SIGCONT)
-            else:
-                self.start(name)
+        with self._changing:
+            for name in NAMES:
+                if name in self.running:
+                    self.signal(name, signal.SIGCONT)
+                else:
+                    self.start(name)
 
     def connect(self) -> None:
         """Connects an admin, who reaches a gateway through the first link."""
@@ -159,6 +176,9 @@ class Deployment:
         """Ends everything."""
         if hasattr(self, "admin"):
             self.admin.close()
+        self._closed.set()
+        if self._supervisor.is_alive():
+            self._supervisor.join()
         for name in list(self.running):
             self.kill(name)
         for link in self.links.values():
@@ -186,6 +206,7 @@ def deployment(folder: Path, seed: int) -> Iterator[Deployment]:
         for name in NAMES:
             made.start(name)
         made.wait_until_ready()
+        made.supervise()
         made.connect()
         yield made
     finally:
