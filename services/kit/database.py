@@ -71,7 +71,8 @@ class Database:
             )
         Path(self.url.removeprefix("sqlite+aiosqlite:///")).parent.mkdir(parents=True, exist_ok=True)
         short = {"async_creator_fn": sqlite.connect}
-        engine = create_async_engine(self.url, pool_size=8, max_overflow=8, connect_args=short)
+        # The connection used last is used next: each keeps up to 32 MB of pages, and in turn all of them would.
+        engine = create_async_engine(self.url, pool_size=8, max_overflow=8, pool_use_lifo=True, connect_args=short)
 
         @sa.event.listens_for(engine.sync_engine, "connect")
         def prepare(connection: Any, _: object) -> None:

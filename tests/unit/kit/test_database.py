@@ -1,6 +1,7 @@
 """Databases: a transaction commits whole or not at all, and writers queue instead of failing."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -147,4 +148,20 @@ async def test_lists_of_any_length_are_read_whole_or_as_a_stream(settings: Servi
     async with database.writing() as connection:
         await connection.execute(NUMBERS.delete())
     assert await count(database) == 0
+    await database.close()
+
+
+async def test_reads_one_after_the_other_use_one_connection_so_that_one_cache_fills(tmp_path: Path) -> None:
+    """Each connection keeps up to 32 MB of pages: taken in turn, all of them would fill with the same ones."""
+    database = Database(f"sqlite+aiosqlite:///{tmp_path / 'one.db'}", "one")
+    together = asyncio.Barrier(4)
+
+    async def use(*, wait: bool) -> int:
+        async with database.reading() as tx:
+            if wait:
+                await together.wait()
+            return id((await tx.get_raw_connection()).dbapi_connection)
+
+    assert len(set(await asyncio.gather(*(use(wait=True) for _ in range(4))))) == 4
+    assert len({await use(wait=False) for _ in range(8)}) == 1
     await database.close()
