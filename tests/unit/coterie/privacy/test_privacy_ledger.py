@@ -234,6 +234,8 @@ class Mortal(sqlite3.Connection):
         return super().execute(*arguments)
 
 path = Path(sys.argv[1])
+# What a first charge loads is loaded before the children are: else each of them would.
+PrivacyLedger(path.with_name("another"), Limit(1e3, 1e-6)).charge(gaussian_charge("t", 0, "update", "device", 5.0))
 connect = sqlite3.connect
 sqlite3.connect = lambda *arguments, **options: connect(*arguments, **options, factory=Mortal)
 for step in range(1, 200):
