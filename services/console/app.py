@@ -28,6 +28,7 @@ from services.console.wire.directory import Directory
 from services.console.wire.files import files
 from services.console.wire.graphs import Graphs
 from services.console.wire.platform import Wire
+from services.console.wire.reports import Reports
 from services.kit.logs import get_logger
 
 _log = get_logger()
@@ -53,6 +54,7 @@ def build(settings: ConsoleSettings) -> FastAPI:
         Wire(settings.gateway_url, settings.gateway_ca),
         Directory(),
         Graphs(),
+        Reports(),
     )
 
     @asynccontextmanager

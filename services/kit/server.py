@@ -23,6 +23,7 @@ from services.kit.caller import NOBODY_YET, ROLES, Caller, set_caller, set_reque
 from services.kit.errors import CoterieError, PermissionDenied, Unauthenticated
 from services.kit.logs import get_logger
 from services.kit.metrics import RPC_SECONDS, RPC_TOTAL
+from services.kit.pace import PACE
 from services.kit.settings import ServiceSettings
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
@@ -46,16 +47,20 @@ _log = get_logger()
 
 
 class Health(HealthServicer):
-    """Health, which also says of which version and commit the service is, and when its certificates end."""
+    """Health, which also says which replica this is, of which version and commit, when its certificates end, and how
+    fast it answers."""
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, replica: str) -> None:
         super().__init__()
-        self._folder = folder
+        self._folder, self._replica = folder, replica
 
     async def Check(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         """Whether it serves."""
-        told = {"version": VERSION, "commit": commit(), "certificate-ends": str(certificates.ends_at(self._folder))}
-        await context.send_initial_metadata(tuple((f"coterie-{name}", value) for name, value in told.items()))
+        told: dict[str, object] = {"name": self._replica, "version": VERSION, "commit": commit(), **PACE.told()}
+        told["certificate_ends_at"] = certificates.ends_at(self._folder)
+        said = {f"coterie-{name.replace('_', '-')}": str(value) for name, value in told.items()}
+        plain = tuple((name, value.encode("ascii", "replace").decode()) for name, value in said.items())
+        await context.send_initial_metadata(plain)
         return await super().Check(request, context)
 
 
@@ -136,8 +141,10 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
             finally:
                 took = time.perf_counter() - started
                 seconds.observe(took)
-                if took > SLOW_SECONDS and not getattr(request, "wait_seconds", 0):
-                    _log.warning("slow call", method=method, seconds=round(took, 2), **_ids(request))
+                if not getattr(request, "wait_seconds", 0):
+                    PACE.add(took)
+                    if took > SLOW_SECONDS:
+                        _log.warning("slow call", method=method, seconds=round(took, 2), **_ids(request))
                 RPC_TOTAL.labels(method, code.name).inc()
                 traces.ended(code.name)
 
@@ -197,7 +204,7 @@ class Server:
         self._gatekeeper = Gatekeeper(named=tls_folder(settings, address) is not None)
         self._server = grpc.aio.server(interceptors=[self._gatekeeper], options=_OPTIONS, maximum_concurrent_rpcs=None)
         self._handlers = Handlers(self._server)
-        self._health = Health(tls_folder(settings, address))
+        self._health = Health(tls_folder(settings, address), settings.replica)
         self._names: list[str] = []
         self.port = self._bind(address)
         self.stopping = asyncio.Event()

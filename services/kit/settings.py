@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,10 @@ class ServiceSettings(BaseSettings):
     questions_per_caller: int = Field(default=8, ge=1, description="What-if questions one caller may ask at a time.")
     metrics_port: int = Field(default=0, description="Port of the Prometheus page; 0 = none.")
     otlp_endpoint: str = Field(default="", description="Collector of traces, http://host:4318; empty = no traces.")
+    replica: str = Field(
+        default_factory=lambda: socket.gethostname()[:40],
+        description="Name of this process among its replicas; keep it over restarts.",
+    )
     log_level: str = "INFO"
     drain_seconds: float = Field(default=10.0, description="How long open calls may take to end after SIGTERM.")
     insecure: bool = Field(default=False, description="Allow gRPC on ports without TLS: whoever reaches them is admin.")

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import grpc.aio
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from coterie_api.aggregation.v1.aggregation_pb2_grpc import SumsStub, TasksStub, WorkStub
 from coterie_api.pricing.v1.pricing_pb2_grpc import LedgerStub, PricingStub
 from coterie_api.topology.v1.topology_pb2_grpc import TopologyStub
 from coterie_api.trust.v1.trust_pb2_grpc import LinksStub, RegistryStub, TrustStub
-from services.kit.errors import CoterieError
+from services.kit.replicas import Told, ask, replicas_at
 from services.kit.settings import ServiceSettings
 from services.kit.upstream import open_channel
 
@@ -23,13 +22,13 @@ if TYPE_CHECKING:  # these exist in the type stubs alone
     from coterie_api.topology.v1.topology_pb2_grpc import TopologyAsyncStub
     from coterie_api.trust.v1.trust_pb2_grpc import LinksAsyncStub, RegistryAsyncStub, TrustAsyncStub
 
-HEALTH_SECONDS = 2.0
-
 
 @dataclass(frozen=True, slots=True)
 class Upstreams:
     """Stubs of every service, over one channel each."""
 
+    settings: ServiceSettings
+    addresses: dict[str, str]
     channels: dict[str, grpc.aio.Channel]
     registry: RegistryAsyncStub
     links: LinksAsyncStub
@@ -44,13 +43,16 @@ class Upstreams:
     @classmethod
     def open(cls, settings: ServiceSettings) -> Upstreams:
         """Channels to the addresses in the settings; call from within the event loop."""
-        channels = {
-            "trust": open_channel(settings, settings.trust_address),
-            "topology": open_channel(settings, settings.topology_address),
-            "pricing": open_channel(settings, settings.pricing_address),
-            "aggregation": open_channel(settings, settings.aggregation_address),
+        addresses = {
+            "trust": settings.trust_address,
+            "topology": settings.topology_address,
+            "pricing": settings.pricing_address,
+            "aggregation": settings.aggregation_address,
         }
+        channels = {name: open_channel(settings, address) for name, address in addresses.items()}
         return cls(
+            settings,
+            addresses,
             channels,
             registry=RegistryStub(channels["trust"]),
             links=LinksStub(channels["trust"]),
@@ -65,30 +67,17 @@ class Upstreams:
 
     async def health(self) -> dict[str, str]:
         """For each service "serving", or "away"."""
-        states = await asyncio.gather(*(_health(channel) for channel in self.channels.values()))
-        return {name: state for name, (state, _) in zip(self.channels, states, strict=True)}
+        told = await asyncio.gather(*(ask(channel) for channel in self.channels.values()))
+        return {name: each["state"] for name, each in zip(self.channels, told, strict=True)}
 
-    async def versions(self) -> dict[str, dict[str, str | float]]:
-        """For each service its version, its commit and when its certificates end; all empty of one that is away."""
-        states = await asyncio.gather(*(_health(channel) for channel in self.channels.values()))
-        return {name: told for name, (_, told) in zip(self.channels, states, strict=True)}
+    async def replicas(self) -> dict[str, list[Told]]:
+        """For each service what each of its replicas says of itself."""
+        found = await asyncio.gather(
+            *(replicas_at(self.settings, self.addresses[name], channel) for name, channel in self.channels.items())
+        )
+        return dict(zip(self.channels, found, strict=True))
 
     async def close(self) -> None:
         """Closes every channel."""
         for channel in self.channels.values():
             await channel.close()
-
-
-async def _health(channel: grpc.aio.Channel) -> tuple[str, dict[str, str | float]]:
-    """Whether a service serves, and what it says of itself."""
-    told: dict[str, str | float] = {"version": "", "commit": "", "certificate_ends_at": 0.0}
-    try:
-        stub: Any = health_pb2_grpc.HealthStub(channel)  # the stub's type knows no methods
-        call = stub.Check(health_pb2.HealthCheckRequest(), timeout=HEALTH_SECONDS)
-        reply = await call
-        metadata = dict(await call.initial_metadata())
-        told |= {name: str(metadata.get(f"coterie-{name}", "")) for name in ("version", "commit")}
-        told["certificate_ends_at"] = float(metadata.get("coterie-certificate-ends", 0.0))
-    except CoterieError:
-        return "away", told
-    return ("serving" if reply.status == health_pb2.HealthCheckResponse.SERVING else "away"), told

@@ -106,8 +106,11 @@ def _open(address: str, folder: Path, options: list[tuple[str, Any]]) -> grpc.ai
     return grpc.aio.secure_channel(address, certificates.channel_credentials(folder), options=options)
 
 
-def open_channel(settings: ServiceSettings, address: str) -> grpc.aio.Channel:
-    """A channel to `address`; calls wait briefly for a service that is just restarting."""
+def open_channel(settings: ServiceSettings, address: str, name: str = "") -> grpc.aio.Channel:
+    """A channel to `address`; calls wait briefly for a service that is just restarting.
+
+    With a `name` it is that of the certificate, where the address is a number.
+    """
     options: list[tuple[str, Any]] = [
         ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -119,6 +122,8 @@ def open_channel(settings: ServiceSettings, address: str) -> grpc.aio.Channel:
         sockets.make_private(address)
     else:
         options += ON_PORTS
+    if name:
+        options.append(("grpc.ssl_target_name_override", name))
     folder = tls_folder(settings, address)
     if folder is None:
         channel = grpc.aio.insecure_channel(address, options=options)

@@ -25,10 +25,15 @@ DESKTOP, PHONE = {"width": 1360, "height": 860}, {"width": 390, "height": 844}
 HINT = "there is no Chromium here: `apt-get install chromium`, or set COTERIE_CHROMIUM to the path of one"
 
 
+def chromium_path() -> str:
+    """Where the browser is; empty where there is none."""
+    return os.environ.get("COTERIE_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser") or ""
+
+
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     """The browser, of one file: while it lives, its own event loop runs and no other test could start one."""
-    path = os.environ.get("COTERIE_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    path = chromium_path()
     if not path:
         pytest.skip(HINT)
     with sync_playwright() as playwright:

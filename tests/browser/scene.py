@@ -19,6 +19,7 @@ from coterie.agent import Agent
 from coterie.client import Platform
 from coterie.home import DeviceHome, introduce
 from coterie.privacy.ledger import Limit
+from coterie.privacy.spending import BEYOND_LIMIT
 from coterie.registration import register_device
 from coterie_cli.processes import die_with_parent, free_ports
 from tests.e2e.real_platform import PATIENT, ROOT, RealPlatform, model
@@ -190,12 +191,15 @@ class Scene:
         """The history: a task that finished, one that failed, one of a rival that waits."""
         self.digits = self.clusters("digits")
         self.work(self.digits)
+        noise = {"privacy": "uniform", "parameters": {"privacy": {"noise_multiplier": 1.0}}}
         self.failed = self.publish(
-            self.publisher, "hopeless", preset="fedavg", min_devices=1, round_seconds=1.0, max_attempts=-1
+            self.publisher, "hopeless", preset="fedavg", min_devices=1, round_seconds=30.0, max_attempts=-1, **noise
         )
         with self.platform.as_device(self.homes["hedy-watch"]) as device:
             device.enrol(self.failed, self.id("hedy-watch"), samples=5)
-        self.publisher.start_task(self.failed)
+            self.publisher.start_task(self.failed)
+            self.platform.wait_until(lambda: self.admin.task(self.failed).round == 1)
+            device.decline(self.failed, 1, BEYOND_LIMIT)
         self.secret = self.publish(self.rival, "rivals-secret", preset="fedavg")
         self.finish(self.digits)
         self.finish(self.failed, "failed")

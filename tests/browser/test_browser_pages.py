@@ -88,6 +88,7 @@ def test_the_overview_tells_what_needs_a_person(admin: Visitor) -> None:
     page = admin.open("/")
     page.wait_for_selector("text=hopeless failed")
     assert "Devices online" in admin.content()
+    assert "hedy-watch is at its owner's privacy limit" in admin.content()
     page.click("text=hopeless failed")
     page.wait_for_selector("text=The task failed")
 
@@ -250,6 +251,7 @@ def test_the_page_says_so_while_the_platform_is_away_and_recovers(visitors: Any,
     page = visitor.open("/health")
     page.wait_for_selector("text=Every service answers")
     assert visitor.content().count(f"version {VERSION}") == 5
+    assert len(re.findall(r"half of [\d,]+ calls? within \d+ m?s, 95 % within \d+ m?s", visitor.content())) == 5
     page.click("button:has-text('Count')")
     page.wait_for_selector("text=Needed by nobody")
     scene.platform.kill("gateway")

@@ -17,7 +17,9 @@ from coterie_cli.main import UsageError, app
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *ROOT.glob("clients/*/README.md")]
 PAGES += [*ROOT.glob("services/*/README.md"), *ROOT.glob("examples/*.md"), *ROOT.glob("*.md")]
-BLOCK = re.compile(r"^```(?:sh|bash|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SHELLS = ("sh", "bash", "console", "")
+_PROMPT = re.compile(r"^\w+\$ ")
 INDENTED = re.compile(r"^    (coterie .*)$", re.MULTILINE)
 INLINE = re.compile(r"`(coterie [^`]+)`")
 _JOINED = re.compile(r"\\\n\s*")
@@ -28,9 +30,11 @@ COMMAND: Any = typer.main.get_command(app)
 def commands_of(page: Path) -> Iterator[tuple[list[str], bool]]:
     """Words of every command `coterie …` on a page, and whether it stands whole: in running text it may be cut."""
     text = page.read_text()
-    for block in BLOCK.findall(text):
-        for line in _JOINED.sub(" ", block).splitlines():
-            yield from ((words, True) for words in _calls(line))
+    for language, block in FENCE.findall(text):
+        if language in SHELLS:
+            for line in _JOINED.sub(" ", block).splitlines():
+                yield from ((words, True) for words in _calls(_PROMPT.sub("", line)))
+    text = FENCE.sub("", text)
     for line in INDENTED.findall(text):
         yield from ((words, True) for words in _calls(line))
     for line in INLINE.findall(text):
@@ -97,3 +101,31 @@ def test_every_command_shown_is_one_the_command_line_takes(page: str) -> None:
         if (why := refusal(words, whole))
     ]
     assert not wrong, "\n".join(wrong)
+
+
+MADE_UP = {"services.<name>", "coterie_lab.…", "coterie_lab.NAME", "examples/NAME.py"}
+SCRIPT = re.compile(r"python3? (?:-m )?([\w./<>…]+)|(?<![\w/])(bench/\w+\.py|deploy/[\w-]+/?[\w-]*(?![\w./]))")
+"""What is run by Python, and files of ours that a page tells a reader to run."""
+
+
+def _is_there(name: str) -> bool:
+    places = [ROOT, *(ROOT / "clients").glob("*/src")]
+    files = [place / (name if "/" in name else name.replace(".", "/")) for place in places]
+    return any(file.exists() or file.with_suffix(".py").exists() for file in files) or name in ("http.server", "venv")
+
+
+@pytest.mark.parametrize("page", sorted({str(page.relative_to(ROOT)) for page in PAGES}))
+def test_every_module_script_and_make_target_shown_is_there(page: str) -> None:
+    text = (ROOT / page).read_text()
+    made = set(re.findall(r' title="([^"]+)"', text))
+    text = re.sub(r"^```python.*$", "", text, flags=re.MULTILINE)
+    shown = {name.rstrip(".") for found in SCRIPT.findall(text) for name in found if name and not name.startswith("-")}
+    assert [name for name in sorted(shown - MADE_UP - made) if not _is_there(name)] == []
+    targets = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"(?:`|^    )make ([a-z-]+)", text, re.MULTILINE)) <= targets
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "results").glob("*.md")), ids=lambda page: page.stem)
+def test_a_page_of_results_says_at_once_which_command_printed_it(page: Path) -> None:
+    head = page.read_text()[:2_000]
+    assert re.search(r"(python|lab|bench/|make lab)", head), head

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,8 +16,9 @@ from pathlib import Path
 import httpx
 
 from coterie.version import VERSION, commit
-from coterie_cli.processes import SERVICES, busy_port, free_ports
+from coterie_cli.processes import CONSOLE, SERVICES, busy_port, free_ports
 from tests.e2e.collector import collector
+from tests.e2e.prometheus import watch
 from tests.e2e.real_platform import ROOT
 
 
@@ -55,6 +57,9 @@ def _up_and_down(tmp_path: Path, traces: str) -> None:
             lines = [json.loads(line) for line in (tmp_path / "data" / "logs" / "trust.log").read_text().splitlines()]
             assert any(line["event"] == "serving" and line["version"] == VERSION for line in lines)
             assert _doctor(tmp_path / "data", document["url"], key) == {"ok"}
+            if shutil.which("prometheus") is not None:
+                numbered = enumerate((*SERVICES, CONSOLE))
+                watch(browser, tmp_path / "watched", {name: metrics + number for number, name in numbered})
             assert _answers(document["url"], key)
             process.send_signal(signal.SIGTERM)
             process.wait(60)

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
-from coterie.records.words import EnrolmentState, JoinBy, Pace, PrivacyUnit, TaskState
+from coterie.records.words import EnrolmentState, EventKind, JoinBy, Pace, PrivacyUnit, TaskState
 from services.aggregation import tables as t
 from services.aggregation.domain.records import (
     Enrolment,
@@ -27,6 +27,8 @@ from services.kit.paging import Page
 from services.kit.rows import Tx, columns, fetch_all, fetch_one, upsert
 
 _log = get_logger()
+for _kind in EventKind:  # counted from 0: the first of a kind would be no increase where nothing was before
+    EVENTS_TOTAL.labels(_kind)
 _TASKS: sa.Select[Any] = sa.select(*columns(Task, t.tasks))
 _ENROLMENTS: sa.Select[Any] = sa.select(*columns(Enrolment, t.enrolments))
 _EVENTS: sa.Select[Any] = sa.select(*columns(Event, t.events))

@@ -1,19 +1,29 @@
 """What needs a person, gravest first: failed tasks, disputed verdicts, certificates and keys about to end, changed
-keys, odd payments, tasks that wait."""
+keys, devices at or near their privacy limit, odd payments, tasks that wait."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
+from coterie.privacy.spending import BEYOND_LIMIT
+from services.console.domain.limits import DEFAULT_LIMIT, share_of_limit
 from services.console.domain.names import Names
-from services.console.domain.words import count
+from services.console.domain.words import count, number
 
 WAITING_SECONDS = 3_600.0
 DAY_SECONDS = 86_400.0
 RENEW_SECONDS = 30 * DAY_SECONDS
 """How long before a certificate or an API key ends somebody should know."""
+DISPUTED, DECLINED = "verdict.disputed", "work.declined"
+NEAR_SHARE = 0.8
+"""From this share of a limit on a device is near it."""
+_MOST_NAMED = 3
+
+
+Happening: TypeAlias = tuple[Mapping[str, Any], Mapping[str, Any]]
+"""A task, and an event of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +44,26 @@ def matters_of(
     anomalies: Iterable[str],
     now: float,
     recent_seconds: float,
-    disputes: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]] = (),
+    events: Iterable[Happening] = (),
     builds: Mapping[str, Mapping[str, Any]] | None = None,
     keys: Iterable[Mapping[str, Any]] = (),
+    reports: Iterable[Mapping[str, Any]] = (),
 ) -> list[Matter]:
     """Everything to look at, from what the platform says now.
 
-    `disputes` are tasks with an event each, `builds` what services say of themselves, `keys` those of staff.
+    `events` are tasks with an event each, `builds` what services say of themselves, `keys` those of staff, `reports`
+    devices' privacy at the δ of the limit they begin with.
     """
+    recent = [(task, event) for task, event in events if event["at"] >= now - recent_seconds]
+    spent = {str(event["device_id"]): (task, event) for task, event in recent if _is_beyond_limit(event)}
     return [
         *_failed(tasks, now - recent_seconds),
-        *_disputed(disputes, names, now - recent_seconds),
+        *_disputed([each for each in recent if each[1]["kind"] == DISPUTED], names),
         *_ending_certificates(builds or {}, now),
         *_ending_keys(keys, now),
         *_changed_keys(names),
+        *_at_their_limit(spent, names),
+        *_near_a_limit([each for each in reports if each["device_id"] not in spent], names),
         *_odd_payments(list(anomalies)),
         *_waiting(tasks, now),
     ]
@@ -68,9 +84,7 @@ def _failed(tasks: Iterable[Mapping[str, Any]], since: float) -> list[Matter]:
     ]
 
 
-def _disputed(
-    disputes: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]], names: Names, since: float
-) -> list[Matter]:
+def _disputed(disputes: Iterable[Happening], names: Names) -> list[Matter]:
     """A member says that its head's verdict is wrong: one of the two does not tell the truth."""
     return [
         Matter(
@@ -82,7 +96,6 @@ def _disputed(
             event["at"],
         )
         for task, event in disputes
-        if event["at"] >= since
     ]
 
 
@@ -119,6 +132,47 @@ def _ending_keys(keys: Iterable[Mapping[str, Any]], now: float) -> list[Matter]:
         )
         for each in live
         if each["expires_at"] and each["principal"]["subject"] not in later
+    ]
+
+
+def _is_beyond_limit(event: Mapping[str, Any]) -> bool:
+    return bool(event["kind"] == DECLINED and event["message"] == BEYOND_LIMIT)
+
+
+def _at_their_limit(spent: Mapping[str, Happening], names: Names) -> list[Matter]:
+    """Devices that declined work for their owner's limit: they take part in nothing that asks for as much."""
+    return [
+        Matter(
+            "shield",
+            "warn",
+            f"{names.device(device)} is at its owner's privacy limit",
+            f"It declined round {event['round']} of {task['specification']['name']}. The limit stays on the device; "
+            "its owner alone may raise it.",
+            f"/tasks/{task['id']}?tab=events",
+            event["at"],
+        )
+        for device, (task, event) in spent.items()
+    ]
+
+
+def _near_a_limit(reports: Iterable[Mapping[str, Any]], names: Names) -> list[Matter]:
+    """Devices near the limit that all begin with. What their owners chose instead stays on the device."""
+    near = [(share, each) for each in reports if (share := share_of_limit(each)) >= NEAR_SHARE]
+    if not near:
+        return []
+    near.sort(key=lambda each: -each[0])
+    told = [f"{names.device(each['device_id'])} (ε {number(each['epsilon_replaced'], 3)})" for _, each in near]
+    more = f" and {len(told) - _MOST_NAMED} more" if len(told) > _MOST_NAMED else ""
+    first = str(near[0][1]["device_id"])
+    return [
+        Matter(
+            "shield",
+            "info",
+            f"{count(len(near), 'device is', 'devices are')} near the privacy limit of ε = {DEFAULT_LIMIT.epsilon:g}",
+            f"{', '.join(told[:_MOST_NAMED])}{more}. Devices begin with that limit; one that its owner chose instead "
+            "stays on the device, and the platform learns of it when work is declined.",
+            f"/privacy?device={first}" if len(near) == 1 else "/privacy",
+        )
     ]
 
 

@@ -1,4 +1,4 @@
-"""Health: which services answer, of which version they are, and how fast."""
+"""Health: which services answer, with how many replicas, of which version they are, and how fast."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from services.console.parts.blocks import button, card, chip, facts, grid, headi
 from services.console.parts.frame import ADMINS, Pages
 from services.console.parts.visit import Visit
 from services.console.wire.platform import Json
+from services.kit.pace import KEPT
 
 REFRESH_SECONDS = 5.0
 ABOUT = {
@@ -33,17 +34,15 @@ class Pulse:
     """How the platform answered just now."""
 
     services: dict[str, str]
-    builds: dict[str, str]
-    """Version and commit of each that answers."""
-    ends: dict[str, float]
-    """When certificates end, where there are any."""
+    told: dict[str, Json]
+    """What each says of itself: version, commit, certificates, replicas with their pace."""
     seconds: float
     contract: str
 
 
 async def show(visit: Visit) -> None:
     """Draws the page."""
-    with heading("Health", "Which services answer, of which version they are, and how fast."):
+    with heading("Health", "Which services answer, with how many replicas, of which version, and how fast."):
         pass
     contract: Json = await visit.platform.contract()
     about = f"{contract['info']['title']} REST v{contract['info']['version']}, {len(contract['paths'])} paths"
@@ -53,9 +52,7 @@ async def show(visit: Visit) -> None:
         found = await visit.platform.health()
         seconds = round(time.perf_counter() - began, 3)
         told = (await visit.platform.get("/v1/versions"))["services"]
-        ends = {name: float(each.get("certificate_ends_at") or 0.0) for name, each in told.items()}
-        builds = {name: _build(each) for name, each in told.items()}
-        return Pulse(dict(found["services"]), builds, ends, seconds, about)
+        return Pulse(dict(found["services"]), dict(told), seconds, about)
 
     await view(visit, read, lambda found: _draw(visit, found), every_seconds=REFRESH_SECONDS)
     _blobs(visit)
@@ -101,7 +98,11 @@ def _draw(visit: Visit, found: Pulse) -> None:
         )
     else:
         note("verified", "Every service answers.", "good")
-    if len(set(filter(None, found.builds.values()))) > 1:
+    replicas = [each for told in found.told.values() for each in told.get("replicas", ())]
+    lost = [each for each in replicas if each["state"] != "serving"]
+    if lost and not away:
+        note("cloud_off", f"{words.count(len(lost), 'replica')} of services that answer did not.", "warn")
+    if len({_build(each) for each in (*found.told.values(), *replicas)} - {""}) > 1:
         note("difference", "Not all services are of the same version. Upgrade them together.", "warn")
     with grid(240, even=True):
         for name, state in {"gateway": "serving", **found.services}.items():
@@ -110,9 +111,7 @@ def _draw(visit: Visit, found: Pulse) -> None:
                     say("h2", name)
                     chip(state)
                 text(ABOUT.get(name, "REST for devices, publishers and admins"), "c-faint c-small")
-                text(found.builds.get(name) or "version not known while it is away", "c-faint c-small c-num")
-                if found.ends.get(name):
-                    text(f"certificate good until {visit.moment(found.ends[name])}", "c-faint c-small c-num")
+                _told(visit, found.told.get(name, {}))
     with card("Answering"):
         facts(
             [
@@ -122,6 +121,30 @@ def _draw(visit: Visit, found: Pulse) -> None:
             ]
         )
         text(
-            "Counts and times of every request are on the services' metrics pages (COTERIE_METRICS_PORT).",
+            f"Times of a service are those of its last {KEPT:,} calls, taken in the service; calls that wait for "
+            "something to happen are left out. Of several gateways the one that answered is shown. Counts and times "
+            "of every method are on the metrics pages (COTERIE_METRICS_PORT).",
             "c-faint c-small",
         )
+
+
+def _told(visit: Visit, told: Json) -> None:
+    """What a service says of itself, and each of its replicas."""
+    text((told and _build(told)) or "version not known while it is away", "c-faint c-small c-num")
+    if told.get("certificate_ends_at"):
+        text(f"certificate good until {visit.moment(told['certificate_ends_at'])}", "c-faint c-small c-num")
+    replicas = told.get("replicas", ())
+    if len(replicas) > 1:
+        text(f"{len(replicas)} replicas", "c-small")
+    for each in replicas:
+        text((f"{each['name'] or 'one'}: " if len(replicas) > 1 else "") + _pace(each), "c-faint c-small c-num")
+
+
+def _pace(replica: Json) -> str:
+    """How fast a replica answers, in words."""
+    if replica["state"] != "serving":
+        return "does not answer"
+    if not replica["calls"]:
+        return "has answered no call yet"
+    half, most = (words.span(replica[name]) for name in ("p50_seconds", "p95_seconds"))
+    return f"half of {words.count(replica['calls'], 'call')} within {half}, 95 % within {most}"

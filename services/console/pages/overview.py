@@ -10,7 +10,8 @@ from datetime import datetime
 from nicegui import ui
 
 from services.console.domain import words
-from services.console.domain.attention import Matter, matters_of
+from services.console.domain.attention import DECLINED, DISPUTED, Happening, Matter, matters_of
+from services.console.domain.limits import DEFAULT_LIMIT
 from services.console.domain.names import Names
 from services.console.parts.acting import view
 from services.console.parts.blocks import bar, card, chip, empty, grid, heading, link, link_button, text, tile
@@ -20,10 +21,11 @@ from services.console.wire.platform import Json
 
 REFRESH_SECONDS = 4.0
 RECENT_SECONDS = 7 * 86_400.0
-MOST_JUDGED = 5
-"""Tasks of clusters whose newest events are looked through for disputes."""
+MOST_READ = 6
+"""Tasks whose newest events are looked through for disputes and for devices at their limit."""
 EVENTS_BACK = 500
-DISPUTED = "verdict.disputed"
+MOST_DEVICES = 300
+"""Devices of running tasks with noise whose ε is looked at."""
 
 
 def add(pages: Pages) -> None:
@@ -57,12 +59,16 @@ async def read(visit: Visit) -> Morning:
     mine = {} if visit.is_admin else {"publisher": visit.person.subject}
     tasks, _ = await visit.platform.page("/v1/tasks", limit=100, **mine)
     running = [each for each in tasks if each["state"] == "running"]
-    rounds, names, money, disputes = await asyncio.gather(
-        _open_rounds(visit, running), _names(visit), _money(visit, tasks), _disputes(visit, tasks)
+    rounds, names, money, events, reports = await asyncio.gather(
+        _open_rounds(visit, running),
+        _names(visit),
+        _money(visit, tasks),
+        _events(visit, tasks),
+        _reports(visit, running),
     )
     paid, count, outstanding, anomalies = money
     builds, keys = await _ends(visit)
-    matters = matters_of(tasks, names, anomalies, time.time(), RECENT_SECONDS, disputes, builds, keys)
+    matters = matters_of(tasks, names, anomalies, time.time(), RECENT_SECONDS, events, builds, keys, reports)
     waiting = [each for each in tasks if each["state"] in ("running", "created")]
     return Morning(waiting, rounds, names.online(time.time()), names.active(), paid, count, outstanding, matters)
 
@@ -89,20 +95,40 @@ async def _open_rounds(visit: Visit, tasks: list[Json]) -> dict[str, Json | None
     return {task["id"]: each for task, each in zip(tasks, found, strict=True)}
 
 
-async def _disputes(visit: Visit, tasks: list[Json]) -> list[tuple[Json, Json]]:
-    """Objections to heads' verdicts among the newest events of the newest tasks in clusters."""
+async def _events(visit: Visit, tasks: list[Json]) -> list[Happening]:
+    """Objections to heads' verdicts, and work that was declined, among the newest events of the newest tasks that can
+    have such: in clusters, or with noise."""
     since = time.time() - RECENT_SECONDS
-    judged = [
+    read = [
         task
         for task in tasks
-        if task["specification"]["topology"] == "clusters" and (task["state"] == "running" or task["ended_at"] >= since)
-    ][:MOST_JUDGED]
+        if (task["specification"]["topology"] == "clusters" or _has_noise(task))
+        and (task["state"] == "running" or task["ended_at"] >= since)
+    ][:MOST_READ]
     lists = await asyncio.gather(
-        *(visit.platform.events(task["id"], max(0, task["last_event"] - EVENTS_BACK)) for task in judged)
+        *(visit.platform.events(task["id"], max(0, task["last_event"] - EVENTS_BACK)) for task in read)
     )
-    return [
-        (task, event) for task, found in zip(judged, lists, strict=True) for event in found if event["kind"] == DISPUTED
-    ]
+    kinds = (DISPUTED, DECLINED)
+    return [(task, event) for task, found in zip(read, lists, strict=True) for event in found if event["kind"] in kinds]
+
+
+async def _reports(visit: Visit, running: list[Json]) -> list[Json]:
+    """What devices of running tasks with noise have spent, at the δ of the limit they begin with; for admins."""
+    if not visit.is_admin:
+        return []
+    lists = await asyncio.gather(
+        *(
+            visit.platform.all(f"/v1/tasks/{task['id']}/enrolments", most=MOST_DEVICES)
+            for task in running
+            if _has_noise(task)
+        )
+    )
+    devices = dict.fromkeys(each["device_id"] for found in lists for each in found)
+    return await visit.house.reports.of(visit.platform, list(devices)[:MOST_DEVICES], DEFAULT_LIMIT.delta)
+
+
+def _has_noise(task: Json) -> bool:
+    return bool(task["specification"]["privacy"] != "none")
 
 
 async def _money(visit: Visit, tasks: list[Json]) -> tuple[int, int, int, list[str]]:

@@ -9,6 +9,7 @@ from nicegui import ui
 
 from services.console.domain import words
 from services.console.domain.hiding import promise, who_sees
+from services.console.domain.limits import DEFAULT_LIMIT, share_of_limit
 from services.console.domain.names import Names
 from services.console.parts.acting import doing
 from services.console.parts.blocks import card, empty, facts, grid, heading, link, note, text, tile
@@ -19,12 +20,13 @@ from services.console.parts.visit import Visit
 from services.console.wire.platform import Json
 
 MOST_DEVICES = 500
-AT_A_TIME = 20
 MOST_BARS = 25
 NOT_COUNTED = (
     "These are the charges devices report with their noised releases. An update sent without noise to a head or "
     "neighbour the owner trusts is in no ε; each device's own ledger lists it (`coterie privacy show`). A device's "
-    "limit is its owner's and stays on the device."
+    "limit is its owner's and stays on the device: the platform learns of it when the device declines work. Shares are "
+    f"of ε = {DEFAULT_LIMIT.epsilon:g} at δ = {words.number(DEFAULT_LIMIT.delta)}, the limit devices begin with, for "
+    "the same releases with what they hide replaced."
 )
 COLUMNS = (
     Column("name", "Device", "link"),
@@ -33,6 +35,7 @@ COLUMNS = (
     Column("rounds", "Rounds charged", "number"),
     Column("unit", "Hides"),
     Column("all", "ε over all tasks", "number"),
+    Column("near", f"Of ε = {DEFAULT_LIMIT.epsilon:g}", "bar"),
     Column("words", "What that promises", wrap=True),
 )
 
@@ -76,8 +79,12 @@ async def show(visit: Visit, device: str = "", task: str = "") -> None:
 
 async def _task(visit: Visit, task: Json, names: Names) -> None:
     enrolments = await visit.platform.all(f"/v1/tasks/{task['id']}/enrolments", most=MOST_DEVICES)
-    reports = await _reports(visit, [each["device_id"] for each in enrolments])
-    rows = [_row(task, report, names) for report in reports]
+    devices = [each["device_id"] for each in enrolments]
+    reports, at_limit = await asyncio.gather(
+        visit.house.reports.of(visit.platform, devices),
+        visit.house.reports.of(visit.platform, devices, DEFAULT_LIMIT.delta),
+    )
+    rows = [_row(task, *pair, names) for pair in zip(reports, at_limit, strict=True)]
     text(promise(task["specification"]))
     facts(who_sees(task["specification"]))
     charged = [each for each in rows if each["rounds"]]
@@ -105,18 +112,8 @@ async def _task(visit: Visit, task: Json, names: Names) -> None:
     text(NOT_COUNTED, "c-faint c-small")
 
 
-async def _reports(visit: Visit, device_ids: list[str]) -> list[Json]:
-    """Every device's report; a few at a time, so that the platform serves others too."""
-    gate = asyncio.Semaphore(AT_A_TIME)
-
-    async def one(device_id: str) -> Json:
-        async with gate:
-            return await visit.platform.get(f"/v1/privacy/{device_id}")
-
-    return list(await asyncio.gather(*(one(each) for each in device_ids)))
-
-
-def _row(task: Json, report: Json, names: Names) -> dict[str, Any]:
+def _row(task: Json, report: Json, at_limit: Json, names: Names) -> dict[str, Any]:
+    share = share_of_limit(at_limit)
     here = next((each for each in report["tasks"] if each["task_id"] == task["id"]), None)
     device = names.devices.get(report["device_id"], {})
     spent = words.figure(here["epsilon"]) if here else None
@@ -131,6 +128,9 @@ def _row(task: Json, report: Json, names: Names) -> dict[str, Any]:
         "unit": words.UNIT_WORDS.get(here["unit"], here["unit"]) if here else "–",
         "all": words.number(report["epsilon"]),
         "all_sort": words.figure(report["epsilon"]) or 0.0,
+        "near": words.percent(share) if share else "–",
+        "near_sort": share,
+        "near_share": min(1.0, share),
         "words": words.strength(report["epsilon"]) if report["tasks"] else "no charge was reported",
     }
 

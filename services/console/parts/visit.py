@@ -16,6 +16,7 @@ from services.console.settings import ConsoleSettings
 from services.console.wire.directory import Directory
 from services.console.wire.graphs import Graphs
 from services.console.wire.platform import Platform, Wire
+from services.console.wire.reports import Reports
 
 ADMIN, PUBLISHER, DEVICE = "admin", "publisher", "device"
 LOOK_COOKIE, ZONE_COOKIE = "coterie-look", "coterie-zone"
@@ -30,6 +31,7 @@ class House:
     wire: Wire
     directory: Directory
     graphs: Graphs
+    reports: Reports
 
     @property
     def cookie(self) -> str:

@@ -13,6 +13,8 @@ from coterie.version import VERSION, commit
 from services.gateway.errors import NotYours
 from services.gateway.routes.base import Platform, routes_for
 from services.gateway.wire.answers import RETRY_AFTER_SECONDS, Json
+from services.kit.pace import PACE
+from services.kit.replicas import Told
 
 routes = routes_for("health")
 
@@ -38,12 +40,21 @@ async def ready(platform: Platform) -> Json:
     return Json(document, 200 if whole else 503, headers)
 
 
-@routes.get("/v1/versions", response_model=Versions, summary="Version and commit of every service")
+@routes.get("/v1/versions", response_model=Versions, summary="Version, replicas and pace of every service")
 async def versions(platform: Platform) -> Json:
-    """The gateway's own and what each service says; empty of a service that is away."""
-    own = {"version": VERSION, "commit": commit(), "certificate_ends_at": 0.0}  # it speaks http
-    told = {"gateway": own, **await platform.versions()}
-    return Json({"services": told})
+    """The gateway's own and what each replica of a service says; empty of one that is away."""
+    build: Told = {"version": VERSION, "commit": commit(), "certificate_ends_at": 0.0}  # it speaks http
+    own = {"state": "serving", "name": platform.settings.replica, **build, **PACE.told()}
+    told = {"gateway": [own], **await platform.replicas()}
+    return Json({"services": {name: _build(replicas) for name, replicas in told.items()}})
+
+
+def _build(replicas: list[Told]) -> Told:
+    """What a service's first replica that serves says, and what they all say."""
+    first = next((each for each in replicas if each["state"] == "serving"), replicas[0])
+    ends = [each["certificate_ends_at"] for each in replicas if each["certificate_ends_at"]]
+    common = {"version": first["version"], "commit": first["commit"], "certificate_ends_at": min(ends, default=0.0)}
+    return {**common, "replicas": [{**each, "calls": int(each["calls"])} for each in replicas]}
 
 
 @routes.get(

@@ -13,6 +13,7 @@ from services.gateway.wire.answers import fault
 from services.kit import traces
 from services.kit.caller import current_request_id, set_request_id
 from services.kit.logs import get_logger
+from services.kit.pace import PACE
 
 REQUEST_SECONDS = Histogram(
     "coterie_http_seconds",
@@ -87,6 +88,8 @@ class Edge:
             measures = REQUEST_SECONDS.labels(*place[:2]), REQUEST_TOTAL.labels(*place)
             self._measures[place] = measures
         measures[0].observe(seconds)
+        if b"wait=" not in scope["query_string"]:  # who asks to wait is not kept waiting
+            PACE.add(seconds)
         measures[1].inc()
 
 

@@ -16,9 +16,9 @@ from coterie_api.topology.v1 import topology_pb2_grpc as rpc
 from coterie_cli.certificates import forget_authority, make_certificates, replace_authority
 from services.kit import certificates, errors
 from services.kit.caller import SERVICE, set_caller
+from services.kit.replicas import ask
 from services.kit.server import Server
 from services.kit.settings import ServiceSettings
-from services.kit.stubs import _health
 from services.kit.upstream import open_channel
 
 NAME = pb.DESCRIPTOR.services_by_name["Topology"].full_name
@@ -115,7 +115,7 @@ async def test_a_service_says_when_its_certificates_end(tmp_path: Path) -> None:
     assert certificates.ends_at(None) == certificates.ends_at(tmp_path / "nowhere") == 0.0
     async with served(folders["topology"]) as address:
         channel = open_channel(ServiceSettings(tls_dir=folders["gateway"]), address)
-        state, told = await _health(channel)
-        assert state == "serving"
+        told = await ask(channel)
+        assert told["state"] == "serving"
         assert told["certificate_ends_at"] == certificates.ends_at(folders["topology"])
         await channel.close()

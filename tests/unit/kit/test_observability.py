@@ -12,13 +12,15 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # a few files are read here: no reason for a package of stubs
 from prometheus_client import REGISTRY
 
+import services.aggregation.store.tasks
 import services.gateway.wire.edge
 import services.kit.metrics
+from coterie.records import EventKind
 
 ROOT = Path(__file__).parents[3]
 PLACE = ROOT / "deploy" / "observability"
 OF_PROMETHEUS = {"up", "process_resident_memory_bytes"}
-LOADED = (services.gateway.wire.edge, services.kit.metrics)
+LOADED = (services.aggregation.store.tasks, services.gateway.wire.edge, services.kit.metrics)
 """Modules that define metrics."""
 
 
@@ -65,6 +67,26 @@ def test_promtool_takes_the_rules() -> None:
         ["promtool", "check", "rules", str(PLACE / "alerts.yml")], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_is_tried() -> None:
+    rules = yaml.safe_load((PLACE / "alerts.yml").read_text())["groups"][0]["rules"]
+    cases = yaml.safe_load((PLACE / "alerts-test.yml").read_text())["tests"]
+    raised = {each["alertname"] for case in cases for each in case["alert_rule_test"] if each["exp_alerts"]}
+    assert raised == {rule["alert"] for rule in rules}
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool here: apt-get install prometheus")
+@pytest.mark.parametrize("what", ["test rules alerts-test.yml", "check config --syntax-only prometheus.yml"])
+def test_promtool_raises_the_alerts_and_takes_the_settings(what: str) -> None:
+    done = subprocess.run(["promtool", *what.split()], cwd=PLACE, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_first_failed_task_is_counted_from_zero() -> None:
+    """Prometheus sees an increase only where there was a value before."""
+    (counted,) = services.kit.metrics.EVENTS_TOTAL.collect()
+    assert set(EventKind) <= {sample.labels.get("kind") for sample in counted.samples}
 
 
 def test_the_overlay_fits_the_compose_file() -> None:

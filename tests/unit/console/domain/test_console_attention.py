@@ -1,4 +1,4 @@
-"""What needs a person: certificates and keys that end soon."""
+"""What needs a person: certificates and keys that end soon, devices at and near their privacy limit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from services.console.domain.attention import DAY_SECONDS, matters_of
+from coterie.privacy.spending import BEYOND_LIMIT
+from services.console.domain.attention import DAY_SECONDS, Matter, matters_of
+from services.console.domain.limits import share_of_limit
 from services.console.domain.names import Names
 
 NOW = 1_800_000_000.0
@@ -44,3 +46,44 @@ def test_keys_about_to_end_need_somebody_unless_they_were_replaced() -> None:
     replaced = [key("library1", 3.0), key("library2", 300.0)]
     over = [key("old", -3.0), key("gone", 3.0, revoked=True), key("forever", None)]
     assert matters(keys=[*replaced, *over]) == []
+
+
+TASK = {"id": "tsk_1", "specification": {"name": "digits"}, "state": "running", "ended_at": 0.0}
+NAMES = Names({f"dev_{name}": {"name": name, "key_version": 1, "state": "active"} for name in "abcdef"})
+
+
+def limits(events: list[dict[str, Any]], spent: dict[str, float | str]) -> list[Matter]:
+    reports = [{"device_id": f"dev_{name}", "epsilon_replaced": epsilon} for name, epsilon in spent.items()]
+    happenings = [(TASK, {"round": 3, "at": NOW, "kind": "work.declined", **event}) for event in events]
+    return matters_of([], NAMES, [], NOW, 7 * DAY_SECONDS, happenings, reports=reports)
+
+
+def test_a_device_that_declined_for_its_limit_is_at_it_once_whatever_it_has_spent() -> None:
+    declined = {"device_id": "dev_a", "message": BEYOND_LIMIT}
+    (found,) = limits([declined, declined], {"a": 7.9})
+    assert found.title == "a is at its owner's privacy limit"
+    assert "round 3 of digits" in found.what
+    assert limits([{"device_id": "dev_a", "message": "the battery is low"}], {}) == []
+    assert limits([declined | {"at": NOW - 8 * DAY_SECONDS}], {}) == []
+
+
+@pytest.mark.parametrize(
+    ("spent", "told"),
+    [
+        ({"a": 6.39}, None),
+        ({"a": 6.4}, "a (ε 6.4). "),
+        ({"a": 9.0, "b": "inf", "c": 7.0}, "a (ε 9), c (ε 7). "),
+        (dict.fromkeys("abcdef", 7.0), "a (ε 7), b (ε 7), c (ε 7) and 3 more. "),
+    ],
+)
+def test_devices_near_the_limit_they_began_with_are_named_the_nearest_first(
+    spent: dict[str, float | str], told: str | None
+) -> None:
+    found = limits([], spent)
+    assert [each.what.partition("Devices begin")[0] for each in found] == ([told] if told else [])
+    assert all("stays on the device" in each.what for each in found)
+
+
+def test_what_went_without_noise_is_no_share_of_a_limit() -> None:
+    assert share_of_limit({"epsilon_replaced": "inf"}) == 0.0
+    assert share_of_limit({"epsilon_replaced": 2.0}) == 0.25

@@ -215,8 +215,9 @@ def test_what_needs_a_person_comes_with_its_reason_the_gravest_first() -> None:
 def test_a_disputed_verdict_is_shown_with_who_disputes_it_and_no_longer_than_a_week() -> None:
     task = {"id": "tsk_1", "specification": {"name": "digits"}, "state": "running", "ended_at": 0.0}
     event = {"device_id": "dev_a", "round": 3, "at": 9_000.0, "message": "says of dev_h's verdict: it came in time"}
+    event["kind"] = "verdict.disputed"
     names = Names({"dev_a": {"name": "phone", "key_version": 1, "state": "active"}})
-    (found,) = matters_of([task], names, [], now=10_000.0, recent_seconds=5_000.0, disputes=[(task, event)])
+    (found,) = matters_of([task], names, [], now=10_000.0, recent_seconds=5_000.0, events=[(task, event)])
     assert (found.title, found.href, found.at) == ("phone disputes a verdict in digits", "/tasks/tsk_1", 9_000.0)
     assert found.what == "Round 3: it says of dev_h's verdict: it came in time"
-    assert matters_of([task], names, [], now=20_000.0, recent_seconds=5_000.0, disputes=[(task, event)]) == []
+    assert matters_of([task], names, [], now=20_000.0, recent_seconds=5_000.0, events=[(task, event)]) == []

@@ -112,6 +112,7 @@ OTHERWISE = {
     "Ready": "the gateway's own",
     "Versions": "the gateway's own",
     "Build": "the gateway's own",
+    "Replica": "the gateway's own",
     "Letters": "its list is called `items`",
     "Statement": "its list is called `items`",
     "NodeLinkGraph": "networkx's form",

@@ -57,16 +57,16 @@ def run(choices: Choices) -> dict[str, Any]:
     with ExitStack() as stack:
         with err.status("starting the platform …"):
             ground = stack.enter_context(stage(planners=True))
-        agents = _devices(ground, split)
+        agents = devices(ground, split)
         meet(ground, agents)
         publisher, _ = publisher_with(ground, "library", ESCROW)
         stack.callback(publisher.close)
-        task = _task(publisher, choices.seed, rounds)
+        task = publish(publisher, choices.seed, rounds)
         ground.play(agents, task.id, quietly=choices.quiet)
         return _result(ground, task.id, agents, split, rounds, began, choices.seed)
 
 
-def _devices(ground: Stage, split: Split) -> list[Agent]:
+def devices(ground: Stage, split: Split) -> list[Agent]:
     """Registers the cast, an owner each; all allow raw updates to a head they trust, and noised ones without end."""
     return [
         ground.add_agent(
@@ -93,7 +93,8 @@ def meet(ground: Stage, agents: list[Agent]) -> None:
     ground.meet([(known[ACQUAINTANCES[0]], known[ACQUAINTANCES[1]])], GOOD_MEETINGS, BAD_MEETINGS)
 
 
-def _task(publisher: Platform, seed: int, rounds: int) -> Task:
+def publish(publisher: Platform, seed: int, rounds: int) -> Task:
+    """The demo's task."""
     from coterie.training import model_bytes
 
     return publisher.create_task(

@@ -81,6 +81,8 @@ class Limit:
 
 
 DEFAULT_LIMIT = Limit(epsilon=8.0, delta=1e-5)
+BEYOND_LIMIT = "this round would cross the privacy limit of the device's owner"
+"""Told to the platform, so it holds no figure: what a device has spent, and may spend, is its owner's business."""
 
 
 @dataclass(frozen=True, slots=True)

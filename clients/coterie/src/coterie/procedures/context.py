@@ -21,6 +21,7 @@ from coterie.models import is_statistic, load_model
 from coterie.privacy.accounting import Charge, raw_charge
 from coterie.privacy.ledger import Beside, BudgetExceeded, PrivacyLedger
 from coterie.privacy.releases import Arrays, Release
+from coterie.privacy.spending import BEYOND_LIMIT
 from coterie.privacy.stream import FreshStream, Stream
 from coterie.procedures.consent import NO_NOISE, hides, is_consent
 from coterie.records import WorkItem
@@ -180,9 +181,9 @@ class RoundContext:
 
 
 def _refusal(charge: Charge) -> str:
-    """Told to the platform, so it holds no figure: what a device has spent is its owner's business."""
+    """Why the round is declined, for the platform."""
     if charge.mechanism != "raw":
-        return "this round would cross the privacy limit of the device's owner"
+        return BEYOND_LIMIT
     return (
         "this device's limit allows nothing without provable noise, not even to those it trusts; "
         "give it Limit(…, allow_raw=True) to take part"

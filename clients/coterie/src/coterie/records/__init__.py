@@ -12,6 +12,7 @@ from coterie.records.base import (
     Problem,
     Ready,
     Record,
+    Replica,
     Versions,
     Word,
 )
@@ -172,6 +173,7 @@ __all__ = [
     "Relation",
     "RelationCounts",
     "ReplayedRound",
+    "Replica",
     "Role",
     "Round",
     "RoundDetail",

@@ -153,13 +153,34 @@ class Ready(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Replica(Record):
+    """One process of a service, and how fast it answers; what it says is empty when it is away."""
+
+    name: str
+    """As `COTERIE_REPLICA` says, or its machine's."""
+    state: Literal["serving", "away"]
+    version: str
+    commit: str
+    certificate_ends_at: float
+    """When the first of its certificates ends; 0 = it has none, or does not say."""
+    calls: int
+    """Of how many calls, the last ones, the two times are; those that asked to wait are left out."""
+    p50_seconds: float
+    """What half of them took at most."""
+    p95_seconds: float
+    """What 95 of 100 took at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Build(Record):
-    """Of which version and commit a process is; both empty when it is away."""
+    """Of which version and commit a service is; both empty when it is away."""
 
     version: str
     commit: str
     certificate_ends_at: float = 0.0
     """When the first of its certificates ends; 0 = it has none, or does not say."""
+    replicas: tuple[Replica, ...] = ()
+    """Its processes; of the gateway the one that answered. Empty from a platform that does not tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

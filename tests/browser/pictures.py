@@ -1,0 +1,123 @@
+"""Every page of the console in pictures, light and dark, on a desktop and on a phone, with the devices of a demo.
+
+python -m tests.browser.pictures FOLDER          every page in four looks, to be looked at
+python -m tests.browser.pictures docs/pictures   those that the documentation shows, as named there
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from playwright.sync_api import Browser, sync_playwright
+
+from coterie.samples import digits
+from coterie.training import single_threaded
+from coterie_cli.demos import clusters
+from coterie_cli.demos.market import publisher_with
+from coterie_cli.demos.stage import Stage, stage
+from tests.browser.conftest import ARGUMENTS, DESKTOP, PHONE, Visitor, chromium_path
+from tests.browser.scene import Console
+
+LOOKS = {
+    "light": {"viewport": DESKTOP, "color_scheme": "light"},
+    "dark": {"viewport": DESKTOP, "color_scheme": "dark"},
+    "phone": {"viewport": PHONE, "color_scheme": "light"},
+    "phone-dark": {"viewport": PHONE, "color_scheme": "dark"},
+}
+SETTLE_SECONDS = 2.5
+"""Until charts and graphs have stopped moving."""
+COLOURS = 256
+
+
+def play(ground: Stage) -> dict[str, str]:
+    """The demo's devices with a task that finished, one that failed and one that waits; pages by name."""
+    split = digits(len(clusters.CAST), concentration=1.0)
+    agents = clusters.devices(ground, split)
+    clusters.meet(ground, agents)
+    publisher, _ = publisher_with(ground, "library", clusters.ESCROW)
+    task = clusters.publish(publisher, 0, clusters.ROUNDS)
+    ground.run_agents(agents, task.id)
+    ground.start_task(task.id)
+    ground.platform.wait_for_end(task.id)
+    ground.wait_for_agents()
+    model = task.model_digests
+    failing = publisher.create_task(
+        name="hopeless", preset="fedavg", model_digests=model, min_devices=1, round_seconds=1.0, max_attempts=-1
+    )
+    agents[0].platform.enrol(failing.id, agents[0].identity.id, samples=5)
+    publisher.start_task(failing.id)
+    publisher.wait_for_end(failing.id)
+    publisher.create_task(name="kitchens", preset="fedavg", model_digests=model, min_devices=20, rounds=30)
+    publisher.close()
+    first, second = (agent.identity.id for agent in agents[:2])
+    return {
+        "overview": "/",
+        "tasks": "/tasks",
+        "new-task": "/tasks/new?preset=clusters",
+        "task": f"/tasks/{task.id}",
+        "plan": f"/tasks/{task.id}?tab=plan",
+        "devices": f"/tasks/{task.id}?tab=devices",
+        "events": f"/tasks/{task.id}?tab=events",
+        "versions": f"/tasks/{task.id}?tab=versions",
+        "settings": f"/tasks/{task.id}?tab=settings",
+        "failed": f"/tasks/{failing.id}",
+        "trust": "/trust",
+        "device": f"/trust?device={first}",
+        "tie": f"/trust?device={first}&peer={second}",
+        "privacy": f"/privacy?task={task.id}",
+        "privacy-device": f"/privacy?device={first}",
+        "payments": "/payments",
+        "prices": "/payments?show=prices",
+        "accounts": "/payments?show=accounts",
+        "statement": f"/payments?account=device:{first}",
+        "book": "/payments?show=book",
+        "audit": "/audit",
+        "health": "/health",
+    }
+
+
+def take(browser: Browser, url: str, key: str, pages: dict[str, str], looks: dict[str, Any], folder: Path) -> None:
+    """Pictures of pages in each look."""
+    for look, options in looks.items():
+        context = browser.new_context(**options, timezone_id="Europe/Madrid")
+        visitor = Visitor(context, url).sign_in(key)
+        for name, path in pages.items():
+            page = visitor.open(path)
+            time.sleep(SETTLE_SECONDS)
+            picture = Image.open(io.BytesIO(page.screenshot()))
+            end = "" if look == "light" else f"-{look}"
+            picture.convert("RGB").quantize(COLOURS).save(folder / f"console-{name}{end}.png", optimize=True)
+        assert visitor.complaints == [], visitor.complaints
+        context.close()
+
+
+def main(folder: Path) -> None:
+    """Plays, takes the pictures, and says how many there are."""
+    single_threaded()
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = {path.stem for path in folder.glob("console-*.png")} if folder.parts[-2:] == ("docs", "pictures") else set()
+    with ExitStack() as stack:
+        ground = stack.enter_context(stage(planners=True))
+        pages = play(ground)
+        console = Console(ground.processes.url, ground.folder)
+        stack.callback(console.stop)
+        playwright = stack.enter_context(sync_playwright())
+        browser = playwright.chromium.launch(executable_path=chromium_path(), args=list(ARGUMENTS))
+        owners = {"me": "/me"}
+        for key, shown in ((ground.processes.admin_key(), pages), (ground.agents[0].identity.api_key, owners)):
+            for look, options in LOOKS.items():
+                end = "" if look == "light" else f"-{look}"
+                wanted = {name: path for name, path in shown.items() if not kept or f"console-{name}{end}" in kept}
+                if wanted:
+                    take(browser, console.url, key, wanted, {look: options}, folder)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
