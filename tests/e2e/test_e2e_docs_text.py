@@ -50,7 +50,7 @@ TYPED = {
     "logs -f": "logs",  # follows until it is stopped: tests/unit/coterie_cli has it
     "cells put NAME --x … --y … --blocks …": "cells put north --x 10 --y 20 --blocks 2",
     "certs --out DIR --name trust=trust.internal …": "certs --out DIR --name trust=trust.internal",
-    "certs --new-authority": "certs --out DIR --new-authority",
+    "certs --new-authority": "certs --out other --new-authority",
     "device resume": "device resume --home phone",
     "circle set --no-clerk": "circle set --home phone --no-clerk",
     "privacy limit --unit device": "privacy limit --home phone --epsilon 20 --unit device",

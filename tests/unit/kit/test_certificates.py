@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
 
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.topology.v1 import topology_pb2_grpc as rpc
@@ -105,8 +106,31 @@ def test_the_old_authority_s_key_is_gone_and_its_certificate_kept_apart(tmp_path
     replace_authority(tmp_path, list(HOSTS))
     assert {path.name for path in (tmp_path / "authority").iterdir()} == {"ca.pem", "ca-key.pem", "old-ca.pem"}
     assert (tmp_path / "gateway" / "ca.pem").read_text().count("BEGIN CERTIFICATE") == 2
+    make_certificates(tmp_path, HOSTS, 30)
     forget_authority(tmp_path, list(HOSTS))
     assert (tmp_path / "gateway" / "ca.pem").read_text().count("BEGIN CERTIFICATE") == 1
+
+
+def test_steps_that_would_lock_services_out_are_refused(tmp_path: Path) -> None:
+    make_certificates(tmp_path, HOSTS, 30)
+    forget_authority(tmp_path, list(HOSTS))  # nothing was replaced
+    replace_authority(tmp_path, list(HOSTS))
+    for step in (replace_authority, forget_authority):
+        with pytest.raises(ValueError, match="renew the certificates"):
+            step(tmp_path, list(HOSTS))
+    accepted = (tmp_path / "gateway" / "ca.pem").read_text()
+    assert accepted.count("BEGIN CERTIFICATE") == 2
+    make_certificates(tmp_path, HOSTS, 30)
+    forget_authority(tmp_path, list(HOSTS))
+    replace_authority(tmp_path, list(HOSTS))
+
+
+def test_a_renewed_certificate_keeps_the_host_names_it_had(tmp_path: Path) -> None:
+    make_certificates(tmp_path, {"trust": ["trust", "trust.internal", "10.0.0.7"]}, 30)
+    place = make_certificates(tmp_path, {"trust": ["trust", "localhost"]}, 30)["trust"]
+    found = x509.load_pem_x509_certificate((place / "cert.pem").read_bytes()).extensions
+    names = found.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert [str(each.value) for each in names] == ["trust", "localhost", "trust.internal", "10.0.0.7"]
 
 
 async def test_a_service_says_when_its_certificates_end(tmp_path: Path) -> None:

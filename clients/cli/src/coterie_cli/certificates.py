@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -23,15 +24,16 @@ _BACKDATE = timedelta(minutes=5)
 def make_certificates(folder: Path, hosts: Mapping[str, Sequence[str]], days: int) -> dict[str, Path]:
     """One folder per service with ca.pem, cert.pem and key.pem (mode 0600), signed by the authority in `folder`.
 
-    The certificate's common name is the service: it decides which calls the service may make. An authority that was
-    replaced is accepted beside the new one until it is forgotten.
+    The certificate's common name is the service: it decides which calls the service may make. A certificate that is
+    renewed keeps its host names beside those of `hosts`. An authority that was replaced is accepted beside the new one
+    until it is forgotten.
     """
     authority_key, authority = _authority(folder)
     made = {}
     for service, names in hosts.items():
-        key = ec.generate_private_key(ec.SECP256R1())
-        certificate = _service_certificate(service, names, days, key, authority_key, authority)
-        place = folder / service
+        key, place = ec.generate_private_key(ec.SECP256R1()), folder / service
+        kept = dict.fromkeys((*names, *_names(place / "cert.pem")))
+        certificate = _service_certificate(service, list(kept), days, key, authority_key, authority)
         write_private_file(place / "key.pem", _private_pem(key), replace=True)
         write_private_file(place / "cert.pem", certificate.public_bytes(serialization.Encoding.PEM), replace=True)
         write_private_file(place / "ca.pem", _accepted(folder), replace=True)
@@ -40,9 +42,17 @@ def make_certificates(folder: Path, hosts: Mapping[str, Sequence[str]], days: in
 
 
 def replace_authority(folder: Path, services: Sequence[str]) -> dict[str, Path]:
-    """Makes a new authority and lets every service accept both; certificates stay, signed by the old one, as yet."""
+    """Makes a new authority and lets every service accept both; certificates stay, signed by the old one, as yet.
+
+    One at a time: a second before the first is done would leave certificates of an authority that nobody accepts.
+    """
     _authority(folder)
     place = folder / AUTHORITY
+    if (place / OLD).exists():
+        raise ValueError(
+            "the authority was replaced before and the old one is still accepted: renew the certificates (without "
+            "--new-authority), copy them to the services, then --forget-old"
+        )
     for name, old in (("ca.pem", OLD), ("ca-key.pem", "old-ca-key.pem")):
         (place / name).replace(place / old)
     (place / "old-ca-key.pem").unlink()
@@ -51,9 +61,34 @@ def replace_authority(folder: Path, services: Sequence[str]) -> dict[str, Path]:
 
 
 def forget_authority(folder: Path, services: Sequence[str]) -> dict[str, Path]:
-    """Lets services accept the present authority alone."""
+    """Lets services accept the present authority alone; refused while one has a certificate of another."""
+    _, authority = _authority(folder)
+    others = [service for service in services if not _is_signed_by(authority, folder / service / "cert.pem")]
+    if others:
+        raise ValueError(
+            f"{', '.join(others)} would be refused: renew the certificates first (without --forget-old), and copy them"
+        )
     (folder / AUTHORITY / OLD).unlink(missing_ok=True)
     return _distribute(folder, services)
+
+
+def _is_signed_by(authority: x509.Certificate, file: Path) -> bool:
+    if not file.exists():
+        return True
+    try:
+        x509.load_pem_x509_certificate(file.read_bytes()).verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def _names(file: Path) -> list[str]:
+    """Host names and addresses of a certificate; none where there is none."""
+    if not file.exists():
+        return []
+    told = x509.load_pem_x509_certificate(file.read_bytes()).extensions
+    alternatives = told.get_extension_for_class(x509.SubjectAlternativeName).value
+    return [str(each.value) for each in alternatives]
 
 
 def _distribute(folder: Path, services: Sequence[str]) -> dict[str, Path]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from coterie_cli.console import AsJson, Mistake, show, table
+from coterie_cli.console import AsJson, Mistake, err, show, table
 from coterie_cli.processes import SERVICES
 
 EPILOG = """[bold]Examples[/]
@@ -48,9 +48,17 @@ def certs(
         if service not in hosts or not host:
             raise Mistake(f"--name {pair!r} must be service=host with one of {', '.join(SERVICES)}")
         hosts[service].append(host)
+    try:
+        if new_authority:
+            made = replace_authority(folder, SERVICES)
+        else:
+            made = forget_authority(folder, SERVICES) if forget_old else make_certificates(folder, hosts, days)
+    except ValueError as error:
+        raise Mistake(str(error)) from error
     if new_authority:
-        made = replace_authority(folder, SERVICES)
-    else:
-        made = forget_authority(folder, SERVICES) if forget_old else make_certificates(folder, hosts, days)
+        err.print(
+            "Both authorities are accepted now. Copy these folders to the services; then run this without "
+            "--new-authority, which makes certificates of the new one, and copy; then with --forget-old, and copy."
+        )
     document = {service: str(path) for service, path in made.items()}
     show(document, as_json, lambda: table("", ["service", "COTERIE_TLS_DIR"], document.items()))
