@@ -104,7 +104,7 @@ def test_every_command_shown_is_one_the_command_line_takes(page: str) -> None:
 
 
 MADE_UP = {"services.<name>", "coterie_lab.…", "coterie_lab.NAME", "examples/NAME.py"}
-SCRIPT = re.compile(r"python3? (?:-m )?([\w./<>…]+)|(?<![\w/])(bench/\w+\.py|deploy/[\w-]+/?[\w-]*(?![\w./]))")
+SCRIPT = re.compile(r"python3? (?:-m )?([\w./<>…]+)|(?<![\w/])(bench/\w+\.py|deploy/[\w./-]*\w)")
 """What is run by Python, and files of ours that a page tells a reader to run."""
 
 
