@@ -268,7 +268,9 @@ def test_the_menu_works_from_the_keyboard(admin: Visitor) -> None:
     assert page.evaluate("document.activeElement.textContent") == "Skip to content"
     names = set()
     for _ in range(14):
+        page.evaluate("window.before = document.activeElement")
         page.keyboard.press("Tab")
+        page.wait_for_function("document.activeElement !== window.before")
         names.add(str(page.evaluate("document.activeElement.textContent || document.activeElement.ariaLabel")).strip())
     assert {"dashboardOverview", "model_trainingTasks", "hubTrust"} <= names
     assert page.locator("button:not([aria-label]):not(:has-text('')), img:not([alt])").count() == 0
