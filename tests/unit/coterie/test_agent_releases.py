@@ -18,6 +18,7 @@ from coterie.errors import BadHome, Declined
 from coterie.home import Outbox
 from coterie.privacy.ledger import Limit, PrivacyLedger
 from coterie.records import WorkItem
+from coterie.records.words import Pace
 from coterie.training import model_bytes
 from tests.e2e.stand_in import StandIn
 from tests.unit.coterie.test_agent_rounds import module, samples
@@ -247,6 +248,17 @@ def test_figures_stored_beside_noise_stay_at_home_when_the_work_says_there_is_no
     agent.home.outbox.put(item.task_id, item.round, item.basis, '{"form": "mean", "metrics": {"loss": 0.5}}', b"")
     again = agent._bench.prepare(replace(item, privacy="none"))
     assert json.loads(again.report)["metrics"] == {}
+
+
+def test_neither_do_they_travel_when_the_task_says_that_late_work_counts(stand_in: StandIn, phone: Phone) -> None:
+    agent = phone(None)
+    item, stored = item_of(stand_in), '{"form": "mean", "weight": 1, "metrics": {"loss": 0.5}}'
+    agent.home.outbox.put(item.task_id, item.round, item.basis, stored, stand_in.model)
+    joined = agent._enrolments[item.task_id]
+    shown = replace(joined.specification, pace=Pace.ASYNCHRONOUS)
+    agent._enrolments._tasks[item.task_id] = replace(joined, specification=shown)
+    agent._bench.finish_left_over(replace(item, round=item.round + 1))
+    assert stand_in.reports[item.round, "dev_1"]["metrics"] == {}
 
 
 def test_who_joins_is_told_what_all_rounds_cost_and_work_with_less_noise_is_declined(

@@ -141,6 +141,8 @@ class Workbench:
         began, prepared = time.monotonic(), self.home.outbox.find_latest(work.task_id, work.round)
         if prepared is None:
             return None
+        joined = self.enrolments[work.task_id].joined
+        prepared = replace(prepared, report=consent.as_taken(prepared.report, joined.privacy))
         outcome, note = self._deliver(prepared)
         if outcome != "accepted":
             return None
