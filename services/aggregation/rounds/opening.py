@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from types import MappingProxyType
 
 from coterie.records.words import EnrolmentState, EventKind, ParticipationState, RoundState, TaskState
@@ -26,7 +27,7 @@ from services.aggregation.domain.sittings import OUT_OF_RANGE
 from services.aggregation.domain.tasks import TaskSpecification, needed
 from services.aggregation.rounds.assignment import make_items, participations_of
 from services.aggregation.rounds.calling import first_sittings
-from services.aggregation.store import models, rounds, sittings, tasks
+from services.aggregation.store import measurements, models, rounds, sittings, tasks
 from services.aggregation.ways import way_for
 from services.aggregation.ways.base import CLIP
 from services.kit.clock import Clock
@@ -44,6 +45,8 @@ SPOILT_ROUNDS = 3
 SPOILS = (
     f"its sum was out of range in {SPOILT_ROUNDS} rounds running, with others each time; it is left out of the task"
 )
+MEASURED_TASKS = 30
+"""Earlier tasks that a quality model is fitted to, the newest ones."""
 SILENT_SECONDS = 60.0
 """Four heartbeats missed: one through whom others deliver is then waited for no more."""
 
@@ -220,6 +223,7 @@ class Opener:
     ) -> topology.Plan:
         """Who works how; `key` names the question, so that asking again is no other plan."""
         spec, counted = task.specification, here.counted()
+        measured = await self._measured(task) if way_for(spec).learns_quality else []
         return await self.upstreams.topology.MakePlan(
             topology.MakePlanRequest(
                 task_id=task.id,
@@ -243,9 +247,32 @@ class Opener:
                 models=len(spec.model_digests),
                 privacy_unit=unit_number(spec.privacy_unit),
                 model_bytes=max(model.size_bytes for model in here.current),
+                measured=measured,
             ),
             timeout=300.0,
         )
+
+    async def _measured(self, task: Task) -> list[topology.MeasuredTask]:
+        """What the publisher measured of its earlier tasks of this model; γ as far as it counted there."""
+        async with self.database.reading() as tx:
+            told = await measurements.evaluated_like(
+                tx, task.publisher, task.specification.model_digests[0], MEASURED_TASKS
+            )
+            found = []
+            for task_id, figures in told.items():
+                earlier = await tasks.find_task(tx, task_id)
+                assert earlier is not None  # its models are stored
+                most = earlier.specification.parameters.get("topology", {}).get("non_iid", 1.0)
+                declared = [min(e.non_iid or most, most) for e in await tasks.list_enrolments(tx, task_id)]
+                found.append(
+                    topology.MeasuredTask(
+                        task_id=task_id,
+                        non_iid=fmean(declared) if declared else most,
+                        loss=figures["loss"],
+                        accuracy=100.0 * figures["accuracy"],
+                    )
+                )
+        return found
 
     async def quote(self, task: Task, number: int, seats: list[Enrolment], here: Company) -> pricing.Quote:
         """What these devices are offered for the round; an offer once made stands."""

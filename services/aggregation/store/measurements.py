@@ -9,6 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from coterie.records.words import TaskState
 from services.aggregation import tables as t
 from services.aggregation.domain.measuring import Figures, Measurement, means
 from services.aggregation.domain.records import Model
@@ -77,6 +78,31 @@ async def series(tx: Tx, task_id: str, metric: str) -> dict[int, float]:
             of_version[row.version].append((1.0 if own else row.samples, {metric: told[metric]}))
     found = {version: means(parts) for version, parts in of_version.items()}
     return {version: mean[metric] for version, mean in found.items() if mean}
+
+
+async def evaluated_like(tx: Tx, publisher: str, digest: str, limit: int) -> dict[str, dict[str, float]]:
+    """Loss and accuracy, as the publisher's evaluator told them, of its newest finished tasks of the same first model.
+
+    Devices' own figures do not count here: plans, weights and pay follow from these.
+    """
+    first, m = t.models.alias("first"), t.models.c
+    same = (first.c.task_id == m.task_id) & (first.c.version == 0) & (first.c.digest == digest)
+    query = (
+        sa.select(m.task_id, m.evaluated)
+        .join(t.tasks, t.tasks.c.id == m.task_id)
+        .join(first, same)
+        .where(t.tasks.c.publisher == publisher, t.tasks.c.state == TaskState.FINISHED)
+        .where(m.line == 0, m.version > 0)
+        .order_by(m.task_id.desc(), m.version.desc())
+    )
+    found: dict[str, dict[str, float]] = {}
+    for row in await tx.execute(query):
+        told = {name: row.evaluated.get(name) for name in ("loss", "accuracy")}
+        if row.task_id not in found and all(isinstance(value, int | float) for value in told.values()):
+            found[row.task_id] = {name: float(value) for name, value in told.items()}
+        if len(found) == limit:
+            break
+    return found
 
 
 def _place(task_id: str, line: int, version: int) -> sa.Update:

@@ -56,6 +56,8 @@ class Way(Summing):
     """Share of a round's time after which one through whom others deliver is given up."""
     is_valued: ClassVar[bool] = False
     """Whether a round is settled only when its publisher's evaluator has valued it."""
+    learns_quality: bool = False
+    """Whether its plans go by a quality model fitted to what the publisher measured of its earlier tasks."""
     in_step: ClassVar[str] = ""
     """Why its devices must work on the same round together; empty = each may work at its own pace."""
     given_up: ClassVar[str] = "others waited in vain"

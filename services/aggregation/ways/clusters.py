@@ -27,6 +27,7 @@ from services.aggregation.domain.records import Delivery, Participation
 from services.aggregation.domain.rounds import OUT, witness_pairs
 from services.aggregation.domain.rules.choice import choose
 from services.aggregation.domain.secure_terms import SumRules
+from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.errors import BadTask, BadUpdate
 from services.aggregation.ways import way
 from services.aggregation.ways.base import Way
@@ -56,6 +57,10 @@ class Clusters(Way):
     given_up = "its cluster waited in vain"
 
     sums_apart = True
+
+    def __init__(self, specification: TaskSpecification) -> None:
+        super().__init__(specification)
+        self.learns_quality = specification.parameters.get("topology", {}).get("quality") == "fitted"
 
     def check_sums(self, rules: SumRules) -> None:
         if (rules.clerks, rules.threshold) != (CLERKS, THRESHOLD) or rules.cohort_devices:

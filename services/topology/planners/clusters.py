@@ -11,18 +11,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
 
 from coterie_api.topology.v1 import topology_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
 from services.kit.matrix import Matrix, read_matrix
 from services.topology.domain.coalition import Game, InvalidGame, Partition, Stakes, partition_of
 from services.topology.domain.formation import RESTARTS, Formation, form
 from services.topology.domain.formation_baselines import INFLUENCERS, as_formation, non_cooperative, social_influence
-from services.topology.domain.quality import Floats, InvalidQualityModel, QualityModel
+from services.topology.domain.quality import Floats, InvalidQualityModel, Measurement, QualityModel, refit
 from services.topology.domain.stability import blocking_move
 from services.topology.errors import BadParameters, CannotPlan
 from services.topology.planners import formation_told as told
@@ -56,6 +58,9 @@ class ClusterParameters(Parameters):
     head_reward: float = Field(default=0.0, ge=0, le=1e6)
     budget_scale: float = Field(default=100.0, gt=0, le=1e6, description="θ1 of ε(α) = θ1 α/(α + θ2), eq (11).")
     budget_shift: float = Field(default=1.0, gt=0, le=1e6, description="θ2 of eq (11).")
+    quality: Literal["given", "fitted"] = Field(
+        default="given", description="Constants below as given, or fitted to the publisher's measured tasks."
+    )
     loss_fit: tuple[float, float, float, float, float] = (0.013, 0.0044, 0.0057, 8.18, 0.14)
     quality_offset: float = 102.2444
     quality_slope: float = Field(default=35.4278, ge=0)
@@ -107,6 +112,25 @@ class Rules:
             raise BadParameters(f"parameter topology or privacy: {error.message}") from error
         return cls(clusters, quality, uniform)
 
+    def fitted(self, measured: Sequence[Measurement]) -> tuple[Rules, pb.QualityFit | None]:
+        """The rules with constants fitted to measured tasks, where the task wants that and there are enough of them."""
+        if self.clusters.quality != "fitted":
+            return self, None
+        try:
+            found = refit(measured, self.quality)
+        except InvalidQualityModel as error:
+            return self, pb.QualityFit(runs=len(measured), why=f"{error.message}; the constants given are used")
+        fit = pb.QualityFit(
+            fitted=True,
+            runs=len(measured),
+            loss_fit=found.model.loss_fit,
+            quality_offset=found.model.quality_offset,
+            quality_slope=found.model.quality_slope,
+            loss_rmse=found.loss_rmse,
+            accuracy_rmse=found.accuracy_rmse,
+        )
+        return replace(self, quality=found.model), fit
+
     def game(self, trust: Matrix, non_iid: list[float]) -> Game:
         """The game these rules make of trust; devices that declare no γ get the task's, and nobody gets more.
 
@@ -134,6 +158,7 @@ class Gathered:
 
     trust: Matrix
     start: Sequence[Sequence[str]] = ()
+    measured: Sequence[Measurement] = ()
 
 
 class ClustersPlanner:
@@ -166,26 +191,40 @@ class ClustersPlanner:
             async with sources.database.reading() as tx:
                 earlier = await plans.find(tx, rules.clusters.start_from)
         start = told.groups_of(earlier) if earlier is not None else []
-        return Gathered(matrix.without(strangers_of(participants), alone_of(participants)), start)
+        measured = await _measured(request.measured, sources) if rules.clusters.quality == "fitted" else []
+        return Gathered(matrix.without(strangers_of(participants), alone_of(participants)), start, measured)
 
     @staticmethod
     def plan(request: pb.MakePlanRequest, gathered: Gathered, previous: pb.Plan | None) -> pb.Plan:
         participants = sorted(request.participants, key=lambda participant: participant.device_id)
         ids = [participant.device_id for participant in participants]
-        rules = Rules.read(request.privacy, parameters_of(request))
+        rules, fit = Rules.read(request.privacy, parameters_of(request)).fitted(gathered.measured)
         game = rules.game(gathered.trust, [participant.non_iid for participant in participants])
         before = told.groups_of(previous) if previous is not None and request.keep_if_stable else []
         formation, kept = _formed(rules.clusters, game, before, gathered.start if previous is None else [], ids)
         noise, quality = _protection(rules, game, formation)
         fresh = pb.Plan(
             seats=told.seats(game, formation, ids, noise, quality),
-            cluster_details=told.details(game, formation, ids, kept=kept, absent=_absent(before, ids)),
+            cluster_details=told.details(game, formation, ids, kept=kept, absent=_absent(before, ids), fit=fit),
             stakes=told.stakes(game),
         )
         settled = kept or rules.clusters.scheme != "game"
         if previous is not None and settled and _much_alike(fresh, previous, rules.clusters.noise_tolerance):
             return pb.Plan(seats=previous.seats, cluster_details=previous.cluster_details, stakes=previous.stakes)
         return fresh
+
+
+async def _measured(tasks: Sequence[pb.MeasuredTask], sources: Sources) -> list[Measurement]:
+    """Tasks as measured runs: with the mean noise of those who worked in their last plan."""
+    runs = []
+    async with sources.database.reading() as tx:
+        for task in tasks:
+            plan = await plans.find(tx, task.task_id)
+            seats = [seat for seat in plan.seats if seat.role != words.ROLE_IDLE] if plan is not None else []
+            if seats:
+                noise = fmean(seat.noise_multiplier for seat in seats)
+                runs.append(Measurement(noise, task.non_iid, task.loss, task.accuracy))
+    return runs
 
 
 def _formed(

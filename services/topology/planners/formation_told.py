@@ -64,7 +64,13 @@ def stakes(game: Game) -> pb.Stakes:
 
 
 def details(
-    game: Game, formation: Formation, ids: list[str], *, kept: bool, absent: list[list[str]]
+    game: Game,
+    formation: Formation,
+    ids: list[str],
+    *,
+    kept: bool,
+    absent: list[list[str]],
+    fit: pb.QualityFit | None = None,
 ) -> pb.ClusterDetails:
     """What the planner found: the checker's word on stability, how it came about, the stakes."""
     alone = [_alone(game, device) for device in range(game.size)]
@@ -95,6 +101,7 @@ def details(
         stakes=stakes(game),
         alone=dict(zip(ids, alone, strict=True)),
         absent=[pb.DeviceList(items=group) for group in absent],
+        fit=fit,
     )
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
+import numpy as np
 import orjson
 import typer
 
@@ -23,6 +24,8 @@ from services.kit.errors import CoterieError, InvalidInput
 from services.trust.domain import relations
 from services.trust.domain.city import KINDS, Habits, build_city
 from services.trust.domain.population import PUBLIC_OWNER, UNKNOWN_MAKE, Population, Stays
+from services.trust.domain.sampling import connected_sample
+from services.trust.readers.gowalla import read_friends
 from services.trust.readers.interactions import read_interactions
 from services.trust.readers.lines import open_text
 from services.trust.readers.santander import read_city
@@ -96,6 +99,25 @@ def _snap_rows(path: Path, nodes: Sequence[int], wish: Wish) -> Iterator[Row]:
     for tie in read_ties(path, skip_lines=max(0, wish.after - len(nodes))):
         ends = f"{wish.name}-{tie.a}", f"{wish.name}-{tie.b}"
         yield wish.tie(len(nodes) + tie.line, "social", *ends, 1.0, f"a tie in {path.name}")
+
+
+def gowalla(path: Path, wish: Wish, users: int, seed: int) -> Source:
+    """A connected sample of Gowalla's people: a device each, with an owner of its own, then their friendships."""
+    friends = list(read_friends(path))
+    people = connected_sample(friends, users, np.random.default_rng(seed))
+    inside = set(people)
+    ties = [(a, b) for a, b in friends if a in inside and b in inside]
+    return Source(wish.name, False, len(people) + len(ties), _gowalla_rows(people, ties, wish))
+
+
+def _gowalla_rows(people: Sequence[int], ties: Sequence[tuple[int, int]], wish: Wish) -> Iterator[Row]:
+    for line, user in enumerate(people, start=1):
+        if line > wish.after:
+            device = {"name": f"{wish.name}-{user}", "kind": "smartphone"}
+            yield {"line": line, "device": device, "owner_name": f"{wish.name} user {user}"}
+    for line, (a, b) in enumerate(ties, start=len(people) + 1):
+        if line > wish.after:
+            yield wish.tie(line, "social", f"{wish.name}-{a}", f"{wish.name}-{b}", 1.0, "friends in Gowalla")
 
 
 def interactions(path: Path, wish: Wish) -> Source:
@@ -218,6 +240,26 @@ def print_santander(
     """
     wish = _wish(name or _stem(path), after, at, evidence)
     _print(context.obj, wish, santander(path, wish), owner)
+
+
+@app.command("gowalla")
+def print_gowalla(
+    context: typer.Context,
+    path: Annotated[Path, typer.Argument(help="Folder of loc-gowalla_edges.txt, plain or gzipped.")],
+    users: Annotated[int, typer.Option(help="People in the sample.")] = 500,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same sample.")] = 0,
+    name: Name = "",
+    owner: Owner = "",
+    after: After = 0,
+    at: At = 0.0,
+    evidence: WithEvidence = True,
+) -> None:
+    """Print a connected sample of Gowalla's people and their friendships, breadth first from one drawn by lot.
+
+    Example: python -m services.trust rows gowalla data --users 500 --seed 7
+    """
+    wish = _wish(name or "gowalla", after, at, evidence)
+    _print(context.obj, wish, gowalla(path, wish, users, seed), owner)
 
 
 @app.command("interactions")

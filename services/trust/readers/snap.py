@@ -23,9 +23,9 @@ class Edge:
     b: int
 
 
-def read_ties(path: Path, *, skip_lines: int = 0) -> Iterator[Edge]:
+def read_ties(path: Path, *, skip_lines: int = 0, source: str = SOURCE) -> Iterator[Edge]:
     """Every tie of the file in its order, from the line after `skip_lines`; a tie of a node with itself is an error."""
-    with open_text(path, source=SOURCE) as stream:
+    with open_text(path, source=source) as stream:
         for line in lines(stream, path.name, columns=2, separator=None, header=False, skip_lines=skip_lines):
             tie = Edge(line.number, line.integer(0, "node"), line.integer(1, "node"))
             if tie.a < 0 or tie.b < 0 or tie.a == tie.b:

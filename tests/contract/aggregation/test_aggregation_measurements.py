@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.topology.v1 import topology_pb2
+from coterie_api.topology.v1.topology_pb2_grpc import TopologyStub
 from coterie_api.words.v1 import words_pb2 as words
 from services.kit.caller import Caller, set_caller
+from services.kit.documents import read_parameters
 from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied, Unprocessable
-from tests.contract.aggregation.conftest import Client, House
+from services.kit.upstream import open_channel
+from tests.contract.aggregation.conftest import Client, House, eventually
 
 PUBLISHER = Caller("publisher", "pub_1")
 
@@ -224,3 +229,45 @@ async def test_beside_noise_only_public_figures_are_taken(house: House) -> None:
         await tell(client, device, task.id, 0, accuracy=1.0)
     await tell(client, device, task.id, 0, public=True, accuracy=0.5)
     assert dict((await measured(client, PUBLISHER, task.id, 0))["dev_a"].metrics) == {"accuracy": 0.5}
+
+
+async def test_plans_go_by_what_the_publisher_measured_of_its_earlier_tasks(house: House) -> None:
+    """Five tasks of the same model at γ = 1..5: what devices said of them is left aside, and so are others' tasks."""
+    client = await house.start()
+    axes: dict[str, Any] = {"preset": "", "topology": "clusters", "privacy": "none", "incentive": "none", "rounds": 1}
+    for gamma in range(1, 6):
+        told = read_parameters({"topology": {"non_iid": float(gamma)}})
+        task = await client.create(["dev_a"], name=f"run {gamma}", parameters=told, **axes)
+        await client.start_task(task.id)
+        item = await client.get_work("dev_a", wait=90.0)
+        await client.deliver(item, "dev_a", [1.0, 0.0, 0.0], metrics={"loss": 9.0, "accuracy": 0.0})
+        assert (await client.finished(task.id)).state == words.TASK_STATE_FINISHED
+        if gamma < 5:
+            await tell(client, PUBLISHER, task.id, 1, loss=0.25 + 0.02 / gamma, accuracy=0.85 - 0.0002 / gamma)
+    channel = open_channel(house.settings, house.settings.topology_address)
+    plans = TopologyStub(channel)
+
+    async def fit_of(name: str) -> topology_pb2.QualityFit:
+        told = read_parameters({"topology": {"quality": "fitted"}})
+        task = await client.create(["dev_a", "dev_b"], name=name, parameters=told, **axes)
+        await client.start_task(task.id)
+        found: list[topology_pb2.Plan] = []
+
+        async def is_planned() -> bool:
+            set_caller(PUBLISHER)
+            with suppress(NotFound):
+                found.append(await plans.GetPlan(topology_pb2.GetPlanRequest(task_id=task.id)))
+            return bool(found)
+
+        await eventually(is_planned)
+        return found[0].cluster_details.fit
+
+    few = await fit_of("four")
+    assert (few.fitted, few.runs) == (False, 4)
+    assert "at least five runs, not 4" in few.why
+    await tell(client, PUBLISHER, task.id, 1, loss=0.254, accuracy=0.84996)
+    fit = await fit_of("five")
+    assert (fit.fitted, fit.runs, fit.why) == (True, 5, "")
+    assert fit.loss_rmse < 0.01
+    assert fit.quality_slope == pytest.approx(1.0), "accuracy falls by a point with a unit of loss"
+    await channel.close()

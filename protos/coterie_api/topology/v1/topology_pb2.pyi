@@ -83,6 +83,7 @@ class MakePlanRequest(_message.Message):
     MODELS_FIELD_NUMBER: _builtins.int
     PRIVACY_UNIT_FIELD_NUMBER: _builtins.int
     MODEL_BYTES_FIELD_NUMBER: _builtins.int
+    MEASURED_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """Task's id."""
     key: _builtins.str
@@ -109,6 +110,12 @@ class MakePlanRequest(_message.Message):
     def participants(self) -> _containers.RepeatedCompositeFieldContainer[Global___Participant]:
         """Who takes part."""
 
+    @_builtins.property
+    def measured(self) -> _containers.RepeatedCompositeFieldContainer[Global___MeasuredTask]:
+        """Tasks of the same publisher and model that ended, as far as its evaluator measured them, for a quality model that is
+        fitted; empty where it is given.
+        """
+
     def __init__(
         self,
         *,
@@ -123,14 +130,49 @@ class MakePlanRequest(_message.Message):
         models: _builtins.int = ...,
         privacy_unit: _words_pb2.PrivacyUnit.ValueType = ...,
         model_bytes: _builtins.int = ...,
+        measured: _abc.Iterable[Global___MeasuredTask] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["parameters", b"parameters"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep_if_stable", b"keep_if_stable", "key", b"key", "model_bytes", b"model_bytes", "models", b"models", "parameters", b"parameters", "participants", b"participants", "privacy", b"privacy", "privacy_unit", b"privacy_unit", "round", b"round", "task_id", b"task_id", "topology", b"topology"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep_if_stable", b"keep_if_stable", "key", b"key", "measured", b"measured", "model_bytes", b"model_bytes", "models", b"models", "parameters", b"parameters", "participants", b"participants", "privacy", b"privacy", "privacy_unit", b"privacy_unit", "round", b"round", "task_id", b"task_id", "topology", b"topology"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MakePlanRequest: _TypeAlias = MakePlanRequest  # noqa: Y015
+
+@_typing.final
+class MeasuredTask(_message.Message):
+    """A task that ended as one measured run; its noise is that of its last plan."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    NON_IID_FIELD_NUMBER: _builtins.int
+    LOSS_FIELD_NUMBER: _builtins.int
+    ACCURACY_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.str
+    """Task's id."""
+    non_iid: _builtins.float
+    """Mean γ of its devices."""
+    loss: _builtins.float
+    """Loss of its newest measured model."""
+    accuracy: _builtins.float
+    """Accuracy, in percent."""
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.str = ...,
+        non_iid: _builtins.float = ...,
+        loss: _builtins.float = ...,
+        accuracy: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy", b"accuracy", "loss", b"loss", "non_iid", b"non_iid", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MeasuredTask: _TypeAlias = MeasuredTask  # noqa: Y015
 
 @_typing.final
 class ChooseClerksRequest(_message.Message):
@@ -549,6 +591,7 @@ class ClusterDetails(_message.Message):
     STAKES_FIELD_NUMBER: _builtins.int
     ALONE_FIELD_NUMBER: _builtins.int
     ABSENT_FIELD_NUMBER: _builtins.int
+    FIT_FIELD_NUMBER: _builtins.int
     stable: _builtins.bool
     """Whether nobody gains by moving, says the independent checker."""
     converged: _builtins.bool
@@ -591,6 +634,10 @@ class ClusterDetails(_message.Message):
     def absent(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeviceList]:
         """Where those sat who take no part now, for when they come back."""
 
+    @_builtins.property
+    def fit(self) -> Global___QualityFit:
+        """The quality model that was played with; absent = the one given."""
+
     def __init__(
         self,
         *,
@@ -609,14 +656,67 @@ class ClusterDetails(_message.Message):
         stakes: Global___Stakes | None = ...,
         alone: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         absent: _abc.Iterable[Global___DeviceList] | None = ...,
+        fit: Global___QualityFit | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["blocking", b"blocking", "stakes", b"stakes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["blocking", b"blocking", "fit", b"fit", "stakes", b"stakes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent", b"absent", "alone", b"alone", "blocking", b"blocking", "clusters", b"clusters", "converged", b"converged", "iterations", b"iterations", "kept", b"kept", "mean_alone", b"mean_alone", "mean_payoff", b"mean_payoff", "restarts", b"restarts", "searched", b"searched", "stable", b"stable", "stakes", b"stakes", "transfers", b"transfers", "transfers_made", b"transfers_made"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent", b"absent", "alone", b"alone", "blocking", b"blocking", "clusters", b"clusters", "converged", b"converged", "fit", b"fit", "iterations", b"iterations", "kept", b"kept", "mean_alone", b"mean_alone", "mean_payoff", b"mean_payoff", "restarts", b"restarts", "searched", b"searched", "stable", b"stable", "stakes", b"stakes", "transfers", b"transfers", "transfers_made", b"transfers_made"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ClusterDetails: _TypeAlias = ClusterDetails  # noqa: Y015
+
+@_typing.final
+class QualityFit(_message.Message):
+    """A quality model fitted to measured tasks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FITTED_FIELD_NUMBER: _builtins.int
+    RUNS_FIELD_NUMBER: _builtins.int
+    LOSS_FIT_FIELD_NUMBER: _builtins.int
+    QUALITY_OFFSET_FIELD_NUMBER: _builtins.int
+    QUALITY_SLOPE_FIELD_NUMBER: _builtins.int
+    LOSS_RMSE_FIELD_NUMBER: _builtins.int
+    ACCURACY_RMSE_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    fitted: _builtins.bool
+    """Whether it was: else the one given was used, and `why` says why."""
+    runs: _builtins.int
+    """Measured tasks there were."""
+    quality_offset: _builtins.float
+    """κ2."""
+    quality_slope: _builtins.float
+    """κ1."""
+    loss_rmse: _builtins.float
+    """Error of the fit: root mean square of the loss, measured minus fitted."""
+    accuracy_rmse: _builtins.float
+    """The same of the accuracy, in percent."""
+    why: _builtins.str
+    """Why nothing could be fitted, for people; empty where it could."""
+    @_builtins.property
+    def loss_fit(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """μ1..μ5 of the loss."""
+
+    def __init__(
+        self,
+        *,
+        fitted: _builtins.bool = ...,
+        runs: _builtins.int = ...,
+        loss_fit: _abc.Iterable[_builtins.float] | None = ...,
+        quality_offset: _builtins.float = ...,
+        quality_slope: _builtins.float = ...,
+        loss_rmse: _builtins.float = ...,
+        accuracy_rmse: _builtins.float = ...,
+        why: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy_rmse", b"accuracy_rmse", "fitted", b"fitted", "loss_fit", b"loss_fit", "loss_rmse", b"loss_rmse", "quality_offset", b"quality_offset", "quality_slope", b"quality_slope", "runs", b"runs", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QualityFit: _TypeAlias = QualityFit  # noqa: Y015
 
 @_typing.final
 class FormedCluster(_message.Message):

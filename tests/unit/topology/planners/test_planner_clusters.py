@@ -19,7 +19,7 @@ from services.gateway.wire.convert import to_json
 from services.kit.documents import read_parameters
 from services.kit.matrix import Matrix
 from services.topology.domain.coalition import Game, evaluate, partition_of
-from services.topology.domain.quality import QualityModel
+from services.topology.domain.quality import Measurement, QualityModel
 from services.topology.domain.stability import is_stable
 from services.topology.errors import BadParameters
 from services.topology.planners.base import alone_of, strangers_of
@@ -60,9 +60,13 @@ def told(whole: TrustGraph, devices: Sequence[int]) -> Matrix:
 
 
 def planned(
-    asked: pb.MakePlanRequest, trust: Matrix, previous: pb.Plan | None, start: Sequence[Sequence[str]] = ()
+    asked: pb.MakePlanRequest,
+    trust: Matrix,
+    previous: pb.Plan | None,
+    start: Sequence[Sequence[str]] = (),
+    measured: Sequence[Measurement] = (),
 ) -> pb.Plan:
-    return PLANNER.plan(asked, Gathered(trust, start), previous)
+    return PLANNER.plan(asked, Gathered(trust, start, measured), previous)
 
 
 def by_id(plan: pb.Plan) -> dict[str, pb.Seat]:
@@ -369,3 +373,26 @@ def test_a_beginning_that_trust_forbids_is_left() -> None:
     plan = planned(request("abc"), graph("abc", {"ab": 0.9}), None, start=[["a", "c"], ["b"]])
     assert groups(plan) == {frozenset("ab"), frozenset("c")}
     assert by_id(plan)["c"].noise_multiplier == 0.6
+
+
+def test_a_fitted_quality_model_is_played_with_and_its_error_is_told() -> None:
+    """Runs made with other constants than the paper's: seats weigh by those, and five runs are the fewest."""
+    truth = QualityModel(calibration="exact", loss_fit=(0.02, 0.0, 0.01, 7.0, 0.2), quality_slope=30.0)
+    runs = [
+        Measurement(noise, 1.0, float(truth.loss(noise, 1.0)), float(truth.quality(noise, 1.0)))
+        for noise in (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+    ]
+    trust = graph("abc", {"ab": 0.9})
+    asked = request("abc", {"topology": {"quality": "fitted"}})
+    plan = planned(asked, trust, None, measured=runs)
+    fit = plan.cluster_details.fit
+    assert (fit.fitted, fit.runs, fit.why) == (True, 7, "")
+    assert fit.loss_rmse < 1e-3
+    assert by_id(plan)["a"].weight == pytest.approx(float(truth.quality(0.0, 1.0)), abs=0.1)
+    assert by_id(plan)["c"].weight == pytest.approx(float(truth.quality(0.6, 1.0)), abs=0.1)
+    few = planned(asked, trust, None, measured=runs[:4])
+    assert not few.cluster_details.fit.fitted
+    assert few.cluster_details.fit.why == "a refit needs at least five runs, not 4; the constants given are used"
+    given = planned(request("abc"), trust, None, measured=runs)
+    assert not given.cluster_details.HasField("fit")
+    assert list(few.seats) == list(given.seats)

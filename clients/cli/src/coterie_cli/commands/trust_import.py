@@ -34,6 +34,7 @@ IMPORT_EPILOG = """[bold]Examples[/]
 
 coterie trust import facebook_combined.txt.gz --format snap --name facebook\n
 coterie trust import santander_siot.tar.gz --format santander\n
+coterie trust import data --format gowalla --users 500 --seed 7\n
 coterie trust import meetings.csv --format interactions\n
 coterie trust import rows.ndjson --format rows
 """
@@ -45,6 +46,7 @@ class Format(StrEnum):
 
     SNAP = "snap"
     SANTANDER = "santander"
+    GOWALLA = "gowalla"
     INTERACTIONS = "interactions"
     ROWS = "rows"
 
@@ -65,19 +67,22 @@ def import_file(
     owner: Owner = "",
     at: At = "",
     evidence: Evidence = True,
+    users: Annotated[int, typer.Option(min=1, help="Gowalla: people in the sample.")] = 500,
+    seed: Annotated[int, typer.Option(min=0, help="Gowalla: the same seed gives the same sample.")] = 0,
     url: Url = "",
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
     """Import devices, ties and interactions from a file; run it again to go on after an interruption."""
-    called = name or path.name.split(".")[0]
+    sampled = ["--users", str(users), "--seed", str(seed)] if format is Format.GOWALLA else []
+    called = name or (f"gowalla-{users}-{seed}" if sampled else path.name.split(".")[0])
     with connect(url, key) as platform:
         if format is Format.ROWS:
             with path.open("rb") as rows:
                 result = send(platform, rows)
         else:
             options = _options(called, owner, at, evidence)
-            result = _import(platform, called, [format.value, str(path), *options])
+            result = _import(platform, called, [format.value, str(path), *sampled, *options])
     show(result.to_dict(), as_json, lambda: _summary(result))
 
 
