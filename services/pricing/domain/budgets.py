@@ -138,5 +138,5 @@ def accuracy_loss(market: Market, budgets: Vector, round_number: int) -> float:
 def server_cost(market: Market, price: Price, budgets: Vector, round_number: int) -> float:
     """U(t) ([MPPFL] eq. 2)."""
     check_round(round_number)
-    paid = float(np.sum(price * budgets))
+    paid = float(np.sum(price * budgets)) if isinstance(price, np.ndarray) else price * float(budgets.sum())
     return market.balance * accuracy_loss(market, budgets, round_number) + (1.0 - market.balance) * paid

@@ -41,8 +41,10 @@ class Optimum:
 def optimum(market: Market, price: Price) -> Optimum:
     """max_{ρ ≥ 0} Wf(r, ρ): strictly concave, hence one answer."""
     check_price(price)
-    c = market.solve(price * np.ones(market.devices), transposed=True)  # rc, or A⁻ᵀp where prices differ
-    wanted = (c.values - market.cost_linear) / (2.0 * market.cost_quadratic)
+    alike = not isinstance(price, np.ndarray)
+    c = market.solve(np.ones(market.devices) if alike else np.asarray(price), transposed=True)
+    earned = price * c.values if alike else c.values  # rc, or A⁻ᵀp where prices differ
+    wanted = (earned - market.cost_linear) / (2.0 * market.cost_quadratic)
     free = market.solve(wanted)
     if (free.values >= 0).all():
         return Optimum(free.values, welfare(market, price, free.values), True, c.iterations + free.iterations)
