@@ -29,8 +29,8 @@ DEVICES, ROUNDS = 10, 8
 DEPOSIT, ESCROW = 5_000_000, 3_000_000
 TRAINING = {"steps": 2, "learning_rate": 4.0, "clip_norm": 0.5}
 PARAMETERS = {"pricing": {"accuracy_weight": 0.008}}
-DEAR = {"quadratic": 1.0, "linear": 0.04, "fixed": 1.0}
-"""Costs of the one device that would lose by every round and declines them all."""
+DEAR = {"costs": {"quadratic": 1.0, "linear": 0.04, "fixed": 0.0}, "computing": {"kappa": 1e-9}}
+"""Of the one device whose owner prices computing so high that every round would be a loss: it measures and declines."""
 
 
 class Garbage:
@@ -102,7 +102,7 @@ def _devices(ground: Stage, split: Split, devices: int, choices: Choices) -> lis
             choose=choose,
         )
         if index == devices - 1 and devices > 2:
-            agent.home.save_private_settings({"costs": DEAR})
+            agent.home.save_private_settings(DEAR)
         agents.append(agent)
     return agents
 
@@ -212,6 +212,7 @@ def _device(platform: Platform, agent: Agent, paid: list[Payment]) -> dict[str, 
         "paid_microcredits": sum(payment.amount_microcredits for payment in mine),
         "epsilon": spent.epsilon,
         "delta": spent.delta,
+        "effort": dict(agent.home.private_settings().get("effort") or {}),
         "platform_epsilon": platform.privacy(agent.identity.id, delta=spent.delta).epsilon,
     }
 
@@ -264,6 +265,23 @@ def _tables(
             ],
         },
     ]
+    measured = [d for d in devices if d["effort"]]
+    if measured:
+        tables.append(
+            {
+                "title": "\ncomputing, measured by the device that has a price for it, and told to nobody",
+                "columns": ["device", "cycles a sample", "clock", "so it"],
+                "rows": [
+                    [
+                        d["name"],
+                        f"{d['effort']['cycles_per_sample']:.3g}",
+                        f"{d['effort']['hertz'] / 1e9:.2f} GHz",
+                        f"sold in {d['rounds']} rounds" if d["rounds"] else "declined: no offer covers it",
+                    ]
+                    for d in measured
+                ],
+            }
+        )
     if refusals:
         rows = [[message] for message in dict.fromkeys(refusals)]
         tables.append({"title": "\nupdates that were refused or stood out", "columns": ["why"], "rows": rows})
