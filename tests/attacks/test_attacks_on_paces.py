@@ -39,13 +39,19 @@ async def delivered(client: Client, task_id: str, number: int) -> set[str]:
     return {device for device, p in found.items() if p.state == words.PARTICIPATION_STATE_DELIVERED}
 
 
-async def test_one_owners_fast_devices_do_not_make_a_step_alone_and_none_of_their_work_is_lost(house: House) -> None:
+@pytest.mark.parametrize("joined", ["before", "while the first round is open"])
+async def test_one_owners_fast_devices_do_not_make_a_step_alone_and_none_of_their_work_is_lost(
+    house: House, joined: str
+) -> None:
     """K = 4 and four liars of one owner come first: one counts in each step, the others wait for the next ones."""
     client = await house.start()
     each_its_owner(house, HONEST)
     house.fakes.owners |= dict.fromkeys(LIARS, "own_liar")
-    task = await client.create([*HONEST, *LIARS], rounds=4, **asynchronous(4))
+    task = await client.create([*HONEST, *LIARS] if joined == "before" else HONEST, rounds=4, **asynchronous(4))
     await client.start_task(task.id)
+    await client.get_work(HONEST[0])
+    for device in LIARS if joined != "before" else ():
+        await enrol(client, task.id, device, 10)
     first = {device: await client.get_work(device) for device in LIARS}
     sent = [asyncio.create_task(patiently(client, item, device, [9.0, 0.0, 0.0])) for device, item in first.items()]
     await eventually(lambda: _has(client, task.id, 1, 1), 60.0)

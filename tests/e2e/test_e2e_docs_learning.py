@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from coterie_cli.demos import demos
 from tests.contract.test_docs_commands import ROOT, commands_of
 from tests.e2e.real_platform import RealPlatform
 
@@ -23,7 +25,7 @@ PAGES = (
 )
 ELSEWHERE = {
     "task create": "tests/e2e/test_e2e_docs_tasks.py creates every task shown",
-    "demo": "tests/e2e/test_e2e_happy.py and those of each preset",
+    "demo": "the last test here, by `make test-slow`",
     "conformance": "tests/e2e/test_e2e_other_devices.py, with two devices",
     "device run": "tests/e2e/test_e2e_docs_pages.py runs docs/howto/own-model.md, where it stands with its home",
     "fleet run": "tests/e2e/test_e2e_docs_pages.py",
@@ -138,3 +140,12 @@ def test_an_owner_s_token_is_made_as_the_protocol_says(reader: Reader) -> None:
     reader.platform.admin.create_owner("Ada")
     reader.key = reader.platform.processes.admin_key()
     assert reader.types(shown("docs/protocol.md", "owners", "token")).strip()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(demos()))
+def test_a_demo_plays_to_its_end(name: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "coterie_cli.main", "demo", name, "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert json.loads(done.stdout)["state"] == "finished"
