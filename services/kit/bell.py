@@ -29,6 +29,11 @@ class Bell:
         self._closed = True
         self.wake()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the process is going to stop."""
+        return self._closed
+
     def listen(self, *keys: str) -> Sleeper:
         """Starts to listen now, so that a ring between looking and sleeping is not missed."""
         return Sleeper(self, keys)

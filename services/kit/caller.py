@@ -16,7 +16,7 @@ _SOUND_REQUEST_ID = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A role ("admin", "publisher", "device" or "service") and whom it speaks for."""
+    """A role ("admin", "publisher", "device", "station" or "service") and whom it speaks for."""
 
     role: str
     subject: str
@@ -29,7 +29,10 @@ SERVICE = Caller("service", "platform")
 NOBODY_YET = Caller("anonymous", "")
 """Somebody outside who has no key yet and asks for one."""
 
-ROLES = frozenset({"admin", "publisher", "device", SERVICE.role, NOBODY_YET.role})
+STATION = Caller("station", "")
+"""A base station that is a process of its own; which one, its token says."""
+
+ROLES = frozenset({"admin", "publisher", "device", SERVICE.role, STATION.role, NOBODY_YET.role})
 
 _caller: ContextVar[Caller] = ContextVar("caller", default=SERVICE)
 _request_id: ContextVar[str] = ContextVar("request_id", default="")

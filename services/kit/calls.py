@@ -31,13 +31,16 @@ _GATEWAY = """
 _AGGREGATION = """
     trust.v1.Registry: GetDevices
     trust.v1.Trust: GetMatrix RecordInteractions
-    topology.v1.Topology: CheckParameters ChooseClerks GetPlan ListBlobs MakePlan
+    topology.v1.Topology: AddUp CheckParameters ChooseClerks GetPlan ListBlobs MakePlan
     pricing.v1.Pricing: CheckParameters QuoteRound
     pricing.v1.Ledger: OpenEscrow ReleaseEscrow SettleRound
 """
 _TOPOLOGY = """
     trust.v1.Registry: GetDevices
     trust.v1.Trust: GetMatrix GetRelated
+"""
+_STATION = """
+    topology.v1.Stations: Decide LeaveCell NextQuestion PutSum ReadUpdate TakeCell
 """
 _PRICING = """
     trust.v1.Trust: GetDeclared GetMatrix
@@ -60,6 +63,7 @@ MAY_CALL = {
     "aggregation": _read(_AGGREGATION),
     "topology": _read(_TOPOLOGY),
     "pricing": _read(_PRICING),
+    "station": _read(_STATION),
 }
 
 OPEN_TO_ANYBODY = _read("trust.v1.Registry: RegisterDevice trust.v1.Links: BeginSession ClaimLink")

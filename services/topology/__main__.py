@@ -1,10 +1,20 @@
-"""`python -m services.topology` serves; `… what-if SOLVER` answers one question; `… refit` fits the quality model;
-`… warm` compiles the planners' loops beforehand."""
+"""`python -m services.topology` serves; `… station [CELL]` is a base station; `… what-if SOLVER` answers one question;
+`… refit` fits the quality model; `… warm` compiles the planners' loops beforehand."""
 
 import sys
 
 from services.kit import whatif
 from services.topology.whatif import SOLVERS
+
+
+async def serve_cell(cell_id: str) -> None:
+    """A base station at work until SIGTERM or SIGINT."""
+    from services.kit import process
+    from services.kit.settings import ServiceSettings
+    from services.topology.commands.station import StationApp
+
+    settings = ServiceSettings()
+    await process.serve("station", settings, lambda: StationApp(settings, cell_id))
 
 
 async def serve() -> None:
@@ -31,8 +41,13 @@ def main(argv: list[str]) -> int:
         from services.topology.commands import warm
 
         return warm.main()
+    if argv[:1] == ["station"] and len(argv) <= 2:
+        from services.kit import process
+
+        process.run(serve_cell("".join(argv[1:])))
+        return 0
     if argv:
-        sys.stderr.write("usage: python -m services.topology [what-if SOLVER | refit | warm]\n")
+        sys.stderr.write("usage: python -m services.topology [station [CELL] | what-if SOLVER | refit | warm]\n")
         return 2
     from services.kit import process
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from coterie_api.topology.v1 import topology_pb2, topology_pb2_grpc
 from coterie_api.trust.v1 import trust_pb2_grpc
+from services.kit.bell import Bell
 from services.kit.blobs import BlobStore
+from services.kit.chimes import Chimes
 from services.kit.clock import SharedClock
 from services.kit.database import Database
 from services.kit.questions import Questions
@@ -17,12 +19,14 @@ from services.topology.planners.cells import CellsPlanner
 from services.topology.planners.clusters import ClustersPlanner
 from services.topology.planners.mesh import MeshPlanner
 from services.topology.planners.star import StarPlanner
+from services.topology.servicer.stations import StationsServicer
 from services.topology.servicer.topology import TopologyServicer
 from services.topology.usecases.cells import RegisteredCells
 from services.topology.usecases.committees import Committees
 from services.topology.usecases.links import Links
 from services.topology.usecases.plans import Plans
 from services.topology.usecases.policies import Policies
+from services.topology.usecases.stations import Stations
 from services.topology.whatif import SOLVERS
 
 
@@ -39,9 +43,13 @@ class App:
             self.database,
             self.clock,
         )
-        self.policies = Policies(self.database, BlobStore.from_settings(settings), settings, sources.clock)
+        blobs = BlobStore.from_settings(settings)
+        self.policies = Policies(self.database, blobs, settings, sources.clock)
+        self.bell = Bell()
+        self.chimes = Chimes(self.database, self.bell)
+        self.stations = Stations(self.database, blobs, self.bell, self.chimes, self.clock)
         planners: dict[str, Planner] = {
-            "cells": CellsPlanner(self.policies),
+            "cells": CellsPlanner(self.policies, self.stations),
             "clusters": ClustersPlanner(),
             "mesh": MeshPlanner(),
             "star": StarPlanner(),
@@ -54,27 +62,36 @@ class App:
             TopologyServicer(
                 Plans(sources, planners, self.workers),
                 Links(self.database, sources.clock),
-                RegisteredCells(self.database),
+                RegisteredCells(self.database, sources.clock),
                 self.policies,
                 Committees(sources),
+                self.stations,
                 self.questions,
             ),
             topology_pb2.DESCRIPTOR.services_by_name["Topology"].full_name,
+        )
+        self.server.add(
+            topology_pb2_grpc.add_StationsServicer_to_server,
+            StationsServicer(self.stations),
+            topology_pb2.DESCRIPTOR.services_by_name["Stations"].full_name,
         )
 
     async def start(self) -> None:
         """Migrates, takes up unfinished trainings and answers."""
         await self.database.migrate("services.topology")
         await self.clock.start()
+        await self.chimes.start()
         await self.policies.start()
         await self.server.start()
 
     async def stop(self) -> None:
         """Lets open calls end and closes everything."""
+        self.bell.ring_all()
         await self.server.stop()
         await self.questions.close()
         await self.workers.close()
         await self.policies.stop()
+        await self.chimes.stop()
         await self.channel.close()
         await self.clock.stop()
         await self.database.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.kit.errors import Conflict, InvalidInput, NotFound
+from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied
 
 
 class UnknownPlan(NotFound):
@@ -39,6 +39,26 @@ class PolicyNotUsable(Conflict):
 
 class NoCells(Conflict):
     """No base station is registered."""
+
+
+class NoFreeCell(Conflict):
+    """Every base station that is registered has its process, or the one asked for has."""
+
+
+class NotThisStation(PermissionDenied):
+    """The caller is not the station that serves the cell."""
+
+
+class StationLost(Conflict):
+    """No station answers for the cell."""
+
+
+class UnknownQuestion(NotFound):
+    """The station was not asked that, or it is too late."""
+
+
+class BadAnswer(InvalidInput):
+    """What a station told is no answer to its question."""
 
 
 class BadCommittee(InvalidInput):

@@ -43,6 +43,26 @@ cells = sa.Table(
     sa.Column("cell", sa.LargeBinary, nullable=False),
 )
 
+stations = sa.Table(
+    "stations",
+    metadata,
+    sa.Column("cell_id", sa.String(64), primary_key=True),
+    sa.Column("token_digest", sa.String(64), nullable=False),
+    sa.Column("ends_at", sa.Double, nullable=False),
+)
+
+station_questions = sa.Table(
+    "station_questions",
+    metadata,
+    sa.Column("id", sa.String(40), primary_key=True),
+    sa.Column("cell_id", sa.String(64), nullable=False, index=True),
+    sa.Column("asked_at", sa.Double, nullable=False),
+    sa.Column("ends_at", sa.Double, nullable=False),
+    sa.Column("taken", sa.Boolean, nullable=False),
+    sa.Column("question", sa.LargeBinary, nullable=False),
+    sa.Column("answer", sa.LargeBinary, nullable=False),
+)
+
 policies = sa.Table(
     "policies",
     metadata,

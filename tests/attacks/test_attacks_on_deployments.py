@@ -21,7 +21,7 @@ from tests.dumps.stored import SERVICES, Dump
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
-RUNNING = (*SERVICES, "gateway", "console")
+RUNNING = (*SERVICES, "gateway", "console", "station")
 
 
 def section(service: str) -> str:

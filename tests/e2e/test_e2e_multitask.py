@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -114,9 +115,19 @@ def _run(agent: Agent, task: str) -> None:
 def test_two_kinds_of_devices_train_two_models_through_a_cell(shared_platform: RealPlatform, tmp_path: Path) -> None:
     admin = shared_platform.admin
     admin.put_cell("roof", **CELL)
+    shared_platform.processes.start_one("station-1")  # as `coterie up --stations 1` does
+    deadline = time.monotonic() + 60.0
+    while not admin.cell("roof").station:
+        assert time.monotonic() < deadline, "no station serves the cell"
+        time.sleep(0.1)
     team = agents(shared_platform, tmp_path)
     task = create(shared_platform)
     run_all(team, task)
+    shared_platform.processes.stop_one("station-1")
+    assert not admin.cell("roof").station
+    added = [event.message for event in admin.events(task) if event.kind == "station.added"]
+    assert added[0].startswith("roof: its station added ")
+    assert not [event.message for event in admin.events(task) if event.kind == "station.left_out"]
     ended = admin.wait_for_end(task)
     assert ended.state == "finished", ended.reason
     assert len(ended.model_digests) == 2

@@ -75,6 +75,10 @@ class Accumulator:
         """Total weight folded in."""
         return weight_of(self.weight_units)
 
+    def measure(self, layout: Layout, read: Read, weight: float) -> float:
+        """What `fold` would find of an update that somebody else adds: its norm, or BadUpdate; nothing is added."""
+        return self._take(layout, read, weight, weight, sign=0)
+
     def fold(self, layout: Layout, read: Read, weight: float, *, is_sum: bool = False, discount: float = 1.0) -> float:
         """Adds an update: `weight` × its tensors, or with `is_sum` the tensors as they are (a weighted sum); its norm.
 
@@ -83,26 +87,28 @@ class Accumulator:
         An update that does not fit, or holds NaN, infinity or values beyond the bound, raises BadUpdate and leaves
         the accumulator as it was, to the bit.
         """
+        return self._take(layout, read, weight, discount if is_sum else weight * discount, sign=1)
+
+    def _take(self, layout: Layout, read: Read, weight: float, factor: float, *, sign: int) -> float:
         reason = self.layout.fits(layout)
         if reason:
             raise BadUpdate(f"{reason}; send an update made from the round's own model")
-        factor = discount if is_sum else weight * discount
         taken: list[tuple[Tensor, Tensor, list[int]]] = []
         squares = 0.0
         ours = {tensor.name: tensor for tensor in self.layout.tensors}
         for theirs in layout.tensors:
             whole = _windows(theirs.elements)
-            passed, squared = self._add(ours[theirs.name], theirs, read, factor, whole, sign=1)
+            passed, squared = self._add(ours[theirs.name], theirs, read, factor, whole, sign=sign)
             squares += squared
             taken.append((ours[theirs.name], theirs, passed))
             if passed != whole:
-                for mine, other, counts in taken:
+                for mine, other, counts in taken if sign else ():
                     self._add(mine, other, read, factor, counts, sign=-1)
                 raise BadUpdate(
                     f"tensor {theirs.name!r} holds NaN, infinity or a value too large to average; "
                     "lower the learning rate or clip the update"
                 )
-        self.weight_units += units(weight)
+        self.weight_units += sign * units(weight)
         return math.sqrt(squares) / (factor * 2.0**self.scale) if factor else 0.0
 
     def unfold(self, layout: Layout, read: Read, weight: float, *, is_sum: bool = False, discount: float = 1.0) -> None:
@@ -116,7 +122,7 @@ class Accumulator:
     def _add(
         self, mine: Tensor, theirs: Tensor, read: Read, factor: float, counts: list[int], *, sign: int
     ) -> tuple[list[int], float]:
-        """Adds (or with sign −1 subtracts) the first `counts[w]` elements of each window.
+        """Adds (with sign −1 subtracts, with 0 merely looks at) the first `counts[w]` elements of each window.
 
         How many passed in each, and the sum of all terms' squares.
 
@@ -147,6 +153,8 @@ class Accumulator:
                 if not _are_within(terms, squared, self._limit):
                     return low, squares
                 squares += squared
+                if not sign:
+                    continue
                 terms += _MAGIC
                 whole -= _MAGIC_BITS
                 if sign > 0:

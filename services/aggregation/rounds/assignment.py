@@ -76,6 +76,8 @@ def _item(
         incentive=spec.incentive,
         max_update_bytes=max(model.size_bytes for model in models) + HEADER_ROOM_BYTES,
         rounds=spec.rounds,
+        cell=seat.cell,
+        station=seat.station,
     )
 
 

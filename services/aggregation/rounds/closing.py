@@ -13,8 +13,10 @@ from services.aggregation.rounds import measuring
 from services.aggregation.rounds.leases import Leases, demand
 from services.aggregation.rounds.live import LiveRound
 from services.aggregation.rounds.making import Made, make
+from services.aggregation.rounds.stationing import StationSums
 from services.aggregation.store import models, rounds, sittings, sums, tasks
 from services.aggregation.store.library import Library, read_partial, write_partial
+from services.aggregation.ways import way_for
 from services.aggregation.ways.base import VISIBLE
 from services.kit.clock import Clock
 from services.kit.database import Database, after_commit
@@ -43,6 +45,7 @@ class Closer:
     clock: Clock
     replica: str
     leases: Leases
+    station_sums: StationSums
 
     async def close(self, live: LiveRound) -> bool:
         """Makes the new model versions of a closing round and moves it to settling.
@@ -126,6 +129,13 @@ class Closer:
             for device in share.devices:
                 # Noted as folded: a closing that is tried again must not merge it twice.
                 live.folded[device] = delivery_of(missing.pop(device))
+        added = await self.station_sums.ask(live, missing)
+        for told in added:
+            pieces = read_partial(self.library.blobs, told.digest)
+            await asyncio.to_thread(live.sum_of(self.library, told.line).merge, pieces, told.weight_units)
+            for device in told.devices:
+                live.folded[device] = delivery_of(missing.pop(device))
+        await self.station_sums.discard({told.digest for told in added})
         waiting = [delivery_of(participation) for participation in missing.values()]
         for some in batches(waiting, FETCHED_AT_ONCE):
             fetched = await asyncio.gather(*(self.library.ahead(delivery) for delivery in some))
@@ -217,6 +227,7 @@ class Closer:
                 *((EventKind.ROUND_COMBINED, sentence, "") for sentence in made.told),
                 *((EventKind.DEVICE_DROPPED, SILENT, device) for device in dropped),
                 *((EventKind.UPDATE_SUSPICIOUS, why, device) for device, why in odd.items()),
+                *((EventKind.ROUND_WARNED, why, "") for why in way_for(task.specification).warnings(metrics)),
                 *((_EVENT_OF[p.state], p.note, p.device_id) for p in ruled if p.state in _EVENT_OF),
             ]
             happened = (Event(task.id, now, kind, message, round_.number, device) for kind, message, device in told)
@@ -226,9 +237,7 @@ class Closer:
 
     async def _discard(self, digests: set[str]) -> None:
         """Removes shares of sums that nobody needs any more."""
-        async with self.database.reading() as tx:
-            unused = digests - await models.digests_in_use(tx, digests) if digests else set()
-        await self.library.blobs.delete_all(unused)
+        await self.station_sums.discard(digests)
 
 
 def mean_metrics(everybody: list[Participation], lines: int = 1) -> dict[str, float]:

@@ -67,14 +67,14 @@ def _parsed(header: bytes, total_bytes: int) -> Layout:
     return parse(header, total_bytes)
 
 
-class UpdateReader:
+class StoredFile:
     """Reads a stored update; one that fits a single read is read once."""
 
     SMALL = 4 << 20
 
-    def __init__(self, blobs: BlobStore, delivery: Delivery, whole: memoryview | None = None) -> None:
+    def __init__(self, blobs: BlobStore, digest: str, size_bytes: int, whole: memoryview | None = None) -> None:
         """`whole` is the update, where it was fetched ahead."""
-        self._blobs, self._digest, self._size = blobs, delivery.digest, delivery.size_bytes
+        self._blobs, self._digest, self._size = blobs, digest, size_bytes
         self._whole = whole
         if whole is None and self._size <= self.SMALL:
             self._whole = blobs.read(self._digest, 0, self._size)
@@ -92,6 +92,13 @@ class UpdateReader:
         if self._whole is not None:
             return self._whole[start : start + length]
         return self._blobs.read(self._digest, start, length)
+
+
+class UpdateReader(StoredFile):
+    """Reads what a delivery brought."""
+
+    def __init__(self, blobs: BlobStore, delivery: Delivery, whole: memoryview | None = None) -> None:
+        super().__init__(blobs, delivery.digest, delivery.size_bytes, whole)
 
 
 PARTIAL_PREFIX_BYTES = 8

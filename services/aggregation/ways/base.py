@@ -246,6 +246,11 @@ class Way(Summing):
         return self.specification.privacy != "none"
 
     @property
+    def keeps_norms(self) -> bool:
+        """Whether the norm of what a device delivers is kept."""
+        return not self.clips
+
+    @property
     def clip_norm(self) -> float:
         """The norm devices clip to."""
         return float(self.specification.training.get("clip_norm", 1.0))
@@ -356,6 +361,10 @@ class Way(Summing):
     def findings(self, everybody: Sequence[Participation], sums: Mapping[int, Accumulator]) -> dict[str, float]:
         """What the round found besides models, as figures."""
         return {}
+
+    def warnings(self, figures: Mapping[str, float]) -> list[str]:
+        """Conditions under which learning is known to converge that a round's figures do not meet, for people."""
+        return []
 
     def suspicious(self, everybody: Sequence[Participation], elements: int) -> dict[str, str]:
         """Why each delivered update that stands out does so, for people to look at."""

@@ -206,6 +206,8 @@ class NewPolicy(Body):
     )
 
     learner: Literal["vdn", "iql"] = "vdn"
+    network: Literal["pointer", "set"] = "pointer"
+    """"set" is the paper's: one value for each set of devices, which are all looked at."""
     seed: Annotated[int, Field(ge=-MOST_INT64, le=MOST_INT64)] = 0
     steps: Int32 = 0
     """0 means the default."""

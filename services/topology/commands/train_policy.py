@@ -12,7 +12,7 @@ import base64
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,10 @@ def train_policy(job: Job, blobs: BlobStore) -> None:
     torch.set_num_threads(1)
     request = job.request
     steps = request.steps or LearningConfig().steps
-    config = LearningConfig(
+    plan: Callable[..., LearningConfig] = LearningConfig
+    if request.network == words.POLICY_NETWORK_SET:
+        plan = LearningConfig.specified
+    config = plan(
         mixing="iql" if request.learner == words.POLICY_LEARNER_IQL else "vdn",
         named=False,
         steps=steps,
@@ -85,7 +88,8 @@ def train_policy(job: Job, blobs: BlobStore) -> None:
 
     def checkpoint(step: int, tensors: dict[str, NDArray[Any]]) -> None:
         finished = step == config.steps
-        kept = {name: value for name, value in tensors.items() if not finished or name.startswith(("meta", "best."))}
+        needed = ("meta", "best." if config.keep_best else "weights.")
+        kept = {name: value for name, value in tensors.items() if not finished or name.startswith(needed)}
         digest, _ = blobs.put_pieces(iter([save(kept)]))
         print(json.dumps(asdict(told[-1]) | {"digest": digest}), flush=True)
 

@@ -11,7 +11,6 @@ one thread). Saving and progress are the caller's callbacks.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -20,18 +19,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from services.kit.errors import Conflict, InvalidInput
+from services.kit.errors import Conflict
+from services.topology.domain.cell_checkpoints import InvalidTraining, Tensors, read_meta, tensors_under, write_meta
 from services.topology.domain.cell_learning_heads import Head, PointerHead, SetHead
-from services.topology.domain.cell_learning_views import Prior, Views
+from services.topology.domain.cell_learning_views import LEAST_SET, Prior, Views
 from services.topology.domain.radio import draw_delays
 from services.topology.domain.scheduling import Cells, Floats, Picks
 
-Tensors = dict[str, NDArray[Any]]
 Mixing = Literal["vdn", "iql"]
-
-
-class InvalidTraining(InvalidInput):
-    """A learning configuration that cannot be run."""
 
 
 class PolicyForAnotherLayout(Conflict):
@@ -63,7 +58,7 @@ class LearningConfig:
     keep_best: bool = True
     structured: float = 1.0
     discount: float = 0.0
-    least: int = 2
+    least: int = LEAST_SET
     reward_unit: float = 1e3
     epoch: int = 50
     evaluation_states: int = 64
@@ -180,11 +175,11 @@ def policy_for(cells: Cells, tensors: Mapping[str, NDArray[Any]]) -> Policy:
     Only weights that name no device can be moved. Milliseconds; whether the stations are the same is the caller's to
     know, a different number of them is refused here.
     """
-    config = LearningConfig(**_meta(tensors)["config"])
-    if config.named or config.head != "pointer":
-        raise InvalidTraining("this policy knows its devices one by one; train one with named=False and a pointer head")
-    weights = _part(tensors, "best" if config.keep_best else "weights")
-    stations = len(weights["constant"])
+    config = LearningConfig(**read_meta(tensors)["config"])
+    if config.named:
+        raise InvalidTraining("this policy knows its devices one by one; train one with named=False")
+    weights = tensors_under(tensors, "best" if config.keep_best else "weights")
+    stations = len(weights["element.first"])
     if stations != len(cells.limits):
         raise PolicyForAnotherLayout(
             f"the policy was trained for {stations} stations, there are {len(cells.limits)}; train one for these"
@@ -274,10 +269,11 @@ class _Run:
             "seed": self.seed,
             "step": self.step,
             "stored": self.stored,
+            "penalty": self.cells.reward.penalty,
             "best_reward": self.best_reward,
             "generator": self.rng.bit_generator.state,
         }
-        answer: Tensors = {"meta": np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8).copy()}
+        answer = write_meta(meta)
         for part, weights in (("weights", self._weights()), ("best", self.best)):
             answer |= {f"{part}.{name}": array for name, array in weights.items()}
         for index, slots in self.optimiser.state_dict()["state"].items():
@@ -288,14 +284,14 @@ class _Run:
         return answer
 
     def restore(self, tensors: Mapping[str, NDArray[Any]]) -> None:
-        meta = _meta(tensors)
+        meta = read_meta(tensors)
         _same_layout(self.cells, meta)
         if meta["config"] != asdict(self.config) or meta["seed"] != self.seed:
             raise InvalidTraining("the checkpoint belongs to another configuration or seed; resume with its own")
         self.step, self.stored = meta["step"], meta["stored"]
         self.rng.bit_generator.state = meta["generator"]
-        _load(self.head, _part(tensors, "weights"))
-        self.best_reward, self.best = meta["best_reward"], _part(tensors, "best")
+        _load(self.head, tensors_under(tensors, "weights"))
+        self.best_reward, self.best = meta["best_reward"], tensors_under(tensors, "best")
         state = self.optimiser.state_dict()
         for key, value in tensors.items():
             if key.startswith("optimiser."):
@@ -324,22 +320,8 @@ def _policy(cells: Cells, config: LearningConfig, head: SetHead | PointerHead) -
     return Policy(cells.layout.fingerprint(), digest.hexdigest(), config, head)
 
 
-def _part(tensors: Mapping[str, NDArray[Any]], part: str) -> Tensors:
-    """The arrays under `part.`, without the prefix."""
-    prefix = f"{part}."
-    return {key.removeprefix(prefix): np.array(value) for key, value in tensors.items() if key.startswith(prefix)}
-
-
 def _load(head: SetHead | PointerHead, weights: Tensors) -> None:
     head.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in weights.items()})
-
-
-def _meta(tensors: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    try:
-        meta: dict[str, Any] = json.loads(np.asarray(tensors["meta"]).tobytes())
-    except (KeyError, ValueError) as error:
-        raise InvalidTraining("these tensors are not a checkpoint of a cell policy: `meta` is missing") from error
-    return meta
 
 
 def _same_layout(cells: Cells, meta: Mapping[str, Any]) -> None:

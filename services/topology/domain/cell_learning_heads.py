@@ -22,7 +22,7 @@ Bools = NDArray[np.bool_]
 Head = Literal["set", "pointer"]
 
 
-class _Layers(nn.Module):
+class Layers(nn.Module):
     """One hidden ReLU layer per station: (n, station, ..., inputs) → (n, station, ..., outputs)."""
 
     def __init__(self, stations: int, sizes: tuple[int, int, int], rng: np.random.Generator) -> None:
@@ -45,8 +45,8 @@ class SetHead(nn.Module):
         super().__init__()
         stations, users = views.cells.handled.shape
         self.views = views
-        self.element = _Layers(stations, (views.features, width, width), rng)
-        self.whole = _Layers(stations, (width, width, 1), rng)
+        self.element = Layers(stations, (views.features, width, width), rng)
+        self.whole = Layers(stations, (width, width, 1), rng)
         self.sets = all_sets(users, least, views.cells.layout.blocks)
         self._membership = torch.from_numpy(self.sets.astype(np.float32))
 
@@ -92,7 +92,7 @@ class PointerHead(nn.Module):
         super().__init__()
         cells = views.cells
         self.views = views
-        self.element = _Layers(len(cells.limits), (views.features, width, 1), rng)
+        self.element = Layers(len(cells.limits), (views.features, width, 1), rng)
         with torch.no_grad():
             self.element.second.zero_()
             self.element.second_bias.zero_()

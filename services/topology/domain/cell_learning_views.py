@@ -26,6 +26,10 @@ MOST_ACTIONS = 20_000
 """Sets a learner may enumerate per station; beyond it only the pointer head is practical."""
 
 
+LEAST_SET = 2
+"""Devices in the smallest set a set head considers, where there are as many."""
+
+
 class TooManyActions(InvalidSchedule):
     """The set head would have to enumerate too many sets of devices."""
 
@@ -132,6 +136,18 @@ def _rivals(cells: Cells) -> NDArray[np.float64]:
     return answer
 
 
+def check_sets(users: int, least: int, most: int) -> int:
+    """How many sets of `least`..`most` of `users` devices there are; raises where they are too many to look at."""
+    most = min(most, users)
+    count = sum(math.comb(users, size) for size in range(min(least, most), most + 1))
+    if count > MOST_ACTIONS:
+        raise TooManyActions(
+            f"{count} sets of {least}..{most} among {users} devices exceed {MOST_ACTIONS}; use the pointer network, or "
+            "fewer users"
+        )
+    return count
+
+
 def all_sets(users: int, least: int, most: int) -> NDArray[np.bool_]:
     """Every set of `least`..`most` of `users` devices, one row each (781 for 12 devices, 2..4).
 
@@ -139,12 +155,7 @@ def all_sets(users: int, least: int, most: int) -> NDArray[np.bool_]:
     """
     most = min(most, users)
     least = min(least, most)
-    count = sum(math.comb(users, size) for size in range(least, most + 1))
-    if count > MOST_ACTIONS:
-        raise TooManyActions(
-            f"{count} sets of {least}..{most} among {users} devices exceed {MOST_ACTIONS}; use the pointer head"
-        )
-    table = np.zeros((count, users), dtype=bool)
+    table = np.zeros((check_sets(users, least, most), users), dtype=bool)
     chosen = itertools.chain.from_iterable(itertools.combinations(range(users), k) for k in range(least, most + 1))
     for row, members in enumerate(chosen):
         table[row, list(members)] = True

@@ -122,6 +122,20 @@ def bounded_noise(
     return NoisePlan(noise, zcdp_budget(noise, count, weights.clip), objective(noise, count, weights))
 
 
+def station_multipliers(
+    counted: ArrayLike, weights: NoiseWeights, *, most_budget: float | None = None, least_budget: float | None = None
+) -> Floats:
+    """z = σ X / M of the devices that one station serves, within bounds on a device's ρ; each station solves its own.
+
+    A budget of at most ρ asks for at least that much noise, and the reverse.
+    """
+    own = _samples(counted)
+    low = noise_for_budget(np.full(len(own), most_budget or np.inf), own, weights.clip)
+    high = noise_for_budget(np.full(len(own), least_budget or 0.0), own, weights.clip)
+    answer: Floats = bounded_noise(own, weights, low=low, high=high).noise * own / weights.clip
+    return answer
+
+
 def _best_level(count: Floats, floor: float, upper: Floats, weights: NoiseWeights) -> float:
     """The y ≥ floor minimising A y² + Σ_{high_i ≥ y} B_i/y² + Σ_{high_i < y} B_i/high_i²."""
     movable = upper > 0  # a device held at no noise costs +inf at every level and must not blur the choice

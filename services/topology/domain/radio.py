@@ -13,6 +13,7 @@ therefore draws an interference per block (around 4 nW) that puts the limit's ra
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 
 import numpy as np
@@ -180,6 +181,23 @@ def draw_delays(layout: Layout, rng: np.random.Generator, size: int) -> Floats:
     shape = (size, len(layout.stations), len(layout.users), layout.blocks)
     fading = 10.0 ** (layout.fading_decibels * rng.normal(size=shape) / 10.0)
     return np.stack([delays(layout, draw) for draw in fading]) if size else np.empty(shape)
+
+
+def measured_delays(layout: Layout, drawn: Floats, measured: Mapping[tuple[int, int], float]) -> Floats:
+    """Drawn delays, (station, device, block), with what devices measured of their way to a station in their place.
+
+    measured: seconds of one upload by (station, device). The blocks keep their proportions; the best takes what was
+    measured. Nobody is believed to be quicker than the registered channel in one fade of a thousand (+3 σ).
+    """
+    if not measured:
+        return drawn
+    quickest = delays(layout, 10.0 ** (3.0 * layout.fading_decibels / 10.0)).min(axis=2, initial=np.inf)
+    answer = drawn.copy()
+    for (station, device), seconds in measured.items():
+        best = drawn[station, device].min(initial=np.inf)
+        if np.isfinite(best) and best > 0:
+            answer[station, device] *= max(seconds, float(quickest[station, device])) / best
+    return answer
 
 
 def random_layout(

@@ -8,6 +8,28 @@ from coterie.records.words import PolicyLearner, PolicyState
 
 
 @dataclass(frozen=True, slots=True)
+class StationLease:
+    """Who serves a cell: the SHA-256 of its token, and when it is lost unless it is heard of."""
+
+    cell_id: str
+    token_digest: str
+    ends_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class AskedStation:
+    """A question to a station. question, answer: messages; an empty answer is none yet."""
+
+    id: str
+    cell_id: str
+    asked_at: float
+    ends_at: float
+    taken: bool
+    question: bytes
+    answer: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class StoredPolicy:
     """A policy's row; digest: of its newest checkpoint; request: the whole job."""
 

@@ -8,11 +8,14 @@ device is to be hidden, its one clipped update is what is released: X = 1 in the
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
-from dataclasses import dataclass
-from typing import Any, Self
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from coterie.records.words import ScheduleStatus
@@ -20,33 +23,42 @@ from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2
 from coterie_api.words.v1 import words_pb2 as words
 from services.kit.words import number
-from services.topology.domain.cell_noise import NoiseWeights, bounded_noise, noise_for_budget
-from services.topology.domain.radio import User, draw_delays
-from services.topology.domain.scheduling import NOBODY, Cells, Floats, Picks
+from services.topology.domain.cell_checkpoints import read_meta
+from services.topology.domain.cell_noise import NoiseWeights
+from services.topology.domain.radio import User, draw_delays, measured_delays
+from services.topology.domain.scheduling import NOBODY, Floats, Picks
 from services.topology.domain.scheduling_policies import Schedule, at_random, greedy, matching, schedule
 from services.topology.errors import BadParameters, CannotPlan, NoCells
 from services.topology.planners.base import Parameters, Sources, parameters_of, read_section
 from services.topology.planners.cell_network import Radio, layout_fingerprint, network
+from services.topology.planners.cell_stations import Assembly, Noise, ask_all
 from services.topology.planners.schedule_told import ScheduledRound, unplaced
 from services.topology.planners.star import UniformPrivacy
 from services.topology.store import cells as stations
+from services.topology.store import links, plans
 from services.topology.usecases.policies import Policies, Tensors
+from services.topology.usecases.stations import Stations
 
 BY_HAND = ("matching", "greedy", "random")
+MOST_WAITED = 5
+"""Rounds in a row a policy may leave out a device that some cell could serve; then the round goes by `matching`."""
 PRIVACIES = ("none", "uniform", "optimised")
 
 
 class CellsParameters(Radio):
     """How rounds are scheduled, and how devices find their model.
 
-    policy: "matching", "greedy", "random", or the id of a trained one.  seed: of fading and of the random policy.
+    policy: "matching", "greedy", "random", "stations", or the id of a trained one. By the latter two stations decide
+    that are processes of their own.  seed: of fading, of the random policy and of what stations try.  times: whether
+    delays are those of the registered channel ("declared") or what devices measured of their uploads ("measured").
     identity_weight: λ.  relative_loss: losses over their mean, so that λ means the same whatever the loss's unit.
     settle_after: equal choices after which a device downloads its likely models only.  fairness: what each round of
     waiting adds to a device's share when devices are picked. Unlike [DPVD], which serves the same largest shares round
     after round, so that whoever is crowded out never corrects a first wrong choice of model; 0 is as there.
     """
 
-    policy: str = Field(default="matching", pattern=r"^(matching|greedy|random|pol_[0-9a-z]{1,40})$")
+    policy: str = Field(default="matching", pattern=r"^(matching|greedy|random|stations|pol_[0-9a-z]{1,40})$")
+    times: Literal["declared", "measured"] = "declared"
     seed: int = Field(default=0, ge=0, lt=2**63)
     identity_weight: float = Field(default=0.5, ge=0, le=1)
     relative_loss: bool = True
@@ -81,13 +93,29 @@ class OptimisedPrivacy(Parameters):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellInputs:
-    """Everything a schedule depends on. policy: weights of a trained policy; None for one worked out by hand."""
+    """Everything a schedule depends on. policy: weights of a trained policy; None for one worked out by hand.
+
+    measured: seconds of an upload by (cell, device).  serving: cells whose station is there.  lost: cells that are left
+    out, with the reason.  decisions: of stations, by place among the cells; none where the planner decides.
+    """
 
     cells: list[pb.Cell]
     devices: dict[str, trust_pb2.Device]
     models: int
     layout: str
     policy: Tensors | None
+    measured: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    serving: frozenset[str] = frozenset()
+    lost: Mapping[str, str] = field(default_factory=dict)
+    decisions: Mapping[int, pb.StationDecision] = field(default_factory=dict)
+
+    @property
+    def usable(self) -> NDArray[np.bool_]:
+        """(station,): whom devices may be served by: those that decided, else all that are not lost, else all."""
+        if self.decisions:
+            return np.array([b in self.decisions for b in range(len(self.cells))])
+        there = np.array([cell.id not in self.lost for cell in self.cells])
+        return there if there.any() else np.ones(len(self.cells), dtype=bool)
 
 
 class CellsPlanner:
@@ -95,8 +123,8 @@ class CellsPlanner:
 
     long = True
 
-    def __init__(self, policies: Policies) -> None:
-        self._policies = policies
+    def __init__(self, policies: Policies, stations: Stations) -> None:
+        self._policies, self._stations = policies, stations
 
     def check(self, privacy: str, parameters: dict[str, Any]) -> dict[str, Any]:
         """Refuses what cells cannot protect; the policy itself is looked up when a round is planned."""
@@ -110,35 +138,63 @@ class CellsPlanner:
         return filled
 
     async def gather(self, request: pb.MakePlanRequest, sources: Sources) -> CellInputs:
-        """Cells from the store, positions from the registry, and the policy if it is a trained one."""
+        """Cells from the store, positions from the registry, the policy, and what stations decide, where they do."""
         settings = read_section(parameters_of(request), "topology", CellsParameters)
         async with sources.database.reading() as tx:
             cells = await stations.every(tx)
+            previous = await plans.find(tx, request.task_id)
+            measured = await links.of_task(tx, request.task_id) if settings.times == "measured" else {}
         if not cells:
             raise NoCells("no cell is registered, so nobody can be served; put one with PUT /v1/cells/{id}")
         ids = [participant.device_id for participant in request.participants]
         reply = await sources.registry.GetDevices(trust_pb2.GetDevicesRequest(device_ids=ids))
         models = max(request.models, 1)
         layout = layout_fingerprint(cells, models, settings)
-        policy = None if settings.policy in BY_HAND else await self._policies.ready(settings.policy, layout)
-        return CellInputs(cells, {device.id: device for device in reply.devices}, models, layout, policy)
+        trained = settings.policy.startswith("pol_")
+        policy = await self._policies.ready(settings.policy, layout) if trained else None
+        heard = await self._stations.serving()
+        serving = frozenset(cell_id for cell_id, is_heard in heard.items() if is_heard)
+        given = CellInputs(
+            cells,
+            {device.id: device for device in reply.devices},
+            models,
+            layout,
+            policy,
+            measured={(b, a): seconds for (a, b), seconds in measured.items()} | measured,
+            serving=serving,
+            lost=dict.fromkeys(heard.keys() - serving, "its station is lost"),
+        )
+        if settings.policy in BY_HAND or not serving:
+            return given
+        return await self._decided(request, given, settings.policy, previous)
+
+    async def _decided(
+        self, request: pb.MakePlanRequest, given: CellInputs, policy: str, previous: pb.Plan | None
+    ) -> CellInputs:
+        """The same with what the stations that are there decide."""
+        assembly = await asyncio.to_thread(assemble, request, given)
+        if not assembly.cells.layout.users:
+            return given
+        told = await asyncio.to_thread(assembly.observations, given.policy, previous)
+        asked = {b: seen for b, seen in told.items() if seen.users and given.cells[b].id in given.serving}
+        decisions, faults = await ask_all(assembly, self._stations, asked)
+        lost = {given.cells[b].id: why for b, why in faults.items()}
+        return dataclasses.replace(given, decisions=decisions, lost={**given.lost, **lost})
 
     @staticmethod
     def plan(request: pb.MakePlanRequest, gathered: CellInputs, previous: pb.Plan | None) -> pb.Plan:
         """One round's schedule: a seat "solo" for everybody served, "idle" with the reason for the others."""
         parameters = parameters_of(request)
         settings = read_section(parameters, "topology", CellsParameters)
-        placed = [p for p in request.participants if gathered.devices[p.device_id].HasField("location")]
-        users = [_user(p, gathered) for p in placed]
-        optimised = request.privacy == "optimised"
-        weights = read_section(parameters, "privacy", OptimisedPrivacy).weights if optimised else None
-        cells = network(gathered.cells, users, gathered.models, settings, weights=weights)
-        delay = draw_delays(cells.layout, np.random.default_rng([settings.seed, request.round]), 1)[0]
+        placed = _placed(request, gathered)
+        assembly = assemble(request, gathered)
+        cells, delay = assembly.cells, assembly.delay
         waited = rounds_waited(previous)
-        patience = np.array([1.0 + settings.fairness * waited.get(p.device_id, 0) for p in placed])
-        eager = dataclasses.replace(cells, shares=cells.shares * patience)
-        found = schedule(cells, delay, _picks(eager, delay, settings, request.round, gathered.policy))
-        told = ScheduledRound(gathered.cells, cells, delay, found, _noise(request, parameters, cells, found))
+        found = schedule(cells, delay, _picks(assembly, gathered, settings, placed, waited))
+        noise = _noise(request, parameters, assembly, found)
+        # What is not hidden by noise is for the platform's eyes alone.
+        adding = gathered.serving if request.privacy != "none" else frozenset()
+        told = ScheduledRound(gathered.cells, cells, delay, found, noise, adding)
         if found.status is ScheduleStatus.NOBODY:
             raise CannotPlan(told.nobody(len(request.participants)))
         seats = {p.device_id: told.seat(i, p.device_id) for i, p in enumerate(placed)}
@@ -152,27 +208,48 @@ class CellsPlanner:
         )
 
 
-def _noise(request: pb.MakePlanRequest, parameters: dict[str, Any], cells: Cells, found: Schedule) -> Floats:
-    """Noise multiplier of every device; 0 for those not served."""
-    if request.privacy == "optimised":
-        privacy = read_section(parameters, "privacy", OptimisedPrivacy)
-        return multipliers(cells, found, privacy, request.privacy_unit)
-    uniform = read_section(parameters, "privacy", UniformPrivacy) if request.privacy == "uniform" else None
-    return np.where(found.station != NOBODY, uniform.multiplier() if uniform else 0.0, 0.0)
+def assemble(request: pb.MakePlanRequest, given: CellInputs) -> Assembly:
+    """The round's devices, cells and delays; the same whoever decides."""
+    parameters = parameters_of(request)
+    settings = read_section(parameters, "topology", CellsParameters)
+    placed = _placed(request, given)
+    users = [_user(p, given) for p in placed]
+    privacy = read_section(parameters, "privacy", OptimisedPrivacy) if request.privacy == "optimised" else None
+    fixed = given.policy is not None and read_meta(given.policy).get("penalty") == "fixed"
+    weights = privacy.weights if privacy else None
+    cells = network(given.cells, users, given.models, settings, weights=weights, fixed_penalty=fixed)
+    cells = dataclasses.replace(cells, handled=cells.handled & given.usable[:, None])
+    delay = draw_delays(cells.layout, np.random.default_rng([settings.seed, request.round]), 1)[0]
+    told = {
+        (b, i): given.measured[cell.id, p.device_id]
+        for b, cell in enumerate(given.cells)
+        for i, p in enumerate(placed)
+        if (cell.id, p.device_id) in given.measured
+    }
+    noise = None
+    if privacy is not None:
+        by_example = request.privacy_unit == words.PRIVACY_UNIT_EXAMPLE
+        counted = cells.samples if by_example else np.ones_like(cells.samples)
+        noise = Noise(privacy.weights, counted, privacy.most_budget, privacy.least_budget)
+    delay = measured_delays(cells.layout, delay, told)
+    return Assembly(request.task_id, request.round, settings.policy, settings.seed, given.cells, cells, delay, noise)
 
 
-def multipliers(cells: Cells, found: Schedule, privacy: OptimisedPrivacy, unit: words.PrivacyUnit.ValueType) -> Floats:
-    """z of every served device, its noise over the clip norm; 0 for the others. Each cell solves its own problem."""
-    counts = cells.samples if unit == words.PRIVACY_UNIT_EXAMPLE else np.ones_like(cells.samples)
-    answer = np.zeros(len(counts))
-    for b in range(len(cells.limits)):
+def _placed(request: pb.MakePlanRequest, given: CellInputs) -> list[pb.Participant]:
+    """Participants whose position is known."""
+    return [p for p in request.participants if given.devices[p.device_id].HasField("location")]
+
+
+def _noise(request: pb.MakePlanRequest, parameters: dict[str, Any], assembly: Assembly, found: Schedule) -> Floats:
+    """Noise multiplier of every device; 0 for those not served. Each cell solves its own problem."""
+    if assembly.noise is None:
+        uniform = read_section(parameters, "privacy", UniformPrivacy) if request.privacy == "uniform" else None
+        return np.where(found.station != NOBODY, uniform.multiplier() if uniform else 0.0, 0.0)
+    answer = np.zeros(len(found.station))
+    for b in range(len(assembly.stations)):
         members = np.flatnonzero(found.station == b)
         if members.size:
-            own = counts[members]
-            # A budget of at most ρ asks for at least that much noise, and the reverse.
-            low = noise_for_budget(np.full(len(own), privacy.most_budget or np.inf), own, privacy.clip)
-            high = noise_for_budget(np.full(len(own), privacy.least_budget or 0.0), own, privacy.clip)
-            answer[members] = bounded_noise(own, privacy.weights, low=low, high=high).noise * own / privacy.clip
+            answer[members] = assembly.noise.multipliers(members)
     return answer
 
 
@@ -188,16 +265,31 @@ def _user(participant: pb.Participant, given: CellInputs) -> User:
     return User(place.x_metres, place.y_metres, task, max(participant.samples, 0))
 
 
-def _picks(cells: Cells, delay: Floats, settings: CellsParameters, number: int, policy: Tensors | None) -> Picks:
-    if policy is not None:
-        from services.topology.domain.cell_learning import policy_for  # brings torch, which other policies do without
+def _picks(
+    assembly: Assembly,
+    given: CellInputs,
+    settings: CellsParameters,
+    placed: list[pb.Participant],
+    waited: Mapping[str, int],
+) -> Picks:
+    """(station, device): whom the policy serves; no policy leaves anybody out for ever."""
+    cells, delay = assembly.cells, assembly.delay
+    rounds = np.array([waited.get(p.device_id, 0) for p in placed])
+    eager = dataclasses.replace(cells, shares=cells.shares * (1.0 + settings.fairness * rounds))
+    learned = settings.policy not in BY_HAND
+    reachable = (cells.handled & (delay.min(axis=2, initial=np.inf) <= cells.limits[:, None])).any(axis=0)
+    if learned and not (reachable & (rounds >= MOST_WAITED)).any():
+        if given.decisions:
+            return assembly.picks(given.decisions)
+        if given.policy is not None:
+            from services.topology.domain.cell_learning import policy_for  # brings torch, which others do without
 
-        return policy_for(cells, policy).picks(cells, delay)
+            return policy_for(cells, given.policy).picks(cells, delay)
     if settings.policy == "greedy":
-        return greedy(cells, delay)
+        return greedy(eager, delay)
     if settings.policy == "random":
-        return at_random(cells, delay, np.random.default_rng([settings.seed, number, 1]))
-    return matching(cells, delay)
+        return at_random(eager, delay, np.random.default_rng([settings.seed, assembly.round, 1]))
+    return matching(eager, delay)
 
 
 def _details(
@@ -224,4 +316,6 @@ def _details(
             for b, cell in enumerate(given.cells)
         ],
         waited=waiting,
+        q_values={given.cells[b].id: decision.q_value for b, decision in given.decisions.items()},
+        lost=given.lost,
     )

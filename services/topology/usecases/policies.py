@@ -28,6 +28,7 @@ from services.kit.logs import get_logger
 from services.kit.settings import ServiceSettings
 from services.kit.words import number, word
 from services.topology.commands.train_policy import Job, read_tensors
+from services.topology.domain.cell_learning_views import LEAST_SET, check_sets
 from services.topology.domain.records import StoredPolicy
 from services.topology.errors import BadPolicy, NoCells, PolicyNotUsable, UnknownPolicy
 from services.topology.planners.cell_network import layout_fingerprint, read_radio
@@ -76,6 +77,8 @@ class Policies:
             cells = await stations.every(tx)
             if not cells:
                 raise NoCells("no cell is registered; put one with PUT /v1/cells/{id} before training a policy for it")
+            if request.network == words.POLICY_NETWORK_SET:
+                check_sets(request.users, LEAST_SET, max(cell.blocks for cell in cells))
             policy = StoredPolicy(
                 id=new_id("pol"),
                 learner=word(PolicyLearner, request.learner or words.POLICY_LEARNER_VDN),
@@ -187,7 +190,8 @@ class Policies:
 
 
 def _check(request: pb.TrainPolicyRequest) -> None:
-    for name, enum in (("learner", words.PolicyLearner), ("penalty", words.PolicyPenalty)):
+    enums = (("learner", words.PolicyLearner), ("penalty", words.PolicyPenalty), ("network", words.PolicyNetwork))
+    for name, enum in enums:
         if getattr(request, name) not in enum.values():
             raise BadPolicy(
                 f"{name} {getattr(request, name)} is a newer version's; upgrade the planner, or leave it out"
@@ -201,6 +205,7 @@ def _check(request: pb.TrainPolicyRequest) -> None:
 
 
 def _message(policy: StoredPolicy) -> pb.Policy:
+    asked = Job.from_bytes(policy.request).request
     return pb.Policy(
         id=policy.id,
         learner=number(policy.learner),
@@ -210,4 +215,6 @@ def _message(policy: StoredPolicy) -> pb.Policy:
         reward=policy.reward,
         created_at=policy.created_at,
         reason=policy.reason,
+        network=asked.network or words.POLICY_NETWORK_POINTER,
+        penalty=asked.penalty or words.POLICY_PENALTY_DYNAMIC,
     )

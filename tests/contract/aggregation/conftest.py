@@ -49,6 +49,7 @@ class Fakes:
     unknown: set[str] = field(default_factory=set)
     keys: dict[str, bytes] = field(default_factory=dict)
     last_seen_at: float = 0.0
+    places: dict[str, float] = field(default_factory=dict)
 
 
 class Registry(trust_pb2_grpc.RegistryServicer):
@@ -63,6 +64,7 @@ class Registry(trust_pb2_grpc.RegistryServicer):
                     owner_id=self.fakes.owners.get(d, "own_1"),
                     signing_key=self.fakes.keys.get(d, b""),
                     last_seen_at=self.fakes.last_seen_at,
+                    location=trust.Location(x_metres=self.fakes.places[d]) if d in self.fakes.places else None,
                     state=words.DEVICE_STATE_REVOKED if d in self.fakes.revoked else words.DEVICE_STATE_ACTIVE,
                 )
                 for d in request.device_ids

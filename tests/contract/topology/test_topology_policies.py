@@ -11,6 +11,7 @@ from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words
 from services.kit.caller import Caller, set_caller
 from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied
+from services.topology.domain.cell_checkpoints import read_meta
 from services.topology.errors import PolicyNotUsable
 from services.topology.planners.cell_network import Radio, layout_fingerprint
 from tests.contract.topology.conftest import World
@@ -22,6 +23,7 @@ NONSENSE: list[dict[str, Any]] = [
     {"seed": -1},
     {"learner": 99},
     {"penalty": 99},
+    {"network": 99},
     {"users": 10**6},
 ]
 
@@ -57,6 +59,28 @@ async def test_a_policy_is_trained_in_the_background_and_fits_its_own_layout_alo
     cell.blocks = 5
     with pytest.raises(PolicyNotUsable, match="trained for layout"):
         await world.app.policies.ready(begun.id, layout_fingerprint([cell], 2, Radio()))
+
+
+@pytest.mark.slow
+async def test_the_papers_learner_is_trained_by_api_beside_the_pointer(world: World) -> None:
+    """Set network, independent learning and a fixed penalty are a request away, and what was asked for is told."""
+    cell = await world.put_cell()
+    asked_for = {
+        "network": words.POLICY_NETWORK_SET,
+        "learner": words.POLICY_LEARNER_IQL,
+        "penalty": words.POLICY_PENALTY_FIXED,
+    }
+    begun = await world.topology.TrainPolicy(asked(**asked_for))
+    assert {name: getattr(begun, name) for name in asked_for} == asked_for
+    await world.until(world.no_training)
+    (policy,) = await world.policies()
+    assert (policy.state, policy.reason) == (words.POLICY_STATE_READY, "")
+    tensors = await world.app.policies.ready(begun.id, layout_fingerprint([cell], 2, Radio()))
+    meta = read_meta(tensors)
+    assert (meta["config"]["head"], meta["config"]["mixing"], meta["penalty"]) == ("set", "iql", "fixed")
+    assert any(name.startswith("weights.whole") for name in tensors)
+    with pytest.raises(InvalidInput, match="use the pointer network"):
+        await world.topology.TrainPolicy(asked(network=words.POLICY_NETWORK_SET, users=48))
 
 
 @pytest.mark.slow

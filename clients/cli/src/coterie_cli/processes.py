@@ -26,6 +26,7 @@ from coterie.errors import CoterieError
 
 SERVICES = ("trust", "topology", "pricing", "aggregation", "gateway")
 CONSOLE = "console"
+STATION = "station"
 CONSOLE_PORT = 8090
 GATEWAY = "gateway"
 DEFAULT_PORTS = {GATEWAY: 8080}
@@ -76,6 +77,11 @@ def busy_port(ports: Mapping[str, int]) -> tuple[str, int] | None:
     return None
 
 
+def _program(name: str) -> list[str]:
+    """The module, and its arguments, that a child is."""
+    return ["services.topology", STATION] if name.startswith(STATION) else [f"services.{name}"]
+
+
 def planners_are_compiled() -> bool:
     """Whether the loops of the cluster and mesh planners were compiled on this machine, for this Python."""
     found = importlib.util.find_spec("services.topology.domain")
@@ -109,6 +115,7 @@ class PlatformProcesses:
         ports: of the gateway; with one for "console", the web console starts too. The others speak over Unix sockets in
             the data folder, which nobody else may enter.
         environment: further variables for the children.
+        stations: base stations that are processes of their own, beside the services.
         log_to_files: write each service's log to `data/logs`; otherwise they share this process's stderr.
     """
 
@@ -116,6 +123,7 @@ class PlatformProcesses:
     ports: Mapping[str, int] = field(default_factory=lambda: dict(DEFAULT_PORTS))
     environment: Mapping[str, str] = field(default_factory=dict)
     log_to_files: bool = True
+    stations: int = 0
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _claim: IO[str] | None = field(default=None, repr=False)
 
@@ -158,6 +166,8 @@ class PlatformProcesses:
         try:
             for name in (*SERVICES, CONSOLE) if CONSOLE in self.ports else SERVICES:
                 self.start_one(name)
+            for number in range(1, self.stations + 1):
+                self.start_one(f"{STATION}-{number}")
             self.wait_until_healthy(wait_seconds)
         except BaseException:
             self.stop()
@@ -184,7 +194,7 @@ class PlatformProcesses:
             log = (folder / f"{name}.log").open("ab")
         try:
             self.running[name] = subprocess.Popen(
-                [sys.executable, "-m", f"services.{name}"],
+                [sys.executable, "-m", *_program(name)],
                 env=self._environment_of(name),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -202,7 +212,8 @@ class PlatformProcesses:
         told = {**_inherited(), **self.variables(), **self.environment}
         first = told.get("COTERIE_METRICS_PORT", "")
         if first.isdecimal() and int(first):
-            told["COTERIE_METRICS_PORT"] = str(int(first) + (*SERVICES, CONSOLE).index(name))
+            named = (*SERVICES, CONSOLE, *(f"{STATION}-{number}" for number in range(1, self.stations + 1)))
+            told["COTERIE_METRICS_PORT"] = str(int(first) + named.index(name))
         return told
 
     def variables(self) -> dict[str, str]:
@@ -252,8 +263,9 @@ class PlatformProcesses:
         return code
 
     def stop(self) -> None:
-        """Stops every service, the console and the gateway first, each with time to drain."""
-        for name in reversed((*SERVICES, CONSOLE)):
+        """Stops every service, stations, the console and the gateway first, each with time to drain."""
+        stations = [name for name in self.running if name.startswith(STATION)]
+        for name in (*stations, *reversed((*SERVICES, CONSOLE))):
             self.stop_one(name)
         if self._claim is not None:
             self._claim.close()

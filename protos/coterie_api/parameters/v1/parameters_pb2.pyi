@@ -223,7 +223,7 @@ class TopologyParameters(_message.Message):
     transfers: _builtins.str
     """Mesh: how a device's messages share its link."""
     times: _builtins.str
-    """Mesh: where link times come from, "measured" or "declared"."""
+    """Mesh and cells: where link times come from, "measured" or "declared"."""
     message_bytes: _builtins.int
     """Mesh: size of a message, bytes; 0 = the model's."""
     default_link_class: _builtins.str
@@ -245,7 +245,7 @@ class TopologyParameters(_message.Message):
     noise_density: _builtins.float
     """Cells: density of noise, watts per hertz."""
     policy: _builtins.str
-    """Cells: "matching", "greedy", "random" or the id of a trained policy."""
+    """Cells: "matching", "greedy", "random", "stations" or the id of a trained policy."""
     seed: _builtins.int
     """Cells: seed of fading and of the random policy."""
     identity_weight: _builtins.float

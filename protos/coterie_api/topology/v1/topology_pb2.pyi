@@ -367,6 +367,8 @@ class Seat(_message.Message):
     BLOCK_FIELD_NUMBER: _builtins.int
     UPLOAD_SECONDS_FIELD_NUMBER: _builtins.int
     ALONE_FIELD_NUMBER: _builtins.int
+    STATION_FIELD_NUMBER: _builtins.int
+    CELL_FIELD_NUMBER: _builtins.int
     device_id: _builtins.str
     """Device's id."""
     role: _words_pb2.Role.ValueType
@@ -395,6 +397,10 @@ class Seat(_message.Message):
     """Seconds to upload over that block (cells)."""
     alone: _builtins.float
     """What it would be worth alone, in points of payoff (clusters)."""
+    station: _builtins.str
+    """Cell whose station adds its update up; empty = the platform does."""
+    cell: _builtins.str
+    """Cell it is served by (cells); empty = none."""
     @_builtins.property
     def neighbours(self) -> _containers.RepeatedCompositeFieldContainer[Global___Neighbour]:
         """Mesh neighbours."""
@@ -417,10 +423,12 @@ class Seat(_message.Message):
         block: _builtins.int = ...,
         upload_seconds: _builtins.float = ...,
         alone: _builtins.float = ...,
+        station: _builtins.str = ...,
+        cell: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alone", b"alone", "batch_size", b"batch_size", "because", b"because", "block", b"block", "device_id", b"device_id", "group", b"group", "head_device_id", b"head_device_id", "neighbours", b"neighbours", "noise_multiplier", b"noise_multiplier", "noised", b"noised", "payoff", b"payoff", "role", b"role", "self_weight", b"self_weight", "upload_seconds", b"upload_seconds", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alone", b"alone", "batch_size", b"batch_size", "because", b"because", "block", b"block", "cell", b"cell", "device_id", b"device_id", "group", b"group", "head_device_id", b"head_device_id", "neighbours", b"neighbours", "noise_multiplier", b"noise_multiplier", "noised", b"noised", "payoff", b"payoff", "role", b"role", "self_weight", b"self_weight", "station", b"station", "upload_seconds", b"upload_seconds", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1063,6 +1071,46 @@ class CellDetails(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class QValuesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class LostEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     POLICY_FIELD_NUMBER: _builtins.int
     LAYOUT_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
@@ -1072,6 +1120,8 @@ class CellDetails(_message.Message):
     MODELS_FIELD_NUMBER: _builtins.int
     CELLS_FIELD_NUMBER: _builtins.int
     WAITED_FIELD_NUMBER: _builtins.int
+    Q_VALUES_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
     policy: _builtins.str
     """"matching", "greedy", "random" or a trained policy's id."""
     layout: _builtins.str
@@ -1096,6 +1146,14 @@ class CellDetails(_message.Message):
     def waited(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Rounds in a row each device was not served."""
 
+    @_builtins.property
+    def q_values(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Value each station gave its own decision, by cell; only of those that decided."""
+
+    @_builtins.property
+    def lost(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Cells that were left out, each with the reason: their station is lost, or its answer was no sound one."""
+
     def __init__(
         self,
         *,
@@ -1108,10 +1166,12 @@ class CellDetails(_message.Message):
         models: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         cells: _abc.Iterable[Global___CellLoad] | None = ...,
         waited: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        q_values: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        lost: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "layout", b"layout", "matching_reward", b"matching_reward", "models", b"models", "policy", b"policy", "reward", b"reward", "round", b"round", "status", b"status", "waited", b"waited"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "layout", b"layout", "lost", b"lost", "matching_reward", b"matching_reward", "models", b"models", "policy", b"policy", "q_values", b"q_values", "reward", b"reward", "round", b"round", "status", b"status", "waited", b"waited"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1244,6 +1304,7 @@ class Cell(_message.Message):
     DELAY_LIMIT_SECONDS_FIELD_NUMBER: _builtins.int
     MODELS_FIELD_NUMBER: _builtins.int
     RADIUS_METRES_FIELD_NUMBER: _builtins.int
+    STATION_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Identifier chosen by the admin, 1 to 64 characters."""
     x_metres: _builtins.float
@@ -1260,6 +1321,8 @@ class Cell(_message.Message):
     """Delay limit of an upload, seconds."""
     radius_metres: _builtins.float
     """Radius served, metres."""
+    station: _builtins.bool
+    """Whether a station of its own serves it now; told, never taken."""
     @_builtins.property
     def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Models it handles; empty means all."""
@@ -1276,10 +1339,11 @@ class Cell(_message.Message):
         delay_limit_seconds: _builtins.float = ...,
         models: _abc.Iterable[_builtins.int] | None = ...,
         radius_metres: _builtins.float = ...,
+        station: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bandwidth_hertz", b"bandwidth_hertz", "blocks", b"blocks", "delay_limit_seconds", b"delay_limit_seconds", "id", b"id", "models", b"models", "power_watts", b"power_watts", "radius_metres", b"radius_metres", "x_metres", b"x_metres", "y_metres", b"y_metres"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bandwidth_hertz", b"bandwidth_hertz", "blocks", b"blocks", "delay_limit_seconds", b"delay_limit_seconds", "id", b"id", "models", b"models", "power_watts", b"power_watts", "radius_metres", b"radius_metres", "station", b"station", "x_metres", b"x_metres", "y_metres", b"y_metres"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1378,6 +1442,7 @@ class TrainPolicyRequest(_message.Message):
     USERS_FIELD_NUMBER: _builtins.int
     MODELS_FIELD_NUMBER: _builtins.int
     RADIO_FIELD_NUMBER: _builtins.int
+    NETWORK_FIELD_NUMBER: _builtins.int
     learner: _words_pb2.PolicyLearner.ValueType
     """How it learns."""
     seed: _builtins.int
@@ -1390,6 +1455,8 @@ class TrainPolicyRequest(_message.Message):
     """Expected number of users."""
     models: _builtins.int
     """Number of models."""
+    network: _words_pb2.PolicyNetwork.ValueType
+    """What it values decisions with."""
     @_builtins.property
     def radio(self) -> _parameters_pb2.RadioParameters:
         """Radio constants of the tasks it is for, as in their "topology" parameters; left out = the defaults."""
@@ -1404,10 +1471,11 @@ class TrainPolicyRequest(_message.Message):
         users: _builtins.int = ...,
         models: _builtins.int = ...,
         radio: _parameters_pb2.RadioParameters | None = ...,
+        network: _words_pb2.PolicyNetwork.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["radio", b"radio"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["learner", b"learner", "models", b"models", "penalty", b"penalty", "radio", b"radio", "seed", b"seed", "steps", b"steps", "users", b"users"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["learner", b"learner", "models", b"models", "network", b"network", "penalty", b"penalty", "radio", b"radio", "seed", b"seed", "steps", b"steps", "users", b"users"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1427,6 +1495,8 @@ class Policy(_message.Message):
     REWARD_FIELD_NUMBER: _builtins.int
     CREATED_AT_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    NETWORK_FIELD_NUMBER: _builtins.int
+    PENALTY_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Identifier, `pol_…`."""
     learner: _words_pb2.PolicyLearner.ValueType
@@ -1443,6 +1513,10 @@ class Policy(_message.Message):
     """When training started."""
     reason: _builtins.str
     """Why it failed; empty otherwise."""
+    network: _words_pb2.PolicyNetwork.ValueType
+    """What it values decisions with."""
+    penalty: _words_pb2.PolicyPenalty.ValueType
+    """What breaking a limit cost it in training."""
     def __init__(
         self,
         *,
@@ -1454,10 +1528,12 @@ class Policy(_message.Message):
         reward: _builtins.float = ...,
         created_at: _builtins.float = ...,
         reason: _builtins.str = ...,
+        network: _words_pb2.PolicyNetwork.ValueType = ...,
+        penalty: _words_pb2.PolicyPenalty.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "id", b"id", "layout", b"layout", "learner", b"learner", "progress", b"progress", "reason", b"reason", "reward", b"reward", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "id", b"id", "layout", b"layout", "learner", b"learner", "network", b"network", "penalty", b"penalty", "progress", b"progress", "reason", b"reason", "reward", b"reward", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1619,6 +1695,641 @@ class ListBlobsReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListBlobsReply: _TypeAlias = ListBlobsReply  # noqa: Y015
+
+@_typing.final
+class AddUpRequest(_message.Message):
+    """See Topology.AddUp."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CELL_ID_FIELD_NUMBER: _builtins.int
+    ORDER_FIELD_NUMBER: _builtins.int
+    WAIT_SECONDS_FIELD_NUMBER: _builtins.int
+    cell_id: _builtins.str
+    """Cell whose station is asked."""
+    wait_seconds: _builtins.float
+    """Seconds until the answer is of no use."""
+    @_builtins.property
+    def order(self) -> Global___SumOrder:
+        """What is to be added."""
+
+    def __init__(
+        self,
+        *,
+        cell_id: _builtins.str = ...,
+        order: Global___SumOrder | None = ...,
+        wait_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["order", b"order"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell_id", b"cell_id", "order", b"order", "wait_seconds", b"wait_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddUpRequest: _TypeAlias = AddUpRequest  # noqa: Y015
+
+@_typing.final
+class AddUpReply(_message.Message):
+    """A sum as it was told; whether it is right is for whoever asked to find out."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    digest: _builtins.str
+    """SHA-256 of the sum in the blob store, hexadecimal."""
+    size_bytes: _builtins.int
+    """Its size, bytes."""
+    def __init__(
+        self,
+        *,
+        digest: _builtins.str = ...,
+        size_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddUpReply: _TypeAlias = AddUpReply  # noqa: Y015
+
+@_typing.final
+class SumOrder(_message.Message):
+    """Updates to be added up exactly: each term weight × value rounded to a multiple of 2^-scale."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_DIGEST_FIELD_NUMBER: _builtins.int
+    MODEL_BYTES_FIELD_NUMBER: _builtins.int
+    SCALE_FIELD_NUMBER: _builtins.int
+    ROOM_FIELD_NUMBER: _builtins.int
+    SUMMANDS_FIELD_NUMBER: _builtins.int
+    model_digest: _builtins.str
+    """Model the updates are made from, SHA-256, hexadecimal."""
+    model_bytes: _builtins.int
+    """Its size, bytes."""
+    scale: _builtins.int
+    """Bits after the point."""
+    room: _builtins.int
+    """How many updates the sum leaves room for."""
+    @_builtins.property
+    def summands(self) -> _containers.RepeatedCompositeFieldContainer[Global___Summand]:
+        """The updates."""
+
+    def __init__(
+        self,
+        *,
+        model_digest: _builtins.str = ...,
+        model_bytes: _builtins.int = ...,
+        scale: _builtins.int = ...,
+        room: _builtins.int = ...,
+        summands: _abc.Iterable[Global___Summand] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model_bytes", b"model_bytes", "model_digest", b"model_digest", "room", b"room", "scale", b"scale", "summands", b"summands"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SumOrder: _TypeAlias = SumOrder  # noqa: Y015
+
+@_typing.final
+class Summand(_message.Message):
+    """One update of a sum."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    digest: _builtins.str
+    """SHA-256, hexadecimal."""
+    size_bytes: _builtins.int
+    """Size, bytes."""
+    weight: _builtins.float
+    """What it weighs."""
+    def __init__(
+        self,
+        *,
+        digest: _builtins.str = ...,
+        size_bytes: _builtins.int = ...,
+        weight: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "size_bytes", b"size_bytes", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Summand: _TypeAlias = Summand  # noqa: Y015
+
+@_typing.final
+class TakeCellRequest(_message.Message):
+    """See Stations.TakeCell."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CELL_ID_FIELD_NUMBER: _builtins.int
+    cell_id: _builtins.str
+    """The cell; empty = the first that nobody serves."""
+    def __init__(
+        self,
+        *,
+        cell_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell_id", b"cell_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TakeCellRequest: _TypeAlias = TakeCellRequest  # noqa: Y015
+
+@_typing.final
+class TakenCell(_message.Message):
+    """A cell that is taken."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CELL_ID_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    cell_id: _builtins.str
+    """Its id."""
+    token: _builtins.str
+    """What proves from now on that the caller is its station."""
+    def __init__(
+        self,
+        *,
+        cell_id: _builtins.str = ...,
+        token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell_id", b"cell_id", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TakenCell: _TypeAlias = TakenCell  # noqa: Y015
+
+@_typing.final
+class StationKey(_message.Message):
+    """Who speaks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CELL_ID_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    cell_id: _builtins.str
+    """Cell the station serves."""
+    token: _builtins.str
+    """What it was given with the cell."""
+    def __init__(
+        self,
+        *,
+        cell_id: _builtins.str = ...,
+        token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell_id", b"cell_id", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StationKey: _TypeAlias = StationKey  # noqa: Y015
+
+@_typing.final
+class LeaveCellReply(_message.Message):
+    """Nothing to say."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LeaveCellReply: _TypeAlias = LeaveCellReply  # noqa: Y015
+
+@_typing.final
+class NextQuestionRequest(_message.Message):
+    """See Stations.NextQuestion."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    WAIT_SECONDS_FIELD_NUMBER: _builtins.int
+    wait_seconds: _builtins.float
+    """Wait this long, 0 to 30."""
+    @_builtins.property
+    def key(self) -> Global___StationKey:
+        """Who asks."""
+
+    def __init__(
+        self,
+        *,
+        key: Global___StationKey | None = ...,
+        wait_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "wait_seconds", b"wait_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NextQuestionRequest: _TypeAlias = NextQuestionRequest  # noqa: Y015
+
+@_typing.final
+class StationQuestion(_message.Message):
+    """What a station is asked."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    OBSERVATION_FIELD_NUMBER: _builtins.int
+    ORDER_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Identifier; empty = there is no question."""
+    @_builtins.property
+    def observation(self) -> Global___Observation:
+        """Whom to serve."""
+
+    @_builtins.property
+    def order(self) -> Global___SumOrder:
+        """What to add up."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        observation: Global___Observation | None = ...,
+        order: Global___SumOrder | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["observation", b"observation", "order", b"order", "question", b"question"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "observation", b"observation", "order", b"order", "question", b"question"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_question: _TypeAlias = _typing.Literal["observation", "order"]  # noqa: Y015
+    _WhichOneofArgType_question: _TypeAlias = _typing.Literal["question", b"question"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_question) -> _WhichOneofReturnType_question | None: ...
+
+Global___StationQuestion: _TypeAlias = StationQuestion  # noqa: Y015
+
+@_typing.final
+class Observation(_message.Message):
+    """What one station knows when it decides. [DPVD]"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
+    WEIGHTS_FIELD_NUMBER: _builtins.int
+    IDLE_FIELD_NUMBER: _builtins.int
+    LIMIT_SECONDS_FIELD_NUMBER: _builtins.int
+    USERS_FIELD_NUMBER: _builtins.int
+    NOISE_FIELD_NUMBER: _builtins.int
+    LESSON_FIELD_NUMBER: _builtins.int
+    SEED_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.str
+    """Task's id."""
+    round: _builtins.int
+    """Round."""
+    policy: _builtins.str
+    """"stations" or a trained policy's id: which of its networks to decide with."""
+    weights: _builtins.bytes
+    """This station's part of the policy, safetensors; the station goes on from what it learned since. Empty = none."""
+    idle: _builtins.float
+    """Value of serving nobody that a network without weights starts from, in rewards."""
+    limit_seconds: _builtins.float
+    """Delay limit of an upload, seconds."""
+    seed: _builtins.int
+    """Seed of what it tries."""
+    @_builtins.property
+    def users(self) -> _containers.RepeatedCompositeFieldContainer[Global___StationUser]:
+        """Its users: devices in its reach whose model it handles."""
+
+    @_builtins.property
+    def noise(self) -> Global___NoiseTerms:
+        """The noise problem; absent = noise is not the station's to choose."""
+
+    @_builtins.property
+    def lesson(self) -> Global___Lesson:
+        """What came of an earlier decision; absent = nothing is known."""
+
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.str = ...,
+        round: _builtins.int = ...,
+        policy: _builtins.str = ...,
+        weights: _builtins.bytes = ...,
+        idle: _builtins.float = ...,
+        limit_seconds: _builtins.float = ...,
+        users: _abc.Iterable[Global___StationUser] | None = ...,
+        noise: Global___NoiseTerms | None = ...,
+        lesson: Global___Lesson | None = ...,
+        seed: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lesson", b"lesson", "noise", b"noise"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["idle", b"idle", "lesson", b"lesson", "limit_seconds", b"limit_seconds", "noise", b"noise", "policy", b"policy", "round", b"round", "seed", b"seed", "task_id", b"task_id", "users", b"users", "weights", b"weights"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Observation: _TypeAlias = Observation  # noqa: Y015
+
+@_typing.final
+class StationUser(_message.Message):
+    """A user, as its station sees it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BLOCK_SECONDS_FIELD_NUMBER: _builtins.int
+    VIEW_FIELD_NUMBER: _builtins.int
+    WORTH_FIELD_NUMBER: _builtins.int
+    COUNTED_FIELD_NUMBER: _builtins.int
+    worth: _builtins.float
+    """What serving it is worth before anything was learned, in rewards."""
+    counted: _builtins.float
+    """Samples that count in the noise problem."""
+    @_builtins.property
+    def block_seconds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Seconds to upload over each block."""
+
+    @_builtins.property
+    def view(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """What the network reads."""
+
+    def __init__(
+        self,
+        *,
+        block_seconds: _abc.Iterable[_builtins.float] | None = ...,
+        view: _abc.Iterable[_builtins.float] | None = ...,
+        worth: _builtins.float = ...,
+        counted: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_seconds", b"block_seconds", "counted", b"counted", "view", b"view", "worth", b"worth"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StationUser: _TypeAlias = StationUser  # noqa: Y015
+
+@_typing.final
+class NoiseTerms(_message.Message):
+    """Constants of the noise problem: min (d²/2L) max σ² + γ Σ ρ."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIP_FIELD_NUMBER: _builtins.int
+    DIMENSION_FIELD_NUMBER: _builtins.int
+    SMOOTHNESS_FIELD_NUMBER: _builtins.int
+    PRIVACY_WEIGHT_FIELD_NUMBER: _builtins.int
+    MOST_BUDGET_FIELD_NUMBER: _builtins.int
+    LEAST_BUDGET_FIELD_NUMBER: _builtins.int
+    clip: _builtins.float
+    """M."""
+    dimension: _builtins.float
+    """d."""
+    smoothness: _builtins.float
+    """L."""
+    privacy_weight: _builtins.float
+    """γ."""
+    most_budget: _builtins.float
+    """Most ρ of a device; 0 = no bound."""
+    least_budget: _builtins.float
+    """Least ρ of a device."""
+    def __init__(
+        self,
+        *,
+        clip: _builtins.float = ...,
+        dimension: _builtins.float = ...,
+        smoothness: _builtins.float = ...,
+        privacy_weight: _builtins.float = ...,
+        most_budget: _builtins.float = ...,
+        least_budget: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clip", b"clip", "dimension", b"dimension", "least_budget", b"least_budget", "most_budget", b"most_budget", "privacy_weight", b"privacy_weight", "smoothness", b"smoothness"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NoiseTerms: _TypeAlias = NoiseTerms  # noqa: Y015
+
+@_typing.final
+class Lesson(_message.Message):
+    """What came of a decision."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: _builtins.int
+    REWARD_FIELD_NUMBER: _builtins.int
+    NEIGHBOURS_FIELD_NUMBER: _builtins.int
+    round: _builtins.int
+    """Round it was for."""
+    reward: _builtins.float
+    """The team's reward."""
+    neighbours: _builtins.float
+    """Sum of the values that the other stations gave their own decisions, in rewards."""
+    def __init__(
+        self,
+        *,
+        round: _builtins.int = ...,
+        reward: _builtins.float = ...,
+        neighbours: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["neighbours", b"neighbours", "reward", b"reward", "round", b"round"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Lesson: _TypeAlias = Lesson  # noqa: Y015
+
+@_typing.final
+class StationDecision(_message.Message):
+    """See Stations.Decide."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    QUESTION_ID_FIELD_NUMBER: _builtins.int
+    USERS_FIELD_NUMBER: _builtins.int
+    BLOCKS_FIELD_NUMBER: _builtins.int
+    MULTIPLIERS_FIELD_NUMBER: _builtins.int
+    Q_VALUE_FIELD_NUMBER: _builtins.int
+    question_id: _builtins.str
+    """Question it answers."""
+    q_value: _builtins.float
+    """Value it gives the decision, in rewards."""
+    @_builtins.property
+    def key(self) -> Global___StationKey:
+        """Who speaks."""
+
+    @_builtins.property
+    def users(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Users it serves, by place in the observation, growing."""
+
+    @_builtins.property
+    def blocks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Block of each."""
+
+    @_builtins.property
+    def multipliers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Noise multiplier of each; empty where noise is not the station's to choose."""
+
+    def __init__(
+        self,
+        *,
+        key: Global___StationKey | None = ...,
+        question_id: _builtins.str = ...,
+        users: _abc.Iterable[_builtins.int] | None = ...,
+        blocks: _abc.Iterable[_builtins.int] | None = ...,
+        multipliers: _abc.Iterable[_builtins.float] | None = ...,
+        q_value: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "key", b"key", "multipliers", b"multipliers", "q_value", b"q_value", "question_id", b"question_id", "users", b"users"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StationDecision: _TypeAlias = StationDecision  # noqa: Y015
+
+@_typing.final
+class DecideReply(_message.Message):
+    """Nothing to say."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DecideReply: _TypeAlias = DecideReply  # noqa: Y015
+
+@_typing.final
+class ReadUpdateRequest(_message.Message):
+    """See Stations.ReadUpdate."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    QUESTION_ID_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
+    LENGTH_FIELD_NUMBER: _builtins.int
+    question_id: _builtins.str
+    """Question that names the update."""
+    digest: _builtins.str
+    """SHA-256, hexadecimal."""
+    start: _builtins.int
+    """First byte."""
+    length: _builtins.int
+    """How many bytes, up to 4 MiB."""
+    @_builtins.property
+    def key(self) -> Global___StationKey:
+        """Who asks."""
+
+    def __init__(
+        self,
+        *,
+        key: Global___StationKey | None = ...,
+        question_id: _builtins.str = ...,
+        digest: _builtins.str = ...,
+        start: _builtins.int = ...,
+        length: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "key", b"key", "length", b"length", "question_id", b"question_id", "start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadUpdateRequest: _TypeAlias = ReadUpdateRequest  # noqa: Y015
+
+@_typing.final
+class UpdateBytes(_message.Message):
+    """Bytes of an update."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    """The bytes."""
+    def __init__(
+        self,
+        *,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateBytes: _TypeAlias = UpdateBytes  # noqa: Y015
+
+@_typing.final
+class SumBytes(_message.Message):
+    """A piece of a sum."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    QUESTION_ID_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    question_id: _builtins.str
+    """Question it answers; in the first piece."""
+    data: _builtins.bytes
+    """Its next bytes."""
+    @_builtins.property
+    def key(self) -> Global___StationKey:
+        """Who speaks; in the first piece."""
+
+    def __init__(
+        self,
+        *,
+        key: Global___StationKey | None = ...,
+        question_id: _builtins.str = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "key", b"key", "question_id", b"question_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SumBytes: _TypeAlias = SumBytes  # noqa: Y015
+
+@_typing.final
+class PutSumReply(_message.Message):
+    """Nothing to say."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutSumReply: _TypeAlias = PutSumReply  # noqa: Y015
 
 @_typing.final
 class WhatIfRequest(_message.Message):

@@ -90,6 +90,11 @@ class TopologyStub:
                 request_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ListBlobsRequest.SerializeToString,
                 response_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ListBlobsReply.FromString,
                 _registered_method=True)
+        self.AddUp = channel.unary_unary(
+                '/coterie_api.topology.v1.Topology/AddUp',
+                request_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.AddUpRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.AddUpReply.FromString,
+                _registered_method=True)
         self.WhatIf = channel.unary_unary(
                 '/coterie_api.topology.v1.Topology/WhatIf',
                 request_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.WhatIfRequest.SerializeToString,
@@ -179,6 +184,13 @@ class TopologyServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AddUp(self, request, context):
+        """Asks the station of a cell for the sum of updates; fails at once where no station serves it, and when it is silent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WhatIf(self, request, context):
         """A what-if solver on JSON text (see the what-if contract).
         """
@@ -243,6 +255,11 @@ def add_TopologyServicer_to_server(servicer, server):
                     servicer.ListBlobs,
                     request_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ListBlobsRequest.FromString,
                     response_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ListBlobsReply.SerializeToString,
+            ),
+            'AddUp': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddUp,
+                    request_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.AddUpRequest.FromString,
+                    response_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.AddUpReply.SerializeToString,
             ),
             'WhatIf': grpc.unary_unary_rpc_method_handler(
                     servicer.WhatIf,
@@ -559,6 +576,33 @@ class Topology:
             _registered_method=True)
 
     @staticmethod
+    def AddUp(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.topology.v1.Topology/AddUp',
+            coterie__api_dot_topology_dot_v1_dot_topology__pb2.AddUpRequest.SerializeToString,
+            coterie__api_dot_topology_dot_v1_dot_topology__pb2.AddUpReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def WhatIf(request,
             target,
             options=(),
@@ -575,6 +619,302 @@ class Topology:
             '/coterie_api.topology.v1.Topology/WhatIf',
             coterie__api_dot_topology_dot_v1_dot_topology__pb2.WhatIfRequest.SerializeToString,
             coterie__api_dot_topology_dot_v1_dot_topology__pb2.WhatIfReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
+class StationsStub:
+    """What base stations call that are processes of their own: each serves one cell, and is asked about its own users alone.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.TakeCell = channel.unary_unary(
+                '/coterie_api.topology.v1.Stations/TakeCell',
+                request_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.TakeCellRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.TakenCell.FromString,
+                _registered_method=True)
+        self.LeaveCell = channel.unary_unary(
+                '/coterie_api.topology.v1.Stations/LeaveCell',
+                request_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.StationKey.SerializeToString,
+                response_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.LeaveCellReply.FromString,
+                _registered_method=True)
+        self.NextQuestion = channel.unary_unary(
+                '/coterie_api.topology.v1.Stations/NextQuestion',
+                request_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.NextQuestionRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.StationQuestion.FromString,
+                _registered_method=True)
+        self.Decide = channel.unary_unary(
+                '/coterie_api.topology.v1.Stations/Decide',
+                request_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.StationDecision.SerializeToString,
+                response_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.DecideReply.FromString,
+                _registered_method=True)
+        self.ReadUpdate = channel.unary_unary(
+                '/coterie_api.topology.v1.Stations/ReadUpdate',
+                request_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ReadUpdateRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.UpdateBytes.FromString,
+                _registered_method=True)
+        self.PutSum = channel.stream_unary(
+                '/coterie_api.topology.v1.Stations/PutSum',
+                request_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.SumBytes.SerializeToString,
+                response_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.PutSumReply.FromString,
+                _registered_method=True)
+
+
+class StationsServicer:
+    """What base stations call that are processes of their own: each serves one cell, and is asked about its own users alone.
+    """
+
+    def TakeCell(self, request, context):
+        """Takes a cell that no station serves, until it is silent for too long.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def LeaveCell(self, request, context):
+        """Gives a cell back: plans are made for it as for one that never had a station.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def NextQuestion(self, request, context):
+        """Waits for the next question; a question without an id is none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Decide(self, request, context):
+        """What a station decides about its users.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadUpdate(self, request, context):
+        """Bytes of an update, or of the model, that an open question to the station names.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PutSum(self, request_iterator, context):
+        """The sum a question asks for, streamed: the key first, then its bytes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_StationsServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'TakeCell': grpc.unary_unary_rpc_method_handler(
+                    servicer.TakeCell,
+                    request_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.TakeCellRequest.FromString,
+                    response_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.TakenCell.SerializeToString,
+            ),
+            'LeaveCell': grpc.unary_unary_rpc_method_handler(
+                    servicer.LeaveCell,
+                    request_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.StationKey.FromString,
+                    response_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.LeaveCellReply.SerializeToString,
+            ),
+            'NextQuestion': grpc.unary_unary_rpc_method_handler(
+                    servicer.NextQuestion,
+                    request_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.NextQuestionRequest.FromString,
+                    response_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.StationQuestion.SerializeToString,
+            ),
+            'Decide': grpc.unary_unary_rpc_method_handler(
+                    servicer.Decide,
+                    request_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.StationDecision.FromString,
+                    response_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.DecideReply.SerializeToString,
+            ),
+            'ReadUpdate': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadUpdate,
+                    request_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ReadUpdateRequest.FromString,
+                    response_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.UpdateBytes.SerializeToString,
+            ),
+            'PutSum': grpc.stream_unary_rpc_method_handler(
+                    servicer.PutSum,
+                    request_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.SumBytes.FromString,
+                    response_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.PutSumReply.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'coterie_api.topology.v1.Stations', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('coterie_api.topology.v1.Stations', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Stations:
+    """What base stations call that are processes of their own: each serves one cell, and is asked about its own users alone.
+    """
+
+    @staticmethod
+    def TakeCell(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.topology.v1.Stations/TakeCell',
+            coterie__api_dot_topology_dot_v1_dot_topology__pb2.TakeCellRequest.SerializeToString,
+            coterie__api_dot_topology_dot_v1_dot_topology__pb2.TakenCell.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LeaveCell(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.topology.v1.Stations/LeaveCell',
+            coterie__api_dot_topology_dot_v1_dot_topology__pb2.StationKey.SerializeToString,
+            coterie__api_dot_topology_dot_v1_dot_topology__pb2.LeaveCellReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def NextQuestion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.topology.v1.Stations/NextQuestion',
+            coterie__api_dot_topology_dot_v1_dot_topology__pb2.NextQuestionRequest.SerializeToString,
+            coterie__api_dot_topology_dot_v1_dot_topology__pb2.StationQuestion.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Decide(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.topology.v1.Stations/Decide',
+            coterie__api_dot_topology_dot_v1_dot_topology__pb2.StationDecision.SerializeToString,
+            coterie__api_dot_topology_dot_v1_dot_topology__pb2.DecideReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadUpdate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.topology.v1.Stations/ReadUpdate',
+            coterie__api_dot_topology_dot_v1_dot_topology__pb2.ReadUpdateRequest.SerializeToString,
+            coterie__api_dot_topology_dot_v1_dot_topology__pb2.UpdateBytes.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutSum(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/coterie_api.topology.v1.Stations/PutSum',
+            coterie__api_dot_topology_dot_v1_dot_topology__pb2.SumBytes.SerializeToString,
+            coterie__api_dot_topology_dot_v1_dot_topology__pb2.PutSumReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -57,6 +57,8 @@ class TopologyStub:
     """Measured link times between devices."""
     ListBlobs: _grpc.UnaryUnaryMultiCallable[_topology_pb2.ListBlobsRequest, _topology_pb2.ListBlobsReply]
     """Blobs that policies need, for whoever sweeps."""
+    AddUp: _grpc.UnaryUnaryMultiCallable[_topology_pb2.AddUpRequest, _topology_pb2.AddUpReply]
+    """Asks the station of a cell for the sum of updates; fails at once where no station serves it, and when it is silent."""
     WhatIf: _grpc.UnaryUnaryMultiCallable[_topology_pb2.WhatIfRequest, _topology_pb2.WhatIfReply]
     """A what-if solver on JSON text (see the what-if contract)."""
 
@@ -89,6 +91,8 @@ class TopologyAsyncStub(TopologyStub):
     """Measured link times between devices."""
     ListBlobs: _aio.UnaryUnaryMultiCallable[_topology_pb2.ListBlobsRequest, _topology_pb2.ListBlobsReply]  # type: ignore[assignment]
     """Blobs that policies need, for whoever sweeps."""
+    AddUp: _aio.UnaryUnaryMultiCallable[_topology_pb2.AddUpRequest, _topology_pb2.AddUpReply]  # type: ignore[assignment]
+    """Asks the station of a cell for the sum of updates; fails at once where no station serves it, and when it is silent."""
     WhatIf: _aio.UnaryUnaryMultiCallable[_topology_pb2.WhatIfRequest, _topology_pb2.WhatIfReply]  # type: ignore[assignment]
     """A what-if solver on JSON text (see the what-if contract)."""
 
@@ -186,6 +190,14 @@ class TopologyServicer(metaclass=_abc_1.ABCMeta):
         """Blobs that policies need, for whoever sweeps."""
 
     @_abc_1.abstractmethod
+    def AddUp(
+        self,
+        request: _topology_pb2.AddUpRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_topology_pb2.AddUpReply, _abc.Awaitable[_topology_pb2.AddUpReply]]:
+        """Asks the station of a cell for the sum of updates; fails at once where no station serves it, and when it is silent."""
+
+    @_abc_1.abstractmethod
     def WhatIf(
         self,
         request: _topology_pb2.WhatIfRequest,
@@ -194,3 +206,94 @@ class TopologyServicer(metaclass=_abc_1.ABCMeta):
         """A what-if solver on JSON text (see the what-if contract)."""
 
 def add_TopologyServicer_to_server(servicer: TopologyServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
+class StationsStub:
+    """What base stations call that are processes of their own: each serves one cell, and is asked about its own users alone."""
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> StationsAsyncStub: ...
+    TakeCell: _grpc.UnaryUnaryMultiCallable[_topology_pb2.TakeCellRequest, _topology_pb2.TakenCell]
+    """Takes a cell that no station serves, until it is silent for too long."""
+    LeaveCell: _grpc.UnaryUnaryMultiCallable[_topology_pb2.StationKey, _topology_pb2.LeaveCellReply]
+    """Gives a cell back: plans are made for it as for one that never had a station."""
+    NextQuestion: _grpc.UnaryUnaryMultiCallable[_topology_pb2.NextQuestionRequest, _topology_pb2.StationQuestion]
+    """Waits for the next question; a question without an id is none."""
+    Decide: _grpc.UnaryUnaryMultiCallable[_topology_pb2.StationDecision, _topology_pb2.DecideReply]
+    """What a station decides about its users."""
+    ReadUpdate: _grpc.UnaryUnaryMultiCallable[_topology_pb2.ReadUpdateRequest, _topology_pb2.UpdateBytes]
+    """Bytes of an update, or of the model, that an open question to the station names."""
+    PutSum: _grpc.StreamUnaryMultiCallable[_topology_pb2.SumBytes, _topology_pb2.PutSumReply]
+    """The sum a question asks for, streamed: the key first, then its bytes."""
+
+@_typing.type_check_only
+class StationsAsyncStub(StationsStub):
+    """What base stations call that are processes of their own: each serves one cell, and is asked about its own users alone."""
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    TakeCell: _aio.UnaryUnaryMultiCallable[_topology_pb2.TakeCellRequest, _topology_pb2.TakenCell]  # type: ignore[assignment]
+    """Takes a cell that no station serves, until it is silent for too long."""
+    LeaveCell: _aio.UnaryUnaryMultiCallable[_topology_pb2.StationKey, _topology_pb2.LeaveCellReply]  # type: ignore[assignment]
+    """Gives a cell back: plans are made for it as for one that never had a station."""
+    NextQuestion: _aio.UnaryUnaryMultiCallable[_topology_pb2.NextQuestionRequest, _topology_pb2.StationQuestion]  # type: ignore[assignment]
+    """Waits for the next question; a question without an id is none."""
+    Decide: _aio.UnaryUnaryMultiCallable[_topology_pb2.StationDecision, _topology_pb2.DecideReply]  # type: ignore[assignment]
+    """What a station decides about its users."""
+    ReadUpdate: _aio.UnaryUnaryMultiCallable[_topology_pb2.ReadUpdateRequest, _topology_pb2.UpdateBytes]  # type: ignore[assignment]
+    """Bytes of an update, or of the model, that an open question to the station names."""
+    PutSum: _aio.StreamUnaryMultiCallable[_topology_pb2.SumBytes, _topology_pb2.PutSumReply]  # type: ignore[assignment]
+    """The sum a question asks for, streamed: the key first, then its bytes."""
+
+class StationsServicer(metaclass=_abc_1.ABCMeta):
+    """What base stations call that are processes of their own: each serves one cell, and is asked about its own users alone."""
+
+    @_abc_1.abstractmethod
+    def TakeCell(
+        self,
+        request: _topology_pb2.TakeCellRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_topology_pb2.TakenCell, _abc.Awaitable[_topology_pb2.TakenCell]]:
+        """Takes a cell that no station serves, until it is silent for too long."""
+
+    @_abc_1.abstractmethod
+    def LeaveCell(
+        self,
+        request: _topology_pb2.StationKey,
+        context: _ServicerContext,
+    ) -> _typing.Union[_topology_pb2.LeaveCellReply, _abc.Awaitable[_topology_pb2.LeaveCellReply]]:
+        """Gives a cell back: plans are made for it as for one that never had a station."""
+
+    @_abc_1.abstractmethod
+    def NextQuestion(
+        self,
+        request: _topology_pb2.NextQuestionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_topology_pb2.StationQuestion, _abc.Awaitable[_topology_pb2.StationQuestion]]:
+        """Waits for the next question; a question without an id is none."""
+
+    @_abc_1.abstractmethod
+    def Decide(
+        self,
+        request: _topology_pb2.StationDecision,
+        context: _ServicerContext,
+    ) -> _typing.Union[_topology_pb2.DecideReply, _abc.Awaitable[_topology_pb2.DecideReply]]:
+        """What a station decides about its users."""
+
+    @_abc_1.abstractmethod
+    def ReadUpdate(
+        self,
+        request: _topology_pb2.ReadUpdateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_topology_pb2.UpdateBytes, _abc.Awaitable[_topology_pb2.UpdateBytes]]:
+        """Bytes of an update, or of the model, that an open question to the station names."""
+
+    @_abc_1.abstractmethod
+    def PutSum(
+        self,
+        request_iterator: _MaybeAsyncIterator[_topology_pb2.SumBytes],
+        context: _ServicerContext,
+    ) -> _typing.Union[_topology_pb2.PutSumReply, _abc.Awaitable[_topology_pb2.PutSumReply]]:
+        """The sum a question asks for, streamed: the key first, then its bytes."""
+
+def add_StationsServicer_to_server(servicer: StationsServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -489,6 +489,12 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     """A clerk kept silent and is replaced, or left out."""
     EVENT_KIND_CLERK_OUTVOTED: _EventKind.ValueType  # 37
     """A clerk told a share otherwise than enough others."""
+    EVENT_KIND_STATION_ADDED: _EventKind.ValueType  # 40
+    """A base station added its users' updates up, and its sum was found to be right."""
+    EVENT_KIND_STATION_LEFT_OUT: _EventKind.ValueType  # 41
+    """A base station told no sum, or one that is not right; the platform added the updates up itself."""
+    EVENT_KIND_ROUND_WARNED: _EventKind.ValueType  # 42
+    """A condition under which learning is known to converge does not hold; the message says which."""
 
 class EventKind(_EventKind, metaclass=_EventKindEnumTypeWrapper):
     """What happened to a task; "task.created" and so on."""
@@ -549,6 +555,12 @@ EVENT_KIND_CLERK_SILENT: EventKind.ValueType  # 36
 """A clerk kept silent and is replaced, or left out."""
 EVENT_KIND_CLERK_OUTVOTED: EventKind.ValueType  # 37
 """A clerk told a share otherwise than enough others."""
+EVENT_KIND_STATION_ADDED: EventKind.ValueType  # 40
+"""A base station added its users' updates up, and its sum was found to be right."""
+EVENT_KIND_STATION_LEFT_OUT: EventKind.ValueType  # 41
+"""A base station told no sum, or one that is not right; the platform added the updates up itself."""
+EVENT_KIND_ROUND_WARNED: EventKind.ValueType  # 42
+"""A condition under which learning is known to converge does not hold; the message says which."""
 Global___EventKind: _TypeAlias = EventKind  # noqa: Y015
 
 class _SumState:
@@ -794,6 +806,30 @@ POLICY_PENALTY_DYNAMIC: PolicyPenalty.ValueType  # 1
 POLICY_PENALTY_FIXED: PolicyPenalty.ValueType  # 2
 """The same for all."""
 Global___PolicyPenalty: _TypeAlias = PolicyPenalty  # noqa: Y015
+
+class _PolicyNetwork:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PolicyNetworkEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PolicyNetwork.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    POLICY_NETWORK_UNSPECIFIED: _PolicyNetwork.ValueType  # 0
+    """None given: pointer."""
+    POLICY_NETWORK_POINTER: _PolicyNetwork.ValueType  # 1
+    """A score for each device; the best set is found by an assignment."""
+    POLICY_NETWORK_SET: _PolicyNetwork.ValueType  # 2
+    """One value for each set of devices, as in [DPVD]; all sets are looked at."""
+
+class PolicyNetwork(_PolicyNetwork, metaclass=_PolicyNetworkEnumTypeWrapper):
+    """What a scheduling policy values decisions with."""
+
+POLICY_NETWORK_UNSPECIFIED: PolicyNetwork.ValueType  # 0
+"""None given: pointer."""
+POLICY_NETWORK_POINTER: PolicyNetwork.ValueType  # 1
+"""A score for each device; the best set is found by an assignment."""
+POLICY_NETWORK_SET: PolicyNetwork.ValueType  # 2
+"""One value for each set of devices, as in [DPVD]; all sets are looked at."""
+Global___PolicyNetwork: _TypeAlias = PolicyNetwork  # noqa: Y015
 
 class _QuoteStatus:
     ValueType = _typing.NewType("ValueType", _builtins.int)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from coterie.procedures import head_checks as checks
 from coterie.records.words import Form, ParticipationState, PrivacyUnit, Role
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words
-from services.aggregation.domain.layout import Layout
+from services.aggregation.domain.accumulator import Accumulator
+from services.aggregation.domain.layout import Layout, parse
 from services.aggregation.domain.plausibility import usual_norm
 from services.aggregation.domain.records import Delivery, Participation
 from services.aggregation.domain.tasks import TaskSpecification
@@ -171,3 +173,51 @@ def test_a_head_refuses_a_member_that_would_make_its_sum_too_long() -> None:
     usual = [np.ones(4), np.full(4, 2.0)]
     assert checks.long(np.full(4, 19.0), usual) == ""
     assert "4 is usual" in checks.long(np.full(4, 21.0), usual)
+
+
+def _slice(data: bytes, start: int, length: int) -> bytes:
+    return data[start : start + length]
+
+
+def test_dissimilar_updates_are_told_with_the_task_and_similar_ones_are_not() -> None:
+    """Model 0: u = 3 and 1, ζ₂ = 1/4. Model 1: u = 2 and 2, ζ₂ = 0, a descent of η‖G‖² = 0.5 · (2 / 0.5)² = 8."""
+    specification = TaskSpecification(
+        "t",
+        topology="cells",
+        privacy="none",
+        incentive="none",
+        model_digests=("m", "n"),
+        training_json='{"learning_rate": 0.5}',
+    )
+    layout = parse(b'{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}', 8 + 54 + 4)
+    everybody, sums = [], {}
+    for line, values in enumerate(([3.0, 1.0], [2.0, 2.0])):
+        sums[line] = Accumulator(layout, 30, 2)
+        for number, value in enumerate(values):
+            data = b"\0" * layout.header_bytes + np.array([value], "<f4").tobytes()
+            norm = sums[line].fold(layout, partial(_slice, data), 1.0)
+            everybody.append(
+                Participation(
+                    "tsk",
+                    1,
+                    f"d{line}{number}",
+                    "own",
+                    Role.SOLO,
+                    ParticipationState.DELIVERED,
+                    10,
+                    pb.WorkItem().SerializeToString(),
+                    weight=1.0,
+                    norm=norm,
+                    model_index=line,
+                )
+            )
+    way = way_for(specification)
+    found = way.findings(everybody, sums)
+    assert found["dissimilarity[0]"] == pytest.approx(0.25)
+    assert found["dissimilarity[1]"] == pytest.approx(0.0, abs=1e-9)
+    assert found["descent[1]"] == pytest.approx(8.0)
+    (why,) = way.warnings(found)
+    assert why.startswith("model 0: its updates are dissimilar by ζ₂ ≤ 0.25")
+    (costly,) = way.warnings({"dissimilarity[1]": 0.0, "descent[1]": 1.0, "noise_term[1]": 2.0})
+    assert "no more than what its noise costs" in costly
+    assert way_for(TaskSpecification("t", topology="star", privacy="none", incentive="none")).warnings(found) == []

@@ -9,13 +9,12 @@ import pytest
 import safetensors.numpy
 import torch
 
+from services.topology.domain.cell_checkpoints import InvalidTraining, Tensors
 from services.topology.domain.cell_learning import (
-    InvalidTraining,
     LearningConfig,
     Policy,
     PolicyForAnotherLayout,
     Progress,
-    Tensors,
     td_target,
     train,
 )

@@ -21,8 +21,9 @@ from services.topology.errors import BadParameters, CannotPlan
 from services.topology.planners.cell_network import Radio, layout_fingerprint, network, population
 from services.topology.planners.cells import CellInputs, CellsPlanner, OptimisedPrivacy
 from services.topology.usecases.policies import Policies
+from services.topology.usecases.stations import Stations
 
-PLANNER = CellsPlanner(cast(Policies, None))  # policies are looked up in `gather` alone
+PLANNER = CellsPlanner(cast(Policies, None), cast(Stations, None))  # both are asked in `gather` alone
 
 
 def cell(name: str = "roof", x: float = 0.0, **changes: Any) -> pb.Cell:

@@ -56,8 +56,12 @@ def list_cells(url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
     """List base stations."""
     with connect(url, key) as platform:
         cells = platform.cells()
-    rows = [[c.id, c.x_metres, c.y_metres, c.blocks, c.radius_metres, c.delay_limit_seconds, _models(c)] for c in cells]
-    show(cells, as_json, lambda: table("", ["id", "x, m", "y, m", "blocks", "radius, m", "limit, s", "models"], rows))
+    columns = ["id", "x, m", "y, m", "blocks", "radius, m", "limit, s", "models", "station"]
+    rows = [
+        [c.id, c.x_metres, c.y_metres, c.blocks, c.radius_metres, c.delay_limit_seconds, _models(c), _station(c)]
+        for c in cells
+    ]
+    show(cells, as_json, lambda: table("", columns, rows))
 
 
 @app.command("remove", epilog="[bold]Example[/]  coterie cells remove north")
@@ -68,12 +72,21 @@ def remove(cell: Cell, url: Url = "", key: Key = "", as_json: AsJson = False) ->
     show({"removed": cell}, as_json, lambda: f"cell [bold]{cell}[/] is gone")
 
 
-@app.command("train", epilog="[bold]Example[/]  coterie cells train --users 12 --models 2 --wait")
+_TRAIN_EPILOG = """[bold]Examples[/]
+
+coterie cells train --users 12 --models 2 --wait\n
+coterie cells train --users 12 --models 2 --network set    [dim]the paper's learner[/]\n
+coterie cells train --users 12 --models 2 --network set --learner iql --penalty fixed
+"""
+
+
+@app.command("train", epilog=_TRAIN_EPILOG)
 def train(
     users: Annotated[int, typer.Option(min=1, help="Devices expected.")],
     models: Annotated[int, typer.Option(min=1, help="Models of the tasks it is for.")] = 2,
     learner: Annotated[str, typer.Option(help="vdn or iql.")] = "vdn",
     penalty: Annotated[str, typer.Option(help="dynamic or fixed.")] = "dynamic",
+    network: Annotated[str, typer.Option(help="pointer, or set: one value for each set of devices.")] = "pointer",
     steps: Annotated[int, typer.Option(min=0, help="Training steps; 0 = as is usual.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Seed.")] = 0,
     radio: Annotated[str, typer.Option(help="Radio constants of the tasks it is for: JSON or @file.")] = "{}",
@@ -83,12 +96,19 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train a scheduling policy for the present cells, in the background."""
-    if learner not in ("vdn", "iql") or penalty not in ("dynamic", "fixed"):
-        raise Mistake("--learner must be vdn or iql, --penalty dynamic or fixed")
+    if learner not in ("vdn", "iql") or penalty not in ("dynamic", "fixed") or network not in ("pointer", "set"):
+        raise Mistake("--learner must be vdn or iql, --penalty dynamic or fixed, --network pointer or set")
     constants = read_json(radio, "--radio")
     with connect(url, key) as platform:
         policy = platform.train_policy(
-            users=users, models=models, learner=learner, penalty=penalty, steps=steps, seed=seed, radio=constants
+            users=users,
+            models=models,
+            learner=learner,
+            penalty=penalty,
+            network=network,
+            steps=steps,
+            seed=seed,
+            radio=constants,
         )
         while wait and policy.state == PolicyState.TRAINING:
             time.sleep(1.0)
@@ -108,13 +128,17 @@ def policies(url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
     show(known, as_json, lambda: table("", _COLUMNS, [_row(policy) for policy in known]))
 
 
-_COLUMNS = ["id", "learner", "layout", "trained", "reward", "state"]
+_COLUMNS = ["id", "learner", "network", "penalty", "layout", "trained", "reward", "state"]
 
 
 def _row(policy: Policy) -> list[object]:
     state = f"{policy.state}: {policy.reason}" if policy.reason else policy.state
     trained, reward = f"{policy.progress:.0%}", f"{policy.reward:.1f}"
-    return [policy.id, policy.learner, policy.layout[:8], trained, reward, state]
+    return [policy.id, policy.learner, policy.network, policy.penalty, policy.layout[:8], trained, reward, state]
+
+
+def _station(cell: records.Cell) -> str:
+    return "serves" if cell.station else "-"
 
 
 def _models(cell: records.Cell) -> str:

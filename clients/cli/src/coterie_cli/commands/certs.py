@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from coterie_cli.console import AsJson, Mistake, err, show, table
-from coterie_cli.processes import SERVICES
+from coterie_cli.processes import SERVICES, STATION
 
 EPILOG = """[bold]Examples[/]
 
@@ -18,6 +18,9 @@ coterie certs --out deploy/certs --new-authority                [dim]then renew 
 Give each service its own folder as COTERIE_TLS_DIR and no other. Keep the folder "authority", which makes certificates
 of any service, where no service runs.
 """
+
+HOLDERS = (*SERVICES, STATION)
+"""Who has a certificate: services, and base stations, which share one and are told apart by their tokens."""
 
 
 def certs(
@@ -42,17 +45,17 @@ def certs(
         from coterie_cli.certificates import forget_authority, make_certificates, replace_authority
     except ImportError as error:
         raise Mistake("making certificates needs the package cryptography: pip install cryptography") from error
-    hosts = {service: [service, "localhost", "127.0.0.1"] for service in SERVICES}
+    hosts = {service: [service, "localhost", "127.0.0.1"] for service in HOLDERS}
     for pair in name:
         service, _, host = pair.partition("=")
         if service not in hosts or not host:
-            raise Mistake(f"--name {pair!r} must be service=host with one of {', '.join(SERVICES)}")
+            raise Mistake(f"--name {pair!r} must be service=host with one of {', '.join(HOLDERS)}")
         hosts[service].append(host)
     try:
         if new_authority:
-            made = replace_authority(folder, SERVICES)
+            made = replace_authority(folder, HOLDERS)
         else:
-            made = forget_authority(folder, SERVICES) if forget_old else make_certificates(folder, hosts, days)
+            made = forget_authority(folder, HOLDERS) if forget_old else make_certificates(folder, hosts, days)
     except ValueError as error:
         raise Mistake(str(error)) from error
     if new_authority:

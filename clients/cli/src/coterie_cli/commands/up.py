@@ -30,7 +30,8 @@ EPILOG = """[bold]Examples[/]
 coterie up\n
 coterie up --data /srv/coterie --port 9000    [dim]beside another platform[/]\n
 coterie up --any-ports\n
-coterie up --console-port 0
+coterie up --console-port 0\n
+coterie up --stations 3    [dim]each serves one of the cells there are, or will be[/]
 """
 _WATCH_SECONDS = 0.5
 _MOST_ENDS, _SPAN_SECONDS = 3, 60.0
@@ -44,13 +45,16 @@ def up(
         int, typer.Option(min=-1, max=65535, help="Port of the web console; 0 = none, -1 = 8090 or a free one.")
     ] = -1,
     any_ports: Annotated[bool, typer.Option("--any-ports", help="Use free ports, whichever they are.")] = False,
+    stations: Annotated[
+        int, typer.Option(min=0, max=1000, help="Base stations of multi-task learning, each a process of its own.")
+    ] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Start the platform here, embedded, until Ctrl-C.
 
     Settings given as COTERIE_… variables reach every service.
     """
-    platform = PlatformProcesses(data, _ports(port, console_port, any_ports))
+    platform = PlatformProcesses(data, _ports(port, console_port, any_ports), stations=stations)
     signal.signal(signal.SIGTERM, _interrupt)
     compiling: subprocess.Popen[bytes] | None = None
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coterie.records.base import Object, Record
-from coterie.records.words import PolicyLearner, PolicyState, Role
+from coterie.records.words import PolicyLearner, PolicyNetwork, PolicyPenalty, PolicyState, Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +53,10 @@ class Seat(Record):
     """Seconds to upload over that block (cells)."""
     alone: float = 0.0
     """What it would be worth alone, in points of payoff (clusters)."""
+    cell: str = ""
+    """Cell it is served by (cells); empty = none."""
+    station: str = ""
+    """Cell whose station adds its update up (cells); empty = the platform does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +108,8 @@ class Cell(Record):
     models: tuple[int, ...]
     """Models it handles; empty means all."""
     radius_metres: float
+    station: bool = False
+    """Whether a station that is a process of its own serves it now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,3 +130,7 @@ class Policy(Record):
     created_at: float
     reason: str
     """Why it failed; empty otherwise."""
+    network: PolicyNetwork = PolicyNetwork.POINTER
+    """What it values decisions with: "pointer", a score for each device, or "set", one for each set of them."""
+    penalty: PolicyPenalty = PolicyPenalty.DYNAMIC
+    """What breaking a limit cost it in training: "dynamic", growing with how many break it, or "fixed"."""

@@ -171,6 +171,10 @@ class EventKind(Word):
     SUM_FAILED = "sum.failed"
     CLERK_SILENT = "clerk.silent"
     CLERK_OUTVOTED = "clerk.outvoted"
+    STATION_ADDED = "station.added"
+    STATION_LEFT_OUT = "station.left_out"
+    ROUND_WARNED = "round.warned"
+    """A condition under which learning is known to converge does not hold."""
 
 
 class SumState(Word):
@@ -234,6 +238,13 @@ class PolicyLearner(Word):
 
     VDN = "vdn"
     IQL = "iql"
+
+
+class PolicyNetwork(Word):
+    """What a scheduling policy values decisions with."""
+
+    POINTER = "pointer"
+    SET = "set"
 
 
 class PolicyPenalty(Word):

@@ -87,6 +87,10 @@ class WorkItem(Record):
     """Version of the model to measure, without training it; null = train."""
     sum: str | None = None
     """Terms of the secure sum the update goes into, as canonical text; null where updates are added in the clear."""
+    cell: str = ""
+    """Cell that serves the device (cells), for what it measures of its way there."""
+    station: str = ""
+    """Cell whose station adds the update up; empty = the platform does."""
 
     @property
     def basis(self) -> str:

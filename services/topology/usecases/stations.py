@@ -1,0 +1,221 @@
+"""Base stations at work: who serves which cell, what each is asked, and what it answers.
+
+A station calls, and is never called: it needs no address and no port. It takes a cell, is given a token for it, and
+asks for questions one after the other; whoever has one for it (a plan, a closing round) stores it and waits for the
+answer, on whichever replica each of them is. A station that lets a question pass is lost until it asks for the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+from coterie_api.topology.v1 import topology_pb2 as pb
+from services.kit.bell import Bell
+from services.kit.blobs import BlobStore, check_digest
+from services.kit.caller import require_role
+from services.kit.chimes import Chimes
+from services.kit.clock import Clock
+from services.kit.database import Database
+from services.kit.ids import new_id
+from services.kit.logs import get_logger
+from services.kit.rows import Tx, take_turns
+from services.topology.domain.records import AskedStation, StationLease
+from services.topology.errors import BadAnswer, NoFreeCell, NotThisStation, StationLost, UnknownQuestion
+from services.topology.store import cells, stations
+
+LEASE_SECONDS = 15.0
+"""How long a station may be silent before its cell is planned without it."""
+LONGEST_WAIT = 30.0
+AGAIN_SECONDS = 0.5
+"""How often a waiting call looks again, should a ring have been missed."""
+KEPT_SECONDS = 60.0
+MOST_BYTES = 4 << 20
+"""Of an update at a time."""
+MOST_USERS = 10_000
+_log = get_logger()
+
+
+class Stations:
+    """Takes stations' calls, and asks them on behalf of plans and rounds."""
+
+    def __init__(self, database: Database, blobs: BlobStore, bell: Bell, chimes: Chimes, clock: Clock) -> None:
+        self._database, self._blobs, self._clock = database, blobs, clock
+        self._bell, self._chimes = bell, chimes
+
+    # --- leases ------------------------------------------------------------------------------------------------------
+
+    async def take_cell(self, cell_id: str) -> pb.TakenCell:
+        """Gives a cell without a living station to the caller; the first one where it names none."""
+        require_role("station")
+        token, now = secrets.token_hex(32), self._clock.now()
+        async with self._database.writing() as tx:
+            await take_turns(tx, "stations")
+            known = [cell.id for cell in await cells.every(tx)]
+            served = {lease.cell_id for lease in (await stations.leases(tx)).values() if lease.ends_at > now}
+            free = [each for each in known if each not in served and cell_id in ("", each)]
+            if not free:
+                raise NoFreeCell(
+                    f"{f'cell {cell_id}' if cell_id else 'every cell'} has its station, or none is registered; put one "
+                    "with PUT /v1/cells/{id}, or wait until its station is lost"
+                )
+            await stations.forget(tx, free[0])
+            await stations.put_lease(tx, StationLease(free[0], _digest(token), now + LEASE_SECONDS))
+        _log.info("a station serves", cell=free[0])
+        return pb.TakenCell(cell_id=free[0], token=token)
+
+    async def leave(self, key: pb.StationKey) -> None:
+        """The cell is planned for as one that never had a station."""
+        async with self._database.writing() as tx:
+            await self._prove(tx, key)
+            await stations.forget(tx, key.cell_id)
+
+    async def _prove(self, tx: Tx, key: pb.StationKey) -> StationLease:
+        """The lease of the caller; raises unless it holds the cell's token."""
+        require_role("station")
+        lease = await stations.lease_of(tx, key.cell_id)
+        if lease is None or not hmac.compare_digest(lease.token_digest, _digest(key.token)):
+            raise NotThisStation(f"another station serves {key.cell_id}, or none does; take a cell first")
+        return lease
+
+    # --- what stations call ------------------------------------------------------------------------------------------
+
+    async def next_question(self, key: pb.StationKey, wait_seconds: float) -> pb.StationQuestion:
+        """The next question to the caller, which is heard of by this; without an id when none came in time."""
+        deadline = self._clock.now() + min(max(wait_seconds, 0.0), LONGEST_WAIT)
+        while True:
+            with self._bell.listen(_calls(key.cell_id)) as sleeper:
+                async with self._database.writing() as tx:
+                    lease, now = await self._prove(tx, key), self._clock.now()
+                    await stations.put_lease(tx, replace(lease, ends_at=now + LEASE_SECONDS))
+                    found = await stations.next_open(tx, key.cell_id, now)
+                    if found is not None and await stations.take(tx, found.id):
+                        return pb.StationQuestion.FromString(found.question)
+                if now >= deadline or self._bell.is_closed:
+                    return pb.StationQuestion()
+                await sleeper.wait(min(deadline - now, LEASE_SECONDS / 3))
+
+    async def decide(self, decision: pb.StationDecision) -> None:
+        """A station's decision about its users."""
+        counts = {len(decision.users), len(decision.blocks), len(decision.multipliers) or len(decision.users)}
+        if len(counts) > 1 or len(decision.users) > MOST_USERS:
+            raise BadAnswer("a decision has a block, and a multiplier where there is noise, for each of its users")
+        async with self._database.writing() as tx:
+            asked = await self._asked(tx, decision.key, decision.question_id)
+            if not pb.StationQuestion.FromString(asked.question).HasField("observation"):
+                raise BadAnswer("this question asks for a sum; stream it with PutSum")
+            decision.ClearField("key")
+            await self._answer(tx, asked, decision.SerializeToString())
+        self._bell.ring(_answers(asked.id))
+
+    async def read(self, request: pb.ReadUpdateRequest) -> memoryview:
+        """Bytes of an update that an open question to the caller names; nothing else in the store is told."""
+        if not 0 < request.length <= MOST_BYTES or request.start < 0:
+            raise BadAnswer(f"1 to {MOST_BYTES} bytes are read at a time, from a start of 0 or more")
+        async with self._database.reading() as tx:
+            asked = await self._asked(tx, request.key, request.question_id)
+        order = pb.StationQuestion.FromString(asked.question).order
+        if request.digest not in {order.model_digest, *(each.digest for each in order.summands)}:
+            raise UnknownQuestion(f"question {asked.id} names no update {request.digest[:80]}")
+        return await asyncio.to_thread(self._blobs.read, check_digest(request.digest), request.start, request.length)
+
+    async def put_sum(self, pieces: AsyncIterator[pb.SumBytes]) -> None:
+        """Stores the sum a question asks for, as it was told."""
+        first = await anext(pieces, None)
+        if first is None:
+            raise BadAnswer("a sum begins with the station's key and its question")
+        async with self._database.reading() as tx:
+            asked = await self._asked(tx, first.key, first.question_id)
+        order = pb.StationQuestion.FromString(asked.question).order
+        if not order.summands:
+            raise BadAnswer("this question asks for a decision, not for a sum")
+
+        async def data() -> AsyncIterator[bytes]:
+            yield first.data
+            async for piece in pieces:
+                yield piece.data
+
+        # A number takes a byte at least in the model, and eight in the sum.
+        digest, size = await self._blobs.put(data(), max_bytes=8 * order.model_bytes + 8)
+        async with self._database.writing() as tx:
+            asked = await self._asked(tx, first.key, first.question_id)
+            await self._answer(tx, asked, pb.AddUpReply(digest=digest, size_bytes=size).SerializeToString())
+        self._bell.ring(_answers(asked.id))
+
+    async def _asked(self, tx: Tx, key: pb.StationKey, question_id: str) -> AskedStation:
+        """An open question to the caller."""
+        await self._prove(tx, key)
+        found = await stations.find(tx, question_id)
+        is_open = found is not None and not found.answer and found.ends_at > self._clock.now()
+        if found is None or not is_open or found.cell_id != key.cell_id:
+            raise UnknownQuestion(f"no question {question_id[:80]!r} to {key.cell_id} is open; ask for the next one")
+        return found
+
+    async def _answer(self, tx: Tx, asked: AskedStation, answer: bytes) -> None:
+        await stations.answer(tx, asked.id, answer)
+        await self._chimes.carry(tx, _answers(asked.id))
+
+    # --- what plans and rounds ask -----------------------------------------------------------------------------------
+
+    async def serving(self) -> dict[str, bool]:
+        """Cells that have, or had, a station, and whether it is heard of."""
+        async with self._database.reading() as tx:
+            known, now = await stations.leases(tx), self._clock.now()
+        return {cell_id: lease.ends_at > now for cell_id, lease in known.items()}
+
+    async def add_up(self, request: pb.AddUpRequest) -> pb.AddUpReply:
+        """The sum that a cell's station tells; raises StationLost when it tells none in time."""
+        require_role()
+        question = pb.StationQuestion(order=request.order)
+        return pb.AddUpReply.FromString(await self.ask(request.cell_id, question, request.wait_seconds))
+
+    async def ask(self, cell_id: str, question: pb.StationQuestion, wait_seconds: float) -> bytes:
+        """A station's answer; raises StationLost when it is not there, or lets the question pass."""
+        question.id, now = new_id("ask"), self._clock.now()
+        deadline = now + min(max(wait_seconds, 0.0), LONGEST_WAIT)
+        async with self._database.writing() as tx:
+            lease = await stations.lease_of(tx, cell_id)
+            if lease is None or lease.ends_at <= now:
+                raise StationLost(f"no station serves {cell_id} now")
+            data = question.SerializeToString()
+            await stations.ask(tx, AskedStation(question.id, cell_id, now, deadline, False, data, b""))
+            await self._chimes.carry(tx, _calls(cell_id))
+        self._bell.ring(_calls(cell_id))
+        answer = await self._await(question.id, deadline)
+        async with self._database.writing() as tx:
+            await stations.close(tx, question.id, now - KEPT_SECONDS)
+            if not answer:
+                # Unless it was started again meanwhile: it is another one then.
+                current = await stations.lease_of(tx, cell_id)
+                if current is not None and current.token_digest == lease.token_digest:
+                    await stations.put_lease(tx, replace(current, ends_at=min(current.ends_at, self._clock.now())))
+        if not answer:
+            _log.warning("a station let a question pass and is lost", cell=cell_id)
+            raise StationLost(f"the station of {cell_id} did not answer in {wait_seconds:g} s")
+        return answer
+
+    async def _await(self, question_id: str, deadline: float) -> bytes:
+        while True:
+            with self._bell.listen(_answers(question_id)) as sleeper:
+                async with self._database.reading() as tx:
+                    found = await stations.find(tx, question_id)
+                left = deadline - self._clock.now()
+                if found is None or found.answer or left <= 0.0:
+                    return b"" if found is None else found.answer
+                await sleeper.wait(min(left, AGAIN_SECONDS))
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _calls(cell_id: str) -> str:
+    return f"station:{cell_id}"
+
+
+def _answers(question_id: str) -> str:
+    return f"answer:{question_id}"

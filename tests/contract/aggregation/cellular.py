@@ -1,0 +1,164 @@
+"""Two cells with base stations of their own around a real aggregation server, and devices that deliver by hand."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.topology.v1 import topology_pb2 as topology
+from coterie_api.topology.v1 import topology_pb2_grpc as rpc
+from coterie_api.words.v1 import words_pb2 as words
+from services.aggregation.rounds import stationing
+from services.kit.caller import SERVICE, STATION, Caller, set_caller
+from services.kit.documents import read_parameters
+from services.kit.upstream import open_channel
+from services.topology.commands.station import StationApp
+from services.topology.planners import cell_stations
+from services.topology.usecases import stations as desk
+from tests.contract.aggregation.conftest import Client, House, eventually
+
+PLACES = {"dev_a": 0.0, "dev_b": 20.0, "dev_c": 1000.0, "dev_d": 1020.0}
+"""Metres east: two devices in each cell."""
+UPDATES = {"dev_a": [0.3, -0.1, 0.2], "dev_b": [1e-7, 0.5, 0.25], "dev_c": [-0.4, 0.1, 0.3], "dev_d": [0.2, 0.2, -0.7]}
+CELLS = {"hill": 0.0, "town": 1000.0}
+CELL: dict[str, Any] = {
+    "power_watts": 0.01,
+    "bandwidth_hertz": 150e3,
+    "delay_limit_seconds": 0.4,
+    "radius_metres": 300.0,
+}
+
+
+class Mortal(StationApp):
+    """A station that may die."""
+
+    async def die(self) -> None:
+        """From here on it hears nothing, and is known to be gone."""
+        assert self._work is not None
+        assert self._key is not None
+        self._work.cancel()
+        set_caller(STATION)
+        await self._stations.LeaveCell(self._key)
+        self._key = None
+
+
+async def put_cells(house: House) -> None:
+    """Registers the two cells."""
+    set_caller(Caller("admin", "adm_1"))
+    channel = open_channel(house.settings, house.settings.topology_address)
+    for name, x in CELLS.items():
+        await rpc.TopologyStub(channel).PutCell(topology.Cell(id=name, x_metres=x, blocks=4, **CELL))
+    await channel.close()
+    house.fakes.places |= PLACES
+    house.fakes.owners |= {device: f"own_{device}" for device in PLACES}
+
+
+async def serving(house: House) -> set[str]:
+    """Cells whose station is there."""
+    set_caller(SERVICE)
+    channel = open_channel(house.settings, house.settings.topology_address)
+    reply = await rpc.TopologyStub(channel).ListCells(topology.ListCellsRequest())
+    await channel.close()
+    return {cell.id for cell in reply.cells if cell.station}
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine turns no living station into a lost one."""
+    monkeypatch.setattr(stationing, "WAIT_SECONDS", 30.0)
+    monkeypatch.setattr(cell_stations, "ANSWER_SECONDS", 30.0)
+    monkeypatch.setattr(desk, "LEASE_SECONDS", 120.0)
+
+
+@asynccontextmanager
+async def stations(house: House, *kinds: type[StationApp]) -> AsyncIterator[list[StationApp]]:
+    """Stations at work, each in a cell; where none are named, honest ones in both."""
+    apps = [kind(house.settings, cell) for kind, cell in zip(kinds or (StationApp, StationApp), CELLS, strict=False)]
+    for app in apps:
+        await app.start()
+
+    async def all_there() -> bool:
+        return len(await serving(house)) == len(apps)
+
+    await eventually(all_there)
+    try:
+        yield apps
+    finally:
+        for app in apps:
+            await app.stop()
+
+
+async def begun(house: House, *, rounds: int = 1, **parameters: object) -> tuple[Client, pb.Task]:
+    """A running task of two models and four devices, which promise noise they need not add to be taken."""
+    client = Client(house, house.apps[0], house.channels[0]) if house.apps else await house.start()
+    models = [await client.upload_model(np.full(3, value, np.float32)) for value in (0.0, 1.0)]
+    task = await client.create(
+        list(PLACES),
+        name=f"task {secrets.token_hex(4)}",
+        preset="multitask",
+        model_digests=models,
+        rounds=rounds,
+        min_devices=4,
+        parameters=read_parameters({"topology": parameters}),
+    )
+    await client.start_task(task.id)
+    return client, task
+
+
+async def play(client: Client) -> dict[str, pb.WorkItem]:
+    """Everybody delivers; what each was told."""
+    items = await works(client)
+    await hand_in(client, items)
+    return items
+
+
+async def works(client: Client) -> dict[str, pb.WorkItem]:
+    """What devices are to do; the first plan may wait for a worker."""
+    items: dict[str, pb.WorkItem] = {}
+
+    async def all_told() -> bool:
+        for device in UPDATES:
+            set_caller(Caller("device", device))
+            reply = await client.work.GetWork(pb.GetWorkRequest(device_id=device, wait_seconds=2.0))
+            if reply.items:
+                items[device] = reply.items[0]
+        return len(items) == len(UPDATES)
+
+    await eventually(all_told)
+    return items
+
+
+async def hand_in(client: Client, items: dict[str, pb.WorkItem]) -> None:
+    """Everybody's update, each for its own model."""
+    for device, values in UPDATES.items():
+        line = list(PLACES).index(device) % 2
+        await client.deliver(
+            items[device],
+            device,
+            list(values),
+            model_index=line,
+            budget=2.0 / items[device].noise_multiplier ** 2,
+            metrics={},
+            public_metrics=False,
+        )
+
+
+async def models_of(client: Client, task: pb.Task) -> list[npt.NDArray[np.float32]]:
+    """The newest models of a task that has ended."""
+    ended = await client.finished(task.id)
+    assert ended.state == words.TASK_STATE_FINISHED, ended
+    set_caller(Caller("publisher", "pub_1"))
+    found = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))
+    return [await client.model(digest) for digest in found.round.model_digests]
+
+
+async def told(client: Client, task: pb.Task, kind: words.EventKind.ValueType) -> list[str]:
+    """Messages of a task's events of one kind."""
+    return sorted(event.message for event in await client.events(task.id) if event.kind == kind)

@@ -1,0 +1,199 @@
+"""Base stations over real gRPC: they decide by their own networks, learn on, and are done without when they die."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load, save
+
+from coterie.records.words import PolicyLearner, PolicyState
+from coterie_api.topology.v1 import topology_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
+from services.kit.caller import SERVICE, set_caller
+from services.kit.documents import read_parameters
+from services.topology.commands.station import StationApp
+from services.topology.commands.train_policy import Job
+from services.topology.domain.cell_checkpoints import read_meta
+from services.topology.domain.cell_learning import LearningConfig, train
+from services.topology.domain.records import StoredPolicy
+from services.topology.errors import StationLost
+from services.topology.planners import cell_stations
+from services.topology.planners.cell_network import Radio, layout_fingerprint, network, population
+from services.topology.store import policies
+from services.topology.usecases import stations as desk
+from tests.contract.topology.conftest import World
+
+PLACES = {"a": 0.0, "b": 60.0, "c": 230.0, "d": 400.0, "e": 460.0}
+SQLITE = pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine turns no living station into a lost one."""
+    monkeypatch.setattr(cell_stations, "ANSWER_SECONDS", 30.0)
+    monkeypatch.setattr(desk, "LEASE_SECONDS", 120.0)
+
+
+async def two_cells(world: World) -> list[pb.Cell]:
+    for name, x in PLACES.items():
+        world.registry.place(name, x, 10.0)
+    return [
+        await world.put_cell("hill", x_metres=0.0, blocks=2),
+        await world.put_cell("town", x_metres=450.0, blocks=2),
+    ]
+
+
+@asynccontextmanager
+async def at_work(world: World, *cells: str) -> AsyncIterator[list[StationApp]]:
+    """A station in each of these cells."""
+    address = {"topology_address": f"127.0.0.1:{world.app.server.port}"}
+    apps = [StationApp(world.settings.model_copy(update=address), cell) for cell in cells]
+    for app in apps:
+        await app.start()
+
+    async def all_there() -> bool:
+        listed = (await world.topology.ListCells(pb.ListCellsRequest())).cells
+        return {cell.id for cell in listed if cell.station} == set(cells)
+
+    await world.until(all_there)
+    try:
+        yield apps
+    finally:
+        for app in apps:
+            await app.stop()
+
+
+async def plan(world: World, policy: str, number: int = 1, task: str = "tsk_1", **more: Any) -> pb.Plan:
+    set_caller(SERVICE)
+    request = pb.MakePlanRequest(
+        task_id=task,
+        key=str(number),
+        topology="cells",
+        privacy="optimised",
+        parameters=read_parameters({"topology": {"policy": policy} | more}),
+        participants=[pb.Participant(device_id=name, samples=20, model_index=-1) for name in PLACES],
+        round=number,
+        models=2,
+    )
+    return await world.topology.MakePlan(request, timeout=60.0)
+
+
+async def trained(world: World, cells: list[pb.Cell], *, penalty: str = "dynamic") -> str:
+    """A policy after a few steps, stored as one that is ready."""
+    known = network(
+        cells, population(cells, 6, 2, np.random.default_rng(1)), 2, Radio(), fixed_penalty=penalty != "dynamic"
+    )
+    kept: dict[str, Any] = {}
+    config = LearningConfig(named=False, steps=10, epoch=10, batch=8, evaluation_states=4, width=8)
+    train(known, config, 1, save=lambda _, tensors: kept.update(tensors))
+    digest = await world.app.stations._blobs.put_bytes(save(kept))
+    job = Job(pb.TrainPolicyRequest(users=6, models=2), tuple(cells)).to_bytes()
+    layout = layout_fingerprint(cells, 2, Radio())
+    row = StoredPolicy("pol_1", PolicyLearner.VDN, layout, PolicyState.READY, 1.0, 0.0, time.time(), "", digest, job)
+    async with world.app.database.writing() as tx:
+        await policies.add(tx, row)
+    return "pol_1"
+
+
+def seats(found: pb.Plan) -> list[tuple[Any, ...]]:
+    """Where everybody sits, whoever adds up."""
+    return [(s.device_id, s.role, s.cell, s.block, s.noise_multiplier, s.upload_seconds) for s in found.seats]
+
+
+async def test_stations_decide_by_their_parts_of_a_policy_as_the_planner_would(world: World) -> None:
+    policy = await trained(world, await two_cells(world))
+    alone = await plan(world, policy, task="tsk_alone")
+    assert not alone.cell_details.q_values
+    async with at_work(world, "hill", "town"):
+        together = await plan(world, policy, task="tsk_together")
+    assert set(together.cell_details.q_values) == {"hill", "town"}
+    assert seats(together) == seats(alone)
+    assert {seat.station for seat in together.seats if seat.cell} == {seat.cell for seat in together.seats if seat.cell}
+    assert {seat.station for seat in alone.seats} == {""}
+
+
+@SQLITE
+async def test_a_station_learns_from_round_to_round_and_goes_on_from_its_checkpoint(world: World) -> None:
+    await two_cells(world)
+    file = world.settings.data_dir / "stations" / "cell-hill" / "stations.safetensors"
+    async with at_work(world, "hill", "town"):
+        for number in (1, 2, 3):
+            found = await plan(world, "stations", number)
+            assert set(found.cell_details.q_values) == {"hill", "town"}
+    first = lessons(file)
+    assert first >= 1
+    async with at_work(world, "hill", "town"):
+        for number in (4, 5):
+            await plan(world, "stations", number)
+    assert lessons(file) > first
+
+
+def lessons(file: Path) -> int:
+    return int(read_meta(load(file.read_bytes()))["lessons"])
+
+
+async def die(world: World, station: StationApp, cell: str) -> None:
+    """From here on it hears nothing, which is found out by the next question."""
+    assert station._work is not None
+    station._work.cancel()
+    set_caller(SERVICE)
+    with pytest.raises(StationLost, match="did not answer"):
+        await world.app.stations.ask(cell, pb.StationQuestion(), 0.2)
+    assert not (await world.app.stations.serving())[cell]
+
+
+@SQLITE
+async def test_the_users_of_a_station_that_dies_go_to_others_and_come_back_with_it(world: World) -> None:
+    """Device c stands between the cells; where no station is left, the planner decides as if there had been none."""
+    await two_cells(world)
+    async with at_work(world, "hill", "town") as (hill, town):
+        before = await plan(world, "stations", task="tsk_before")
+        assert {seat.cell for seat in before.seats} >= {"hill", "town"}
+        await die(world, hill, "hill")
+        after = await plan(world, "stations", task="tsk_after")
+        assert "is lost" in after.cell_details.lost["hill"]
+        served = {seat.device_id: seat.cell for seat in after.seats if seat.cell}
+        assert set(served.values()) == {"town"}
+        by_hand = await plan(world, "matching", task="tsk_by_hand")
+        assert "is lost" in by_hand.cell_details.lost["hill"]
+        assert {seat.cell for seat in by_hand.seats if seat.cell} == {"town"}
+        await die(world, town, "town")
+        alone = await plan(world, "stations", task="tsk_alone")
+        assert {seat.cell for seat in alone.seats if seat.cell} == {"hill", "town"}
+        assert set(alone.cell_details.lost) == {"hill", "town"}
+        await hill.start()
+
+        async def back() -> bool:
+            return "hill" in (await world.app.stations.serving()) and (await world.app.stations.serving())["hill"]
+
+        await world.until(back)
+        again = await plan(world, "stations", task="tsk_again")
+        assert set(again.cell_details.q_values) == {"hill"}
+
+
+@SQLITE
+async def test_what_devices_measured_of_their_uploads_counts_where_the_task_says_so(world: World) -> None:
+    await two_cells(world)
+    slow = pb.ReportLinksRequest(task_id="tsk_1", links=[pb.Link(device_a="a", device_b="hill", seconds=3.0)])
+    await world.topology.ReportLinks(slow)
+    declared = {seat.device_id: seat for seat in (await plan(world, "matching")).seats}
+    assert declared["a"].cell == "hill"
+    measured = {seat.device_id: seat for seat in (await plan(world, "matching", 2, times="measured")).seats}
+    assert measured["a"].role == words.ROLE_IDLE
+    assert "over the delay limit: 3.000 s to hill" in measured["a"].because
+
+
+@SQLITE
+async def test_a_station_without_a_name_takes_the_first_free_cell_and_gives_it_back_when_it_stops(world: World) -> None:
+    await two_cells(world)
+    async with at_work(world, "hill"):
+        taken = await world.app.stations.take_cell("")
+        assert taken.cell_id == "town"
+        await world.app.stations.leave(pb.StationKey(cell_id="town", token=taken.token))
+    assert await world.app.stations.serving() == {}

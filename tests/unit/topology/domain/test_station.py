@@ -1,0 +1,155 @@
+"""A station's own network: it follows the common plan until it learns, and learns what the joint training would."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from services.topology.domain.cell_checkpoints import InvalidTraining, station_part
+from services.topology.domain.cell_learning import LearningConfig, policy_for, train
+from services.topology.domain.cell_learning_heads import PointerHead
+from services.topology.domain.cell_learning_views import TooManyActions, Views, check_sets
+from services.topology.domain.radio import draw_delays, measured_delays
+from services.topology.domain.scheduling import Cells
+from services.topology.domain.station import Experience, Sight, StationNetwork, restored, started
+from services.topology.planners.cell_network import Radio, network, population
+from tests.unit.topology.planners.test_planner_cells import cell
+
+SMALL: dict[str, Any] = {"steps": 10, "epoch": 10, "batch": 8, "evaluation_states": 4, "width": 8}
+
+
+def cells_of(seed: int = 1, users: int = 8) -> Cells:
+    stations = [cell(), cell("hill", 400.0)]
+    return network(stations, population(stations, users, 2, np.random.default_rng(seed)), 2, Radio())
+
+
+def sight_of(cells: Cells, views: Views, delay: np.ndarray, station: int) -> tuple[Sight, np.ndarray]:
+    """What a station sees, and which devices those are."""
+    own = np.flatnonzero(cells.handled[station])
+    view = views.assemble(views.best(delay[None]))[0, station, own]
+    worth = (views.planned * cells.shares * cells.reward.scale * cells.reward.data_weight)[station, own]
+    return Sight(view, worth, delay[station, own], float(cells.limits[station])), own
+
+
+@pytest.mark.parametrize(
+    "config", [LearningConfig(named=False, **SMALL), LearningConfig(named=False, prior="none", **SMALL)]
+)
+def test_stations_with_their_own_parts_decide_as_the_whole_policy_does(config: LearningConfig) -> None:
+    cells = cells_of()
+    kept: dict[str, np.ndarray] = {}
+    train(cells, config, 1, save=lambda _, tensors: kept.update(tensors))
+    others = cells_of(2, 6)
+    views = Views.of(others, config.prior, named=False)
+    for delay in draw_delays(others.layout, np.random.default_rng(3), 5):
+        joint = policy_for(others, kept).picks(others, delay)
+        for station in range(2):
+            sight, own = sight_of(others, views, delay, station)
+            choice = restored(station_part(kept, station)).decide(sight)
+            assert np.flatnonzero(joint[station]).tolist() == own[choice.picks].tolist()
+
+
+def test_the_gradient_of_a_station_is_its_part_of_the_joint_one() -> None:
+    """∇_b (Σ_j Q_j − R)² needs of the others Σ_{j≠b} Q_j alone."""
+    cells = cells_of()
+    views = Views.of(cells, "plan", named=False)
+    head = PointerHead(views, 8, 1e3, -150.0, np.random.default_rng(4))
+    with torch.no_grad():
+        head.element.second.normal_(generator=torch.Generator().manual_seed(1))
+    delay = draw_delays(cells.layout, np.random.default_rng(5), 1)
+    view = torch.from_numpy(views.assemble(views.best(delay)))
+    with torch.no_grad():
+        picks = head.greedy(view, delay)
+    value = head.value(view, torch.from_numpy(picks.astype(np.float32)))
+    ((value.sum() + 0.2) ** 2).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    for station in range(2):
+        weights = {f"weights.{name}": t.numpy()[station : station + 1] for name, t in head.state_dict().items()}
+        own = StationNetwork(LearningConfig(named=False, width=8), views.features, 0.0, np.random.default_rng(0))
+        own.load_state_dict({name.removeprefix("weights."): torch.from_numpy(w.copy()) for name, w in weights.items()})
+        sight, users = sight_of(cells, views, delay[0], station)
+        others = float(value.detach()[0, 1 - station])
+        loss = (own._value(sight, picks[0, station, users]) + others + 0.2) ** 2
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        joint = head.element.first.grad
+        mine = own.element.first.grad
+        assert joint is not None
+        assert mine is not None
+        torch.testing.assert_close(mine[0], joint[station], rtol=1e-4, atol=1e-6)
+
+
+def some_sight(rng: np.random.Generator, users: int = 5) -> Sight:
+    worth = np.where(np.arange(users) < 2, 100.0, 0.0)
+    return Sight(rng.normal(size=(users, 4)).astype(np.float32), worth, rng.uniform(0.1, 0.3, (users, 3)), 0.4)
+
+
+def test_a_station_that_learned_nothing_follows_the_plan_and_learns_from_rewards() -> None:
+    rng = np.random.default_rng(1)
+    own = started(4, -300.0)
+    sight = some_sight(rng)
+    assert own.decide(sight).picks.tolist() == [True, True, False, False, False]
+    assert own.decide(sight).q_value == pytest.approx(-300.0 + 200.0)
+    for _ in range(40):
+        sight = some_sight(rng)
+        own.learn(Experience(sight, own.decide(sight).picks, -500.0, -250.0))
+    assert own.decide(sight).q_value == pytest.approx(-250.0, abs=30.0)  # what is left for it of −500
+
+
+def test_independent_learning_does_not_ask_what_the_neighbours_think() -> None:
+    rng = np.random.default_rng(2)
+    sight = some_sight(rng)
+    picks = started(4, 0.0).decide(sight).picks
+    values = []
+    for neighbours in (0.0, -900.0):
+        own = StationNetwork(LearningConfig(mixing="iql", named=False), 4, 0.0, np.random.default_rng(0))
+        own.learn(Experience(sight, picks, -500.0, neighbours))
+        values.append(own.decide(sight).q_value)
+    assert values[0] == values[1]
+
+
+@pytest.mark.parametrize("head", ["pointer", "set"])
+def test_a_station_goes_on_from_its_checkpoint_as_if_it_had_never_stopped(head: str) -> None:
+    rng = np.random.default_rng(3)
+    config = (
+        LearningConfig(named=False, width=8) if head == "pointer" else LearningConfig.specified(named=False, width=8)
+    )
+    own = StationNetwork(config, 4, -300.0, np.random.default_rng(0))
+    lessons = [(some_sight(rng), -300.0 * rng.random()) for _ in range(6)]
+    for sight, reward in lessons[:3]:
+        own.learn(Experience(sight, own.decide(sight).picks, reward, 0.0))
+    again = restored(own.tensors())
+    for each in (own, again):
+        for sight, reward in lessons[3:]:
+            each.learn(Experience(sight, each.decide(sight).picks, reward, 0.0))
+    for sight, _ in lessons:
+        mine, theirs = own.decide(sight), again.decide(sight)
+        assert mine.picks.tolist() == theirs.picks.tolist()
+        assert mine.q_value == theirs.q_value
+    with pytest.raises(InvalidTraining, match="not a checkpoint"):
+        restored({})
+
+
+def test_a_set_network_that_names_no_device_schedules_devices_it_never_saw() -> None:
+    """The paper's learner: set head, no prior; it may be moved to other devices like the pointer."""
+    cells = cells_of()
+    kept: dict[str, np.ndarray] = {}
+    train(cells, LearningConfig.specified("iql", named=False, **SMALL), 1, save=lambda _, t: kept.update(t))
+    others = cells_of(2, 6)
+    delay = draw_delays(others.layout, np.random.default_rng(3), 1)[0]
+    assert policy_for(others, kept).picks(others, delay).sum(axis=1).min() >= 2
+    with pytest.raises(TooManyActions, match="use the pointer network"):
+        check_sets(48, 2, 4)
+
+
+def test_measured_uploads_take_the_place_of_drawn_ones_and_nobody_is_quicker_than_its_channel() -> None:
+    layout = cells_of().layout
+    drawn = draw_delays(layout, np.random.default_rng(1), 1)[0]
+    told = measured_delays(layout, drawn, {(0, 1): 0.35, (1, 2): 1e-9})
+    assert told[0, 1].min() == pytest.approx(0.35)
+    np.testing.assert_allclose(told[0, 1] / told[0, 1].min(), drawn[0, 1] / drawn[0, 1].min())
+    assert 0.5 * drawn[1, 2].min() < told[1, 2].min() < 1.2 * drawn[1, 2].min()
+    unchanged = np.ones(drawn.shape[:2], dtype=bool)
+    unchanged[[0, 1], [1, 2]] = False
+    assert np.array_equal(told[unchanged], drawn[unchanged])
+    assert measured_delays(layout, drawn, {}) is drawn
