@@ -49,7 +49,6 @@ async def measure(processes: PlatformProcesses, tasks: int, devices: int, rounds
             "model_digests": [digest],
             "rounds": rounds,
             "min_devices": devices,
-            "quorum": 1.0,
         }
         ids = [admin.create_task(name=f"bench-{n}", auto_start=True, quorum=1.0, **wanted).id for n in range(tasks)]
         token = admin.issue_token(admin.create_owner("bench").id, uses=tasks * devices).token

@@ -30,13 +30,18 @@ def test_the_database_is_reached_by_the_services_that_have_tables_and_by_nobody_
     assert SERVICES["postgres"]["networks"] == ["data"]
 
 
-def test_devices_and_people_reach_the_gateway_and_the_console_alone() -> None:
+def test_devices_and_people_reach_the_proxy_and_the_console_alone() -> None:
     on_front = {name for name, service in SERVICES.items() if "front" in service.get("networks", [])}
-    assert on_front == {"gateway", "console", "task", "device-1", "device-2", "device-3"}
+    assert on_front == {"proxy", "console", "task", "device-1", "device-2", "device-3"}
     published = {name for name, service in SERVICES.items() if service.get("ports")}
-    assert published == {"gateway", "console"}
+    assert published == {"proxy", "console"}
     for name in published:
         assert all(port.startswith("127.0.0.1:") for port in SERVICES[name]["ports"])
+
+
+def test_gateways_believe_the_proxy_alone_for_nobody_else_is_on_its_network() -> None:
+    assert {name for name, service in SERVICES.items() if "edge" in service.get("networks", [])} == {"proxy", "gateway"}
+    assert DOCUMENT["networks"]["edge"] == {"internal": True}
 
 
 def test_services_and_database_reach_nobody_outside() -> None:
