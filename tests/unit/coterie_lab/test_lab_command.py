@@ -17,7 +17,7 @@ from coterie_lab.engines import run_one
 from coterie_lab.experiment import Effort
 from coterie_lab.images import image_set
 from coterie_lab.main import app
-from coterie_lab.pages import page, shown
+from coterie_lab.pages import BEGIN, END, index, page, shown
 from coterie_lab.registry import UnknownExperiment, find, registered
 from coterie_lab.running import Engine, carry_out, prepare
 from coterie_lab.runs import Outcome, RunFolder, Work
@@ -99,7 +99,7 @@ def test_a_failed_seed_is_shown_and_left_out_never_averaged_away(tmp_path: Path)
     folder.store(Outcome(Work(NAME, cell, 3), (), 0.1, "ValueError: no such thing (x.py:3)"))
     part = shown(experiment, folder)
     assert [each.seed for each in part.seeds] == [0, 1, 2]
-    text = page("dpvd", [part], tmp_path, "quick", "generated")
+    text = page("dpvd", [part], tmp_path, "quick")
     assert "seed 3" in text
     assert "no such thing" in text
     for ending in ("svg", "png"):
@@ -168,3 +168,17 @@ def test_an_experiment_that_trains_names_the_kernel_its_model_is_faster_with() -
     for each in training:
         assert each.kernel == kernel_for(models[each.paper])
     assert kernel_for(fed.colour_cnn()) == "looped"
+
+
+def test_the_index_counts_verdicts_of_pages_and_leaves_other_text_alone(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    (tmp_path / "lab-capp.md").write_text(
+        "# [CAPP] Surveys: every experiment\n\n| a | **reproduced** | +1 | 3 |\n| b | **differs** | -1 | 3 |\n"
+    )
+    for _ in range(2):  # again is the same
+        index(tmp_path)
+        text = (tmp_path / "README.md").read_text()
+        assert text.startswith("before\n")
+        assert text.endswith("\nafter\n")
+        assert "old" not in text
+        assert text.count("| [[CAPP] Surveys](lab-capp.md) | 1 | 1 | 0 |") == 1

@@ -62,7 +62,8 @@ class Experiment:
         setting: the paper's setting as we run it, in sentences.
         deviations: what we do otherwise, and why.
         trial: measures one cell with one seed.
-        needs: data sets that must be there (`coterie_lab.data`); none where a generator stands in.
+        needs: data sets that must be there (`coterie_lab.data`).
+        uses: data sets that are used where they are there, and in whose place others stand in.
         kernel: how devices train in it: "", or a name of `coterie_lab.cohorts`; it is written into the results.
     """
 
@@ -78,6 +79,7 @@ class Experiment:
     plots: tuple[Plot, ...]
     deviations: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    uses: tuple[str, ...] = ()
     kernel: str = ""
 
     def effort(self, mode: Mode) -> Effort:

@@ -124,11 +124,10 @@ def report(
     names: Names,
     full: Annotated[bool, typer.Option("--full/--quick", help="From full runs, or quick ones.")] = False,
     to: Annotated[Path, typer.Option("--out", help="Folder of the pages.")] = Path("docs/results"),
-    data: DataFolder = None,
     root: Root = RUNS,
 ) -> None:
     """Write a page per paper from the newest stored results."""
-    from coterie_lab.pages import page, shown
+    from coterie_lab.pages import index, page, shown
 
     mode: Mode = "full" if full else "quick"
     parts: dict[str, list[Experiment]] = {}
@@ -144,12 +143,12 @@ def report(
         ready = [shown(each, folder) for each in experiments if (folder := folders[each.name]) is not None]
         if not ready:
             continue
-        source = "generated and from installed packages" if data is None else "from the data folder where it has them"
-        (to / f"lab-{paper}.md").write_text(page(paper, ready, to, mode, source), encoding="utf-8")
+        (to / f"lab-{paper}.md").write_text(page(paper, ready, to, mode), encoding="utf-8")
         out.print(f"wrote {to / f'lab-{paper}.md'}")
         written += 1
     if not written:
         raise typer.Exit(WRONG_INPUT)
+    index(to)
 
 
 GENUINE = "there"

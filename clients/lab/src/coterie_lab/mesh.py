@@ -9,8 +9,9 @@ slow here: seconds come from a simulated clock, the round time of the transfer m
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.mixing import MeshState, Vector, noise_scale, softmax_gradient, step, step_size
+from coterie.mixing import MeshState, Sensitivity, Vector, noise_scale, softmax_gradient, step, step_size
 from coterie_lab.mesh_data import Images, load_images
 from services.topology.domain.betta import MeshPlan, batch_sizes, evaluate_links
 from services.topology.domain.betta_fast import plan_mesh
@@ -117,11 +118,25 @@ def noised(parameters: Vector, scale: float, rng: np.random.Generator) -> Vector
 
 
 def rounds_to_targets(contender: Contender, images: Images, seed: int, *, epsilon: float = 1.0) -> dict[float, int]:
-    """Rounds until the devices' mean test accuracy first reaches each target; targets never reached are left out.
+    """Rounds until the devices' mean test accuracy first reaches each target; targets never reached are left out."""
+    reached: dict[float, int] = {}
+    for number, accuracy in enumerate(accuracies(contender, images, seed, epsilon=epsilon), 1):
+        for target in TARGETS:
+            if accuracy >= target:
+                reached.setdefault(target, number)
+        if len(reached) == len(TARGETS) or number == MOST_ROUNDS:
+            break
+    return reached
 
-    ODLF-PDP (spec §6) with the provable clipped noise: softmax regression, η_t = 0.01·0.99^t, 300 samples at first and
-    10 to 30 more each round. The gradient is taken at what was sent: a noised device's own exact parameters would carry
-    its last batch past the noise (docs/papers/betta.md).
+
+def accuracies(
+    contender: Contender, images: Images, seed: int, *, epsilon: float = 1.0, sensitivity: Sensitivity = "clipped"
+) -> Iterator[float]:
+    """The devices' mean test accuracy after each round, without end.
+
+    ODLF-PDP (spec §6): softmax regression, η_t = 0.01·0.99^t, 300 samples at first and 10 to 30 more each round; noise
+    of the provable scale with clipped gradients, or of the paper's, which proves nothing. The gradient is taken at what
+    was sent: a noised device's own exact parameters would carry its last batch past the noise (docs/papers/betta.md).
     """
     rng = np.random.default_rng([seed, 7])
     count = len(contender.batches)
@@ -132,30 +147,26 @@ def rounds_to_targets(contender: Contender, images: Images, seed: int, *, epsilo
         for i in range(count)
     ]
     states = [MeshState.start(np.zeros(images.classes * images.train.shape[1])) for _ in range(count)]
-    reached: dict[float, int] = {}
-    for number in range(MOST_ROUNDS):
+    bound = CLIP if sensitivity == "clipped" else None
+    for number in itertools.count():
         eta = step_size(number)
         sent = []
         for i, state in enumerate(states):
-            scale = noise_scale(state, eta, epsilon, clip=CLIP) if i in contender.noisy else 0.0
+            scale = 0.0
+            if i in contender.noisy:
+                scale = noise_scale(state, eta, epsilon, sensitivity=sensitivity, clip=bound)
             sent.append(noised(state.parameters, scale, rng))
         for i in range(count):
             size = min(int(contender.batches[i]), held[i], len(shares[i]))
             chosen = rng.choice(shares[i][: held[i]], size, replace=False)
-            clip = CLIP if i in contender.noisy else None
+            clip = bound if i in contender.noisy else None
             gradient = softmax_gradient(
                 sent[i], images.train[chosen], images.train_labels[chosen], images.classes, clip=clip
             )
             received = {j: sent[j] for j in weights[i]}
             states[i] = step(states[i], sent[i], received, weights[i], gradient, size, eta)
         held += rng.integers(10, 31, count)
-        accuracy = mean_accuracy(states, images)
-        for target in TARGETS:
-            if accuracy >= target:
-                reached.setdefault(target, number + 1)
-        if len(reached) == len(TARGETS):
-            break
-    return reached
+        yield mean_accuracy(states, images)
 
 
 def mean_accuracy(states: list[MeshState], images: Images) -> float:

@@ -63,13 +63,13 @@ def shown(experiment: Experiment, folder: RunFolder) -> Shown:
     return Shown(experiment, folder, tuple(outcomes))
 
 
-def page(paper: str, parts: Sequence[Shown], pictures: Path, mode: Mode, data: str) -> str:
+def page(paper: str, parts: Sequence[Shown], pictures: Path, mode: Mode) -> str:
     """The whole page; its pictures are written to the folder given."""
     lines = [
         f"# {PAPERS[paper]}: every experiment",
         "",
         f"Made by `lab report {paper}` from `lab run {paper}-… --{mode}`, on the services' and the device's own code. "
-        f"Data: {data}. Verdicts are computed: each seed gives a margin (positive where the claim holds); *reproduced* "
+        "Verdicts are computed: each seed gives a margin (positive where the claim holds); *reproduced* "
         "means that the 95 % interval of their mean lies above zero, *differs* that it lies below, *not testable* that "
         "it does neither or that nothing was measured.",
         "",
@@ -90,7 +90,8 @@ def _section(part: Shown, pictures: Path) -> list[str]:
         "",
     ]
     lines += [f"- Unlike the paper: {deviation}" for deviation in each.deviations]
-    lines += [""] if each.deviations else []
+    lines += [f"- Data: {_source(name, part)}" for name in (*each.needs, *each.uses)]
+    lines += [""] if each.deviations or each.needs or each.uses else []
     for failed in part.failures:
         lines.append(
             f"- **Failed**, left out of every figure: seed {failed.work.seed}, {dict(failed.work.cell)}: {failed.error}"
@@ -104,6 +105,11 @@ def _section(part: Shown, pictures: Path) -> list[str]:
         lines += [*_table(curves, plot), "", f"![{plot.figure}]({draw(curves, plot, each.name, pictures)}.svg)"]
     lines += ["", f"{len(part.outcomes)} trials, {spent:.0f} processor seconds, code {part.folder.code}.", ""]
     return lines
+
+
+def _source(name: str, part: Shown) -> str:
+    there = name in part.experiment.needs or name in part.folder.data()
+    return f"{name}." if there else f"synthetic or smaller, because {name} was not there."
 
 
 def _claim_row(judged: Judged) -> str:
@@ -148,3 +154,23 @@ def _spread(values: Sequence[float]) -> str:
     if not values:
         return "–"
     return f"{np.mean(values):.4g}" + (f" ± {np.std(values, ddof=1):.2g}" if len(values) > 1 else "")
+
+
+BEGIN, END = "<!-- pages of the lab: made by `lab report` -->", "<!-- end of the pages of the lab -->"
+
+
+def index(folder: Path) -> None:
+    """Names every page of the lab in the folder's README, with its verdicts counted, where that has room for it."""
+    readme = folder / "README.md"
+    text = readme.read_text(encoding="utf-8") if readme.exists() else ""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        return
+    rows = ["| page | reproduced | differs | not testable |", "|---|---|---|---|"]
+    for path in sorted(folder.glob("lab-*.md")):
+        page = path.read_text(encoding="utf-8")
+        title = page.splitlines()[0].removeprefix("# ").removesuffix(": every experiment")
+        counts = [page.count(f" | {word} | ") for word in WORDS.values()]
+        rows.append("| " + " | ".join([f"[{title}]({path.name})", *map(str, counts)]) + " |")
+    readme.write_text("\n".join([f"{before}{begin}", "", *rows, "", f"{end}{after}"]), encoding="utf-8")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from coterie_lab.data import SETS
 from coterie_lab.engines import EngineName, run_local, run_ray
 from coterie_lab.experiment import Experiment, Mode
 from coterie_lab.runs import Outcome, RunFolder, Work, works
@@ -55,6 +56,7 @@ def prepare(experiment: Experiment, mode: Mode, root: Path, seeds: int | None = 
 def carry_out(job: Job, engine: Engine, data: Path | None, told: Told) -> list[Outcome]:
     """Runs what is missing, keeps every outcome as it comes, and writes the table of all. Returns those that failed."""
     failed = []
+    job.folder.note_data([each.name for each in SETS if not each.missing(data)])
     if job.missing:
         for outcome in engine.run(job.missing, data):
             job.folder.store(outcome)

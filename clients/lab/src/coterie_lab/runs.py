@@ -102,6 +102,16 @@ class RunFolder:
         """Keys of the trials that need not run again; those that failed are tried again."""
         return {outcome.work.key for outcome in self.stored() if not outcome.error}
 
+    def note_data(self, names: Sequence[str]) -> None:
+        """Keeps which data sets were there when it ran."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        (self.path / "data.txt").write_text("\n".join(names), encoding="utf-8")
+
+    def data(self) -> list[str]:
+        """Data sets that were there when it ran."""
+        noted = self.path / "data.txt"
+        return noted.read_text(encoding="utf-8").splitlines() if noted.exists() else []
+
     def write_parquet(self, wanted: Sequence[Work], kernel: str = "") -> Path:
         """All readings of the wanted trials in one table, in an order that no engine changes, with their kernel."""
         known = {outcome.work.key: outcome for outcome in self.stored()}

@@ -115,6 +115,7 @@ EXPERIMENTS = (
             Ordered("the loss rises steepest for S4 (Fig 1b)", "slope of the loss", ("S1", "S4")),
         ),
         plots=_plots("budget B"),
+        uses=("Facebook ego network",),
         deviations=(
             "Care is drawn on edges only: with care for everybody S3 and S4 do not saturate within B = 1,500.",
         ),
@@ -133,6 +134,7 @@ EXPERIMENTS = (
             Monotone("the privacy loss rises with correlation (Fig 2b)", "loss", NETWORKS, "rises"),
         ),
         plots=_plots("mean correlation μ_w"),
+        uses=("Facebook ego network",),
         deviations=("ε² = 400: with the printed 40 the clipped accuracy is 0 everywhere.",),
     ),
     Experiment(
@@ -149,6 +151,7 @@ EXPERIMENTS = (
             Monotone("the privacy loss falls as users care more (Fig 3b)", "loss", NETWORKS, "falls"),
         ),
         plots=_plots("care σ_s"),
+        uses=("Facebook ego network",),
         deviations=("ε² = 2.2·10⁴: with the printed value nothing is visible.",),
     ),
 )

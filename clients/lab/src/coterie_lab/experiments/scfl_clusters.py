@@ -85,6 +85,7 @@ EXPERIMENTS = (
             Plot("clusters", "sweep", "clusters", {"[SCFL] Fig 16": ((0.0, 40.0), (7.0, 25.0))}),
             Plot(f"payoff, {CONNECTED}", "", "mean payoff per device"),
         ),
+        uses=("Facebook ego network",),
         deviations=(
             "The text samples nodes at random; such samples hardly have ties, so connected samples stand beside them.",
             "Plain sweeps may end unstable, against Theorem 3; restarts and a search end stable.",

@@ -45,7 +45,7 @@ class Study:
 
 STUDIES = {
     "mnist": Study("MNIST", "small_cnn", 0.6, 0.6, 0.5, 0.15, 10),
-    "cifar": Study("CIFAR-10", "colour_cnn", 0.3, 1.0, 1.0, 0.3, 10),
+    "cifar": Study("CIFAR-10", "colour_cnn", 0.3, 1.0, 1.0, 0.1, 10),
 }
 
 
@@ -204,7 +204,7 @@ SETTING = (
 TRAINING = {
     "mnist": "MNIST, a CNN of 4 layers (8,474 parameters), σ_max = 0.6, clip norm 0.5, rate 0.15, batches of 10, one "
     "epoch; quick: 6,000 images, 8 rounds; full: all, 30 rounds.",
-    "cifar": "CIFAR-10, a CNN of 5 layers (12,266 parameters), σ_max = 0.3, clip norm 1, rate 0.3, batches of 10, one "
+    "cifar": "CIFAR-10, a CNN of 5 layers (12,266 parameters), σ_max = 0.3, clip norm 1, rate 0.1, batches of 10, one "
     "epoch; quick: 5,000 images, 8 rounds; full: all, 100 rounds.",
 }
 DEVIATIONS = (
