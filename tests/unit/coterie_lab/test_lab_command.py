@@ -99,7 +99,8 @@ def test_a_failed_seed_is_shown_and_left_out_never_averaged_away(tmp_path: Path)
     folder.store(Outcome(Work(NAME, cell, 3), (), 0.1, "ValueError: no such thing (x.py:3)"))
     part = shown(experiment, folder)
     assert [each.seed for each in part.seeds] == [0, 1, 2]
-    text = page("dpvd", [part], tmp_path, "quick")
+    text = page("dpvd", [part], tmp_path, "quick", ["dpvd-crowds"])
+    assert "Not run for this page: `dpvd-crowds`." in text
     assert "seed 3" in text
     assert "no such thing" in text
     for ending in ("svg", "png"):
@@ -173,7 +174,7 @@ def test_an_experiment_that_trains_names_the_kernel_its_model_is_faster_with() -
 def test_the_index_counts_verdicts_of_pages_and_leaves_other_text_alone(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
     (tmp_path / "lab-capp.md").write_text(
-        "# [CAPP] Surveys: every experiment\n\n| a | **reproduced** | +1 | 3 |\n| b | **differs** | -1 | 3 |\n"
+        "# [CAPP] Surveys\n\n| a | **reproduced** | +1 | 3 |\n| b | **differs** | -1 | 3 |\n"
     )
     for _ in range(2):  # again is the same
         index(tmp_path)

@@ -143,7 +143,9 @@ def report(
         ready = [shown(each, folder) for each in experiments if (folder := folders[each.name]) is not None]
         if not ready:
             continue
-        (to / f"lab-{paper}.md").write_text(page(paper, ready, to, mode), encoding="utf-8")
+        told = {part.experiment.name for part in ready}
+        absent = [each.name for each in registered().values() if each.paper == paper and each.name not in told]
+        (to / f"lab-{paper}.md").write_text(page(paper, ready, to, mode, absent), encoding="utf-8")
         out.print(f"wrote {to / f'lab-{paper}.md'}")
         written += 1
     if not written:

@@ -63,10 +63,10 @@ def shown(experiment: Experiment, folder: RunFolder) -> Shown:
     return Shown(experiment, folder, tuple(outcomes))
 
 
-def page(paper: str, parts: Sequence[Shown], pictures: Path, mode: Mode) -> str:
-    """The whole page; its pictures are written to the folder given."""
+def page(paper: str, parts: Sequence[Shown], pictures: Path, mode: Mode, absent: Sequence[str] = ()) -> str:
+    """The whole page, which names experiments without results; its pictures are written to the folder given."""
     lines = [
-        f"# {PAPERS[paper]}: every experiment",
+        f"# {PAPERS[paper]}",
         "",
         f"Made by `lab report {paper}` from `lab run {paper}-… --{mode}`, on the services' and the device's own code. "
         "Verdicts are computed: each seed gives a margin (positive where the claim holds); *reproduced* "
@@ -74,6 +74,8 @@ def page(paper: str, parts: Sequence[Shown], pictures: Path, mode: Mode) -> str:
         "it does neither or that nothing was measured.",
         "",
     ]
+    if absent:
+        lines += [f"Not run for this page: {', '.join(f'`{name}`' for name in absent)}.", ""]
     for part in parts:
         lines += _section(part, pictures)
     return "\n".join(lines).rstrip() + "\n"
@@ -170,7 +172,7 @@ def index(folder: Path) -> None:
     rows = ["| page | reproduced | differs | not testable |", "|---|---|---|---|"]
     for path in sorted(folder.glob("lab-*.md")):
         page = path.read_text(encoding="utf-8")
-        title = page.splitlines()[0].removeprefix("# ").removesuffix(": every experiment")
+        title = page.splitlines()[0].removeprefix("# ")
         counts = [page.count(f" | {word} | ") for word in WORDS.values()]
         rows.append("| " + " | ".join([f"[{title}]({path.name})", *map(str, counts)]) + " |")
     readme.write_text("\n".join([f"{before}{begin}", "", *rows, "", f"{end}{after}"]), encoding="utf-8")
