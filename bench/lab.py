@@ -38,6 +38,7 @@ from coterie_lab.cohorts import (  # noqa: E402
 
 LESSON = Lesson(work.RATE, work.BATCH)
 ENVIRONMENTS = Path(".coterie/anchors")
+ANCHOR_SECONDS = 600
 
 
 def cohort(kind: str, devices: int) -> Cohort:
@@ -92,14 +93,18 @@ def anchor(name: str, kind: str, devices: int, rounds: int) -> dict[str, Any] | 
             print(f"  {name} cannot be installed here: {(made.stderr.strip().splitlines() or ['?'])[-1]}")
             return None
         (place / ".made").touch()
-    told = subprocess.run(
-        [str(place / "bin/python"), str(HERE / "anchors" / name / "anchor.py"), kind, str(devices), str(rounds)],
-        env=os.environ | {
-            "PYTHONPATH": str((HERE / "anchors").resolve()), "BEGAN": repr(time.time()), "OMP_NUM_THREADS": "1",
-            "FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0",
-        },
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    try:
+        told = subprocess.run(
+            [str(place / "bin/python"), str(HERE / "anchors" / name / "anchor.py"), kind, str(devices), str(rounds)],
+            env=os.environ | {
+                "PYTHONPATH": str((HERE / "anchors").resolve()), "BEGAN": repr(time.time()), "OMP_NUM_THREADS": "1",
+                "FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0",
+            },
+            capture_output=True, text=True, check=False, timeout=ANCHOR_SECONDS,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        print(f"  {name} did not end within {ANCHOR_SECONDS} s: not compared")
+        return None
     if told.returncode:
         print(f"  {name} failed: {(told.stderr.strip().splitlines() or ['?'])[-1]}")
         return None
