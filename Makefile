@@ -100,6 +100,10 @@ compose-up: ## start the platform with Docker Compose on PostgreSQL
 compose-test: ## build and run docker-compose.yml for real, kill a service, see a task finish
 	deploy/compose-test $(ENGINE)
 
+.PHONY: swarm-test
+swarm-test: $(STAMP) ## deploy the compose file on a Docker Swarm of one node, replace and kill containers under a task (minutes)
+	deploy/swarm-test $(ENGINE)
+
 .PHONY: docs
 docs: $(STAMP) ## build the documentation into site/ (open with: python -m http.server -d site)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --clean
