@@ -13,8 +13,9 @@ from coterie.records.words import EnrolmentState, EventKind, RoundState, TaskSta
 from services.aggregation.domain.accumulator import choose_scale
 from services.aggregation.domain.records import Enrolment, Event, Participation
 from services.aggregation.rounds.assignment import make_items, participations_of
+from services.aggregation.rounds.company import Company, key_of
 from services.aggregation.rounds.live import LiveRound
-from services.aggregation.rounds.opening import Company, Opener, key_of
+from services.aggregation.rounds.opening import Opener
 from services.aggregation.store import models, rounds, tasks
 from services.kit.bell import Bell
 from services.kit.clock import Clock

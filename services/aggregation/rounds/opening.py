@@ -5,7 +5,6 @@ Every call on the way is repeatable (plan and quote are kept by task and round),
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -17,16 +16,16 @@ from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
 from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.domain.accumulator import choose_scale
-from services.aggregation.domain.bounds import Bounds
-from services.aggregation.domain.records import Enrolment, Event, Model, Participation, Round, Task
+from services.aggregation.domain.records import Enrolment, Event, Participation, Round, Task
 from services.aggregation.domain.rounds import OUT, choose_participants
 from services.aggregation.domain.rules.choice import choose
 from services.aggregation.domain.rules.weighting import say
 from services.aggregation.domain.secure_terms import SumRules
 from services.aggregation.domain.sittings import OUT_OF_RANGE
-from services.aggregation.domain.tasks import TaskSpecification, needed
+from services.aggregation.domain.tasks import needed
 from services.aggregation.rounds.assignment import make_items, participations_of
 from services.aggregation.rounds.calling import first_sittings
+from services.aggregation.rounds.company import Company, disputed_heads, key_of, without_silent
 from services.aggregation.store import measurements, models, rounds, sittings, tasks
 from services.aggregation.ways import way_for
 from services.aggregation.ways.base import CLIP
@@ -38,8 +37,6 @@ from services.kit.rows import Tx
 from services.kit.stubs import Upstreams
 from services.kit.words import number as unit_number
 
-SEVERAL = 2
-"""Owners that must dispute a head's verdicts before it is chosen no more: many devices of one owner are one voice."""
 SPOILT_ROUNDS = 3
 """Rounds running with a sum out of range after which a device is left out of the task."""
 SPOILS = (
@@ -49,65 +46,6 @@ MEASURED_TASKS = 30
 """Earlier tasks that a quality model is fitted to, the newest ones."""
 SILENT_SECONDS = 60.0
 """Four heartbeats missed: one through whom others deliver is then waited for no more."""
-
-
-def without_silent(
-    devices: dict[str, trust.Device],
-    enrolled: list[Enrolment],
-    earlier: list[Participation],
-    last: Round | None,
-    spec: TaskSpecification,
-) -> dict[str, trust.Device]:
-    """The devices but those that gave no sign of life since the last round opened and did not deliver in it.
-
-    They are planned around until they are heard of again, so that a dead device holds up two rounds and not all. If
-    too few would be left, everybody is asked.
-    """
-    if last is None:
-        return devices
-    states = {p.device_id: p.state for p in earlier}
-    chosen_by_lot = spec.draws
-    missed = {
-        e.device_id
-        for e in enrolled
-        if states.get(e.device_id) is ParticipationState.DROPPED
-        or (e.device_id not in states and not chosen_by_lot and e.enrolled_at < last.opened_at)
-    }
-    heard = {d: v for d, v in devices.items() if d not in missed or v.last_seen_at >= last.opened_at}
-    return heard if len(heard) >= spec.min_devices else devices
-
-
-def disputed_heads(disputes: Mapping[str, Collection[str]], devices: Mapping[str, trust.Device]) -> set[str]:
-    """Heads whose verdicts devices of several other owners disputed: they lead nobody any more in the task."""
-    return {
-        head
-        for head, owners in disputes.items()
-        if head in devices and len(set(owners) - {devices[head].owner_id}) >= SEVERAL
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class Company:
-    """Who is planned for, what is known of them, and the models they start from.
-
-    `verdicts` are what heads said of members in the last round.
-    """
-
-    seats: list[Enrolment]
-    devices: dict[str, trust.Device]
-    current: list[Model]
-    previous: list[Model]
-    bounds: Bounds
-    norm_bounds: dict[str, float]
-    verdicts: dict[str, str]
-
-    @property
-    def samples(self) -> dict[str, int]:
-        return {seat.device_id: seat.samples for seat in self.seats}
-
-    def counted(self) -> dict[str, float]:
-        """How many of everybody's samples count."""
-        return self.bounds.counted(self.samples, {d: self.devices[d].owner_id for d in self.samples})
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,9 +349,3 @@ def _plan_key(number: int, attempt: int, here: Company, alone: Collection[str]) 
     if attempt == 1:
         return f"{number}.1"
     return f"{number}.{attempt}.{key_of(here.samples, alone)}"
-
-
-def key_of(devices: Collection[str], alone: Collection[str] = ()) -> str:
-    """Names a set of devices, and those of them that are planned alone."""
-    who = "\n".join([*sorted(devices), "", *sorted(alone)])
-    return hashlib.sha256(who.encode()).hexdigest()[:16]

@@ -6,7 +6,7 @@ from coterie.records.words import EnrolmentState, ParticipationState, Role, Roun
 from coterie_api.trust.v1 import trust_pb2 as trust
 from services.aggregation.domain.records import Enrolment, Participation, Round
 from services.aggregation.domain.tasks import TaskSpecification
-from services.aggregation.rounds.opening import without_silent
+from services.aggregation.rounds.company import without_silent
 
 LAST = Round("t", 3, 1, RoundState.DONE, 2, 1, 100.0, 160.0, 1)
 
