@@ -1,4 +1,4 @@
-"""Compiled loops kept on disk: those made from sources that have changed since are forgotten.
+"""Compiled loops kept on disk: those made from other sources than these are forgotten.
 
 Numba looks at the file of a loop alone, not at the files of what it calls: after an upgrade it would go on with the
 former machine code of those, or fail on a module that has another name now.
@@ -6,11 +6,13 @@ former machine code of those, or fail on a module that has another name now.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from contextlib import suppress
 from pathlib import Path
 
 HERE = Path(__file__).parent
+MARK = "compiled-from"
 
 
 def kept_in() -> Path:
@@ -20,10 +22,19 @@ def kept_in() -> Path:
 
 
 def forget_stale(sources: Path = HERE, kept: Path | None = None) -> int:
-    """Removes every index that is older than the newest source; how many. What has no index is compiled again."""
-    newest = max(source.stat().st_mtime_ns for source in sources.glob("*.py"))
-    stale = [index for index in (kept or kept_in()).rglob("*.nbi") if index.stat().st_mtime_ns < newest]
-    for index in stale:
-        with suppress(OSError):  # an image that cannot be written to was compiled together with its code
+    """Removes all indexes of loops if the sources are not those of the last time; how many. They are compiled again."""
+    folder = kept_in() if kept is None else kept
+    digest = hashlib.sha256()
+    for source in sorted(sources.glob("*.py")):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+    mark = folder / MARK
+    with suppress(OSError):  # none yet, or unreadable: as good as none
+        if mark.read_text() == digest.hexdigest():
+            return 0
+    stale = list(folder.rglob("*.nbi"))
+    with suppress(OSError):  # an image that cannot be written to was compiled together with its code
+        for index in stale:
             index.unlink(missing_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        mark.write_text(digest.hexdigest())
     return len(stale)
