@@ -32,6 +32,8 @@ CARRIED = frozenset(
 CARRY = f"/{pb.DESCRIPTOR.services_by_name['Bundles'].full_name}/Carry"
 PAUSE_SECONDS = 0.01
 MOST_AT_ONCE = 256
+TAKEN_SECONDS = 0.5
+"""A server that has not taken a bundle by then (it is stopped, or its link is dead) holds up no others."""
 _STATUS = {status.value[0]: status for status in grpc.StatusCode}
 
 
@@ -82,12 +84,26 @@ class Carrier:
         self._is_due, self._sent_at = False, asyncio.get_running_loop().time()
         waiting, self._waiting = [asked for asked in self._waiting if not asked.answer.done()], []
         for start in range(0, len(waiting), MOST_AT_ONCE):
-            self._untaken += 1
-            sending = asyncio.create_task(self._deliver(waiting[start : start + MOST_AT_ONCE]))
+            sending = asyncio.create_task(self._deliver(waiting[start : start + MOST_AT_ONCE], self._hold()))
             self._under_way.add(sending)
             sending.add_done_callback(self._under_way.discard)
 
-    async def _deliver(self, asked: list[_Asked]) -> None:
+    def _hold(self) -> Callable[[], None]:
+        """Holds further calls back until what is returned is called, or patience ends."""
+        held = True
+        self._untaken += 1
+
+        def free() -> None:
+            nonlocal held
+            if held:
+                held = False
+                self._untaken -= 1
+                self._send_soon()
+
+        asyncio.get_running_loop().call_later(TAKEN_SECONDS, free)
+        return free
+
+    async def _deliver(self, asked: list[_Asked], taken: Callable[[], None]) -> None:
         calls = [pb.Call(request=self._write(each.request), metadata=dict(each.metadata)) for each in asked]
         bundle = pb.Bundle(method=self._method, calls=calls)
         call = self._carry(bundle, timeout=max(each.seconds for each in asked))
@@ -101,12 +117,9 @@ class Carrier:
 
         for each in asked:
             each.answer.add_done_callback(one_less)
-        taken = False
         try:
             async for some in call:
-                if not taken:
-                    taken = True
-                    self._one_taken()
+                taken()
                 for answer in some.answers:
                     self._settle(asked[answer.place].answer, answer)
             _fail(asked, _fault(grpc.StatusCode.UNAVAILABLE, "the service ended before it answered"))
@@ -121,12 +134,7 @@ class Carrier:
             if left:
                 raise
         finally:
-            if not taken:
-                self._one_taken()
-
-    def _one_taken(self) -> None:
-        self._untaken -= 1
-        self._send_soon()
+            taken()
 
     def _settle(self, waiting: asyncio.Future[Any], answer: pb.Answer) -> None:
         if waiting.done():  # its caller has gone

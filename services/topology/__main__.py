@@ -4,7 +4,6 @@
 import sys
 
 from services.kit import whatif
-from services.topology.domain import compiled
 from services.topology.whatif import SOLVERS
 
 
@@ -32,7 +31,6 @@ async def serve() -> None:
 
 def main(argv: list[str]) -> int:
     """Serves with no arguments, answers a what-if question, refits the quality model or compiles loops."""
-    compiled.forget_stale()
     if argv[:1] == ["what-if"]:
         return whatif.main(SOLVERS, argv[1:])
     if argv == ["refit"]:

@@ -263,7 +263,7 @@ def test_the_page_says_so_while_the_platform_is_away_and_recovers(visitors: Any,
 
 
 def test_the_menu_works_from_the_keyboard(admin: Visitor) -> None:
-    page = admin.open("/")
+    page = admin.open("/tasks/new")  # which does not change by itself
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to content"
     names = set()

@@ -52,6 +52,7 @@ def calm_then_rough(house: Deployment, preset: str, seed: int, faults: int, fold
     return weather.told
 
 
+@pytest.mark.slow
 def test_a_task_in_bad_weather_ends_as_in_calm(house: Deployment, tmp_path: Path) -> None:
     assert calm_then_rough(house, "fedavg", QUICK_SEED, QUICK_FAULTS, tmp_path)
 

@@ -88,7 +88,7 @@ class Edge:
             measures = REQUEST_SECONDS.labels(*place[:2]), REQUEST_TOTAL.labels(*place)
             self._measures[place] = measures
         measures[0].observe(seconds)
-        if b"wait=" not in scope["query_string"]:  # who asks to wait is not kept waiting
+        if b"wait=" not in scope.get("query_string", b""):  # who asks to wait is not kept waiting
             PACE.add(seconds)
         measures[1].inc()
 

@@ -20,11 +20,13 @@ from numpy.typing import NDArray
 
 from services.topology.domain.betta import REL, local_iterate, pseudo_training_time
 from services.topology.domain.betta_network import MeshNetwork, MeshRules
+from services.topology.domain.compiled import forget_stale
 from services.topology.domain.mixing import Bools, Floats
 
 Ints = NDArray[np.int64]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+forget_stale()
 # Run.counts
 LINKS, NOISY, PHASE, STEPS, RUN_ID = range(5)
 # Run.levels

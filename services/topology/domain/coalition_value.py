@@ -17,10 +17,13 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from services.topology.domain.compiled import forget_stale
+
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 TOLERANCE = 1e-9
+forget_stale()
 """Payoffs closer than this are equal (spec §0)."""
 TRUST_TOLERANCE = 1e-12
 _SUMS_ROUNDED_TO = 1e9

@@ -18,7 +18,7 @@ from coterie.version import VERSION
 from services.kit.calls import MAY_CALL
 
 PLACE = Path(__file__).parents[3] / "deploy" / "kubernetes"
-SERVICES = {"trust", "topology", "pricing", "aggregation", "gateway", "console"}
+SERVICES = {"trust", "topology", "pricing", "aggregation", "gateway", "console", "station"}
 PORTS = {"trust": 50051, "topology": 50052, "pricing": 50053, "aggregation": 50054, "gateway": 8080}
 Manifest = dict[str, Any]
 
@@ -83,7 +83,8 @@ def test_the_network_opens_the_ways_of_the_call_table_and_no_other() -> None:
             for port in rule["ports"]
         }
         assert towards == {(callee, PORTS[callee]) for who, callee in called if who == caller}
-    for callee in MAY_CALL.keys() - {"gateway"} | {"trust"}:
+    assert "ingress" not in by_name["station"]
+    for callee in MAY_CALL.keys() - {"gateway", "station"} | {"trust"}:
         (rule,) = by_name[callee]["ingress"]
         assert {(peer["podSelector"]["matchLabels"]["app"], callee) for peer in rule["from"]} == {
             way for way in called if way[1] == callee

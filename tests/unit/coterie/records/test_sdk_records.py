@@ -154,7 +154,7 @@ def test_three_states_are_an_end() -> None:
 
 
 def test_pages_and_lists_hold_records() -> None:
-    owner = {"id": "own_1", "name": "Ada", "created_at": 5, "sharing": "own"}
+    owner = {"id": "own_1", "name": "Ada", "created_at": 5, "sharing": "own", "public": False}
     page = read(Page[Owner], {"items": [owner], "next_cursor": "own_1"})
     assert page.items[0].name == "Ada"
     assert page.to_dict() == {"items": [owner], "next_cursor": "own_1"}
