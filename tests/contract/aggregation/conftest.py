@@ -177,7 +177,7 @@ class Client:
         set_caller(Caller("publisher", "pub_1"))
         return await self.tasks.StartTask(pb.StartTaskRequest(task_id=task_id))
 
-    async def get_work(self, device: str, wait: float = 25.0) -> pb.WorkItem:
+    async def get_work(self, device: str, wait: float = 15.0) -> pb.WorkItem:
         set_caller(Caller("device", device))
         reply = await self.work.GetWork(pb.GetWorkRequest(device_id=device, wait_seconds=wait))
         assert reply.items, f"no work for {device}"
