@@ -141,7 +141,7 @@ def _raised(weight: Vector, rows: NDArray[np.int64], n: int, floor: float) -> Ve
     while True:
         free = np.bincount(rows, np.where(low, 0.0, weight), n)
         room = 1.0 - floor * np.bincount(rows, low, n)
-        scale = np.divide(room, free, out=np.zeros(n), where=free > 0)
+        scale = np.divide(room, free, out=np.zeros(n), where=free > np.finfo(np.float64).tiny)
         scaled: Vector = np.where(low, floor, scale[rows] * weight)
         fallen = ~low & (scaled < floor * (1.0 - _ROUNDING))
         if not fallen.any():
