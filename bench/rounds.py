@@ -25,13 +25,15 @@ from coterie_cli.processes import PlatformProcesses
 
 LIMITS_SECONDS = {20: 0.2, 1000: 5.0}
 ROUNDS = {20: 30, 1000: 6}
+SETTINGS = {"COTERIE_LOG_LEVEL": "WARNING", "COTERIE_MAX_CONNECTIONS_PER_ADDRESS": "0"}
+"""All devices are behind one address here."""
 
 
 def main(sizes: list[int]) -> None:
     """Measures each size on one platform."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     with tempfile.TemporaryDirectory(prefix="coterie-bench-") as folder:
-        processes = PlatformProcesses.on_free_ports(Path(folder), {"COTERIE_LOG_LEVEL": "WARNING"})
+        processes = PlatformProcesses.on_free_ports(Path(folder), SETTINGS)
         processes.start(wait_seconds=120.0)
         try:
             for devices in sizes:

@@ -7,21 +7,27 @@ room, so silent ones can keep nobody out.
 from __future__ import annotations
 
 import asyncio
+import json
 import resource
 import signal
+import time
 from collections import Counter
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from types import FrameType
 from typing import Any, cast
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from services.kit.logs import get_logger
 from services.kit.proxies import Proxies
 from services.kit.settings import EdgeSettings
 
 RESERVED_FILES = 256
 """Descriptors kept for everything that is not a caller: services, blobs, logs."""
+REMINDER_SECONDS = 60.0
+_log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +50,31 @@ class Lines:
     count: int = 0
     of_address: Counter[str] = field(default_factory=Counter)
     idle: dict[Line, None] = field(default_factory=dict)
+    silent_until: float = 0.0
 
-    def admit(self, line: Line, address: str) -> bool:
-        """Counts a new connection in; False when it must go. A full house lets the longest idle go instead."""
+    def admit(self, line: Line, address: str) -> str:
+        """Counts a new connection in; or why it must go. A full house lets the longest idle go instead."""
         crowded = 0 < self.limits.per_address <= self.of_address[address]
         if crowded and not self.limits.proxies.trusts(address):
-            return False
+            return self._refusal(
+                address, "your address", self.limits.per_address, "COTERIE_MAX_CONNECTIONS_PER_ADDRESS"
+            )
         if self.count >= self.limits.connections:
             oldest = next(iter(self.idle), None)
             if oldest is None:
-                return False
+                return self._refusal(address, "all callers", self.limits.connections, "COTERIE_MAX_CONNECTIONS")
             oldest.leave()
         self.count += 1
         self.of_address[address] += 1
         self.idle[line] = None
-        return True
+        return ""
+
+    def _refusal(self, address: str, whose: str, most: int, setting: str) -> str:
+        """What a caller is told; the operator is told once a minute."""
+        if time.monotonic() >= self.silent_until:
+            self.silent_until = time.monotonic() + REMINDER_SECONDS
+            _log.warning("connections refused", address=address, most=most, setting=setting)
+        return f"too many connections of {whose} ({most}); try again later, or let the operator raise {setting}"
 
     def left(self, line: Line, address: str) -> None:
         """Counts a connection out."""
@@ -120,8 +136,8 @@ class Line(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(cast(asyncio.Transport, Gathered(transport, self.loop)))
         address = self.client[0] if self.client else ""
-        if not self.lines.admit(self, address):
-            self._refuse(b"503 Service Unavailable", b"too many connections; try again later")
+        if why := self.lines.admit(self, address):
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too_many_connections", why)
             return
         self._address = address
         self._watch_for(self._limits.header_seconds)
@@ -145,8 +161,8 @@ class Line(HttpToolsProtocol):
         if self.transport.is_closing() or self._upgraded:
             return
         if self._uneaten > self._limits.header_bytes:
-            most = self._limits.header_bytes
-            self._refuse(b"431 Request Header Fields Too Large", b"headers may have %d bytes at most" % most)
+            why = f"headers may have {self._limits.header_bytes} bytes at most"
+            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "headers_too_large", why)
         elif self._in_head and self._uneaten:
             if self._watch is None:  # the time for a head is counted from its first byte
                 self._watch_for(self._limits.header_seconds)
@@ -217,14 +233,17 @@ class Line(HttpToolsProtocol):
         if self.flow.read_paused:  # the gateway itself is behind
             self._watch_for(self._limits.body_seconds)
         elif self._in_head:
-            self._refuse(b"408 Request Timeout", b"the request's head took too long")
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, "head_too_slow", "the request's head took too long")
         else:
             self.transport.close()
 
-    def _refuse(self, status: bytes, why: bytes) -> None:
+    def _refuse(self, status: HTTPStatus, reason: str, why: str) -> None:
         self._stop_watch()
-        told = b"content-type: text/plain\r\nretry-after: 1\r\nconnection: close"
-        self.transport.write(b"HTTP/1.1 %b\r\ncontent-length: %d\r\n%b\r\n\r\n%b" % (status, len(why), told, why))
+        problem = {"type": f"urn:coterie:problem:{reason}", "title": status.phrase, "status": status, "reason": reason}
+        body = json.dumps(problem | {"detail": why}).encode()
+        told = b"content-type: application/problem+json\r\nretry-after: 1\r\nconnection: close"
+        head = b"HTTP/1.1 %d %b\r\ncontent-length: %d\r\n%b" % (status, status.phrase.encode(), len(body), told)
+        self.transport.write(head + b"\r\n\r\n" + body)
         self.transport.close()
 
     def _count_out(self) -> None:

@@ -1,6 +1,7 @@
 """Attacks on the gateway by callers nobody knows: too much, too slowly, too many, and guessing."""
 
 import asyncio
+import json
 import os
 import sys
 import time
@@ -203,11 +204,16 @@ async def test_a_connection_at_work_is_never_closed_for_a_new_one(platform: Fake
 async def test_an_address_has_its_share_of_connections(platform: FakePlatform, tmp_path: Path) -> None:
     async with serving(platform, tmp_path, max_connections_per_address=5) as port:
         held = [await connect(port) for _ in range(5)]
-        assert await ask(port) == 503
+        sixth = await connect(port)
+        told = (await rest_of(sixth[0])).decode()
+        assert told.startswith("HTTP/1.1 503")
+        problem = json.loads(told.partition("\r\n\r\n")[2])
+        assert problem["reason"] == "too_many_connections"
+        assert "COTERIE_MAX_CONNECTIONS_PER_ADDRESS" in problem["detail"]
         held[0][1].write(REQUEST + b"connection: close\r\n\r\n")
         assert (await rest_of(held[0][0])).startswith(b"HTTP/1.1 200")
         assert await ask(port) == 200
-        await hang_up(*held)
+        await hang_up(*held, sixth)
 
 
 async def test_guessed_keys_are_throttled_and_a_neighbour_s_good_key_is_not(

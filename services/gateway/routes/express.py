@@ -1,6 +1,6 @@
-"""The short way of the two requests that every device makes in every round: asking for work, handing in an update.
+"""The short way of what every device says again and again: that it is there, that it wants work, here is an update.
 
-A request passes a dozen layers of framework before its route is called, which costs these two more than what they ask.
+A request passes a dozen layers of framework before its route is called, which costs these more than what they ask.
 Here the plain form of each is recognised, and its route is called with what was read. Whatever is not plain, and every
 other request, goes the long way, which knows all forms and says what is wrong. Who may come in, and what is answered,
 is decided by the same code on both ways.
@@ -18,14 +18,15 @@ from starlette.types import Receive, Scope, Send
 
 from services.gateway.access.guard import StrictRequest, admit
 from services.gateway.access.table import ACCESS
-from services.gateway.routes import updates, work
+from services.gateway.routes import devices, updates, work
 from services.gateway.routes.base import Parts
 from services.gateway.wire.answers import refuse
 from services.kit.errors import CoterieError
 
 _ID = r"[A-Za-z0-9_.:-]{1,128}"
-_WORK = re.compile(rf"^wait=([12]?\d|30)(?:\.0)?((?:&task={_ID}){{0,100}})$".encode())
-_UPDATE = re.compile(rf"^/v1/tasks/({_ID})/rounds/([1-9]\d{{0,8}})/updates/({_ID})$")
+_WORK = re.compile(rf"^wait=([12]?\d|30)(?:\.0)?((?:&task={_ID}){{0,100}})\Z".encode())
+_UPDATE = re.compile(rf"^/v1/tasks/({_ID})/rounds/([1-9]\d{{0,8}})/updates/({_ID})\Z")
+_BEAT = re.compile(rf"^/v1/devices/({_ID})/heartbeat\Z")
 Call = Callable[[StrictRequest, Parts], Awaitable[Response]]
 
 
@@ -35,10 +36,10 @@ class Express:
     def __init__(self, app: FastAPI) -> None:
         self._app = app
         named = {route.name: route for route in app.router.routes if isinstance(route, APIRoute)}
-        self._work, self._update = named["get_work"], named["put_update"]
+        self._work, self._update, self._beat = named["get_work"], named["put_update"], named["heartbeat"]
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> bool:
-        """Answers a plain request for work, or with an update; False, and nothing has happened, for any other."""
+        """Answers a plain request of the three; False, and nothing has happened, for any other."""
         found = self._read(scope)
         if found is None:
             return False
@@ -61,6 +62,9 @@ class Express:
             return None if asked is None else (self._work, _asking(asked))
         if method == "PUT" and not query and (place := _UPDATE.match(path)) is not None:
             return self._deliver(scope, place)
+        if method == "POST" and not query and (place := _BEAT.match(path)) is not None:
+            scope["path_params"] = {"device_id": place[1]}
+            return self._beat, _beating(place[1])
         return None
 
     def _deliver(self, scope: Scope, place: re.Match[str]) -> tuple[APIRoute, Call] | None:
@@ -76,6 +80,13 @@ class Express:
             return await updates.put_update(request, task, number, device, parts, *said)
 
         return self._update, call
+
+
+def _beating(device: str) -> Call:
+    async def call(_: StrictRequest, parts: Parts) -> Response:
+        return await devices.heartbeat(device, parts)
+
+    return call
 
 
 def _asking(asked: re.Match[bytes]) -> Call:

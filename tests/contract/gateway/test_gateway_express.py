@@ -59,6 +59,18 @@ UPDATES: list[tuple[str, dict[str, str]]] = [
     ("/v1/tasks/tsk 1/rounds/2/updates/dev_1", PLAIN),
     ("/v1/tasks/tsk%001/rounds/2/updates/dev_1", PLAIN),
     ("/v1/tasks/tsk_1/rounds/2/updates/dev_2", PLAIN),
+    ("/v1/tasks/tsk_1/rounds/2/updates/dev_1%0A", PLAIN),
+]
+BEATS = [
+    "/v1/devices/dev_1/heartbeat",
+    "/v1/devices/dev_2/heartbeat",
+    "/v1/devices/dev_1/heartbeat?x=1",
+    "/v1/devices/dev_1/heartbeat/",
+    "/v1/devices/dev_1/heartbeat%0A",
+    "/v1/devices/dev%0A/heartbeat",
+    "/v1/devices/dev%001/heartbeat",
+    "/v1/devices/a%20b/heartbeat",
+    f"/v1/devices/{'x' * 129}/heartbeat",
 ]
 
 
@@ -77,7 +89,9 @@ async def both_ways(client: httpx.AsyncClient, platform: FakePlatform, *request:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Express, "_read", read)
             answer = await client.request(*request, **named)
-        said = answer.json() | {"request_id": ""} if "problem" in answer.headers["content-type"] else answer.json()
+        said = answer.json() if answer.content else {}
+        if "problem" in answer.headers.get("content-type", ""):
+            said["request_id"] = ""
         asked = [(call.method, call.request.SerializeToString(deterministic=True)) for call in platform.calls]
         found.append((answer.status_code, said, sorted(each for each in asked if each[0] != "Authenticate")))
     return found[0], found[1]
@@ -103,6 +117,17 @@ async def test_updates_are_handed_in_alike_on_both_ways(
         assert short == long, (path, headers)
 
 
+@pytest.mark.parametrize("role", ["device", "admin", "nobody"])
+async def test_heartbeats_are_taken_alike_on_both_ways(
+    client: httpx.AsyncClient, platform: FakePlatform, role: str
+) -> None:
+    for path in BEATS:
+        for content in (b"", b"{}", b"no JSON"):
+            short, long = await both_ways(client, platform, "POST", path, headers=bearer(role), content=content)
+            assert short == long, path
+            assert (short[0] == 204) is bool(short[2]), path
+
+
 async def test_plain_requests_take_the_short_way_and_are_measured_under_their_route(
     client: httpx.AsyncClient, app: FastAPI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,5 +142,7 @@ async def test_plain_requests_take_the_short_way_and_are_measured_under_their_ro
     monkeypatch.setattr(Express, "_read", noted)
     await client.get("/v1/work", params={"wait": 25.0, "task": "tsk_1"}, headers=bearer("device"))
     await client.put(UPDATE, headers=PLAIN | bearer("device"), content=BODY)
+    await client.post("/v1/devices/dev_1/heartbeat", headers=bearer("device"))
     await client.get("/v1/me", headers=bearer("device"))
-    assert taken == ["/v1/work", "/v1/tasks/{task_id}/rounds/{number}/updates/{device_id}", ""]
+    update, beat = "/v1/tasks/{task_id}/rounds/{number}/updates/{device_id}", "/v1/devices/{device_id}/heartbeat"
+    assert taken == ["/v1/work", update, beat, ""]
