@@ -1,5 +1,6 @@
 """Blob store: addressed by content, whole or not at all."""
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 from obstore.store import MemoryStore
 
-from services.kit.blobs import BadDigest, BlobStore, BlobTooLarge, DigestMismatch, UnknownBlob
+from services.kit.blobs import BadDigest, BlobStore, BlobTooLarge, DigestMismatch, StorageAway, UnknownBlob
 
 
 async def pieces(*parts: bytes) -> AsyncIterator[bytes]:
@@ -50,6 +51,20 @@ async def test_writing_twice_changes_nothing_and_deleting_twice_is_fine(tmp_path
     await store.delete(first)
     with pytest.raises(UnknownBlob):
         await store.size(first)
+
+
+async def test_blobs_that_come_together_are_each_stored_or_refused_and_leave_nothing_else(tmp_path: Path) -> None:
+    store = BlobStore.in_folder(tmp_path)
+    bodies = [f"body {n}".encode() for n in range(300)]
+    spoilt = hashlib.sha256(bodies[7]).hexdigest()
+    (tmp_path / spoilt[:2]).mkdir()
+    (tmp_path / spoilt[:2] / spoilt).mkdir()  # a folder where the file should be: this one cannot be written
+    put = await asyncio.gather(*(store.put_bytes(body) for body in bodies), return_exceptions=True)
+    assert [n for n, found in enumerate(put) if isinstance(found, StorageAway)] == [7]
+    whole = [hashlib.sha256(body).hexdigest() for body in bodies if body != bodies[7]]
+    assert files(tmp_path) == sorted(f"{digest[:2]}/{digest}" for digest in whole)
+    listed = [blob async for page in store.every() for blob in page]
+    assert sorted(blob.name for blob in listed) == sorted(whole)
 
 
 @pytest.mark.parametrize("digest", ["", "abc", "../../etc/passwd", "G" * 64])
