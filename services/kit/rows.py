@@ -7,6 +7,7 @@ and `fetch_all` make records of what comes. Many rows are written one way: `inse
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from inspect import signature
 from typing import Any, Generic, TypeVar
 
@@ -72,22 +73,30 @@ def plain(values: dict[str, Any]) -> dict[str, Any]:
 
 def inserting(tx: Tx, table: sa.Table) -> Any:
     """An INSERT into `table` that knows ON CONFLICT, which both databases spell alike but SQLAlchemy types apart."""
-    return sqlite.insert(table) if tx.dialect.name == "sqlite" else postgresql.insert(table)
+    return _inserting(tx.dialect.name, table)
+
+
+def _inserting(dialect: str, table: sa.Table) -> Any:
+    return sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)
 
 
 async def upsert(
     tx: Tx, table: sa.Table, rows: list[dict[str, Any]], keys: list[str], *, only: list[str] | None = None
 ) -> None:
     """Inserts rows; where a key exists, updates the columns `only` (all when None, none when empty)."""
-    if not rows:
-        return
-    statement = inserting(tx, table)
+    if rows:
+        await tx.execute(_upserting(tx.dialect.name, table, tuple(keys), None if only is None else tuple(only)), rows)
+
+
+@cache
+def _upserting(dialect: str, table: sa.Table, keys: tuple[str, ...], only: tuple[str, ...] | None) -> Any:
+    """The statement of `upsert`, which costs more to make than to run for one row."""
+    statement = _inserting(dialect, table)
     changed = [c.name for c in table.columns if c.name not in keys] if only is None else only
-    if changed:
-        changes = {name: statement.excluded[name] for name in changed}
-        await tx.execute(statement.on_conflict_do_update(index_elements=keys, set_=changes), rows)
-    else:
-        await tx.execute(statement.on_conflict_do_nothing(index_elements=keys), rows)
+    if not changed:
+        return statement.on_conflict_do_nothing(index_elements=keys)
+    changes = {name: statement.excluded[name] for name in changed}
+    return statement.on_conflict_do_update(index_elements=keys, set_=changes)
 
 
 async def take_turns(tx: Tx, name: str) -> None:

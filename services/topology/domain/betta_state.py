@@ -9,6 +9,7 @@ under the indices below. Symmetric matrices are kept in their upper triangle onl
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numba
@@ -18,15 +19,15 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from services.kit.compiled import forget_stale
 from services.topology.domain.betta import REL, local_iterate, pseudo_training_time
 from services.topology.domain.betta_network import MeshNetwork, MeshRules
-from services.topology.domain.compiled import forget_stale
 from services.topology.domain.mixing import Bools, Floats
 
 Ints = NDArray[np.int64]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-forget_stale()
+forget_stale(Path(__file__).parent)
 # Run.counts
 LINKS, NOISY, PHASE, STEPS, RUN_ID = range(5)
 # Run.levels

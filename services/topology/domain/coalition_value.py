@@ -11,23 +11,24 @@ called again.
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import NamedTuple
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
-from services.topology.domain.compiled import forget_stale
+from services.kit.compiled import forget_stale
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 TOLERANCE = 1e-9
-forget_stale()
 """Payoffs closer than this are equal (spec §0)."""
 TRUST_TOLERANCE = 1e-12
 _SUMS_ROUNDED_TO = 1e9
 
+forget_stale(Path(__file__).parent)
 jit = numba.njit(cache=True, nogil=True)
 # Passing the tables to a compiled function counts some forty arrays in and out, which costs more than the small
 # functions below take themselves: they are pasted into their callers instead. Loops name their arrays first for the

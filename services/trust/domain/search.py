@@ -96,6 +96,9 @@ def _search_layers(  # type: ignore[no-untyped-def]  # numba types it; Any annot
     When layer d is expanded every product in it is final, because all its parents lie in layer d−1: hence one pass.
     Equal products keep the smaller parent, so that the path is the same on every machine. The search ends early once
     `missing` wanted devices are reached and their layer is complete (−1: never).
+
+    A layer is expanded from whichever side has fewer ties: by those in it, or by those not reached yet, each of which
+    looks for its parents. In social networks the few with many ties are reached first, and most others through them.
     """
     hops[source] = 0
     products[source] = 1.0
@@ -103,26 +106,51 @@ def _search_layers(  # type: ignore[no-untyped-def]  # numba types it; Any annot
     start, end = 0, 1
     if wanted[source]:
         missing -= 1
-    while start < end and missing != 0:
+    ties = indptr[source + 1] - indptr[source]  # of the layer
+    left = len(indices) - ties  # of those not reached
+    while start < end < len(hops) and missing != 0:
         layer_end = end
-        for place in range(start, layer_end):
-            node = queue[place]
-            so_far, next_hop = products[node], hops[node] + 1
-            for k in range(indptr[node], indptr[node + 1]):
-                other = indices[k]
-                if hops[other] == -1:
-                    hops[other] = next_hop
-                    products[other] = so_far * values[k]
-                    parents[other] = node
-                    queue[end] = other
-                    end += 1
-                    if wanted[other]:
-                        missing -= 1
-                elif hops[other] == next_hop:
-                    product = so_far * values[k]
-                    if product > products[other] or (product == products[other] and node < parents[other]):
+        next_hop = hops[queue[start]] + 1
+        if ties <= left:
+            for place in range(start, layer_end):
+                node = queue[place]
+                so_far = products[node]
+                for k in range(indptr[node], indptr[node + 1]):
+                    other = indices[k]
+                    if hops[other] == -1:
+                        hops[other] = next_hop
+                        products[other] = so_far * values[k]
+                        parents[other] = node
+                        queue[end] = other
+                        end += 1
+                    elif hops[other] == next_hop:
+                        product = so_far * values[k]
+                        if product > products[other] or (product == products[other] and node < parents[other]):
+                            products[other] = product
+                            parents[other] = node
+        else:
+            for other in range(len(hops)):
+                if hops[other] != -1:
+                    continue
+                for k in range(indptr[other], indptr[other + 1]):
+                    node = indices[k]
+                    if hops[node] != next_hop - 1:
+                        continue
+                    product, parent = products[node] * values[k], parents[other]
+                    if parent == -1 or product > products[other] or (product == products[other] and node < parent):
                         products[other] = product
                         parents[other] = node
+                if parents[other] != -1:
+                    hops[other] = next_hop
+                    queue[end] = other
+                    end += 1
+        ties = 0
+        for place in range(layer_end, end):
+            node = queue[place]
+            ties += indptr[node + 1] - indptr[node]
+            if wanted[node]:
+                missing -= 1
+        left -= ties
         start = layer_end
     return end
 

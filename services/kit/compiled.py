@@ -11,19 +11,18 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-HERE = Path(__file__).parent
 MARK = "compiled-from"
 
 
-def kept_in() -> Path:
-    """The folder under which Numba keeps what it compiled of these sources."""
+def kept_in(sources: Path) -> Path:
+    """The folder under which Numba keeps what it compiled of the sources in a folder."""
     elsewhere = os.environ.get("NUMBA_CACHE_DIR", "")
-    return Path(elsewhere) if elsewhere else HERE / "__pycache__"
+    return Path(elsewhere) if elsewhere else sources / "__pycache__"
 
 
-def forget_stale(sources: Path = HERE, kept: Path | None = None) -> int:
+def forget_stale(sources: Path, kept: Path | None = None) -> int:
     """Removes all indexes of loops if the sources are not those of the last time; how many. They are compiled again."""
-    folder = kept_in() if kept is None else kept
+    folder = kept_in(sources) if kept is None else kept
     digest = hashlib.sha256()
     for source in sorted(sources.glob("*.py")):
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
