@@ -100,6 +100,10 @@ compose-up: ## start the platform with Docker Compose on PostgreSQL
 compose-test: ## build and run docker-compose.yml for real, kill a service, see a task finish
 	deploy/compose-test $(ENGINE)
 
+.PHONY: watch-test
+watch-test: ## run docker-compose.yml with the observability overlay for real: Prometheus reaches every service (minutes)
+	deploy/watch-test $(ENGINE)
+
 .PHONY: swarm-test
 swarm-test: $(STAMP) ## deploy the compose file on a Docker Swarm of one node, replace and kill containers under a task (minutes)
 	deploy/swarm-test $(ENGINE)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import obstore
 from obstore.exceptions import BaseError, NotFoundError
@@ -84,6 +85,9 @@ class BlobStore:
     @classmethod
     def from_settings(cls, settings: ServiceSettings) -> BlobStore:
         """The store that the settings name."""
+        place = urlsplit(settings.blob_url)
+        if place.scheme == "file":  # a folder as any other, and read as fast
+            return cls.in_folder(Path(unquote(place.path)))
         if settings.blob_url:
             return cls(from_url(settings.blob_url))
         return cls.in_folder(settings.data_dir / "blobs")

@@ -9,6 +9,7 @@ import pytest
 from obstore.store import MemoryStore
 
 from services.kit.blobs import BadDigest, BlobStore, BlobTooLarge, DigestMismatch, StorageAway, UnknownBlob
+from services.kit.settings import ServiceSettings
 
 
 async def pieces(*parts: bytes) -> AsyncIterator[bytes]:
@@ -82,3 +83,11 @@ async def test_many_blobs_are_forgotten_together_also_ones_that_are_not_there(fa
     await store.delete_all([])
     left = [blob.name async for page in store.every() for blob in page]
     assert left == [kept]
+
+
+async def test_a_folder_named_by_a_url_is_a_folder_like_any_other(tmp_path: Path) -> None:
+    folder = tmp_path / "one two"
+    store = BlobStore.from_settings(ServiceSettings(blob_url=folder.as_uri()))
+    digest = await store.put_bytes(b"abc")
+    assert store.is_near
+    assert files(folder) == [f"{digest[:2]}/{digest}"]
