@@ -17,7 +17,7 @@ from safetensors.numpy import load, save
 from coterie.home import DeviceIdentity
 from coterie.records import RoundDetail
 from tests.e2e.crew import Crew
-from tests.e2e.real_platform import SHAPES, RealPlatform
+from tests.e2e.real_platform import SHAPES, RealPlatform, model
 
 REPORT = json.dumps({"form": "mean", "weight": 10})
 
@@ -166,3 +166,27 @@ def test_a_revoked_key_opens_nothing(opened: Round) -> None:
     check(opened, opened.put(update(), {"Authorization": "Bearer nonsense"}), 401, "invalid_api_key")
     check(opened, opened.put(update(), {"Authorization": ""}), 401, "missing_key")
     assert opened.state() == before
+
+
+@pytest.mark.parametrize(
+    ("preset", "more"), [("clusters", {}), ("multitask", {}), ("fedavg", {"noise_multiplier": 1.0})]
+)
+def test_amplification_by_subsampling_is_refused_with_the_reason_and_what_to_do(
+    shared_platform: RealPlatform, preset: str, more: dict[str, float]
+) -> None:
+    """[SCFL] (10) assumes that nobody learns who takes part; here somebody always does."""
+    admin = shared_platform.admin
+    body = {
+        "name": f"sampled {preset}",
+        "preset": preset,
+        "model_digests": [admin.upload_model(model())],
+        "parameters": {"privacy": {"sampling_rate": 0.1, **more}},
+    }
+    key = {"Authorization": f"Bearer {shared_platform.processes.admin_key()}"}
+    url = f"{shared_platform.processes.url}/v1/tasks"
+    refused = httpx.post(url, json=body, headers=key, timeout=30.0, trust_env=False)
+    assert refused.status_code == 400
+    told = refused.json()["detail"]
+    assert told.startswith("parameters.privacy.sampling_rate: ")
+    assert "nobody learns who did" in told
+    assert "target_epsilon" in told

@@ -23,6 +23,14 @@ MAX_MODELS = 64
 KEPT_ROUNDS = 100
 """Rounds of an asynchronous task whose updates stay stored, unless it says otherwise."""
 
+NO_AMPLIFICATION = (
+    "less noise for a sample of the devices ([SCFL] (10)) needs that each device draws by itself whether it takes "
+    "part, and that nobody learns who did; here the platform draws and sees who delivers, and a head sees its members. "
+    "Leave it out: target_epsilon chooses the noise of all rounds, and with fraction a device pays only for rounds it "
+    "took part in"
+)
+"""Why no task gets amplification by subsampling; docs/papers/scfl.md has the figures."""
+
 
 @dataclass(frozen=True, slots=True)
 class TaskSpecification:
@@ -109,6 +117,8 @@ def check(spec: TaskSpecification) -> None:
     _check_object("parameters", spec.parameters_json, MAX_PARAMETERS_BYTES)
     if "offer" in spec.parameters:
         raise BadTask("parameters.offer: is what the platform tells each device; leave it out")
+    if "sampling_rate" in spec.parameters.get("privacy", {}):
+        raise BadTask(f"parameters.privacy.sampling_rate: {NO_AMPLIFICATION}")
     _check_rule(spec)
     joining.check(spec.join_by, spec.invited)
     if spec.privacy_unit not in list(PrivacyUnit):

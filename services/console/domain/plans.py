@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from services.console.domain import words
@@ -17,7 +18,10 @@ Seat = Mapping[str, Any]
 
 
 def draw_plan(plan: Mapping[str, Any], graph: Graph | None, names: Mapping[str, str]) -> Drawing:
-    """The drawing of a plan; ties of trust lie faint behind it where the graph is known."""
+    """The drawing of a plan; ties of trust lie faint behind it where the graph is known.
+
+    Of cells, `stations_of` says whose station is a process of its own: it is drawn with a ring.
+    """
     seats: Sequence[Seat] = plan["seats"]
     if len(seats) > MOST_NODES:
         return _large(plan, seats)
@@ -100,6 +104,7 @@ def _mesh(seats: Sequence[Seat], _: Mapping[str, Any], names: Mapping[str, str])
 
 def _cells(seats: Sequence[Seat], plan: Mapping[str, Any], names: Mapping[str, str]) -> tuple[list[Node], list[Link]]:
     cells = list(plan["details"].get("cells", []))
+    told = {row.cell: row for row in stations_of(plan)}
     nodes = [
         Node(
             f"cell:{number}",
@@ -107,7 +112,8 @@ def _cells(seats: Sequence[Seat], plan: Mapping[str, Any], names: Mapping[str, s
             number,
             size=34.0,
             shape="roundRect",
-            about=f"base station · {cell['served']} of {cell['blocks']} blocks in use",
+            ring=told[cell["id"]].serves,
+            about=f"{cell['served']} of {cell['blocks']} blocks in use · {told[cell['id']].said}",
             kind="place",
         )
         for number, cell in enumerate(cells)
@@ -125,6 +131,40 @@ def _cells(seats: Sequence[Seat], plan: Mapping[str, Any], names: Mapping[str, s
         if served:
             links.append(Link(seat["device_id"], f"cell:{seat['group']}", 2.5, tone="group", about=about, kind=""))
     return nodes, links
+
+
+@dataclass(frozen=True, slots=True)
+class CellRow:
+    """A cell of a plan, and what the plan knows of its station.
+
+    serves: whether a station of its own decided about its users, or adds their updates up.  said: that in words.
+    """
+
+    cell: str
+    served: int
+    blocks: int
+    serves: bool
+    said: str
+
+
+def stations_of(plan: Mapping[str, Any]) -> list[CellRow]:
+    """Which of a plan's cells have a station that is a process of its own."""
+    details = plan["details"]
+    decided, lost = details.get("q_values") or {}, details.get("lost") or {}
+    adds = Counter(str(seat.get("station", "")) for seat in plan["seats"])
+    rows = []
+    for each in details.get("cells", []):
+        cell, parts = str(each["id"]), []
+        if cell in decided:
+            parts.append(f"decided itself, for a value of {words.number(float(decided[cell]))}")
+        if adds[cell]:
+            parts.append(f"adds {words.count(adds[cell], 'update')} up")
+        if cell in lost:
+            said = f"left out: {lost[cell]}"
+        else:
+            said = f"its own station {' and '.join(parts)}" if parts else "no station of its own: the platform does it"
+        rows.append(CellRow(cell, int(each["served"]), int(each["blocks"]), bool(parts) and cell not in lost, said))
+    return rows
 
 
 def _star(seats: Sequence[Seat], _: Mapping[str, Any], names: Mapping[str, str]) -> tuple[list[Node], list[Link]]:
@@ -190,7 +230,12 @@ LEGENDS: dict[str, tuple[tuple[str, str], ...]] = {
         ("warn", "link that is not trusted: noised parameters"),
         ("faint", "tie of trust the plan does not use"),
     ),
-    "cells": (("square", "base station"), ("solid", "uploads on a block of it"), ("faint", "tie of trust")),
+    "cells": (
+        ("square", "cell"),
+        ("ring", "with a station that is a process of its own"),
+        ("solid", "uploads on a block of it"),
+        ("faint", "tie of trust"),
+    ),
     "star": (("square", "platform"), ("faint", "tie of trust")),
 }
 """What the marks of each kind of plan mean."""

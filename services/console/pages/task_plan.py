@@ -8,10 +8,11 @@ from typing import Any
 from nicegui import ui
 
 from coterie.errors import CoterieError, NotFound
+from coterie.records import Cell
 from services.console.domain import words
 from services.console.domain.graph import Graph
 from services.console.domain.names import Names
-from services.console.domain.plans import LEGENDS, draw_plan, noise_words
+from services.console.domain.plans import LEGENDS, draw_plan, noise_words, stations_of
 from services.console.parts.acting import doing
 from services.console.parts.blocks import card, empty, facts, note, say
 from services.console.parts.charts import palette
@@ -31,6 +32,14 @@ COLUMNS = (
 )
 
 
+CELL_COLUMNS = (
+    Column("cell", "Cell"),
+    Column("served", "Blocks in use", "number"),
+    Column("said", "In this plan", wrap=True),
+    Column("now", "Now"),
+)
+
+
 async def show(visit: Visit, watch: Watch, names: Names) -> None:
     """The newest plan; a plan made while the page is open is drawn when it comes."""
     place = ui.element("div").classes("c-stack").style("gap: var(--gap)")
@@ -42,9 +51,10 @@ async def show(visit: Visit, watch: Watch, names: Names) -> None:
             return
         shown["version"] = version
         plan, graph = await asyncio.gather(_plan(visit, watch), _graph(visit, watch))
+        living = await _living(visit) if plan is not None and plan["topology"] == "cells" else frozenset()
         place.clear()
         with place:
-            _draw(visit, watch, names, plan, graph)
+            _draw(visit, watch, names, plan, graph, living)
 
     await draw()
     watch.listeners.append(lambda: ui.timer(0.01, doing_quietly(draw), once=True) if not place.is_deleted else None)
@@ -73,7 +83,35 @@ async def _graph(visit: Visit, watch: Watch) -> Graph | None:
     return await visit.house.graphs.graph(visit.platform, task=watch.id)
 
 
-def _draw(visit: Visit, watch: Watch, names: Names, plan: Json | None, graph: Graph | None) -> None:
+async def _living(visit: Visit) -> frozenset[str]:
+    """Cells that a station serves now."""
+    found = (await visit.platform.get("/v1/cells"))["items"]
+    return frozenset(cell.id for cell in map(Cell.from_json, found) if cell.station)
+
+
+def _cells(plan: Json, living: frozenset[str]) -> None:
+    with card("Cells", "Who decides about a cell's devices and adds their updates up: its station or the platform."):
+        table(
+            CELL_COLUMNS,
+            [
+                {
+                    "cell": row.cell,
+                    "served": f"{row.served} of {row.blocks}",
+                    "served_sort": row.served,
+                    "said": row.said,
+                    "now": "a station serves it" if row.cell in living else "no station",
+                }
+                for row in stations_of(plan)
+            ],
+            key="cell",
+            label="Cells",
+            nothing=("cell_tower", "The plan names no cell.", "Register one: coterie cells put."),
+        )
+
+
+def _draw(
+    visit: Visit, watch: Watch, names: Names, plan: Json | None, graph: Graph | None, living: frozenset[str]
+) -> None:
     if plan is None:
         with card(label="Plan"):
             empty(
@@ -95,6 +133,8 @@ def _draw(visit: Visit, watch: Watch, names: Names, plan: Json | None, graph: Gr
         )
         _legend(plan["topology"])
     _verdict(plan, names)
+    if plan["topology"] == "cells":
+        _cells(plan, living)
     with card("Seats", "Where everybody sits, and why."):
         table(
             COLUMNS,

@@ -27,8 +27,6 @@ from services.kit.errors import CoterieError
 from services.kit.logs import get_logger
 from services.kit.settings import ServiceSettings
 from services.kit.upstream import open_channel
-from services.topology.domain.blocks import allocate_blocks
-from services.topology.domain.cell_noise import NoiseWeights, station_multipliers
 
 if TYPE_CHECKING:
     from services.topology.domain.station import Choice, Sight, StationNetwork
@@ -73,7 +71,6 @@ class StationApp:
 
     async def _serve(self) -> None:
         set_caller(STATION)
-        await asyncio.to_thread(_load)
         while True:
             try:
                 if self._key is None:
@@ -138,13 +135,6 @@ class StationApp:
             await self._stations.PutSum(_pieces(key, question.id, total))
         finally:
             total.close()
-
-
-def _load() -> None:
-    """Loads what networks need before a cell is taken: nobody waits for that afterwards."""
-    import torch
-
-    torch.set_num_threads(1)
 
 
 class Read:
@@ -242,6 +232,10 @@ class Brain:
 
 def decision_of(seen: pb.Observation, sight: Sight, choice: Choice) -> pb.StationDecision:
     """Whom it serves, on which blocks and with how much noise."""
+    # Bring scipy, which adding up does without.
+    from services.topology.domain.blocks import allocate_blocks
+    from services.topology.domain.cell_noise import NoiseWeights, station_multipliers
+
     members = np.flatnonzero(choice.picks)
     blocks = allocate_blocks(sight.delay[members], sight.limit).block
     carried = members[blocks >= 0]

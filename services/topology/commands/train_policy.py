@@ -65,7 +65,8 @@ def train_policy(job: Job, blobs: BlobStore) -> None:
     """Trains, telling each evaluation on standard output."""
     import torch
 
-    from services.topology.domain.cell_learning import LearningConfig, Progress, train
+    from services.topology.domain.cell_learning import Progress, train
+    from services.topology.domain.cell_learning_config import LearningConfig
 
     torch.set_num_threads(1)
     request = job.request

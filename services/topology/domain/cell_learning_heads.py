@@ -9,7 +9,6 @@ All stations' parameters are stacked along a first axis; no station reads anothe
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import numpy as np
 import torch
@@ -19,7 +18,6 @@ from torch import Tensor, nn
 from services.topology.domain.cell_learning_views import Views, all_sets, best_set
 
 Bools = NDArray[np.bool_]
-Head = Literal["set", "pointer"]
 
 
 class Layers(nn.Module):

@@ -3,7 +3,8 @@
     VDN:  θ_b ← θ_b − η ∇ (Q_b(s_b, a_b) + Σ_{j≠b} Q_j − R)²        IQL:  the same without the neighbours' values
 
 Of its neighbours a station is told the sum of the values they gave their own decisions, and nothing else: that is all
-the gradient of (Q_tot − R)² with respect to its own weights needs.
+the gradient of (Q_tot − R)² with respect to its own weights needs. That gradient is written out here: networks as small
+as these need no torch, which takes longer to load than a plan waits, and more memory than all else a station has.
 """
 
 from __future__ import annotations
@@ -14,15 +15,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from services.topology.domain.cell_checkpoints import InvalidTraining, Tensors, read_meta, tensors_under, write_meta
-from services.topology.domain.cell_learning import LearningConfig
-from services.topology.domain.cell_learning_heads import Layers
+from services.topology.domain.cell_learning_config import LearningConfig
 from services.topology.domain.cell_learning_views import all_sets, best_set
 
+Floats = NDArray[np.float32]
+Arrays = dict[str, Floats]
 REMEMBERED, STEPS, BATCH = 200, 8, 16
 """Decisions a station remembers, and how much it learns from each lesson."""
 
@@ -58,24 +58,22 @@ class Experience:
     neighbours: float
 
 
-class StationNetwork(nn.Module):
-    """The network of one station; `started` or `restored`."""
+class StationNetwork:
+    """The network of one station; `started` or `restored`. Weights have a policy's names and shapes, (1, ...) each."""
 
     def __init__(self, config: LearningConfig, features: int, idle: float, rng: np.random.Generator) -> None:
         """idle: the value of serving nobody that a pointer network starts from, in rewards."""
-        super().__init__()
         self.config, self.features = config, features
-        self.is_pointer = config.head == "pointer"
-        self.element = Layers(1, (features, config.width, 1 if self.is_pointer else config.width), rng)
+        self.is_pointer, width = config.head == "pointer", config.width
+        self.weights: Arrays = _layers("element", (features, width, 1 if self.is_pointer else width), rng)
         if self.is_pointer:
-            with torch.no_grad():
-                self.element.second.zero_()
-                self.element.second_bias.zero_()
-            self.constant = nn.Parameter(torch.full((1,), idle / config.reward_unit))
+            for name in ("element.second", "element.second_bias"):
+                self.weights[name] = np.zeros_like(self.weights[name])
+            self.weights["constant"] = np.full(1, idle / config.reward_unit, np.float32)
         else:
-            self.whole = Layers(1, (config.width, config.width, 1), rng)
-        self.first = {name: torch.zeros_like(weight) for name, weight in self.named_parameters()}
-        self.second = {name: torch.zeros_like(weight) for name, weight in self.named_parameters()}
+            self.weights |= _layers("whole", (width, width, 1), rng)
+        self.first = {name: np.zeros_like(weight) for name, weight in self.weights.items()}
+        self.second = {name: np.zeros_like(weight) for name, weight in self.weights.items()}
         self.steps = self.lessons = 0
         self.remembered: list[Experience] = []
 
@@ -89,16 +87,14 @@ class StationNetwork(nn.Module):
             picks = self._greedy(sight)
             if rng is not None and rng.random() < self.config.final_exploration:
                 picks = self._other(sight, picks, rng)
-        with torch.no_grad():
-            return Choice(picks, float(self._value(sight, picks)) * self.config.reward_unit)
+        return Choice(picks, self.value(sight, picks) * self.config.reward_unit)
 
     def _greedy(self, sight: Sight) -> NDArray[np.bool_]:
-        with torch.no_grad():
-            if self.is_pointer:
-                return self._fit(sight, self._scores(sight).numpy().astype(float))
-            sets = self._sets(sight)
-            chosen = torch.from_numpy(sets.astype(np.float32)) @ self._element(sight)
-            return np.asarray(sets[int(self.whole(chosen[None, None])[0, 0, :, 0].argmax())])
+        element = self._through("element", sight.view)[1]
+        if self.is_pointer:
+            return self._fit(sight, (self._start(sight) + element[:, 0]).astype(float))
+        sets = self._sets(sight)
+        return np.asarray(sets[int(self._through("whole", sets.astype(np.float32) @ element)[1][:, 0].argmax())])
 
     def _other(self, sight: Sight, greedy: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.bool_]:
         """One device forced in or out, and what then fits best."""
@@ -119,22 +115,47 @@ class StationNetwork(nn.Module):
 
     # --- values ------------------------------------------------------------------------------------------------------
 
-    def _element(self, sight: Sight) -> Tensor:
-        found: Tensor = self.element(torch.from_numpy(sight.view)[None, None])[0, 0]
-        return found
-
-    def _scores(self, sight: Sight) -> Tensor:
-        start = torch.from_numpy((sight.worth / self.config.reward_unit).astype(np.float32))
-        return start + self._element(sight)[:, 0]
-
-    def _value(self, sight: Sight, picks: NDArray[np.bool_]) -> Tensor:
+    def value(self, sight: Sight, picks: NDArray[np.bool_]) -> float:
         """Q_b, in units."""
-        chosen = torch.from_numpy(picks.astype(np.float32))
+        element = self._through("element", sight.view)[1][picks]
         if self.is_pointer:
-            return self.constant[0] + (self._scores(sight) * chosen).sum() if len(picks) else self.constant[0]
-        total = chosen @ self._element(sight) if len(picks) else torch.zeros(self.config.width)
-        value: Tensor = self.whole(total[None, None, None])[0, 0, 0, 0]
-        return value
+            return float(self.weights["constant"][0] + (self._start(sight)[picks] + element[:, 0]).sum())
+        return float(self._through("whole", element.sum(axis=0))[1][0])
+
+    def gradient(self, sight: Sight, picks: NDArray[np.bool_]) -> Arrays:
+        """∇ Q_b, by weight."""
+        view, chosen = sight.view[picks], int(picks.sum())
+        hidden, element = self._through("element", view)
+        if self.is_pointer:
+            found, up = {"constant": np.ones(1, np.float32)}, np.ones((chosen, 1), np.float32)
+        else:
+            total = element.sum(axis=0, keepdims=True)
+            above = self._through("whole", total)[0]
+            found, down = self._back("whole", total, above, np.ones((1, 1), np.float32))
+            up = np.repeat(down, chosen, axis=0)
+        return found | self._back("element", view, hidden, up)[0]
+
+    def _start(self, sight: Sight) -> Floats:
+        """What each of its users is worth to it before anything was learned."""
+        return (sight.worth / self.config.reward_unit).astype(np.float32)
+
+    def _through(self, part: str, x: Floats) -> tuple[Floats, Floats]:
+        """What a hidden ReLU layer and the layer above it make of x, (..., inputs)."""
+        w = self.weights
+        hidden = np.maximum(x @ w[f"{part}.first"][0] + w[f"{part}.first_bias"][0, 0], np.float32(0.0))
+        return hidden, hidden @ w[f"{part}.second"][0] + w[f"{part}.second_bias"][0, 0]
+
+    def _back(self, part: str, x: Floats, hidden: Floats, up: Floats) -> tuple[Arrays, Floats]:
+        """The gradients of its weights and of x where that of what comes out is `up`, (n, outputs)."""
+        w = self.weights
+        within = (up @ w[f"{part}.second"][0].T) * (hidden > 0.0)
+        found = {
+            f"{part}.first": (x.T @ within)[None],
+            f"{part}.first_bias": within.sum(axis=0)[None, None],
+            f"{part}.second": (hidden.T @ up)[None],
+            f"{part}.second_bias": up.sum(axis=0)[None, None],
+        }
+        return found, within @ w[f"{part}.first"][0].T
 
     # --- learning ----------------------------------------------------------------------------------------------------
 
@@ -147,25 +168,24 @@ class StationNetwork(nn.Module):
         self.lessons += 1
         rng, unit = np.random.default_rng(self.lessons), self.config.reward_unit
         for _ in range(STEPS):
-            losses = []
-            for index in rng.integers(len(self.remembered), size=min(BATCH, len(self.remembered))):
-                each = self.remembered[index]
+            drawn = rng.integers(len(self.remembered), size=min(BATCH, len(self.remembered)))
+            total = {name: np.zeros_like(weight) for name, weight in self.weights.items()}
+            for each in (self.remembered[index] for index in drawn):
                 others = each.neighbours if self.config.mixing == "vdn" else 0.0
-                losses.append((self._value(each.sight, each.picks) + (others - each.reward) / unit) ** 2)
-            self.zero_grad()
-            torch.stack(losses).mean().backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-            self._step()
+                error = self.value(each.sight, each.picks) + (others - each.reward) / unit
+                for name, slope in self.gradient(each.sight, each.picks).items():
+                    total[name] += np.float32(2.0 * error / len(drawn)) * slope
+            self._step(total)
 
-    def _step(self) -> None:
-        """One step of Adam; torch's own brings a compiler along, which takes longer to load than a plan waits."""
+    def _step(self, gradient: Arrays) -> None:
+        """One step of Adam."""
         self.steps += 1
         rate, low, high = self.config.learning_rate, 1.0 - 0.9**self.steps, 1.0 - 0.999**self.steps
-        with torch.no_grad():
-            for name, weight in self.named_parameters():
-                gradient = torch.zeros_like(weight) if weight.grad is None else weight.grad
-                self.first[name].mul_(0.9).add_(gradient, alpha=0.1)
-                self.second[name].mul_(0.999).addcmul_(gradient, gradient, value=0.001)
-                weight.sub_(rate * (self.first[name] / low) / ((self.second[name] / high).sqrt() + 1e-8))
+        for name, weight in self.weights.items():
+            first, second, slope = self.first[name], self.second[name], gradient[name]
+            first += np.float32(0.1) * (slope - first)
+            second += np.float32(0.001) * (slope * slope - second)
+            weight -= np.float32(rate / low) * first / (np.sqrt(second / np.float32(high)) + np.float32(1e-8))
 
     # --- checkpoints -------------------------------------------------------------------------------------------------
 
@@ -175,9 +195,8 @@ class StationNetwork(nn.Module):
         meta["limits"] = [each.sight.limit for each in self.remembered]
         meta["told"] = [[each.reward, each.neighbours] for each in self.remembered]
         answer = write_meta(meta)
-        answer |= {f"weights.{name}": tensor.numpy().copy() for name, tensor in self.state_dict().items()}
-        for part, moments in (("first", self.first), ("second", self.second)):
-            answer |= {f"{part}.{name}": moment.numpy().copy() for name, moment in moments.items()}
+        for part, arrays in (("weights", self.weights), ("first", self.first), ("second", self.second)):
+            answer |= {f"{part}.{name}": array.copy() for name, array in arrays.items()}
         for number, each in enumerate(self.remembered):
             sight = each.sight
             for name, value in (("view", sight.view), ("worth", sight.worth), ("delay", sight.delay)):
@@ -190,11 +209,12 @@ def restored(tensors: Mapping[str, NDArray[Any]]) -> StationNetwork:
     """A network from a station's checkpoint, or from its part of a trained policy (`station_part`)."""
     meta = read_meta(tensors)
     network = StationNetwork(LearningConfig(**meta["config"]), meta["features"], 0.0, np.random.default_rng(0))
-    weights = tensors_under(tensors, "weights")
-    network.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
     network.lessons, network.steps = meta.get("lessons", 0), meta.get("steps", 0)
-    for part, moments in (("first", network.first), ("second", network.second)):
-        moments |= {name: torch.from_numpy(array) for name, array in tensors_under(tensors, part).items()}
+    for part, arrays in (("weights", network.weights), ("first", network.first), ("second", network.second)):
+        kept = tensors_under(tensors, part)
+        if kept.keys() != arrays.keys() and (kept or part == "weights"):
+            raise InvalidTraining(f"a checkpoint of a {network.config.head} network has {part} {sorted(arrays)}")
+        arrays |= kept
     for number, (limit, told) in enumerate(zip(meta.get("limits", ()), meta.get("told", ()), strict=True)):
         seen = tensors_under(tensors, f"seen.{number}")
         sight = Sight(seen["view"], seen["worth"], seen["delay"], limit)
@@ -205,3 +225,19 @@ def restored(tensors: Mapping[str, NDArray[Any]]) -> StationNetwork:
 def started(features: int, idle: float) -> StationNetwork:
     """A network that has learned nothing: it follows the common plan."""
     return StationNetwork(LearningConfig(named=False), features, idle, np.random.default_rng(0))
+
+
+def _layers(part: str, sizes: tuple[int, int, int], rng: np.random.Generator) -> Arrays:
+    """One hidden layer and the one above it, as a policy's begin."""
+    inputs, width, outputs = sizes
+    shapes = {
+        "first": ((1, inputs, width), inputs),
+        "first_bias": ((1, 1, width), inputs),
+        "second": ((1, width, outputs), width),
+        "second_bias": ((1, 1, outputs), width),
+    }
+    bounds = {name: 1.0 / math.sqrt(max(each, 1)) for name, (_, each) in shapes.items()}
+    return {
+        f"{part}.{name}": rng.uniform(-bounds[name], bounds[name], shape).astype(np.float32)
+        for name, (shape, _) in shapes.items()
+    }

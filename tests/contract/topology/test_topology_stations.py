@@ -20,7 +20,8 @@ from services.kit.documents import read_parameters
 from services.topology.commands.station import StationApp
 from services.topology.commands.train_policy import Job
 from services.topology.domain.cell_checkpoints import read_meta
-from services.topology.domain.cell_learning import LearningConfig, train
+from services.topology.domain.cell_learning import train
+from services.topology.domain.cell_learning_config import LearningConfig
 from services.topology.domain.records import StoredPolicy
 from services.topology.errors import StationLost
 from services.topology.planners import cell_stations

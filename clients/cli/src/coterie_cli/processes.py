@@ -128,9 +128,11 @@ class PlatformProcesses:
     _claim: IO[str] | None = field(default=None, repr=False)
 
     @classmethod
-    def on_free_ports(cls, data: Path, environment: Mapping[str, str] | None = None) -> PlatformProcesses:
+    def on_free_ports(
+        cls, data: Path, environment: Mapping[str, str] | None = None, *, stations: int = 0
+    ) -> PlatformProcesses:
         """A platform that collides with no other."""
-        return cls(data, {GATEWAY: free_ports(1)[0]}, environment or {})
+        return cls(data, {GATEWAY: free_ports(1)[0]}, environment or {}, stations=stations)
 
     @property
     def url(self) -> str:

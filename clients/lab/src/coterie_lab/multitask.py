@@ -24,7 +24,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from services.topology.domain.cell_learning import LearningConfig, Policy, Progress, train
+from services.topology.domain.cell_learning import Policy, Progress, train
+from services.topology.domain.cell_learning_config import LearningConfig
 from services.topology.domain.cell_learning_views import best_set, ownership
 from services.topology.domain.identity import choose_models, clustering_accuracy
 from services.topology.domain.radio import draw_delays, random_layout

@@ -569,6 +569,7 @@ class PrivacyParameters(_message.Message):
     TARGET_EPSILON_FIELD_NUMBER: _builtins.int
     CLIP_QUANTILE_FIELD_NUMBER: _builtins.int
     CLIP_RATE_FIELD_NUMBER: _builtins.int
+    SAMPLING_RATE_FIELD_NUMBER: _builtins.int
     noise_multiplier: _builtins.float
     """Uniform: deviation of the noise over the clip norm."""
     epsilon: _builtins.float
@@ -601,6 +602,8 @@ class PrivacyParameters(_message.Message):
     """Uniform in a star: share of the updates that the clip norm is moved to leave as they are; absent = it stays."""
     clip_rate: _builtins.float
     """Uniform in a star: how fast the clip norm moves; a round changes it by a factor of e^rate at most."""
+    sampling_rate: _builtins.float
+    """λ of [SCFL] (10), the chance that a device takes part; refused, since everywhere somebody learns who does."""
     def __init__(
         self,
         *,
@@ -620,10 +623,11 @@ class PrivacyParameters(_message.Message):
         target_epsilon: _builtins.float | None = ...,
         clip_quantile: _builtins.float | None = ...,
         clip_rate: _builtins.float | None = ...,
+        sampling_rate: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_calibration", b"_calibration", "_clip", b"_clip", "_clip_quantile", b"_clip_quantile", "_clip_rate", b"_clip_rate", "_delta", b"_delta", "_dimension", b"_dimension", "_epsilon", b"_epsilon", "_least_budget", b"_least_budget", "_most_budget", b"_most_budget", "_noise_max", b"_noise_max", "_noise_multiplier", b"_noise_multiplier", "_privacy_weight", b"_privacy_weight", "_sensitivity", b"_sensitivity", "_smoothness", b"_smoothness", "_target_epsilon", b"_target_epsilon", "_trust_threshold", b"_trust_threshold", "calibration", b"calibration", "clip", b"clip", "clip_quantile", b"clip_quantile", "clip_rate", b"clip_rate", "delta", b"delta", "dimension", b"dimension", "epsilon", b"epsilon", "least_budget", b"least_budget", "most_budget", b"most_budget", "noise_max", b"noise_max", "noise_multiplier", b"noise_multiplier", "privacy_weight", b"privacy_weight", "sensitivity", b"sensitivity", "smoothness", b"smoothness", "target_epsilon", b"target_epsilon", "trust_threshold", b"trust_threshold"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_calibration", b"_calibration", "_clip", b"_clip", "_clip_quantile", b"_clip_quantile", "_clip_rate", b"_clip_rate", "_delta", b"_delta", "_dimension", b"_dimension", "_epsilon", b"_epsilon", "_least_budget", b"_least_budget", "_most_budget", b"_most_budget", "_noise_max", b"_noise_max", "_noise_multiplier", b"_noise_multiplier", "_privacy_weight", b"_privacy_weight", "_sampling_rate", b"_sampling_rate", "_sensitivity", b"_sensitivity", "_smoothness", b"_smoothness", "_target_epsilon", b"_target_epsilon", "_trust_threshold", b"_trust_threshold", "calibration", b"calibration", "clip", b"clip", "clip_quantile", b"clip_quantile", "clip_rate", b"clip_rate", "delta", b"delta", "dimension", b"dimension", "epsilon", b"epsilon", "least_budget", b"least_budget", "most_budget", b"most_budget", "noise_max", b"noise_max", "noise_multiplier", b"noise_multiplier", "privacy_weight", b"privacy_weight", "sampling_rate", b"sampling_rate", "sensitivity", b"sensitivity", "smoothness", b"smoothness", "target_epsilon", b"target_epsilon", "trust_threshold", b"trust_threshold"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_calibration", b"_calibration", "_clip", b"_clip", "_clip_quantile", b"_clip_quantile", "_clip_rate", b"_clip_rate", "_delta", b"_delta", "_dimension", b"_dimension", "_epsilon", b"_epsilon", "_least_budget", b"_least_budget", "_most_budget", b"_most_budget", "_noise_max", b"_noise_max", "_noise_multiplier", b"_noise_multiplier", "_privacy_weight", b"_privacy_weight", "_sensitivity", b"_sensitivity", "_smoothness", b"_smoothness", "_target_epsilon", b"_target_epsilon", "_trust_threshold", b"_trust_threshold", "calibration", b"calibration", "clip", b"clip", "clip_quantile", b"clip_quantile", "clip_rate", b"clip_rate", "delta", b"delta", "dimension", b"dimension", "epsilon", b"epsilon", "least_budget", b"least_budget", "most_budget", b"most_budget", "noise_max", b"noise_max", "noise_multiplier", b"noise_multiplier", "privacy_weight", b"privacy_weight", "sensitivity", b"sensitivity", "smoothness", b"smoothness", "target_epsilon", b"target_epsilon", "trust_threshold", b"trust_threshold"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_calibration", b"_calibration", "_clip", b"_clip", "_clip_quantile", b"_clip_quantile", "_clip_rate", b"_clip_rate", "_delta", b"_delta", "_dimension", b"_dimension", "_epsilon", b"_epsilon", "_least_budget", b"_least_budget", "_most_budget", b"_most_budget", "_noise_max", b"_noise_max", "_noise_multiplier", b"_noise_multiplier", "_privacy_weight", b"_privacy_weight", "_sampling_rate", b"_sampling_rate", "_sensitivity", b"_sensitivity", "_smoothness", b"_smoothness", "_target_epsilon", b"_target_epsilon", "_trust_threshold", b"_trust_threshold", "calibration", b"calibration", "clip", b"clip", "clip_quantile", b"clip_quantile", "clip_rate", b"clip_rate", "delta", b"delta", "dimension", b"dimension", "epsilon", b"epsilon", "least_budget", b"least_budget", "most_budget", b"most_budget", "noise_max", b"noise_max", "noise_multiplier", b"noise_multiplier", "privacy_weight", b"privacy_weight", "sampling_rate", b"sampling_rate", "sensitivity", b"sensitivity", "smoothness", b"smoothness", "target_epsilon", b"target_epsilon", "trust_threshold", b"trust_threshold"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__calibration: _TypeAlias = _typing.Literal["calibration"]  # noqa: Y015
     _WhichOneofArgType__calibration: _TypeAlias = _typing.Literal["_calibration", b"_calibration"]  # noqa: Y015
@@ -649,6 +653,8 @@ class PrivacyParameters(_message.Message):
     _WhichOneofArgType__noise_multiplier: _TypeAlias = _typing.Literal["_noise_multiplier", b"_noise_multiplier"]  # noqa: Y015
     _WhichOneofReturnType__privacy_weight: _TypeAlias = _typing.Literal["privacy_weight"]  # noqa: Y015
     _WhichOneofArgType__privacy_weight: _TypeAlias = _typing.Literal["_privacy_weight", b"_privacy_weight"]  # noqa: Y015
+    _WhichOneofReturnType__sampling_rate: _TypeAlias = _typing.Literal["sampling_rate"]  # noqa: Y015
+    _WhichOneofArgType__sampling_rate: _TypeAlias = _typing.Literal["_sampling_rate", b"_sampling_rate"]  # noqa: Y015
     _WhichOneofReturnType__sensitivity: _TypeAlias = _typing.Literal["sensitivity"]  # noqa: Y015
     _WhichOneofArgType__sensitivity: _TypeAlias = _typing.Literal["_sensitivity", b"_sensitivity"]  # noqa: Y015
     _WhichOneofReturnType__smoothness: _TypeAlias = _typing.Literal["smoothness"]  # noqa: Y015
@@ -681,6 +687,8 @@ class PrivacyParameters(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__noise_multiplier) -> _WhichOneofReturnType__noise_multiplier | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__privacy_weight) -> _WhichOneofReturnType__privacy_weight | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__sampling_rate) -> _WhichOneofReturnType__sampling_rate | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__sensitivity) -> _WhichOneofReturnType__sensitivity | None: ...
     @_typing.overload

@@ -16,7 +16,7 @@ from services.console.domain.graph import MOST_NODES, Graph
 from services.console.domain.hiding import promise, who_sees
 from services.console.domain.names import Names
 from services.console.domain.network import PLATFORM
-from services.console.domain.plans import LEGENDS, draw_plan
+from services.console.domain.plans import LEGENDS, draw_plan, stations_of
 from services.console.domain.prices import course
 from services.console.domain.progress import contributions, curves, metric_names, seconds_left
 from services.gateway.wire.convert import to_json
@@ -93,6 +93,27 @@ def test_cells_serve_devices_on_blocks_and_others_wait() -> None:
     )
     assert [(link.a, link.b) for link in drawing.links] == [("d0", "cell:0")]
     assert next(node for node in drawing.nodes if node.id == "d1").about == "waits this round"
+
+
+def test_cells_say_whose_station_is_a_process_of_its_own() -> None:
+    given = plan(
+        "cells",
+        seat("d0", group=0, block=0, station="roof"),
+        seat("d1", group=0, block=1, station="roof"),
+        seat("d2", group=1, block=0),
+        cells=[{"id": cell, "blocks": 2, "served": served} for cell, served in (("roof", 2), ("hill", 1), ("dale", 0))],
+        q_values={"roof": -12.5},
+        lost={"dale": "its station is lost"},
+    )
+    assert [(row.cell, row.serves, row.said) for row in stations_of(given)] == [
+        ("roof", True, "its own station decided itself, for a value of −12.5 and adds 2 updates up"),
+        ("hill", False, "no station of its own: the platform does it"),
+        ("dale", False, "left out: its station is lost"),
+    ]
+    drawn = {node.name: node for node in draw_plan(given, None, NAMES).nodes}
+    assert drawn["roof"].ring
+    assert not drawn["hill"].ring
+    assert drawn["dale"].about == "0 of 2 blocks in use · left out: its station is lost"
 
 
 def test_a_star_leads_to_the_platform_and_trust_lies_behind_it() -> None:

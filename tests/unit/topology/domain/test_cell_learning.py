@@ -10,14 +10,8 @@ import safetensors.numpy
 import torch
 
 from services.topology.domain.cell_checkpoints import InvalidTraining, Tensors
-from services.topology.domain.cell_learning import (
-    LearningConfig,
-    Policy,
-    PolicyForAnotherLayout,
-    Progress,
-    td_target,
-    train,
-)
+from services.topology.domain.cell_learning import Policy, PolicyForAnotherLayout, Progress, td_target, train
+from services.topology.domain.cell_learning_config import LearningConfig
 from services.topology.domain.cell_learning_heads import PointerHead, SetHead
 from services.topology.domain.cell_learning_views import TooManyActions, Views, all_sets, best_set, ownership
 from services.topology.domain.radio import Layout, Station, User, draw_delays, random_layout

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from services.topology.domain.cell_checkpoints import InvalidTraining, station_part
-from services.topology.domain.cell_learning import LearningConfig, policy_for, train
+from services.topology.domain.cell_learning import policy_for, train
+from services.topology.domain.cell_learning_config import LearningConfig
 from services.topology.domain.cell_learning_heads import PointerHead
 from services.topology.domain.cell_learning_views import TooManyActions, Views, check_sets
 from services.topology.domain.radio import draw_delays, measured_delays
@@ -65,18 +66,35 @@ def test_the_gradient_of_a_station_is_its_part_of_the_joint_one() -> None:
     value = head.value(view, torch.from_numpy(picks.astype(np.float32)))
     ((value.sum() + 0.2) ** 2).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
     for station in range(2):
-        weights = {f"weights.{name}": t.numpy()[station : station + 1] for name, t in head.state_dict().items()}
         own = StationNetwork(LearningConfig(named=False, width=8), views.features, 0.0, np.random.default_rng(0))
-        own.load_state_dict({name.removeprefix("weights."): torch.from_numpy(w.copy()) for name, w in weights.items()})
+        own.weights |= {name: t.numpy()[station : station + 1].copy() for name, t in head.state_dict().items()}
         sight, users = sight_of(cells, views, delay[0], station)
-        others = float(value.detach()[0, 1 - station])
-        loss = (own._value(sight, picks[0, station, users]) + others + 0.2) ** 2
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        joint = head.element.first.grad
-        mine = own.element.first.grad
-        assert joint is not None
-        assert mine is not None
-        torch.testing.assert_close(mine[0], joint[station], rtol=1e-4, atol=1e-6)
+        mine, picked = own.gradient(sight, picks[0, station, users]), picks[0, station, users]
+        error = own.value(sight, picked) + float(value.detach()[0, 1 - station]) + 0.2
+        for name, weight in head.named_parameters():
+            assert weight.grad is not None
+            joint = weight.grad.numpy()[station : station + 1]
+            np.testing.assert_allclose(2.0 * error * mine[name], joint, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("head", ["pointer", "set"])
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_gradient_is_the_slope_of_the_value(head: str, count: int) -> None:
+    rng = np.random.default_rng(7)
+    config = (
+        LearningConfig(named=False, width=4) if head == "pointer" else LearningConfig.specified(named=False, width=4)
+    )
+    own = StationNetwork(config, 4, -300.0, rng)
+    own.weights = {name: rng.normal(size=weight.shape) for name, weight in own.weights.items()}  # type: ignore[misc]
+    sight, picks = some_sight(rng), np.arange(5) < count
+    for name, slope in own.gradient(sight, picks).items():
+        for place in np.ndindex(slope.shape):
+            ends = []
+            for moved in (-1e-4, 1e-4):
+                own.weights[name][place] += moved
+                ends.append(own.value(sight, picks))
+                own.weights[name][place] -= moved
+            assert (ends[1] - ends[0]) / 2e-4 == pytest.approx(slope[place], rel=1e-2, abs=1e-4), name
 
 
 def some_sight(rng: np.random.Generator, users: int = 5) -> Sight:

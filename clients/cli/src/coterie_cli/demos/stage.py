@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from coterie.cache import BlobCache
 from coterie.client import Platform
-from coterie_cli.processes import PlatformProcesses, compile_planners, planners_are_compiled
+from coterie_cli.processes import CannotStart, PlatformProcesses, compile_planners, planners_are_compiled
 
 if TYPE_CHECKING:
     from coterie.agent import Agent
@@ -79,6 +79,14 @@ class Stage:
         for agent in {id(agent): agent for pair in pairs for agent in pair}.values():
             agent.platform.report_meetings(agent.identity.id, sides[agent.identity.id])
 
+    def wait_for_stations(self, seconds: float = 120.0) -> None:
+        """Returns when a station serves every cell."""
+        deadline = time.monotonic() + seconds
+        while without := [cell.id for cell in self.platform.cells() if not cell.station]:
+            if time.monotonic() > deadline:
+                raise CannotStart(f"no station came to serve {', '.join(without)} in {seconds:.0f} s")
+            time.sleep(0.1)
+
     def run_agents(self, agents: Sequence[Agent], task_id: str) -> None:
         """Lets every agent join and work, each in a thread of its own."""
         for agent in agents:
@@ -129,13 +137,17 @@ class Stage:
 
 
 @contextmanager
-def stage(*, planners: bool = False) -> Iterator[Stage]:
-    """A platform on free ports in a temporary folder, gone at the end; with `planners`, theirs are compiled first."""
+def stage(*, planners: bool = False, stations: int = 0) -> Iterator[Stage]:
+    """A platform on free ports in a temporary folder, gone at the end; with `planners`, theirs are compiled first.
+
+    stations: base stations beside it, each a process of its own.
+    """
     if planners and not planners_are_compiled():
         compile_planners().wait()
     with tempfile.TemporaryDirectory(prefix="coterie-demo-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        processes = PlatformProcesses.on_free_ports(folder / "platform", {"COTERIE_LOG_LEVEL": "WARNING"})
+        quiet = {"COTERIE_LOG_LEVEL": "WARNING"}
+        processes = PlatformProcesses.on_free_ports(folder / "platform", quiet, stations=stations)
         processes.start(wait_seconds=180.0)
         cache = BlobCache(folder / "cache")
         made = Stage(processes, Platform(processes.url, processes.admin_key(), cache=cache), folder, cache)
