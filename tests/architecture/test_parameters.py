@@ -19,7 +19,10 @@ from services.topology.planners.star import UniformPrivacy
 
 READ: dict[str, list[Iterable[str]]] = {
     "topology": [kind.model_fields for kind in (ClusterParameters, MeshParameters, CellsParameters)],
-    "privacy": [kind.model_fields for kind in (UniformPrivacy, TrustPrivacy, PartialPrivacy, OptimisedPrivacy)],
+    "privacy": [
+        *(kind.model_fields for kind in (UniformPrivacy, TrustPrivacy, PartialPrivacy, OptimisedPrivacy)),
+        ["sampling_rate"],  # which every task is refused, by services.aggregation.domain.tasks
+    ],
     "pricing": [kind.model_fields for kind in MODELS.values()],
     "rule": [["known"], *(keys for table in (METHODS, PRES, OPTIMISERS) for keys, _ in table.values())],
     "survey": [["question", "low", "high"]],
