@@ -117,12 +117,12 @@ class Board:
             search.on_value_change(doing(visit, lambda event: self._suggest(str(event.value or ""))))
             by = ui.toggle({"community": "Communities", "owner": "Owners"}, value="community").props("no-caps dense")
             by.on_value_change(doing(visit, lambda event: self._change(by=event.value, group=-1)))
-            with ui.element("label").classes("c-small c-faint").style("width: 150px"):
+            with ui.element("label").classes("c-small c-faint").style("flex: 1 1 110px; max-width: 150px"):
                 least_text = text("Ties of any trust")
                 least = ui.slider(min=0, max=0.95, step=0.05, value=0).props('aria-label="Least trust" debounce=100')
                 least.on_value_change(lambda event: least_text.set_text(_least_words(event.value)))
                 least.on_value_change(doing(visit, lambda event: self._change(least=float(event.value))))
-            with ui.element("label").classes("c-small c-faint").style("width: 150px"):
+            with ui.element("label").classes("c-small c-faint").style("flex: 1 1 110px; max-width: 150px"):
                 self._when = text("As it is now")
                 past = ui.slider(min=-MOST_DAYS, max=0, step=1, value=0).props('aria-label="Days ago"')
                 past.on_value_change(lambda event: self._when.set_text(self._when_words(int(event.value))))

@@ -12,6 +12,8 @@ from services.console.domain.network import Drawing, Link, Node
 from services.console.parts.charts import Palette, base, chart
 
 ANIMATED_NODES = 80
+NARROW_PIXELS = 480
+"""On a phone a drawing is begun from farther away, so that all of it is there before anybody zooms."""
 
 
 def network(
@@ -47,6 +49,7 @@ def options(colours: Palette, drawing: Drawing) -> dict[str, Any]:
         for node, (x, y) in zip(nodes, places(drawing).tolist(), strict=True):
             node |= {"x": round(500 * x, 1), "y": round(400 * y, 1)}
     return base(colours) | {
+        "media": [{"query": {"maxWidth": NARROW_PIXELS}, "option": {"series": [{"zoom": 0.55}]}}],
         "series": [
             {
                 "type": "graph",

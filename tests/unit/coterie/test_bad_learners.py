@@ -148,7 +148,7 @@ def test_beside_noise_training_that_diverged_is_noise_around_zeros_and_no_declin
     [
         (
             {"parameters": lambda c: {"w": np.array([1, np.nan, 2], np.float32)}},
-            "parameters holds NaN or infinity in w",
+            "NaN or infinity is in w of the learner",
         ),
         ({"parameters": lambda c: {"v": c.state}}, "returns other tensors than it loaded: without w; with v"),
         ({"parameters": lambda c: {"w": c.state, "b": c.state}}, "returns other tensors than it loaded: with b"),

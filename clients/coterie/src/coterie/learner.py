@@ -231,7 +231,7 @@ def _check_one(
         raise BadLearner(f"the learner gives {name} the shape {list(value.shape)}, it loaded {list(loaded[name][0])}")
     if not bool(np.isfinite(value).all()):
         raise NotFinite(
-            f"the learner's {what} holds NaN or infinity in {name}; lower the learning rate or look for bad samples"
+            f"NaN or infinity is in {name} of the learner's {what}; lower the learning rate or look for bad samples"
         )
 
 
