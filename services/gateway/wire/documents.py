@@ -110,7 +110,8 @@ def _complete(operation: dict[str, Any]) -> None:
     operation["security"] = [] if public else [{"api_key": []}]
     answers = operation["responses"]
     answers.pop("422", None)
-    for status in _ALWAYS if public else _ALWAYS + _KNOWN_CALLER:
+    simple = public and "requestBody" not in operation  # who only looks cannot be refused for who or what it is
+    for status in _ALWAYS if simple else _ALWAYS + _KNOWN_CALLER:
         answers.setdefault(str(status), _problem(status))
 
 
