@@ -77,7 +77,7 @@ class StationSums:
             fault = await asyncio.to_thread(self._fault, live, line, order, updates, reply)
         except CoterieError as error:
             reply, fault = topology.AddUpReply(), error.message
-        what = f"{len(updates)} updates of model {line}"
+        what = f"{len(updates)} update{'s' if len(updates) > 1 else ''} of model {line}"
         if fault:
             await self.discard({reply.digest} - {""})
             message = f"{cell}: the platform added {what} up itself: {fault}"

@@ -40,7 +40,7 @@ async def test_models_have_the_same_bits_with_stations_and_without(house: House)
         assert [items[device].station for device in sorted(UPDATES)] == ["hill", "hill", "town", "town"]
         together = await models_of(client, task)
         assert await told(client, task, ADDED) == [
-            f"{cell}: its station added 1 updates of model {line} up" for cell in ("hill", "town") for line in (0, 1)
+            f"{cell}: its station added 1 update of model {line} up" for cell in ("hill", "town") for line in (0, 1)
         ]
     for mine, theirs in zip(alone, together, strict=True):
         assert mine.tobytes() == theirs.tobytes()

@@ -169,7 +169,7 @@ def _result(
         "devices": devices,
         "paid_microcredits": sum(paid.values()),
         "book": platform.verify_book().to_dict(),
-        "tables": _tables(plan, agents, devices, accuracy),
+        "tables": _tables(task, plan, agents, devices, accuracy),
         "seconds": time.monotonic() - began,
     }
 
@@ -191,8 +191,18 @@ def _device(agent: Agent, plan: Plan, paid: dict[str, int]) -> dict[str, Any]:
     }
 
 
+def _noise_rule(task: Task) -> str:
+    """(11) with the task's own θ1 and θ2, as the platform filled them in."""
+    topology, privacy = (task.specification.parameters[axis] for axis in ("topology", "privacy"))
+    scale, shift = topology["budget_scale"], topology["budget_shift"]
+    return (
+        f"noise of ε = {scale:g} α/(α + {shift:g}) for trust α in the head, none from "
+        f"{privacy['trust_threshold']:g} on, {privacy['noise_max']:g} alone"
+    )
+
+
 def _tables(
-    plan: Plan, agents: list[Agent], devices: list[dict[str, Any]], accuracy: dict[str, float]
+    task: Task, plan: Plan, agents: list[Agent], devices: list[dict[str, Any]], accuracy: dict[str, float]
 ) -> list[dict[str, Any]]:
     names = {agent.identity.id: agent.identity.name for agent in agents}
     details = plan.details
@@ -221,7 +231,7 @@ def _tables(
             "rows": clusters,
         },
         {
-            "title": "\ndevices",
+            "title": f"\ndevices ({_noise_rule(task)})",
             "columns": ["device", "role", "noise", "payoff", "credits paid", "gave away (δ = 1e-5)"],
             "rows": rows,
         },

@@ -14,7 +14,7 @@ from coterie.client import Platform
 from coterie.privacy.accounting import priced_charge
 from coterie.procedures import Procedure, procedure_for
 from coterie.procedures.context import RoundContext
-from coterie.records import ParticipationState, Payment, RoundState, Task, WorkItem
+from coterie.records import ParticipationState, Payment, Quote, RoundState, Task, WorkItem
 from coterie.work import Delivery
 from coterie_cli.demos import Choices, demo
 from coterie_cli.demos.stage import Stage, stage
@@ -158,7 +158,8 @@ def _result(
     platform = ground.platform
     task, paid = platform.task(task_id), list(platform.payments(task=task_id))
     rounds = [_round(platform, task_id, number, accuracy[number], paid) for number in sorted(accuracy)]
-    devices = [_device(platform, agent, paid) for agent in agents]
+    risks = _risks(platform.prices(task_id, max(accuracy))) if accuracy else {}
+    devices = [_device(platform, agent, paid) | risks.get(agent.identity.id, {}) for agent in agents]
     refusals = [event for event in platform.events(task_id) if event.kind.startswith("update.")]
     total = sum(payment.amount_microcredits for payment in paid)
     points = 100.0 * max(accuracy.values(), default=0.0)
@@ -200,6 +201,13 @@ def _round(platform: Platform, task_id: str, number: int, accuracy: float, paid:
     }
 
 
+def _risks(quote: Quote) -> dict[str, dict[str, float]]:
+    """What the last price was made of, by device: its direct ties, what leaks onto it along them, its weight ε."""
+    columns = [quote.details.get(name) or () for name in ("ties", "leaked", "accuracy_weights")]
+    rows = zip(quote.offers, *columns, strict=False)
+    return {offer.device_id: {"ties": ties, "leaked": leaked, "weight": w} for offer, ties, leaked, w in rows}
+
+
 def _device(platform: Platform, agent: Agent, paid: list[Payment]) -> dict[str, Any]:
     mine = [payment for payment in paid if payment.device_id == agent.identity.id]
     spent = agent.home.ledger().spent()
@@ -239,12 +247,15 @@ def _tables(
             ],
         },
         {
-            "title": "\ndevices",
-            "columns": ["device", "samples", "rounds", "ρ sold", "earned", "ε spent"],
+            "title": "\ndevices (leaks: ρ that reaches it along direct ties if others sell 1; weight: of its noise)",
+            "columns": ["device", "samples", "ties", "leaks", "weight", "rounds", "ρ sold", "earned", "ε spent"],
             "rows": [
                 [
                     d["name"],
                     d["samples"],
+                    d.get("ties", ""),
+                    f"{d['leaked']:.2f}" if "leaked" in d else "",
+                    f"{d['weight']:.2g}" if "weight" in d else "",
                     d["rounds"],
                     f"{d['budget']:.3f}",
                     _credits(d["paid_microcredits"]),

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from coterie.home import introduce
 from coterie.privacy.ledger import Limit
@@ -32,6 +36,8 @@ CAST = (
 )
 FRIENDS = (("ada-laptop", "grace-laptop"), ("grace-sensor", "hedy-sensor"))
 """Devices of different owners that have met often enough to trust each other; devices of one owner always do."""
+LATE = "ada-phone"
+"""Its samples come while it learns: two thirds are there at first, then some after every round."""
 MEETINGS = 16
 EPSILON, CLIP = 2.0, 20.0
 PARAMETERS = {
@@ -59,7 +65,7 @@ def run(choices: Choices) -> dict[str, Any]:
         _meet(ground, agents)
         task = _task(ground, choices.seed, rounds)
         ground.play(agents, task.id, quietly=choices.quiet)
-        return _result(ground, task.id, agents, began)
+        return _result(ground, task.id, agents, split, began)
 
 
 def digits_regression() -> torch.nn.Module:
@@ -83,13 +89,56 @@ def _devices(ground: Stage, split: Split, rounds: int) -> list[Agent]:
             kind="simulated",
             profile={"capabilities": {"link_class": link, "seconds_per_sample": seconds}},
             model=digits_regression(),
-            data=shard,
+            data=_arriving(shard, rounds) if name == LATE else shard,
             test_data=split.test,
             public_test_data=True,
             limit=Limit(EPSILON * rounds, 1e-5, allow_raw=True),
         )
         for (owner, name, link, seconds), shard in zip(CAST, split.shards, strict=True)
     ]
+
+
+def _arriving(
+    shard: tuple[torch.Tensor, torch.Tensor], rounds: int
+) -> Iterator[list[tuple[torch.Tensor, torch.Tensor]]]:
+    """Two thirds of the samples, then the others in equal parts."""
+    samples = list(zip(*shard, strict=True))
+    first = 2 * len(samples) // 3
+    for start, stop in pairwise([0, *np.linspace(first, len(samples), rounds, dtype=int).tolist()]):
+        yield samples[start:stop]
+
+
+def _hindsight(agent: Agent, task_id: str, shard: tuple[torch.Tensor, torch.Tensor]) -> dict[str, float]:
+    """Losses a device met, batch by batch as they came, beside the best fixed model's; known to the device alone."""
+    from coterie.hindsight import best_fixed
+    from coterie.learner import Guarded
+    from coterie.models import Flat
+    from coterie.procedures.device_state import DeviceState
+    from coterie.torch_learner import TorchLearner
+
+    state, learner = DeviceState.load(agent.home.memory(task_id)), Guarded(TorchLearner(digits_regression(), shard))
+    if state is None or not state.growth:
+        return {}
+    flat = Flat.of(learner.parameters(), learner.trained())
+    fixed = best_fixed(learner, flat, state.learner.parameters, state.seen())
+    return {
+        "samples_first": state.growth[0][1],
+        "samples_last": state.growth[-1][1],
+        "online_loss": state.online_loss,
+        "best_fixed_loss": fixed,
+        "regret": state.online_loss - fixed,
+    }
+
+
+def _hindsight_table(found: dict[str, float]) -> dict[str, Any]:
+    rows = [
+        ["samples at first", f"{found['samples_first']:.0f}"],
+        ["samples in the last round", f"{found['samples_last']:.0f}"],
+        ["its losses, batch by batch as they came", f"{found['online_loss']:.2f}"],
+        ["the best fixed model's, in hindsight", f"{found['best_fixed_loss']:.2f}"],
+        ["regret", f"{found['regret']:.2f}"],
+    ]
+    return {"title": f"\n{LATE}, whose data came while it learned (told to nobody)", "columns": ["", ""], "rows": rows}
 
 
 def _meet(ground: Stage, agents: list[Agent]) -> None:
@@ -120,7 +169,7 @@ def _task(ground: Stage, seed: int, rounds: int) -> Task:
     )
 
 
-def _result(ground: Stage, task_id: str, agents: list[Agent], began: float) -> dict[str, Any]:
+def _result(ground: Stage, task_id: str, agents: list[Agent], split: Split, began: float) -> dict[str, Any]:
     task, plan = ground.platform.task(task_id), ground.platform.plan(task_id)
     rounds = [round for round in ground.platform.rounds(task_id) if round.state == RoundState.DONE]
     details = plan.details
@@ -135,6 +184,8 @@ def _result(ground: Stage, task_id: str, agents: list[Agent], began: float) -> d
     ]
     last = ground.platform.round(task_id, rounds[-1].number).participations if rounds else []
     accuracy = {part.device_id: part.metrics.get("accuracy", 0.0) for part in last}
+    late = next(number for number, agent in enumerate(agents) if agent.identity.name == LATE)
+    hindsight = _hindsight(agents[late], task_id, split.shards[late])
     return {
         "task": task_id,
         "state": task.state,
@@ -151,7 +202,11 @@ def _result(ground: Stage, task_id: str, agents: list[Agent], began: float) -> d
             }
             for agent in agents
         ],
-        "tables": _tables(plan, details, history, agents, accuracy),
+        "arriving": {"name": LATE, **hindsight},
+        "tables": [
+            *_tables(plan, details, history, agents, accuracy),
+            *([_hindsight_table(hindsight)] if hindsight else []),
+        ],
         "seconds": time.monotonic() - began,
     }
 

@@ -41,7 +41,7 @@ PARAMETERS = {
     "privacy": {"clip": 1.0, "dimension": 25.0},
 }
 LIMIT = Limit(20.0, 1e-5)
-_ADDED = re.compile(r"(?P<cell>\S+): its station added (?P<updates>\d+) updates")
+_ADDED = re.compile(r"(?P<cell>\S+): its station added (?P<updates>\d+) update")
 
 
 @demo("multitask", "12 devices of two hidden kinds around 3 base stations find which of two models is theirs")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coterie.questions import Question
-from coterie.records import ParticipationState, Verification
+from coterie.records import ParticipationState, Quote, Task, Verification
 from coterie.records.reading import plain
 from coterie_cli.demos import Choices, demo
 from coterie_cli.demos.market import meet, publisher_with
@@ -120,7 +120,27 @@ def _result(
     if not found:
         return result | {"found": "nobody answered", "tables": []}
     line = f"{found['estimate']:.2f} ± {found['standard_error']:.2f} °C"
-    return result | {"found": line, "tables": _tables(result, found, devices, book)}
+    risk = _risk_table(platform.prices(task_id, 1), task, agents)
+    return result | {"found": line, "tables": [*_tables(result, found, devices, book), risk]}
+
+
+def _risk_table(quote: Quote, task: Task, agents: list[Agent]) -> dict[str, Any]:
+    """What the offers were made from: correlation apart from care, and what the adversary knows."""
+    pricing, details = task.specification.parameters["pricing"], quote.details
+    names = {agent.identity.id: agent.identity.name for agent in agents}
+    hidden = [float(value) for value in details["hidden_variances"]]
+    correlation = pricing.get("correlation")
+    known = ", ".join(names[each] for each in details.get("known", ()))
+    return {
+        "title": "\nwhat the offers were made from",
+        "columns": ["", ""],
+        "rows": [
+            ["w, what two answers have in common", "as trust has it" if correlation is None else f"{correlation:g}"],
+            ["s, care for oneself and for friends", f"{pricing['own_care']:g} and {pricing['social_care']:g}"],
+            ["the adversary knows the answer of", known or "nobody"],
+            ["variance that hides an answer from it", f"{min(hidden):.2f} to {max(hidden):.2f}"],
+        ],
+    }
 
 
 def _tables(
