@@ -23,6 +23,8 @@ DEVICES = 20
 DEPOSIT, ESCROW = 100_000_000, 60_000_000
 QUESTION = Question("How warm is your kitchen, in °C?", 15.0, 30.0)
 PRICING = {"constant": 5.0, "own_care": 0.5, "social_care": 0.25}
+MEETINGS = 20
+"""So often have neighbours met: with the little trust of three meetings an answer says next to nothing of another."""
 ANXIOUS = {"own": 5.0, "social": 0.25}
 """Care of the one owner for whom the offer is too low."""
 
@@ -53,7 +55,7 @@ def run(choices: Choices) -> dict[str, Any]:
         with err.status("starting the platform …"):
             ground = stack.enter_context(stage())
         agents = _devices(ground, answers)
-        meet(ground, agents)
+        meet(ground, agents, MEETINGS)
         publisher, account = publisher_with(ground, "weather office", DEPOSIT)
         stack.enter_context(publisher)
         task = ask(
