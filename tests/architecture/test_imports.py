@@ -86,6 +86,15 @@ def test_no_noise_of_a_device_comes_from_a_statistical_generator() -> None:
             assert not [name for name in imports_of(path) if "simulation" in name], f"{path} imports the simulation"
 
 
+@pytest.mark.parametrize("folder", ["clients/cli/src", "services", "examples"])
+def test_noise_that_can_be_drawn_again_is_reached_by_simulations_and_tests_alone(folder: str) -> None:
+    """An agent takes such noise as an argument of its constructor, which nothing that people start ever gives."""
+    for path in files(folder):
+        text = path.read_text()
+        assert "simulated_noise" not in text, path
+        assert "privacy.simulation" not in text, path
+
+
 def test_only_a_release_adds_noise() -> None:
     """Samplers are called by the grid, the grid by releases (and secure sums), releases by `RoundContext.release`."""
     callers = {"privacy.discrete": {"privacy/grid.py"}, "privacy.grid": {"privacy/releases.py"}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from coterie.sums.terms import Place, Terms, answer_message, offer_message
 from coterie.sums.uploads import Upload, make_upload
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words
+from services.aggregation.rounds.counting import Counting
 from services.kit.caller import Caller, set_caller
 from services.kit.documents import read_parameters
 from services.kit.errors import CoterieError
@@ -72,6 +74,7 @@ async def test_a_clerk_off_by_one_is_outvoted_named_and_never_chosen_again(house
     await people.until_work("dev_a")
     terms = {"now": Terms.read((await client.get_work("dev_a")).sum)}
     people.twists["dev_b"] = off_by_one("dev_b", terms)
+    people.may_answer = lambda device: device == "dev_b" or people.has("dev_b", DutyKind.ANSWER)
     for device in DEVICES:
         await people.deliver(device, change_of(device), weight=weight_of(device))
     await people.until_work("dev_a")
@@ -87,6 +90,36 @@ async def test_a_clerk_off_by_one_is_outvoted_named_and_never_chosen_again(house
     against = [i for i in house.fakes.interactions.values() if "clerk" in i.note]
     assert against
     assert all("dev_b" in (i.device_a, i.device_b) and not i.positive for i in against)
+
+
+@SQLITE
+async def test_a_lie_told_while_the_sum_is_being_closed_is_counted_too(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, people, task_id = await seated(house, tmp_path)
+    await people.until_work("dev_a")
+    terms = {"now": Terms.read((await client.get_work("dev_a")).sum)}
+    people.twists["dev_b"], close, closing = off_by_one("dev_b", terms), Counting._close, asyncio.Event()
+
+    def may_answer(device: str) -> bool:
+        return closing.is_set() if device == "dev_b" else people.has("dev_b", DutyKind.AGREE)
+
+    async def close_after_one_more(self: Counting, *counted: Any) -> None:
+        """The votes of the others are counted, and nothing is written yet: now the last clerk speaks."""
+        closing.set()
+        if not people.has("dev_b", DutyKind.ANSWER):
+            await asyncio.create_task(people.serve("dev_b"))  # who calls is said in a context of its own
+        await close(self, *counted)
+
+    people.may_answer = may_answer
+    monkeypatch.setattr(Counting, "_close", close_after_one_more)
+    for device in DEVICES:
+        await people.deliver(device, change_of(device), weight=weight_of(device))
+    ended = await people.finish(task_id)
+    assert ended.state == words.TASK_STATE_FINISHED, ended.reason
+    assert (await client.model(ended.model_digests[0])).tobytes() == await clear_model(client, DEVICES)
+    (event,) = [e for e in await client.events(task_id) if e.kind == words.EVENT_KIND_CLERK_OUTVOTED]
+    assert event.device_id == "dev_b"
 
 
 # --- 10: a slandering clerk -------------------------------------------------------------------------------------------

@@ -21,7 +21,16 @@ from services.aggregation.domain.secure import (
     may_join,
 )
 from services.aggregation.domain.secure_terms import SumRules
-from services.aggregation.domain.sittings import Seat, Share, Sitting, agreed, is_told, missing_shares, votes_of
+from services.aggregation.domain.sittings import (
+    Seat,
+    Share,
+    Sitting,
+    agreed,
+    is_told,
+    missing_shares,
+    told_by,
+    votes_of,
+)
 from services.aggregation.rounds.desk import Desk
 from services.aggregation.rounds.live import LiveRound
 from services.aggregation.rounds.resitting import Resitting
@@ -173,6 +182,10 @@ class Counting:
         outvoted = [seat for seat in seats if seat.position in votes.outvoted]
         async with self.database.writing() as tx:
             await rounds.find_round(tx, live.task.id, sitting.round, lock=True)
+            await sittings.find_sitting(tx, sitting.place, lock=True)
+            # Who has answered since the votes were counted is counted at the next step: it may have lied.
+            if told_by(await sittings.list_seats(tx, sitting.place)) != told_by(seats):
+                return
             if not await sittings.change_sitting(
                 tx, sitting.place, expected=SumState.COUNTING, state=SumState.CLOSING, since=now
             ):

@@ -32,7 +32,11 @@ SECURE = {"sums": {"mode": "secure", "offer_seconds": 20, "clerk_seconds": 40}}
 
 @dataclass
 class Committee:
-    """Everybody in a secure task. `silent` devices do no duty; `twists` change what a clerk says."""
+    """Everybody in a secure task. `silent` devices do no duty; `twists` change what a clerk says.
+
+    `may_answer` says whether a clerk tells its shares now. Else who is heard is a matter of time: a sum is closed when
+    enough clerks have told the same.
+    """
 
     client: Client
     folder: Path
@@ -41,6 +45,7 @@ class Committee:
     desks: dict[str, Clerk] = field(default_factory=dict)
     done: list[tuple[str, DutyKind]] = field(default_factory=list)
     twists: dict[str, Callable[[DutyKind, Any], Any]] = field(default_factory=dict)
+    may_answer: Callable[[str], bool] = lambda _: True
 
     @classmethod
     def of(cls, house: House, client: Client, folder: Path, devices: Sequence[str]) -> Committee:
@@ -103,6 +108,8 @@ class Committee:
         kinds = []
         for duty in reply.duties:
             kind = word(DutyKind, duty.kind)
+            if kind is DutyKind.ANSWER and not self.may_answer(device):
+                continue
             try:
                 await self._do(device, kind, duty)
             except CoterieError as error:
@@ -111,6 +118,10 @@ class Committee:
             kinds.append(kind)
             self.done.append((device, kind))
         return kinds
+
+    def has(self, device: str, kind: DutyKind) -> bool:
+        """Whether a device has done such a duty."""
+        return (device, kind) in self.done
 
     async def _do(self, device: str, kind: DutyKind, duty: pb.Duty) -> None:
         place = Place(duty.task_id, duty.cohort, duty.round, duty.sitting)
