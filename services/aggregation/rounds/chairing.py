@@ -72,6 +72,9 @@ class Chair:
             moved = known.get(cohort) != (sitting.sitting, sitting.state)
             if moved and sitting.state is SumState.OPEN:
                 self.bell.ring(*(f"device:{device}" for device in sitting.people.keys))
+            if moved and sitting.state is SumState.COUNTING:
+                # Who made it count has woken the clerks that wait there; others wait here.
+                self.desk.call(clerk.device for clerk in sitting.read_terms.clerks)
         untold = {seat.device_id for seat in seats if not seat.told}
         if untold - self.desk.devices:
             self.desk.call(untold)
@@ -145,8 +148,8 @@ class Chair:
             for member in committee.members
         ]
         async with self.database.writing() as tx:
-            if not await self._is_still(tx, sitting):
-                return 0.0
+            if not await self._is_still(tx, sitting) or await _serving(tx, sitting) != {s.device_id for s in serving}:
+                return 0.0  # another replica has called clerks meanwhile: a sum has one committee
             for seat in silent:
                 await sittings.change_seat(tx, sitting.place, seat.device_id, state=ClerkState.SILENT)
             for seat in serving:
@@ -277,6 +280,11 @@ class Chair:
 
 UNWILLING = "it does not take these clerks: let it verify them, or enrol more devices that everybody knows"
 """Noted for a device that named other clerks, or declined some of these before."""
+
+
+async def _serving(tx: Tx, sitting: Sitting) -> set[str]:
+    seats = await sittings.list_seats(tx, sitting.place)
+    return {seat.device_id for seat in seats if seat.state is ClerkState.SERVING}
 
 
 def _name(sitting: Sitting) -> str:

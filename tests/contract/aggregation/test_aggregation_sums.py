@@ -354,19 +354,3 @@ async def _all_have_work(people: Committee, devices: list[str]) -> bool:
         if not await people.has_work(device):
             return False
     return True
-
-
-async def test_two_replicas_share_a_sum_and_merge_to_the_same_bits(house: House, tmp_path: Path) -> None:
-    if not house.settings.database_url:
-        pytest.skip("replicas share a PostgreSQL")
-    one, two = await house.start("one"), await house.start("two")
-    people = Committee.of(house, one, tmp_path, DEVICES)
-    task_id = await secure_task(one)
-    await people.until_work("dev_a")
-    for at, device in enumerate(DEVICES):
-        people.client = (one, two)[at % 2]
-        await people.deliver(device, change_of(device), weight=weight_of(device))
-    people.client = two
-    ended = await people.finish(task_id)
-    assert ended.state == words.TASK_STATE_FINISHED, ended.reason
-    assert (await one.model(ended.model_digests[0])).tobytes() == await clear_model(one, DEVICES)
