@@ -8,7 +8,7 @@ from collections import Counter
 
 from coterie.records import Task
 from tests.chaos.deployment import Deployment
-from tests.chaos.plays import Company
+from tests.chaos.plays import PATIENCE_SECONDS, Company
 
 DAY_SECONDS = 86_400.0
 MOST_RESTARTS = 200
@@ -50,7 +50,7 @@ def _paid_once(deployment: Deployment, company: Company, task: Task) -> None:
     twice = [place for place, count in Counter((p.round, p.device_id) for p in payments).items() if count > 1]
     assert not twice, f"paid twice: {twice}"
     paid = sum(payment.amount_microcredits for payment in payments)
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while deployment.admin.account(f"escrow:{task.id}").balance_microcredits if company.play.escrow else 0:
         assert time.monotonic() < deadline, "the escrow was not released"
         time.sleep(0.2)

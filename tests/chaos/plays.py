@@ -32,6 +32,10 @@ from tests.chaos.deployment import GATEWAYS, PATIENT, Deployment
 DEVICES = ("ada", "bob", "cas", "dot")
 FEATURES = 4
 MILLION = 1_000_000
+PATIENCE_SECONDS = 300.0
+"""How long anything may take, at least; a rough run has also a multiple of what the calm one took."""
+HOME_SECONDS = 60.0
+"""A device that is told to stop does so within a request."""
 QUESTION = "How warm is it, in °C?"
 
 
@@ -40,7 +44,9 @@ class Play:
     """A preset's task, and whether chance has no part in its model once noise is drawn from a seed.
 
     private: what owners keep on their devices. repeats: whether the model must be that of a calm run to the bit,
-    provided that every round needed one attempt, as in calm weather.
+    provided that every round needed one attempt, as in calm weather. thought_seconds: how long the first device takes
+    over its work, the second twice as long, and so on, so that faults find them at it. owners: of the devices, in turn.
+    stranger: whether the last device is another owner's and has met nobody, so that nobody trusts it.
     """
 
     preset: str
@@ -52,6 +58,14 @@ class Play:
     escrow: int = 0
     repeats: bool = True
     rounds: int = 5
+    thought_seconds: float = 0.4
+    owners: int = 1
+    stranger: bool = False
+    name: str = ""
+
+    @property
+    def title(self) -> str:
+        return self.name or self.preset
 
 
 def _near(number: int) -> dict[str, Any]:
@@ -59,7 +73,7 @@ def _near(number: int) -> dict[str, Any]:
 
 
 PLAYS = {
-    play.preset: play
+    play.title: play
     for play in (
         Play("fedavg"),
         Play(
@@ -67,6 +81,8 @@ PLAYS = {
             {"training": {"clip_norm": 1.0}, "parameters": {"pricing": {"credits_per_point": 1.0}}},
             limit=Limit(1e6, 1e-5, "device", allow_raw=True),
             escrow=900 * MILLION,
+            # Trust ages, and noise follows trust: to the bit it repeats where there is all trust or none.
+            stranger=True,
         ),
         # A mesh's models stay on its devices, and whom a device has heard by its deadline is a matter of time.
         Play(
@@ -97,6 +113,7 @@ PLAYS = {
             limit=Limit(1e6, 1e-5),
             escrow=20 * MILLION,
             rounds=1,
+            thought_seconds=3.0,
         ),
         Play(
             "multitask",
@@ -104,6 +121,14 @@ PLAYS = {
             profile=_near,
             models=2,
             limit=Limit(1e6, 1e-5),
+        ),
+        # No preset, and yet a way of its own through the platform: every device is also a clerk.
+        Play(
+            "fedavg",
+            {"parameters": {"sums": {"mode": "secure", "offer_seconds": 120, "clerk_seconds": 120}}},
+            rounds=3,
+            owners=len(DEVICES),
+            name="secure",
         ),
     )
 }
@@ -140,33 +165,52 @@ class Slowly:
 
 
 class Company:
-    """The devices of one run, at home in a folder of their own, half of them behind each gateway."""
+    """The devices of one run, at home in a folder of their own, half of them behind each gateway.
+
+    They are at work until the task has ended, and no longer than the `with` block: no run leaves a device behind.
+    """
 
     def __init__(self, deployment: Deployment, play: Play, folder: Path) -> None:
         self.deployment, self.play = deployment, play
+        self._threads: list[threading.Thread] = []
+        self.faults: list[BaseException] = []
         admin = deployment.admin
-        owner = admin.create_owner(f"owner {secrets.token_hex(4)}").id
-        token = admin.issue_token(owner, uses=len(DEVICES)).token
+        belongs = [number % play.owners for number in range(len(DEVICES))]
+        if play.stranger:
+            belongs[-1] = play.owners
+        owners = [admin.create_owner(f"owner {secrets.token_hex(4)}").id for _ in set(belongs)]
+        tokens = [admin.issue_token(owner, uses=len(DEVICES)).token for owner in owners]
         self.homes: list[DeviceHome] = []
         for number, name in enumerate(DEVICES):
             home = DeviceHome(folder / name)
             url = deployment.links[GATEWAYS[number % 2]].url
-            register_device(home, url, token, name=name, profile=play.profile(number))
+            register_device(home, url, tokens[belongs[number]], name=name, profile=play.profile(number))
             answers = {"answers": {QUESTION: 18.0 + 2.0 * number}} if play.preset == "survey" else {}
             home.save_private_settings(play.private | answers)
             self.homes.append(home)
         introduce(*self.homes)
         self.agents = [self._agent(number, home) for number, home in enumerate(self.homes)]
         self._meet()
-        self._threads: list[threading.Thread] = []
-        self.faults: list[BaseException] = []
+
+    def __enter__(self) -> Company:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for agent in self.agents:
+            agent.stop()
+        for thread in self._threads:
+            thread.join(HOME_SECONDS)
+        for agent in self.agents:
+            agent.close()
+        left = [thread.name for thread in self._threads if thread.is_alive()]
+        assert not left, f"{left} did not go home within {HOME_SECONDS} s"
 
     def _agent(self, number: int, home: DeviceHome) -> Agent:
         def noise() -> SeededStream:
             return SeededStream(number)
 
         def choose(work: WorkItem) -> Procedure:
-            return Slowly(procedure_for(work), 0.1 + 0.1 * number)
+            return Slowly(procedure_for(work), self.play.thought_seconds * (1 + number))
 
         return Agent(
             home.folder,
@@ -180,9 +224,10 @@ class Company:
         )
 
     def _meet(self) -> None:
-        """Everybody has met everybody for days, and both say so."""
-        now, ids = time.time(), [agent.identity.id for agent in self.agents]
-        for agent, me in zip(self.agents, ids, strict=True):
+        """Everybody but a stranger has met everybody for days, and both say so."""
+        known = self.agents[: len(DEVICES) - self.play.stranger]
+        now, ids = time.time(), [agent.identity.id for agent in known]
+        for agent, me in zip(known, ids, strict=True):
             meetings = [Meeting(other, now - 14_400.0 * k, 600.0) for other in ids if other != me for k in range(1, 21)]
             agent.platform.report_meetings(me, meetings)
 
@@ -218,6 +263,7 @@ class Company:
         self.deployment.admin.start_task(task_id)
         for agent in self.agents:
             self._threads.append(threading.Thread(target=self._work, args=(agent,), daemon=True))
+            self._threads[-1].name = f"{self.play.title} {agent.identity.name}"
             self._threads[-1].start()
 
     def _work(self, agent: Agent) -> None:
@@ -230,7 +276,7 @@ class Company:
         """Whether nobody is at work any more."""
         return not any(thread.is_alive() for thread in self._threads)
 
-    def end(self, task_id: str, seconds: float = 300.0) -> Task:
+    def end(self, task_id: str, seconds: float = PATIENCE_SECONDS) -> Task:
         """The task once everybody has gone home."""
         deadline = time.monotonic() + seconds
         for thread in self._threads:

@@ -25,14 +25,14 @@ def main() -> None:
         with Platform(url, key, cache=cache, backoff=PATIENT) as admin:
             door = SimpleNamespace(url=url)
             place: Any = SimpleNamespace(admin=admin, cache=cache, links=dict.fromkeys(GATEWAYS, door), logs=lambda: "")
-            company = Company(cast(Deployment, place), PLAYS["fedavg"], Path(folder) / "devices")
-            task_id = company.publish()
-            company.start(task_id)
-            print(f"task {task_id}", file=sys.stderr, flush=True)
-            task = company.end(task_id, seconds=600.0)
-            assert task.state == "finished", task.reason
-            rounds = [(each.number, each.state, each.delivered) for each in admin.rounds(task_id)]
-            assert rounds == [(number, "done", 4) for number in range(1, company.play.rounds + 1)], rounds
+            with Company(cast(Deployment, place), PLAYS["fedavg"], Path(folder) / "devices") as company:
+                task_id = company.publish()
+                company.start(task_id)
+                print(f"task {task_id}", file=sys.stderr, flush=True)
+                task = company.end(task_id, seconds=600.0)
+                assert task.state == "finished", task.reason
+                rounds = [(each.number, each.state, each.delivered) for each in admin.rounds(task_id)]
+                assert rounds == [(number, "done", 4) for number in range(1, company.play.rounds + 1)], rounds
             print(task.model_digests[0])
 
 
