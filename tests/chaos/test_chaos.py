@@ -65,14 +65,12 @@ def calm_then_rough(house: Deployment, play: Play, seed: int, faults: int, folde
     return f"{name}: calm {took[0]:.0f} s, rough {rough}, no finding"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("preset", QUICK)
 def test_a_task_in_bad_weather_ends_as_in_calm(house: Deployment, tmp_path: Path, preset: str) -> None:
     play = dataclasses.replace(PLAYS[preset], rounds=QUICK_ROUNDS, thought_seconds=0.1)
     print(calm_then_rough(house, play, QUICK[preset], QUICK_FAULTS, tmp_path))
 
 
-@pytest.mark.slow
 def test_a_run_that_fails_leaves_no_device_behind(house: Deployment, tmp_path: Path) -> None:
     before = set(threading.enumerate())
     with pytest.raises(AssertionError, match="on purpose"), Company(house, PLAYS["fedavg"], tmp_path) as company:
