@@ -9,15 +9,18 @@ and are no dependency of anything.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "anchors"))
@@ -93,23 +96,36 @@ def anchor(name: str, kind: str, devices: int, rounds: int) -> dict[str, Any] | 
             print(f"  {name} cannot be installed here: {(made.stderr.strip().splitlines() or ['?'])[-1]}")
             return None
         (place / ".made").touch()
-    try:
-        told = subprocess.run(
+    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complained:
+        # Into files and a session of its own: what Ray leaves behind would keep a pipe open, and ends with the anchor.
+        anchored = subprocess.Popen(
             [str(place / "bin/python"), str(HERE / "anchors" / name / "anchor.py"), kind, str(devices), str(rounds)],
             env=os.environ | {
                 "PYTHONPATH": str((HERE / "anchors").resolve()), "BEGAN": repr(time.time()), "OMP_NUM_THREADS": "1",
                 "FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0",
             },
-            capture_output=True, text=True, check=False, timeout=ANCHOR_SECONDS,
+            stdout=said, stderr=complained, start_new_session=True,
         )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        print(f"  {name} did not end within {ANCHOR_SECONDS} s: not compared")
+        try:
+            anchored.wait(ANCHOR_SECONDS)
+        except subprocess.TimeoutExpired:
+            print(f"  {name} did not end within {ANCHOR_SECONDS} s: not compared")
+            return None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(anchored.pid, signal.SIGKILL)
+            anchored.wait()
+        told, complaint = (_lines(stream) for stream in (said, complained))
+    if anchored.returncode:
+        print(f"  {name} failed: {complaint[-1]}")
         return None
-    if told.returncode:
-        print(f"  {name} failed: {(told.stderr.strip().splitlines() or ['?'])[-1]}")
-        return None
-    found: dict[str, Any] = json.loads(told.stdout.strip().splitlines()[-1])
+    found: dict[str, Any] = json.loads(told[-1])
     return found
+
+
+def _lines(stream: IO[str]) -> list[str]:
+    stream.seek(0)
+    return stream.read().strip().splitlines() or ["?"]
 
 
 def met(ratio: float, goal: float) -> str:

@@ -1,8 +1,12 @@
 """The multi-task experiments: the clustering loop and the reading of curves."""
 
 import numpy as np
+import pytest
 
-from coterie_lab.multitask import Fleet, clustering, common_plan, first_valid, references
+from coterie_lab.experiments.dpvd import weighed
+from coterie_lab.experiments.dpvd_learners import sooner
+from coterie_lab.multitask import Fleet, clustering, common_plan, references
+from services.topology.domain.cell_learning import Progress
 from services.topology.domain.radio import draw_delays, random_layout
 from services.topology.domain.scheduling import Cells
 
@@ -15,9 +19,24 @@ def test_devices_find_their_groups_better_as_rounds_pass() -> None:
     assert np.array_equal(runs[0], clustering(fleet, 0.5, 0))
 
 
-def test_the_first_valid_epoch_is_read_from_the_curve() -> None:
-    assert first_valid([(0, -9.0, 0.1), (50, -8.0, 0.95), (100, -7.0, 0.5)]) == "1"
-    assert first_valid([(0, -9.0, 0.1)]) == "never"
+def test_epochs_saved_compare_first_valid_decisions_and_who_never_gets_there_comes_last() -> None:
+    """50 steps an epoch: valid after one epoch against never in two, which counts as three."""
+    quick = [Progress(0, 100, -9.0, 0.1), Progress(50, 100, -8.0, 0.95), Progress(100, 100, -7.0, 0.5)]
+    never = [Progress(0, 100, -9.0, 0.1), Progress(50, 100, -8.0, 0.2), Progress(100, 100, -7.0, 0.3)]
+    told = {
+        (each.figure, each.series): each.value for each in sooner({"ours": quick, "theirs": never}, "ours", "theirs")
+    }
+    assert told["epochs to 90 % valid", "ours"] == 1.0
+    assert told["epochs to 90 % valid", "theirs"] == 3.0
+    assert told["epochs saved", "ours"] == pytest.approx(2 / 3)
+
+
+def test_more_weight_on_privacy_means_more_noise_and_smaller_budgets() -> None:
+    found = weighed({"devices": 12}, 0, None)
+    costs = [each.value for each in found if each.figure == "loss by noise"]
+    budgets = [each.value for each in found if each.figure == "privacy loss"]
+    assert costs == sorted(costs)
+    assert budgets == sorted(budgets, reverse=True)
 
 
 def test_the_common_plan_never_violates_and_matching_serves_no_less() -> None:

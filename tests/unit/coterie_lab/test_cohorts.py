@@ -81,6 +81,29 @@ def test_training_lowers_the_loss_of_everybody() -> None:
         assert losses[1] < losses[0]
 
 
+@pytest.mark.parametrize("filters", [4, 32])
+def test_convolutions_are_trained_as_a_plain_loop_trains_them(filters: int) -> None:
+    """Half of every image is blank, so that pools meet ties; images are laid out otherwise from 32 filters on."""
+    torch.manual_seed(2)
+    module = nn.Sequential(
+        nn.Conv2d(2, filters, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(filters, 6, 3), nn.ReLU(),
+        nn.MaxPool2d(2), nn.Flatten(), nn.Linear(6, 3),
+    )  # fmt: skip
+    images, classes = torch.rand(12, 2, 8, 8), torch.randint(0, 3, (12,))
+    images[:, :, 4:] = 0.0
+    one = Cohort(images, classes, torch.arange(12)[None], torch.tensor([12]))
+    model = parameters_of(module)
+    (change,) = changes(module, model, one, Lesson(0.3, 12, epochs=4), 0, "looped")
+    plain = [each.requires_grad_() for each in module.parameters()]
+    optimiser = torch.optim.SGD(plain, lr=0.3)
+    for _ in range(4):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(module(images), classes).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    assert torch.allclose(change[0], parameters_of(module) - model, atol=1e-6)
+    assert change.abs().max() > 0.01
+
+
 @pytest.mark.parametrize(
     "module",
     [

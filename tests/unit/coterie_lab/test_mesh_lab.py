@@ -1,11 +1,11 @@
-"""The mesh experiments' own arithmetic: the simulated clock, the contenders and the savings."""
+"""The mesh experiments' own arithmetic: the simulated clock, the contenders and what their models lose."""
 
 import numpy as np
 import pytest
 
-from coterie_lab.mesh import GRAPHS, Course, Results, contenders, radio_network, rounds_to_targets
+from coterie.mixing import MeshState
+from coterie_lab.mesh import GRAPHS, contenders, mean_loss, radio_network, rounds_to_targets
 from coterie_lab.mesh_data import Images
-from coterie_lab.mesh_report import partial_privacy, saving, savings, worked_example
 from services.topology.domain.betta_network import MeshNetwork, MeshRules, Transfers, pairs_to_adjacency
 from services.topology.domain.betta_rivals import round_seconds
 from services.topology.domain.mixing import components
@@ -57,37 +57,7 @@ def test_training_on_easy_images_reaches_every_target_in_order() -> None:
     assert reached == rounds_to_targets(contender, images, 0)
 
 
-def test_savings_compare_with_the_better_baseline_and_admit_defeat() -> None:
-    full = {0.65: 50.0, 0.70: 60.0, 0.75: 70.0, 0.80: 80.0}
-    twice = {target: 2 * value for target, value in full.items()}
-    results: Results = {}
-    runs = {
-        "BeTTa": full,
-        "BeTTa capped": {},
-        "DABMD-like": {0.65: 100.0} | twice,
-        "PDOO-like": {},
-        "social + MEP": full,
-    }
-    for name, run in runs.items():
-        results["hubs", 16, "shared", name] = [Course(16 if name == "PDOO-like" else 0, run)]
-    assert saving(results, "hubs", 16, "shared", "BeTTa", 0.80) == pytest.approx(0.5)
-    assert saving(results, "hubs", 16, "shared", "BeTTa capped", 0.80) == -np.inf
-    assert "in 1 of 1 settings" in savings(results)
-    assert "did not arrive" in savings(results)
-
-
-def test_partial_plans_are_counted_and_compared_with_the_quiet_baseline() -> None:
-    """Three partial plans: one first, one late, one that never arrives; a plan without noise does not count."""
-    results: Results = {
-        ("hubs", 16, "shared", name): [Course(0, {0.80: 10.0})] * 2 for name in ("DABMD-like", "PDOO-like")
-    }
-    results["hubs", 16, "shared", "social + MEP"] = [Course(0, {0.80: 10.0})] * 2
-    results["hubs", 16, "shared", "BeTTa"] = [Course(5, {0.80: 9.0}), Course(5, {0.80: 11.0})]
-    results["hubs", 16, "shared", "BeTTa capped"] = [Course(15, {}), Course(0, {0.80: 1.0})]
-    text = partial_privacy(results)
-    assert "3 plans have some but not all devices noisy; 2 of them reach 80%" in text
-    assert "and 1 before the social graph" in text
-
-
-def test_the_worked_example_is_reported_with_its_winner() -> None:
-    assert "P = 1428.20, batches [32, 208, 109, 384, 32, 1632]; fast and reference planner agree" in worked_example()
+def test_the_loss_of_an_untrained_model_is_that_of_guessing() -> None:
+    images = Images("synthetic", np.zeros((4, 3)), np.zeros(4, dtype=int), np.eye(3), np.array([0, 1, 2]), classes=5)
+    states = [MeshState.start(np.zeros(15)), MeshState.start(np.zeros(15))]
+    assert mean_loss(states, images) == pytest.approx(np.log(5))

@@ -27,7 +27,7 @@ from coterie.privacy.accounting import Adjacency, Charge, total
 from coterie.privacy.simulation import SeededStream
 from coterie.privacy.stream import Stream
 from coterie_lab.canaries import MECHANISMS, Sight
-from coterie_lab.market import table
+from coterie_lab.markdown import table
 
 Floats = NDArray[np.float64]
 DELTAS = (1e-5, 1e-3, 0.01, 0.05)

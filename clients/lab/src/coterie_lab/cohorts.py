@@ -24,6 +24,8 @@ CHUNK = 64
 """Devices whose models are held at once. Results depend on it, so it is no option."""
 STACKED_UP_TO = 100_000
 """Parameters from which stacking wins nothing: a chunk's models are then larger than what a core keeps at hand."""
+CHANNELS_LAST_FROM = 32
+"""Filters of a convolution from which images are laid out with their channels last: pooling is then vectorised."""
 Kernel: TypeAlias = Literal["stacked", "looped"]
 
 
@@ -175,6 +177,7 @@ def _looped(
 ) -> Iterator[Tensor]:
     """One device after another in one module whose parameters are pieces of one vector."""
     flat = model.clone()
+    layout, forward = _layout(module, cohort.inputs), _eager(module)
     weights: list[Tensor] = list(module.parameters())
     for weight, piece in zip(weights, torch.split(flat, [each.numel() for each in weights]), strict=True):
         weight.data = piece.view_as(weight)
@@ -184,13 +187,33 @@ def _looped(
         for places in epochs:
             own = places[row, :count]
             steps = zip(
-                torch.split(cohort.inputs.index_select(0, own), lesson.batch),
+                torch.split(cohort.inputs.index_select(0, own).contiguous(memory_format=layout), lesson.batch),
                 torch.split(cohort.targets[own], lesson.batch),
                 strict=True,
             )
             for inputs, targets in steps:
-                slopes = torch.autograd.grad(cross_entropy(module(inputs), targets), weights)
+                slopes = torch.autograd.grad(cross_entropy(forward(inputs), targets), weights)
                 with torch.no_grad():
                     torch._foreach_add_(weights, slopes, alpha=-lesson.rate)
         yield (flat - model)[None]
     flat.copy_(model)
+
+
+def _layout(module: nn.Module, inputs: Tensor) -> torch.memory_format:
+    wide = any(isinstance(each, nn.Conv2d) and each.out_channels >= CHANNELS_LAST_FROM for each in module.modules())
+    return torch.channels_last if wide and inputs.dim() == 4 else torch.contiguous_format
+
+
+def _eager(module: nn.Module) -> nn.Module:
+    """The same function of the same parameters with less to write: ReLU in place, and after a pool of maxima instead of
+    before it, where it has only the maxima to look at. Values and gradients are the same, since ReLU never falls."""
+    if type(module) is not nn.Sequential:
+        return module
+    layers: list[nn.Module] = []
+    for each in module:
+        if isinstance(each, nn.MaxPool2d) and layers and isinstance(layers[-1], nn.ReLU):
+            layers[-1:] = [each, nn.ReLU(inplace=True)]
+        else:
+            overwritable = layers and isinstance(layers[-1], nn.Conv2d | nn.Linear)
+            layers.append(nn.ReLU(inplace=True) if isinstance(each, nn.ReLU) and overwritable else each)
+    return nn.Sequential(*layers)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.privacy.gaussian import exact_multiplier
-from coterie_lab.market import table
+from coterie_lab.markdown import table
 from coterie_lab.mesh_data import Images, load_images
 from coterie_lab.private import CLASSES, DELTA, EVEN, Fleet, clipped
 from coterie_lab.private import Setting as Task

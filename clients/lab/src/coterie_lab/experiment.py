@@ -65,6 +65,7 @@ class Experiment:
         needs: data sets that must be there (`coterie_lab.data`).
         uses: data sets that are used where they are there, and in whose place others stand in.
         kernel: how devices train in it: "", or a name of `coterie_lab.cohorts`; it is written into the results.
+        reading: what explains the outcome, in sentences; verdicts and numbers are computed and never in it.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Experiment:
     needs: tuple[str, ...] = ()
     uses: tuple[str, ...] = ()
     kernel: str = ""
+    reading: str = ""
 
     def effort(self, mode: Mode) -> Effort:
         """Cells and seeds of a mode."""

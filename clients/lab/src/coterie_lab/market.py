@@ -1,21 +1,13 @@
-"""[MPPFL]'s figures on the pricing service's own domain code: `python -m coterie_lab.market [--full] [--out DIR]`.
-
-Writes `market.md` and its plots: server cost and social welfare by number of devices, risk weight and hops, under the
-three comparison protocols, the price of anarchy, the convergence of Algorithm 1, and the paper's claims on random
-instances.
-"""
+"""Random markets as [MPPFL] draws them, and what its figures measure on them, by the pricing service's own code."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 
-from coterie_lab import market_plots
 from services.pricing.domain.baselines import Protocol, Series, compare
 from services.pricing.domain.budgets import Market, external_risk
 from services.pricing.domain.game import play
@@ -26,7 +18,6 @@ Table: TypeAlias = dict[int, dict[str, Vector]]
 """Number of devices → mechanism → (mean cost, mean welfare)."""
 
 ROUNDS = 30
-SIZES = (20, 50, 80)
 SEEDS = range(5)
 NAMES = {
     "market": "market (MPPFL)",
@@ -136,9 +127,8 @@ def convergence(market: Market, round_number: int, *, fresh: bool, steps: int = 
     return errors
 
 
-def claims(instances: int) -> dict[str, tuple[int, int]]:
-    """How often each claim about social-agnostic devices holds on random markets: (times, of)."""
-    generator = np.random.default_rng(7)
+def claims(instances: int, generator: np.random.Generator) -> dict[str, float]:
+    """In which share of random markets each claim about social-agnostic devices holds."""
     counts = dict.fromkeys(
         [f"{protocol}: agnostic {what}" for protocol in ("own", "common", "constant") for what in ("dearer", "poorer")]
         + ["common: proxy richer than market", "exact cheaper than mean-field"],
@@ -162,145 +152,4 @@ def claims(instances: int) -> dict[str, tuple[int, int]]:
             if protocol == "common":
                 counts["common: proxy richer than market"] += mean(runs["proxy"])[1] > worth
                 counts["exact cheaper than mean-field"] += mean(runs["exact"])[0] <= cost
-    return {name: (int(count), instances) for name, count in counts.items()}
-
-
-def table(header: list[str], rows: Iterable[Iterable[object]]) -> str:
-    """A Markdown table; floats with four significant digits."""
-    text = [[f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
-    lines = [header, ["---"] * len(header), *text]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-
-ALPHAS = [0.01, 0.03, 0.05, 0.07, 0.1]
-ANARCHY_ALPHAS = [0.01, 0.02, 0.05, 0.1]
-
-
-def page(out: Path, instances: int) -> str:
-    """Run everything, save the plots beside the page, and return its text."""
-    constant = by_size(SIZES, "constant")
-    own, common = by_size(SIZES, "own"), by_size(SIZES, "common")
-    by_alpha = sweep(Settings(risk_weight=alpha) for alpha in ALPHAS)
-    by_hops = sweep(Settings(hops=hops) for hops in range(1, 7))
-    example = draw_market(20, np.random.default_rng(3))
-    runs = compare(example, ROUNDS, "constant", np.random.default_rng(0))
-    market_plots.rounds({name: runs[name] for name in market_plots.SHOWN}, NAMES, out)
-    market_plots.sizes(constant, NAMES, out)
-    market_plots.sweeps(ALPHAS, by_alpha, by_hops, out)
-    errors = {
-        "new risk, α = 0.05, λ = 0.5": convergence(example, 1, fresh=True),
-        "old risk, α = 0.05, λ = 0.5": convergence(example, 1, fresh=False),
-        "new risk, α = 0.1, λ = 0.9": convergence(_hard(), 1, fresh=True),
-        "old risk, α = 0.1, λ = 0.9": convergence(_hard(), 1, fresh=False),
-    }
-    market_plots.convergence(errors, out)
-    steps = {name: next((k for k, e in enumerate(error, 1) if e <= 1e-3), "over 30") for name, error in errors.items()}
-    prices = runs["market"].prices
-    return "\n".join(
-        [
-            _HEAD,
-            "## Server cost and welfare by number of devices (Figures 3, 4, 7, 8, 11, 12)\n",
-            'Means over t = 1..30 and five networks, protocol "constant"; reference in brackets.\n',
-            _size_table(constant, own),
-            "![rounds](market-rounds.png)\n\n![sizes](market-sizes.png)\n",
-            '## The same under "own" and "common" prices (social-agnostic devices)\n',
-            _protocol_table(constant, own, common),
-            "## Risk weight and hops (Figures 5, 6, 9, 10)\n",
-            "One network, N = 20. Cost rises and welfare falls with both, as in the paper.\n",
-            table(["α", *map(str, ALPHAS)], _two_rows(by_alpha)),
-            table(["K", *map(str, range(1, 7))], _two_rows(by_hops)),
-            "![sweeps](market-sweeps.png)\n",
-            f"Prices fall with the round: r*(1) = {prices[0]:.2f} (reference 1.37), r*(30) = {prices[-1]:.2f} (0.46); "
-            f"mean budget {runs['market'].budgets.mean():.2f} (0.28).\n",
-            "## Price of anarchy (Theorem 8 does not hold)\n",
-            _ANARCHY,
-            table(
-                ["α", *map(str, ANARCHY_ALPHAS)],
-                [
-                    ["measured", *(f"{value:.5f}" for value in anarchy(ANARCHY_ALPHAS))],
-                    ["reference", "1.00045", "1.0018", "1.0114", "1.0471"],
-                ],
-            ),
-            "## Algorithm 1 (Figure 2)\n",
-            "Steps to 1e-3; the paper says within 15.\n",
-            table(["price computed from", "steps"], steps.items()),
-            "![convergence](market-convergence.png)\n",
-            f"## The paper's claims on {instances} random markets\n",
-            table(["claim", "holds", "of"], [(name, *count) for name, count in claims(instances).items()]),
-            _VERDICT,
-        ]
-    )
-
-
-def _hard() -> Market:
-    return draw_market(20, np.random.default_rng(3), Settings(risk_weight=0.1, discount=0.9))
-
-
-def _size_table(constant: Table, own: Table) -> str:
-    rows = []
-    for name, label in [*NAMES.items(), ("own", "social-agnostic, own price")]:
-        cells = []
-        for n in SIZES:
-            cost, worth = own[n]["agnostic"] if name == "own" else constant[n][name]
-            reference = REFERENCE[n][name]
-            cells.append(f"{cost:.3f} [{reference[0]:.3f}] · {worth:.3f} [{reference[1]:.3f}]")
-        rows.append([label, *cells])
-    return table(["cost · welfare", *(f"N = {n}" for n in SIZES)], rows)
-
-
-def _protocol_table(constant: Table, own: Table, common: Table) -> str:
-    rows = []
-    for name, results in (("own", own), ("common", common), ("constant", constant)):
-        for n in SIZES:
-            market, blind = results[n]["market"], results[n]["agnostic"]
-            dearer = "dearer" if blind[0] > market[0] else "cheaper"
-            poorer = "poorer" if blind[1] < market[1] else "richer"
-            rows.append([name, n, float(market[0]), float(blind[0]), dearer, float(market[1]), float(blind[1]), poorer])
-    header = ["protocol", "N", "market cost", "agnostic cost", "", "market welfare", "agnostic welfare", ""]
-    return table(header, rows)
-
-
-def _two_rows(points: list[tuple[float, float]]) -> list[list[object]]:
-    return [["server cost", *(cost for cost, _ in points)], ["welfare", *(worth for _, worth in points)]]
-
-
-_HEAD = """# Market: privacy budgets at equilibrium prices
-
-[MPPFL] Multi-Hop Privacy Propagation for Differentially Private Federated Learning in Social Networks, on the pricing
-service's own domain code. Made by `python -m coterie_lab.market`; networks are synthetic, drawn as the paper describes
-(directed, edge probability U(0.1, 0.9), weights U(0.1, 1)), costs a ~ U(0.8, 1.2), b ~ U(0.02, 0.06), ε ~ U(0.5, 1.5),
-K = 5, λ = 0.5, α = 0.05, τ = 0.5. Reference means come from other draws of the same distributions: levels agree within
-a few percent, ratios between mechanisms much closer.
-"""
-_ANARCHY = """Each device reacts to the risk it receives and none to the risk it causes, so the equilibrium stays below
-the optimum however exactly the mean field is solved. The ratio max Wf / Wf(equilibrium) at t = 10, N = 20:
-"""
-_VERDICT = """
-## What reproduces and what does not
-
-* Reproduced with the "constant" protocol (baselines at the mean price): the market has the lowest cost and the highest
-  welfare of all mechanisms for every N (Figures 3, 4, 7, 8, 11, 12), and both worsen with α and K (5, 6, 9, 10).
-* Not reproduced otherwise: with its own optimal price the social-agnostic platform pays *less* than the market, because
-  aware devices must be paid more. The paper's ordering comes from the price that adapts to the round.
-* Theorem 8 (price of anarchy → 1) is false; the table above is its true limit. Theorem 7's bound holds but is weak.
-* Algorithm 1 settles in 2 or 3 steps when the price follows the new risk; the other reading of the text is slower and
-  can diverge.
-* SARDA cannot be rebuilt from the paper; the one-hop proxy stands in for it and is labelled so.
-"""
-
-
-def main(argv: list[str] | None = None) -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help="300 random markets, not 60")
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    given = parser.parse_args(argv)
-    given.out.mkdir(parents=True, exist_ok=True)
-    text = page(given.out, 300 if given.full else 60)
-    target = given.out / "market.md"
-    target.write_text(text)
-    print(f"wrote {target}")
-
-
-if __name__ == "__main__":
-    main()
+    return {name: count / instances for name, count in counts.items()}

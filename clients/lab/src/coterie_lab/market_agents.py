@@ -35,7 +35,7 @@ from coterie.training import load_model, model_bytes, single_threaded
 from coterie.work import Delivery
 from coterie_cli.demos.market import meet, publisher_with
 from coterie_cli.demos.stage import Stage, stage
-from coterie_lab.market import table
+from coterie_lab.markdown import table
 
 DEFAULT_DATA = Path("/usr/share/datasets/fashion-mnist")
 DEVICES = 20

@@ -1,6 +1,4 @@
-"""BeTTa's figures: the worked example, pseudo training times, and physical time to accuracy against two baselines.
-
-    python -m coterie_lab.mesh [--full] [--data DIR] [--out DIR]
+"""BeTTa's contenders: generated networks, who trains how on them, and their accuracy round by round.
 
 [BETTA] Efficient Online Decentralized Learning Framework for Social Internet of Things, §IV. Links are not physically
 slow here: seconds come from a simulated clock, the round time of the transfer model. Everything is seeded.
@@ -8,19 +6,16 @@ slow here: seconds come from a simulated clock, the round time of the transfer m
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
 from coterie.mixing import MeshState, Sensitivity, Vector, noise_scale, softmax_gradient, step, step_size
-from coterie_lab.mesh_data import Images, load_images
+from coterie_lab.mesh_data import Images
 from services.topology.domain.betta import MeshPlan, batch_sizes, evaluate_links
 from services.topology.domain.betta_fast import plan_mesh
 from services.topology.domain.betta_network import MeshNetwork, MeshRules, Transfers
@@ -33,8 +28,6 @@ BOARD_SHARES = (0.25, 0.5, 0.25)
 WIFI_SECONDS, LORA_SECONDS, WIFI_METRES, SIDE_METRES = 0.004654, 8.96, 100.0, 300.0
 CLIP = 20.0
 MOST_ROUNDS = 50
-LOOSE = 10.0
-"""A budget at which plans with some noisy devices appear; at ε = 1 plans have none or all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,7 +125,15 @@ def rounds_to_targets(contender: Contender, images: Images, seed: int, *, epsilo
 def accuracies(
     contender: Contender, images: Images, seed: int, *, epsilon: float = 1.0, sensitivity: Sensitivity = "clipped"
 ) -> Iterator[float]:
-    """The devices' mean test accuracy after each round, without end.
+    """The devices' mean test accuracy after each round, without end; see `courses`."""
+    for states in courses(contender, images, seed, epsilon=epsilon, sensitivity=sensitivity):
+        yield mean_accuracy(states, images)
+
+
+def courses(
+    contender: Contender, images: Images, seed: int, *, epsilon: float = 1.0, sensitivity: Sensitivity = "clipped"
+) -> Iterator[list[MeshState]]:
+    """Every device's state after each round, without end.
 
     ODLF-PDP (spec §6): softmax regression, η_t = 0.01·0.99^t, 300 samples at first and 10 to 30 more each round; noise
     of the provable scale with clipped gradients, or of the paper's, which proves nothing. The gradient is taken at what
@@ -166,72 +167,23 @@ def accuracies(
             received = {j: sent[j] for j in weights[i]}
             states[i] = step(states[i], sent[i], received, weights[i], gradient, size, eta)
         held += rng.integers(10, 31, count)
-        yield mean_accuracy(states, images)
+        yield states
 
 
 def mean_accuracy(states: list[MeshState], images: Images) -> float:
     """Mean over devices of each one's own model on the test images."""
+    return float((_scores(states, images).argmax(axis=2) == images.test_labels[:, None]).mean())
+
+
+def mean_loss(states: list[MeshState], images: Images) -> float:
+    """Mean over devices of each one's own model's cross-entropy on the test images, in nats."""
+    scores = _scores(states, images)
+    scores -= scores.max(axis=2, keepdims=True)
+    right = np.take_along_axis(scores, images.test_labels[:, None, None], axis=2)[..., 0]
+    return float((np.log(np.exp(scores).sum(axis=2)) - right).mean())
+
+
+def _scores(states: list[MeshState], images: Images) -> NDArray[np.float64]:
+    """(image, device, class)."""
     stack = np.concatenate([state.parameters.reshape(images.classes, -1) for state in states])
-    scores = (images.test @ stack.T).reshape(len(images.test), len(states), images.classes)
-    return float((scores.argmax(axis=2) == images.test_labels[:, None]).mean())
-
-
-@dataclass(frozen=True, slots=True)
-class Course:
-    """One contender on one network: how many devices are noisy, and the seconds to each target it reached."""
-
-    noisy: int
-    seconds: dict[float, float]
-
-
-Results = dict[tuple[str, int, Transfers, str], list[Course]]
-"""(graph, devices, clock, contender) → one course per seed."""
-
-
-def time_to_accuracy(
-    images: Images,
-    seeds: int,
-    graphs: tuple[str, ...],
-    report: Callable[[str], None],
-    *,
-    counts: tuple[int, ...] = (16, 32),
-    epsilon: float = 1.0,
-) -> Results:
-    """All contenders on the same networks, seeds and data."""
-    results: Results = {}
-    clocks: tuple[Transfers, ...] = ("parallel", "shared")
-    for kind in graphs:
-        for count in counts:
-            for seed in range(seeds):
-                network = radio_network(kind, count, seed)
-                known: dict[object, dict[float, int]] = {}
-                for clock in clocks:
-                    for contender in contenders(network, clock, epsilon=epsilon):
-                        key = (contender.mixing.tobytes(), contender.batches.tobytes(), contender.noisy)
-                        if key not in known:
-                            known[key] = rounds_to_targets(contender, images, seed, epsilon=epsilon)
-                        seconds = {target: number * contender.round_seconds for target, number in known[key].items()}
-                        course = Course(len(contender.noisy), seconds)
-                        results.setdefault((kind, count, clock, contender.name), []).append(course)
-                report(f"ε = {epsilon:g}, {kind}, {count} devices, seed {seed}: done")
-    return results
-
-
-def main() -> None:
-    """Runs everything and writes mesh.md and mesh.png."""
-    from coterie_lab.mesh_report import write_report
-
-    parser = argparse.ArgumentParser(prog="python -m coterie_lab.mesh", description=__doc__.splitlines()[0])
-    parser.add_argument("--full", action="store_true", help="ten seeds and all four kinds of social graph")
-    parser.add_argument("--data", type=Path, default=os.environ.get("COTERIE_DATA"), help="folder of MNIST's IDX files")
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    arguments = parser.parse_args()
-    images = load_images(None if arguments.data is None else Path(arguments.data))
-    seeds, graphs = (10, GRAPHS) if arguments.full else (2, ("hubs", "owner cliques"))
-    results = time_to_accuracy(images, seeds, graphs, print)
-    loose = time_to_accuracy(images, min(seeds, 4), ("hubs", "owner cliques"), print, counts=(16,), epsilon=LOOSE)
-    write_report(arguments.out, images.name, seeds, results, loose, instances=12 if arguments.full else 4)
-
-
-if __name__ == "__main__":
-    main()
+    return np.asarray(images.test @ stack.T).reshape(len(images.test), len(states), images.classes)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +68,12 @@ def graph_of(kind: str, folder: Path) -> tuple[list[tuple[int, int]], Places]:
         return gowalla_graph(folder)
     archive = folder / ARCHIVE
     return city_graph(*read_city(archive if archive.is_file() else folder))
+
+
+@cache
+def city_of(folder: Path) -> tuple[list[tuple[int, int]], Places]:
+    """Santander's ties and places, read once in a process."""
+    return graph_of("santander", folder)
 
 
 def sampled_network(ties: Ties, places: Places, count: int, seed: int) -> MeshNetwork:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from coterie_lab.claims import Judged, judge
+from coterie_lab.claims import ROUNDING, Judged, judge
 from coterie_lab.experiment import Experiment, Mode, Plot
 from coterie_lab.plots import Curves, draw
 from coterie_lab.readings import Reading, Seeded, by_seed
@@ -105,6 +105,7 @@ def _section(part: Shown, pictures: Path) -> list[str]:
         curves = _gathered(part, plot.figure)
         lines += ["", f"**{plot.figure}**" + (f" ({plot.y})" if plot.y != plot.figure else ""), ""]
         lines += [*_table(curves, plot), "", f"![{plot.figure}]({draw(curves, plot, each.name, pictures)}.svg)"]
+    lines += ["", f"*Reading.* {each.reading}"] if each.reading else []
     lines += ["", f"{len(part.outcomes)} trials, {spent:.0f} processor seconds, code {part.folder.code}.", ""]
     return lines
 
@@ -116,7 +117,7 @@ def _source(name: str, part: Shown) -> str:
 
 def _claim_row(judged: Judged) -> str:
     margin = "–" if math.isnan(judged.margin) else f"{judged.margin:+.3g}"
-    spread = "" if math.isnan(judged.spread) else f" ± {judged.spread:.2g}"
+    spread = "" if math.isnan(judged.spread) else f" ± {_two(judged.spread)}"
     return f"| {judged.claim.says} | {WORDS[judged.verdict.value]} | {margin}{spread} | {judged.seeds} |"
 
 
@@ -155,7 +156,14 @@ def _table(found: Curves, plot: Plot) -> list[str]:
 def _spread(values: Sequence[float]) -> str:
     if not values:
         return "–"
-    return f"{np.mean(values):.4g}" + (f" ± {np.std(values, ddof=1):.2g}" if len(values) > 1 else "")
+    mean, spread = float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+    rounding = spread < ROUNDING * max(1.0, abs(mean))
+    return f"{mean:.4g}" + ("" if math.isnan(spread) else " ± 0" if rounding else f" ± {_two(spread)}")
+
+
+def _two(value: float) -> str:
+    """Two digits, and all those before the point."""
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.2g}"
 
 
 BEGIN, END = "<!-- pages of the lab: made by `lab report` -->", "<!-- end of the pages of the lab -->"

@@ -6,6 +6,7 @@ of colour vision tell apart, and another marker for every line. Bars lie, so tha
 
 from __future__ import annotations
 
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -24,6 +25,8 @@ Curves: TypeAlias = dict[str, dict[float, list[float]]]
 """Series → x → the values of all seeds."""
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 MARKERS = "osD^vPX*"
+PRINTED = "*P1"
+"""Markers of numbers that a paper prints, all of them black."""
 WIDTH, HEIGHT, DOTS = 4.8, 3.4, 150
 """Inches, and dots an inch of the PNG."""
 STYLE: dict[Any, Any] = {
@@ -69,8 +72,8 @@ def _lines(axes: Axes, found: Curves, plot: Plot) -> None:
             places, means, marker=MARKERS[k % len(MARKERS)], markersize=5, markevery=often, color=colour, label=series
         )
         axes.fill_between(places, means - spread, means + spread, color=colour, alpha=0.15, linewidth=0)
-    for name, points in plot.paper.items():
-        axes.plot(*zip(*points, strict=True), marker="*", markersize=13, color="black", linestyle="none", label=name)
+    for (name, points), marker in zip(plot.paper.items(), cycle(PRINTED)):
+        axes.plot(*zip(*points, strict=True), marker=marker, markersize=11, color="black", linestyle="none", label=name)
     axes.set(xlabel=plot.x, ylabel=plot.y)
     if plot.log_x:
         axes.set_xscale("log")

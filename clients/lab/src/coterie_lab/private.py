@@ -28,7 +28,7 @@ from coterie.privacy.simulation import SeededStream
 from coterie.privacy.stream import Stream
 from coterie.samples import dirichlet_shares
 from coterie.sums.grid import choose_grid
-from coterie_lab.market import table
+from coterie_lab.markdown import table
 from coterie_lab.mesh_data import Images, load_images
 from services.aggregation.domain.secure_terms import SumRules, least_survivors
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from coterie.training import single_threaded
 from coterie_lab.byzfl_rules import has_byzfl, theirs
 from coterie_lab.crowd import Crowd, Matrix, Setting, digits, fashion
-from coterie_lab.market import table
+from coterie_lab.markdown import table
 from services.aggregation.domain.rules.axis import rule_for
 from services.aggregation.domain.rules.combining import Combination
 from services.aggregation.domain.rules.geometry import Gram

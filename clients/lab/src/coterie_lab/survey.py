@@ -1,34 +1,24 @@
-"""[CAPP]'s figures on the pricing service's own domain code: `python -m coterie_lab.survey [--full] [--data DIR]`.
+"""[CAPP]'s networks and surveys: four subgraphs of the Facebook ego network with the sizes of the paper's Table I.
 
-Writes `survey.md` and its plots: accuracy and privacy loss against the platform's budget, the correlation between users
-and how much they care, on four subgraphs of the Facebook ego network with the sizes of the paper's Table I. Without
-`facebook_combined.txt.gz` in the data folder (`--data`, or COTERIE_DATA) the subgraphs come from a generator and the
-page says "synthetic".
+Without `facebook_combined.txt.gz` in the data folder the subgraphs come from a generator. Plans are the pricing
+service's own.
 """
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import math
-import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 from scipy.stats import truncnorm
 
-from coterie_lab.market import table
 from services.pricing.domain.collection import collect, required
 from services.pricing.domain.correlated_users import Survey, accuracy, hidden_variances, marginal, privacy_loss
 from services.pricing.domain.influence import Matrix
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
 
 FACEBOOK = "facebook_combined.txt.gz"
 
@@ -44,6 +34,11 @@ class Shape:
 
 SHAPES = {"S1": Shape(20, 99, 14), "S2": Shape(30, 232, 22), "S3": Shape(40, 371, 25), "S4": Shape(50, 571, 27)}
 BUDGETS = list(range(100, 1501, 100))
+MEANS = [0.5 * k for k in range(1, 11)]
+SPREADS = [0.05 * k for k in range(1, 21)]
+SATURATION = {"S1": 300, "S2": 600, "S3": 800, "S4": 1200}
+FINAL_LOSS = {"S1": 6.79, "S2": 6.48, "S3": 6.21, "S4": 6.02}
+"""The specification's budgets of saturation and last mean losses, from other draws."""
 
 
 def load_facebook(folder: Path | None) -> NDArray[np.bool_] | None:
@@ -182,193 +177,3 @@ def saturation(weights: Matrix, care: Matrix) -> float:
     """The budget from which everybody answers with the least noise: Σ c_i(n q_lo)."""
     survey = Survey(hidden_variances(weights), care)
     return float(required(survey, survey.users * survey.variance_low).sum())
-
-
-def _plot(path: Path, xlabel: str, xs: Iterable[float], curves: dict[str, list[Point]], *, clipped: bool) -> None:
-    figure, axes = plt.subplots(1, 2, figsize=(10, 3.4))
-    for name, points in curves.items():
-        axes[0].plot(list(xs), [p.accuracy if clipped else p.unclipped for p in points], "o-", ms=3, label=name)
-        axes[1].plot(list(xs), [p.loss for p in points], "o-", ms=3, label=name)
-    axes[0].set(xlabel=xlabel, ylabel="accuracy rate" if clipped else "1 − Λ/ε²")
-    axes[1].set(xlabel=xlabel, ylabel="mean privacy loss")
-    axes[0].legend(fontsize=7)
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """The three figures' points: network name → one point per x."""
-
-    budget: dict[str, list[Point]]
-    correlation: dict[str, list[Point]]
-    care: dict[str, list[Point]]
-
-
-MEANS = [0.5 * k for k in range(1, 11)]
-SPREADS = [0.05 * k for k in range(1, 21)]
-
-
-def figures(networks: dict[str, NDArray[np.bool_]], seed: int) -> Figures:
-    """All points; correlation and care are drawn anew, from the same seed, for every x."""
-
-    def point(
-        graph: NDArray[np.bool_], budget: float, constant: float, error: float, mean: float, spread: float
-    ) -> Point:
-        generator = np.random.default_rng(seed)
-        weights, care = draw_weights(graph, mean, generator), draw_care(graph, spread, generator)
-        return measure(weights, care, budget=budget, constant=constant, error_squared=error)
-
-    return Figures(
-        {name: [point(g, b, 10.0, 200.0, 2.0, 0.2) for b in BUDGETS] for name, g in networks.items()},
-        {name: [point(g, 5.0, 6.0, 400.0, mean, 0.2) for mean in MEANS] for name, g in networks.items()},
-        {name: [point(g, 50.0, 10.0, 2.2e4, 2.0, spread) for spread in SPREADS] for name, g in networks.items()},
-    )
-
-
-def networks(facebook: NDArray[np.bool_] | None, seed: int) -> dict[str, NDArray[np.bool_]]:
-    """S1..S4, from the ego network or generated."""
-    found = {}
-    for name, shape in SHAPES.items():
-        generator = np.random.default_rng(seed)
-        found[name] = generate(shape, generator) if facebook is None else find_subgraph(facebook, shape, generator)
-    return found
-
-
-def page(facebook: NDArray[np.bool_] | None, out: Path, seed: int, repeats: int) -> str:
-    """Run everything, save the plots beside the page, and return its text."""
-    graphs = networks(facebook, seed)
-    drawn = figures(graphs, seed)
-    _plot(out / "survey-budget.png", "budget B", BUDGETS, drawn.budget, clipped=True)
-    _plot(out / "survey-correlation.png", "mean correlation μ_w", MEANS, drawn.correlation, clipped=True)
-    _plot(out / "survey-care.png", "care σ_s", SPREADS, drawn.care, clipped=True)
-    source = (
-        "synthetic graphs of the same sizes"
-        if facebook is None
-        else "induced subgraphs of the Facebook ego network found by annealing"
-    )
-    return "\n".join(
-        [
-            _HEAD.format(source=source),
-            table(["network", "users", "edges", "largest degree", "exact/paper variance"], _shapes(graphs, seed)),
-            "## Budget (Figure 1)\n",
-            table(["accuracy at B =", *map(str, BUDGETS)], _accuracy_rows(drawn.budget)),
-            table(
-                ["network", "saturates at B", "reference", "with care for everybody", "final mean loss", "reference "],
-                _saturation_rows(graphs, drawn, seed, repeats),
-            ),
-            "![budget](survey-budget.png)\n",
-            "## Correlation (Figure 2: B = 5, C = 6)\n",
-            table(
-                ["network", "1 − Λ/40 at μ = 0.5", "at μ = 5", "loss at μ = 0.5", "at μ = 5"],
-                _ends(drawn.correlation, 400 / 40),
-            ),
-            "![correlation](survey-correlation.png)\n",
-            "## Care (Figure 3)\n",
-            table(
-                ["network", "1 − Λ/200 at σ = 0.05", "at σ = 1", "loss at σ = 0.05", "at σ = 1"],
-                _ends(drawn.care, 2.2e4 / 200),
-            ),
-            "![care](survey-care.png)\n",
-            "## The paper's P2 asks for negative variances\n",
-            table(["network", *(f"B = {b}" for b in (50, 100, 200))], _negative_rows(graphs, seed)),
-            _VERDICT,
-        ]
-    )
-
-
-def _shapes(graphs: dict[str, NDArray[np.bool_]], seed: int) -> list[list[object]]:
-    rows: list[list[object]] = []
-    for name, graph in graphs.items():
-        weights = draw_weights(graph, 2.0, np.random.default_rng(seed))
-        ratio = float(np.mean(hidden_variances(weights, "exact") / hidden_variances(weights)))
-        rows.append([name, len(graph), int(graph.sum()) // 2, int(graph.sum(axis=0).max()), ratio])
-    return rows
-
-
-def _accuracy_rows(curves: dict[str, list[Point]]) -> list[list[object]]:
-    return [[name, *(f"{point.accuracy:.2f}" for point in points)] for name, points in curves.items()]
-
-
-def _saturation_rows(
-    graphs: dict[str, NDArray[np.bool_]], drawn: Figures, seed: int, repeats: int
-) -> list[list[object]]:
-    rows: list[list[object]] = []
-    for name, graph in graphs.items():
-        budgets = {True: [], False: []}  # type: dict[bool, list[float]]
-        for k in range(repeats):
-            generator = np.random.default_rng(seed + k)
-            weights = draw_weights(graph, 2.0, generator)
-            for everybody in (False, True):
-                budgets[everybody].append(saturation(weights, draw_care(graph, 0.2, generator, everybody=everybody)))
-        mean = {everybody: float(np.mean(values)) for everybody, values in budgets.items()}
-        rows.append([name, f"{mean[False]:.0f}", SATURATION[name], f"{mean[True]:.0f}", drawn.budget[name][-1].loss,
-                     FINAL_LOSS[name]])  # fmt: skip
-    return rows
-
-
-def _ends(curves: dict[str, list[Point]], factor: float) -> list[list[object]]:
-    """First and last point of each curve; 1 − Λ/ε² restated for the paper's smaller ε²."""
-    return [
-        [
-            name,
-            *(1 - factor * (1 - point.unclipped) for point in (points[0], points[-1])),
-            points[0].loss,
-            points[-1].loss,
-        ]
-        for name, points in curves.items()
-    ]
-
-
-def _negative_rows(graphs: dict[str, NDArray[np.bool_]], seed: int) -> list[list[object]]:
-    rows: list[list[object]] = []
-    for name, graph in graphs.items():
-        generator = np.random.default_rng(seed)
-        weights, care = draw_weights(graph, 2.0, generator), draw_care(graph, 0.2, generator)
-        rows.append([name, *(f"{negative_variances(weights, care, b)} of {len(graph)}" for b in (50, 100, 200))])
-    return rows
-
-
-SATURATION = {"S1": 300, "S2": 600, "S3": 800, "S4": 1200}
-FINAL_LOSS = {"S1": 6.79, "S2": 6.48, "S3": 6.21, "S4": 6.02}
-_HEAD = """# Survey: correlated users paid for accuracy
-
-[CAPP] Correlation-Aware and Personalized Privacy-Preserving Data Collection, on the pricing service's own domain code.
-Made by `python -m coterie_lab.survey`. Networks: {source},
-with the vertices, edges and largest degree of Table I. w ~ N(μ_w, 0.02²) above 0,
-s ~ N(0, σ_s²) within [0, 1] on edges and for oneself; unless said otherwise C = 10,
-ε² = 200, μ_w = 2, σ_s = 0.2, q between 0.01 and e^C, the paper's variance. References are those of other draws.
-"""
-_VERDICT = """
-## What reproduces and what does not
-
-* Figure 1: accuracy rises with the budget and saturates, S1 first and S4 last: reproduced, with care on edges. With
-  care for everybody, as the text says, S3 and S4 do not saturate within B = 1500.
-* Figure 1(b): the loss rises with the budget at a slope of about 1/Σs, so it is *steepest for S1* and flattest for S4;
-  the paper says S4. Not reproduced.
-* Figure 2: accuracy falls with correlation, steepest for S4: the trend is reproduced, but with the printed ε² = 40 the
-  clipped accuracy is 0 everywhere (plotted with 400). The loss is nearly constant: its s-weighted mean is B/Σs exactly.
-* Figure 3: accuracy and loss both fall as users care more: reproduced, again only visible with a larger ε² (2.2·10⁴).
-* P2 of the paper (everybody inside, one common base) is infeasible in every setting: see the table above.
-* Table I's average degrees of S2 and S4 should be 15.47 and 22.84 (printed 15.45 and 22.48).
-"""
-
-
-def main(argv: list[str] | None = None) -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help="average the saturation budgets over 50 draws, not 5")
-    default = os.environ.get("COTERIE_DATA")
-    parser.add_argument("--data", type=Path, default=Path(default) if default else None)
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args(argv)
-    given.out.mkdir(parents=True, exist_ok=True)
-    target = given.out / "survey.md"
-    target.write_text(page(load_facebook(given.data), given.out, given.seed, 50 if given.full else 5))
-    print(f"wrote {target}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,8 @@
 """[BETTA] Efficient Online Decentralized Learning Framework for Social Internet of Things: time to accuracy, Table III.
 
-Plans are the topology service's own, training is the device's own step (`coterie.mixing`); seconds are those of the
-simulated clock. See `coterie_lab.mesh`.
+On generated networks and on Santander's; the other figures and tables are in `betta_city`. Plans are the topology
+service's own, training is the device's own step (`coterie.mixing`); seconds are those of the simulated clock. See
+`coterie_lab.mesh`.
 """
 
 from __future__ import annotations
@@ -15,13 +16,22 @@ from typing import cast
 from coterie.mixing import Sensitivity
 from coterie_lab.claims import AtLeast, Ordered
 from coterie_lab.experiment import Cell, Effort, Experiment, Plot
-from coterie_lab.mesh import GRAPHS, TARGETS, accuracies, contenders, radio_network, rounds_to_targets
+from coterie_lab.mesh import GRAPHS, MOST_ROUNDS, TARGETS, accuracies, contenders, radio_network, rounds_to_targets
 from coterie_lab.mesh_data import Images, load_images
+from coterie_lab.networks import city_of, sampled_network
 from coterie_lab.readings import Reading
-from services.topology.domain.betta_network import Transfers
+from services.topology.domain.betta_network import MeshNetwork, Transfers
 
 NOWHERE = float("nan")
 BASELINES = ("DABMD-like", "PDOO-like")
+SANTANDER = "Santander"
+CITY = "Santander social IoT"
+TABLE_III = {
+    "ODLF-PDP, [BETTA]": (822.3, 953.9, 1250.1, 2138.1),
+    "DAMBD, [BETTA]": (872.1, 1065.9, 1582.7, 2971.6),
+    "PDOO, [BETTA]": (2277.1, 2752.2, 3534.7, 4893.7),
+}
+"""Seconds to 65, 70, 75 and 80 % with 16 devices."""
 
 
 @cache
@@ -30,13 +40,27 @@ def images(data: Path | None) -> Images:
     return load_images(data)
 
 
+def network_of(kind: str, count: int, seed: int, data: Path | None) -> MeshNetwork:
+    """A connected sample of the city's devices, or a generated network of one of the four kinds."""
+    if kind != SANTANDER:
+        return radio_network(kind, count, seed)
+    if data is None:
+        raise ValueError(f"give --data, the folder of {CITY}; `lab data` says where it comes from")
+    return sampled_network(*city_of(data), count, seed)
+
+
 def raced(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
     """All contenders on one network: seconds to each target, and the share BeTTa saves of the better baseline's."""
     kind, count, clock = str(cell["graph"]), int(cell["devices"]), cast(Transfers, cell["transfers"])
-    network, name = radio_network(kind, count, seed), f"{kind}, {clock}"
+    network, name = (
+        network_of(kind, count, seed, data),
+        f"{kind}, {clock}" if count == 16 else f"{kind} of {count}, {clock}",
+    )
     seconds: dict[str, dict[float, float]] = {}
+    round_seconds = {}
     for contender in contenders(network, clock):
         rounds = rounds_to_targets(contender, images(data), seed)
+        round_seconds[contender.name] = contender.round_seconds
         seconds[contender.name] = {target: number * contender.round_seconds for target, number in rounds.items()}
     found = [
         Reading(f"seconds, {name}", who, target, spent)
@@ -45,8 +69,8 @@ def raced(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
     ]
     for target in TARGETS:
         rivals = [seconds[who][target] for who in BASELINES if target in seconds[who]]
-        ours = seconds["BeTTa"].get(target)
-        if rivals and ours is not None:
+        ours = seconds["BeTTa"].get(target, (MOST_ROUNDS + 1) * round_seconds["BeTTa"])
+        if rivals:
             found.append(Reading("saved", name, target, 1.0 - ours / min(rivals)))
     return found
 
@@ -79,17 +103,31 @@ QUICK: tuple[Cell, ...] = tuple(
     for kind in ("hubs", "owner cliques")
     for clock in ("shared", "parallel")
 )
+CITY_FULL: tuple[Cell, ...] = tuple(
+    {"graph": SANTANDER, "devices": count, "transfers": clock} for count in (16, 32) for clock in ("shared", "parallel")
+)
+CITY_QUICK = CITY_FULL[:2]
+LATE = "Who does not arrive in 50 rounds has no seconds, and counts as arriving after 51 in what is saved."
+READING = (
+    "With parallel transfers one slow board on LoRa sets everybody's round time whatever the plan, so only the number "
+    "of rounds can differ, and with evenly spread data faster mixing saves few. With shared transfers a device pays "
+    "for every neighbour, and a plan that relieves the busiest has shorter rounds: most where the social graph has "
+    "hubs. `social + MEP` tells how much of it is batch sizes alone. Where everybody is noisy at ε = 1 a round, "
+    "provable noise on every parameter drowns the step, so the degree cap is the setting to use where the uncapped "
+    "objective (13) prefers the complete graph. The abstract's 20 % is not in the paper's own table: at 65 to 75 % "
+    "it shows less."
+)
 EXPERIMENTS = (
     Experiment(
         "betta-race",
         "betta",
         "Time to accuracy against two baselines",
-        "Figures 4 to 6 and Table III",
+        "Table III on generated networks",
         "Devices on a square of 300 m, Wi-Fi within 100 m, LoRa beyond; boards of 77, 32 and 14 s a batch; softmax "
         "regression on data that arrives during training (300 at first, 10 to 30 more a round), ε = 1, provable noise.",
         raced,
-        quick=Effort(QUICK, 3, 25.0),
-        full=Effort(CELLS, 10, 60.0),
+        quick=Effort(QUICK, 5, 3.0),
+        full=Effort(CELLS, 10, 10.0),
         claims=tuple(
             AtLeast(f"time saved ≥ 20 % at 80 % ({kind}, {clock} transfers)", "saved", f"{kind}, {clock}", 0.2, 0.8)
             for kind in ("hubs", "owner cliques")
@@ -103,7 +141,44 @@ EXPERIMENTS = (
         deviations=(
             "Baselines are rebuilt from their description and called DABMD-like and PDOO-like.",
             "Noise is the provable one with clipped gradients; the paper's scale gives no guarantee.",
+            LATE,
         ),
+        reading=READING,
+    ),
+    Experiment(
+        "betta-city",
+        "betta",
+        "Time to accuracy in Santander",
+        "Table III",
+        "Connected samples of Santander's devices, tied by ownership, co-location and meetings, at their usual places: "
+        "Wi-Fi within 100 m, LoRa beyond. Boards, data and noise as in `betta-race`.",
+        raced,
+        quick=Effort(CITY_QUICK, 8, 4.0),
+        full=Effort(CITY_FULL, 10, 15.0),
+        claims=tuple(
+            AtLeast(f"time saved ≥ 20 % at 80 % ({clock} transfers)", "saved", f"{SANTANDER}, {clock}", 0.2, 0.8)
+            for clock in ("shared", "parallel")
+        ),
+        plots=(
+            Plot(
+                f"seconds, {SANTANDER}, shared",
+                "accuracy",
+                "simulated seconds",
+                {name: tuple(zip(TARGETS, row, strict=True)) for name, row in TABLE_III.items()},
+                log_y=True,
+            ),
+            Plot(f"seconds, {SANTANDER}, parallel", "accuracy", "simulated seconds", log_y=True),
+            Plot("saved", "accuracy", "share of the time saved"),
+        ),
+        needs=(CITY,),
+        uses=("MNIST",),
+        deviations=(
+            "The authors' adjacency matrices are not published with the data; relations are derived by their rules.",
+            "Baselines are rebuilt from their description and called DABMD-like and PDOO-like.",
+            "Noise is the provable one with clipped gradients.",
+            LATE,
+        ),
+        reading=READING,
     ),
     Experiment(
         "betta-noise",
