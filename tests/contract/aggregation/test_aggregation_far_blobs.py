@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from obstore.store import from_url
 
 from services.kit.blobs import BlobStore
 from tests.contract.aggregation.conftest import House
@@ -23,9 +24,11 @@ async def test_updates_in_a_far_store_are_read_together_and_never_on_the_loop(
 ) -> None:
     """A read that waits until all the others are under way ends only if they are; after a restart the same at closing.
 
-    A store named by an address counts as far, also where it is a folder.
+    A folder stands for the far store; it is read as one.
     """
-    house.settings = house.settings.model_copy(update={"blob_url": (tmp_path / "blobs").as_uri()})
+    folder = tmp_path / "blobs"
+    folder.mkdir(exist_ok=True)
+    monkeypatch.setattr(BlobStore, "from_settings", lambda _: BlobStore(from_url(folder.as_uri())))
     together: list[asyncio.Barrier] = [asyncio.Barrier(len(VALUES))]
     fetch, read = BlobStore.fetch, BlobStore.read
 
