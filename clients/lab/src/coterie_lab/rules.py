@@ -391,6 +391,7 @@ def main() -> None:
     opening = head(setting, f"python -m coterie_lab.rules {given.name}{chosen} --seeds {given.seeds}", seeds)
     trainings, by_trust = Trainings(setting, seeds, given.keep), ""
     for text in sections(trainings, setting, seeds[0], rules, fractions):
+        given.out.mkdir(parents=True, exist_ok=True)
         page = given.out / f"rules-{given.name}.md"
         page.write_text(opening + text)
         if given.name == "digits":
