@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any, TextIO
 
@@ -47,10 +48,7 @@ def answer(modules: Mapping[str, str], solver: str, text: str) -> str:
     if solver not in modules:
         raise UnknownSolver(f"no what-if solver {solver!r}; choose one of: {', '.join(sorted(modules))}")
     module = import_module(modules[solver])
-    try:
-        document = json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise NotJson(f"the input is not JSON, or nested too deeply: {error}") from error
+    document = _read(text)
     if not isinstance(document, dict):
         raise NotJson(f"the input must be a JSON object, not {type(document).__name__}")
     try:
@@ -99,8 +97,37 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f'{name} is not JSON; write infinity as the string "inf"')
+@dataclass(frozen=True, slots=True)
+class _Constant:
+    """NaN, Infinity or -Infinity, which Python reads and JSON does not have."""
+
+    name: str
+
+
+def _read(text: str) -> object:
+    met: list[str] = []
+
+    def constant(name: str) -> _Constant:
+        met.append(name)
+        return _Constant(name)
+
+    try:
+        document = json.loads(text, parse_constant=constant)
+        place = next(_places(document), "input") if met else ""
+    except (ValueError, RecursionError) as error:
+        raise NotJson(f"the input is not JSON, or nested too deeply: {error}") from error
+    if met:
+        raise NotJson(f'{place}: {met[0]} is not JSON; write infinity as the string "inf"')
+    return document
+
+
+def _places(value: object, here: str = "") -> Iterator[str]:
+    """Where constants stand in a document, in its order."""
+    if isinstance(value, _Constant):
+        yield here or "input"
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from _places(item, f"{here}.{key}" if here else str(key))
 
 
 def _describe(error: ValidationError) -> str:

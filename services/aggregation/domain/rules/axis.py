@@ -22,6 +22,8 @@ from services.aggregation.domain.rules.verdict import Coordinatewise, Linear
 from services.aggregation.errors import BadRule, UnknownRule
 
 MAX_ITERATIONS = 1000
+MAX_TAU = 1e150
+"""Its square, which v starts at, must be a number."""
 T = TypeVar("T")
 
 
@@ -78,7 +80,9 @@ _ADAPTIVE = {
     "learning_rate": Parameter("η, length of a step", whole=False, low=0, above=True, default=0.1),
     "beta1": Parameter("β₁, how much of the mean change stays", whole=False, low=0, high=1, default=0.9),
     "beta2": Parameter("β₂, how much of the mean square stays", whole=False, low=0, high=1, default=0.99),
-    "tau": Parameter("τ, bounds the step where changes are small", whole=False, low=0, above=True, default=1e-3),
+    "tau": Parameter(
+        "τ, bounds the step where changes are small", whole=False, low=0, high=MAX_TAU, above=True, default=1e-3
+    ),
 }
 
 Told = Mapping[str, Any]

@@ -55,7 +55,8 @@ def effective(count: int, weights: Sequence[float] | None, trust: Sequence[float
         _check("trust", trust, count, 1.0)
         result = np.minimum(result, np.asarray(trust, np.float64))
     if not (result > 0).any():
-        raise BadWeights("nobody has a weight above 0: give at least one device weight and trust")
+        place = "weights" if trust is None else "trust"
+        raise BadWeights(f"{place}: nobody has a weight above 0; give at least one device weight and trust")
     return result
 
 

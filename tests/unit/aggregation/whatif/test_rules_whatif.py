@@ -76,7 +76,12 @@ def test_a_step_has_the_contracts_keys_and_goes_on_from_its_own_state(rule: str)
         ({"pre": ""}, "unknown_rule", "pre: no pre ''; choose one of: nnm, bucketing"),
         ({"updates": [[1], [2], [1e200]]}, "bad_updates", "updates.2.0: 1e+200 is too large"),
         ({"weights": [1, 1]}, "bad_weights", "weights: 2 numbers for 3 updates"),
+        ({"weights": [0, 0, 0]}, "bad_weights", "weights: nobody has a weight above 0"),
         ({"trust": [1, 1, 2]}, "bad_weights", "trust.2: must be from 0 to 1, not 2"),
+        ({"trust": [1, 1]}, "bad_weights", "trust: 2 numbers for 3 updates"),
+        ({"trust": [1, -0.5, 1]}, "bad_weights", "trust.1: must be from 0 to 1, not -0.5"),
+        ({"trust": [0, 0, 0]}, "bad_weights", "trust: nobody has a weight above 0"),
+        ({"trust": [1, True, 1]}, "invalid_input", "trust.1: Input should be a valid number"),
         ({"surprise": 1}, "invalid_input", "surprise: Extra inputs"),
     ],
 )
@@ -87,11 +92,20 @@ def test_bad_input_is_told_with_its_place(change: dict[str, Any], reason: str, w
     assert words in found["error"]["message"]
 
 
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
-def test_updates_that_are_no_finite_numbers_are_refused(number: str) -> None:
-    status, found = ask("combine", f'{{"rule": "mean", "updates": [[1], [{number}]]}}')
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+@pytest.mark.parametrize(
+    ("document", "place"),
+    [
+        ('{"rule": "mean", "updates": [[1], [?]]}', "updates.1.0: "),
+        ('{"rule": "mean", "updates": [[1], [2]], "weights": [?, 1]}', "weights.0: "),
+        ('{"rule": "mean", "updates": [[1], [2]], "trust": [1, ?]}', "trust.1: "),
+        ('{"rule": "centred-clipping", "updates": [[1], [2]], "parameters": {"radius": ?}}', "parameters.radius: "),
+    ],
+)
+def test_what_is_no_finite_number_is_refused_with_its_place(number: str, document: str, place: str) -> None:
+    status, found = ask("combine", document.replace("?", number))
     assert status == 2
-    assert number in found["error"]["message"] or "updates.1.0" in found["error"]["message"]
+    assert found["error"]["message"].startswith(place)
 
 
 def test_input_nested_beyond_measure_is_refused_like_any_that_is_no_json() -> None:
@@ -106,7 +120,8 @@ def test_input_nested_beyond_measure_is_refused_like_any_that_is_no_json() -> No
         ({"rule": "mean"}, "choose one of: fedavgm, fedadam, fedyogi, fedadagrad"),
         ({"parameters": {"momentum": 0.9}}, "parameters.momentum: fedadam has no such parameter"),
         ({"parameters": {"learn_rate": 0.9}}, "did you mean 'learning_rate'?"),
-        ({"parameters": {"tau": 0}}, "parameters.tau: must be a number above 0, not 0"),
+        ({"parameters": {"tau": 0}}, "parameters.tau: must be a number above 0 and at most 1e+150, not 0"),
+        ({"parameters": {"tau": 1e200}}, "parameters.tau: must be a number above 0 and at most 1e+150, not 1e+200"),
         ({"parameters": {"beta1": 1.1}}, "parameters.beta1: must be a number at least 0 and at most 1, not 1.1"),
         ({"model": [1, "2"]}, "model.1: Input should be a valid number"),
         ({"mean_change": [True, 1]}, "mean_change.0: Input should be a valid number"),
