@@ -78,6 +78,7 @@ def _item(
         rounds=spec.rounds,
         cell=seat.cell,
         station=seat.station,
+        weight_alone=seat.weight_alone,
     )
 
 

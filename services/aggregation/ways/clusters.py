@@ -16,7 +16,6 @@ from dataclasses import replace
 from typing import Any
 
 from coterie.privacy.gaussian import exact_multiplier, paper_multiplier
-from coterie.procedures.head_checks import weight_alone
 from coterie.records.words import Form, ParticipationState, Role
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
@@ -127,7 +126,7 @@ class Clusters(Way):
         seat.role, seat.head_device_id, seat.group = words.ROLE_SOLO, "", -1
         if self.specification.privacy == "trust":
             seat.noise_multiplier = self.noise_max
-            seat.weight = weight_alone(seat.weight, self.specification.parameters)
+            seat.weight = seat.weight_alone or seat.weight
 
     @property
     def noise_max(self) -> float:
@@ -183,7 +182,7 @@ class Clusters(Way):
             items[device].role, items[device].attempt = words.ROLE_SOLO, attempt
             if self.specification.privacy == "trust":
                 items[device].noise_multiplier = self.noise_max
-                items[device].self_weight = weight_alone(items[device].self_weight, self.specification.parameters)
+                items[device].self_weight = items[device].weight_alone or items[device].self_weight
         return items
 
     # --- deliveries --------------------------------------------------------------------------------------------------
@@ -204,7 +203,8 @@ class Clusters(Way):
             raise self.misfit(
                 roster, f"{', '.join(strangers)[:200]} are no members of {delivery.device_id} in this round"
             )
-        most = self.weigh(roster, delivery)
+        # A head left alone may claim its quality: what counts of it is what it is worth alone, see `weigh`.
+        most = max(self.weigh(roster, delivery), roster.items[delivery.device_id].self_weight)
         if not is_member and delivery.weight > most * (1 + 1e-9):
             raise self.misfit(
                 roster, f"weight {delivery.weight} is above the {most} that the plan gives those who are in it"
@@ -217,7 +217,7 @@ class Clusters(Way):
             claimed = set(_claimed(delivery))
             return math.fsum([item.self_weight, *(peer.weight for peer in item.peers if peer.device_id in claimed)])
         if item.role == words.ROLE_HEAD and self.specification.privacy == "trust":
-            return weight_alone(item.self_weight, self.specification.parameters)
+            return item.weight_alone or item.self_weight
         return item.self_weight
 
     def letters_first(self, roster: Roster, delivery: Delivery) -> tuple[str, Collection[str]]:

@@ -202,9 +202,8 @@ class ClustersPlanner:
         game = rules.game(gathered.trust, [participant.non_iid for participant in participants])
         before = told.groups_of(previous) if previous is not None and request.keep_if_stable else []
         formation, kept = _formed(rules.clusters, game, before, gathered.start if previous is None else [], ids)
-        noise, quality = _protection(rules, game, formation)
         fresh = pb.Plan(
-            seats=told.seats(game, formation, ids, noise, quality),
+            seats=told.seats(game, formation, ids, *_protection(rules, game, formation)),
             cluster_details=told.details(game, formation, ids, kept=kept, absent=_absent(before, ids), fit=fit),
             stakes=told.stakes(game),
         )
@@ -259,16 +258,19 @@ def _absent(groups: list[list[str]], ids: list[str]) -> list[list[str]]:
     return [rest for group in groups if (rest := [device_id for device_id in group if device_id not in present])]
 
 
-def _protection(rules: Rules, game: Game, formation: Formation) -> tuple[Floats, Floats]:
-    """Noise and quality of everybody: the game's when noise follows from trust, else the task's one noise for all."""
+def _protection(rules: Rules, game: Game, formation: Formation) -> tuple[Floats, Floats, Floats]:
+    """Noise, quality and quality alone of everybody: the game's when noise follows from trust, else by the task's one
+    noise for all."""
     if rules.uniform is None:
-        return formation.noise, formation.quality
+        return formation.noise, formation.quality, rules.quality.quality(rules.quality.noise_max, game.non_iid)
     noise = np.full(game.size, rules.uniform)
-    return noise, rules.quality.quality(noise, game.non_iid)
+    quality = rules.quality.quality(noise, game.non_iid)
+    return noise, quality, quality
 
 
 def _much_alike(fresh: pb.Plan, previous: pb.Plan, tolerance: float) -> bool:
-    """Same devices, roles and heads, and no noise that changed by more than the tolerance, to or from none."""
+    """Same devices, roles and heads, no noise that changed by more than the tolerance, to or from none, and the same
+    qualities alone: those change with the quality model and with γ, never with trust."""
     if len(fresh.seats) != len(previous.seats):
         return False
     for now, then in zip(fresh.seats, previous.seats, strict=True):
@@ -277,5 +279,7 @@ def _much_alike(fresh: pb.Plan, previous: pb.Plan, tolerance: float) -> bool:
         if (now.noise_multiplier == 0) != (then.noise_multiplier == 0):
             return False
         if not math.isclose(now.noise_multiplier, then.noise_multiplier, rel_tol=0, abs_tol=tolerance):
+            return False
+        if not math.isclose(now.weight_alone, then.weight_alone, rel_tol=1e-9):
             return False
     return True

@@ -28,7 +28,9 @@ def groups_of(plan: pb.Plan) -> list[list[str]]:
     return [*groups.values(), *(rest for group in absent if (rest := [d for d in group.items if d not in seated]))]
 
 
-def seats(game: Game, formation: Formation, ids: list[str], noise: Floats, quality: Floats) -> list[pb.Seat]:
+def seats(
+    game: Game, formation: Formation, ids: list[str], noise: Floats, quality: Floats, quality_alone: Floats
+) -> list[pb.Seat]:
     """A seat for every device, in order of id."""
     made: dict[int, pb.Seat] = {}
     number = 0
@@ -45,6 +47,7 @@ def seats(game: Game, formation: Formation, ids: list[str], noise: Floats, quali
                 weight=float(quality[device]),
                 payoff=float(formation.payoff[device]),
                 alone=_alone(game, device),
+                weight_alone=float(quality_alone[device]),
                 because=_because(game, formation, ids, cluster, device, float(noise[device])),
             )
         number += together

@@ -2033,6 +2033,7 @@ class WorkItem(_message.Message):
     MEASURE_FIELD_NUMBER: _builtins.int
     CELL_FIELD_NUMBER: _builtins.int
     STATION_FIELD_NUMBER: _builtins.int
+    WEIGHT_ALONE_FIELD_NUMBER: _builtins.int
     SUM_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """Task's id."""
@@ -2088,6 +2089,8 @@ class WorkItem(_message.Message):
     """Cell that serves the device (cells), for what it measures of its way there; empty = none."""
     station: _builtins.str
     """Cell whose station adds the update up; empty = the platform does."""
+    weight_alone: _builtins.float
+    """What its update counts if nobody else's is in it, noised as one alone does (clusters); 0 = self_weight."""
     sum: _builtins.str
     """Terms of the secure sum the update goes into, as canonical text; absent where updates are added in the clear."""
     @_builtins.property
@@ -2144,11 +2147,12 @@ class WorkItem(_message.Message):
         measure: _builtins.int | None = ...,
         cell: _builtins.str = ...,
         station: _builtins.str = ...,
+        weight_alone: _builtins.float = ...,
         sum: _builtins.str | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_measure", b"_measure", "_sum", b"_sum", "measure", b"measure", "parameters", b"parameters", "sum", b"sum"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_measure", b"_measure", "_sum", b"_sum", "attempt", b"attempt", "base_microcredits", b"base_microcredits", "batch_size", b"batch_size", "cell", b"cell", "deadline_at", b"deadline_at", "external_risk", b"external_risk", "incentive", b"incentive", "max_update_bytes", b"max_update_bytes", "measure", b"measure", "model_digests", b"model_digests", "model_lines", b"model_lines", "noise_multiplier", b"noise_multiplier", "noised", b"noised", "parameters", b"parameters", "peers", b"peers", "plan_version", b"plan_version", "previous_digests", b"previous_digests", "price_microcredits", b"price_microcredits", "privacy", b"privacy", "privacy_unit", b"privacy_unit", "role", b"role", "round", b"round", "rounds", b"rounds", "say", b"say", "self_weight", b"self_weight", "slope_microcredits", b"slope_microcredits", "station", b"station", "sum", b"sum", "task_id", b"task_id", "topology", b"topology", "training_json", b"training_json", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_measure", b"_measure", "_sum", b"_sum", "attempt", b"attempt", "base_microcredits", b"base_microcredits", "batch_size", b"batch_size", "cell", b"cell", "deadline_at", b"deadline_at", "external_risk", b"external_risk", "incentive", b"incentive", "max_update_bytes", b"max_update_bytes", "measure", b"measure", "model_digests", b"model_digests", "model_lines", b"model_lines", "noise_multiplier", b"noise_multiplier", "noised", b"noised", "parameters", b"parameters", "peers", b"peers", "plan_version", b"plan_version", "previous_digests", b"previous_digests", "price_microcredits", b"price_microcredits", "privacy", b"privacy", "privacy_unit", b"privacy_unit", "role", b"role", "round", b"round", "rounds", b"rounds", "say", b"say", "self_weight", b"self_weight", "slope_microcredits", b"slope_microcredits", "station", b"station", "sum", b"sum", "task_id", b"task_id", "topology", b"topology", "training_json", b"training_json", "verdict", b"verdict", "weight_alone", b"weight_alone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__measure: _TypeAlias = _typing.Literal["measure"]  # noqa: Y015
     _WhichOneofArgType__measure: _TypeAlias = _typing.Literal["_measure", b"_measure"]  # noqa: Y015

@@ -369,6 +369,7 @@ class Seat(_message.Message):
     ALONE_FIELD_NUMBER: _builtins.int
     STATION_FIELD_NUMBER: _builtins.int
     CELL_FIELD_NUMBER: _builtins.int
+    WEIGHT_ALONE_FIELD_NUMBER: _builtins.int
     device_id: _builtins.str
     """Device's id."""
     role: _words_pb2.Role.ValueType
@@ -401,6 +402,8 @@ class Seat(_message.Message):
     """Cell whose station adds its update up; empty = the platform does."""
     cell: _builtins.str
     """Cell it is served by (cells); empty = none."""
+    weight_alone: _builtins.float
+    """Weight of its update if nobody else's is in it, noised as one alone does (clusters); 0 = weight."""
     @_builtins.property
     def neighbours(self) -> _containers.RepeatedCompositeFieldContainer[Global___Neighbour]:
         """Mesh neighbours."""
@@ -425,10 +428,11 @@ class Seat(_message.Message):
         alone: _builtins.float = ...,
         station: _builtins.str = ...,
         cell: _builtins.str = ...,
+        weight_alone: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alone", b"alone", "batch_size", b"batch_size", "because", b"because", "block", b"block", "cell", b"cell", "device_id", b"device_id", "group", b"group", "head_device_id", b"head_device_id", "neighbours", b"neighbours", "noise_multiplier", b"noise_multiplier", "noised", b"noised", "payoff", b"payoff", "role", b"role", "self_weight", b"self_weight", "station", b"station", "upload_seconds", b"upload_seconds", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alone", b"alone", "batch_size", b"batch_size", "because", b"because", "block", b"block", "cell", b"cell", "device_id", b"device_id", "group", b"group", "head_device_id", b"head_device_id", "neighbours", b"neighbours", "noise_multiplier", b"noise_multiplier", "noised", b"noised", "payoff", b"payoff", "role", b"role", "self_weight", b"self_weight", "station", b"station", "upload_seconds", b"upload_seconds", "weight", b"weight", "weight_alone", b"weight_alone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

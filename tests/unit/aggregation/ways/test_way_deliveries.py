@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 import pytest
 
-from coterie.procedures.head_checks import weight_alone
 from coterie.records.words import Form, ParticipationState
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words
@@ -39,7 +38,10 @@ def roster(attempt: int = 1) -> Roster:
     """h heads m, s is alone; all enrolled with 10 samples."""
     items = {
         "h": pb.WorkItem(
-            role=words.ROLE_HEAD, self_weight=30.0, peers=[pb.Peer(device_id="m", role=words.ROLE_MEMBER, weight=20.0)]
+            role=words.ROLE_HEAD,
+            self_weight=30.0,
+            weight_alone=18.0,
+            peers=[pb.Peer(device_id="m", role=words.ROLE_MEMBER, weight=20.0)],
         ),
         "m": pb.WorkItem(
             role=words.ROLE_MEMBER, self_weight=20.0, peers=[pb.Peer(device_id="h", role=words.ROLE_HEAD)]
@@ -72,11 +74,12 @@ def test_in_clusters_members_report_and_the_others_bring_no_more_than_the_plan_g
     axes: tuple[str, str, str],
 ) -> None:
     way = way_of(*axes)
-    alone = weight_alone(30.0, way.specification.parameters) if axes[1] == "trust" else 30.0
-    for device, form, most in (("h", "sum", 30.0), ("h", "mean", alone), ("s", "mean", 5.0), ("s", "sum", 5.0)):
+    for device, form, most in (("h", "sum", 30.0), ("h", "mean", 30.0), ("s", "mean", 5.0), ("s", "sum", 5.0)):
         way.check_delivery(roster(), delivery(device, form, most))
         with pytest.raises(BadUpdate, match="above"):
             way.check_delivery(roster(), delivery(device, form, most * 1.001))
+    counts = way.weigh(roster(), delivery("h", "mean", 30.0))
+    assert counts == (18.0 if axes[1] == "trust" else 30.0), "left alone a head counts what it is worth alone"
     way.check_delivery(roster(), delivery("h", "sum", 50.0, members=["m"]))
     with pytest.raises(BadUpdate, match="above"):
         way.check_delivery(roster(), delivery("h", "sum", 50.0 * 1.001, members=["m"]))

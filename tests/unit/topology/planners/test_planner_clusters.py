@@ -169,6 +169,49 @@ def test_declared_degrees_of_non_iid_data_count_up_to_the_tasks_which_all_others
     assert [s.weight for s in plan.seats] == pytest.approx([float(model.quality(0.6, g)) for g in (1.0, 0.25, 1.0)])
 
 
+@pytest.mark.parametrize("fitted", [False, True])
+def test_a_device_left_alone_weighs_by_its_own_degree_and_by_the_constants_played_with(fitted: bool) -> None:
+    """a and b are friends with data of unlike degree: each would weigh q(σ_max, its own γ) if the other stayed away."""
+    truth = QualityModel(calibration="exact", loss_fit=(0.02, 0.9, 0.01, 7.0, 0.2), quality_slope=30.0)
+    runs = [
+        Measurement(noise, gamma, float(truth.loss(noise, gamma)), float(truth.quality(noise, gamma)))
+        for noise in (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+        for gamma in (0.1, 1.0)
+    ]
+    constants = {"quality": "fitted"} if fitted else {"loss_fit": truth.loss_fit, "quality_slope": 30.0}
+    asked = request("abc", {"topology": constants})
+    asked.participants[0].non_iid = 0.25
+    seats = by_id(planned(asked, graph("abc", {"ab": 0.9}), None, measured=runs))
+    for name, gamma in (("a", 0.25), ("b", 1.0), ("c", 1.0)):
+        assert seats[name].weight_alone == pytest.approx(float(truth.quality(0.6, gamma)), abs=0.05 if fitted else 1e-9)
+    assert seats["a"].weight_alone < seats["b"].weight_alone - 1.0
+    assert seats["c"].weight == pytest.approx(seats["c"].weight_alone, rel=1e-9), "c is alone"
+    other = by_id(planned(request("abc", privacy="none"), graph("abc", {"ab": 0.9}), None))
+    assert {seat.weight_alone for seat in other.values()} == {seat.weight for seat in other.values()}
+
+
+def test_a_new_fit_and_another_degree_make_new_seats_in_the_same_clusters() -> None:
+    """Noise stays what it was, so that nothing else would tell that qualities have changed."""
+    truth = QualityModel(calibration="exact", loss_fit=(0.02, 0.0, 0.01, 7.0, 0.2), quality_slope=30.0)
+    runs = [
+        Measurement(noise, 1.0, float(truth.loss(noise, 1.0)), float(truth.quality(noise, 1.0)))
+        for noise in (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+    ]
+    asked, trust = request("abc", {"topology": {"quality": "fitted"}}), graph("abc", {"ab": 0.9})
+    first = planned(asked, trust, None, measured=runs[:4])
+    assert list(planned(asked, trust, first, measured=runs[:4]).seats) == list(first.seats)
+    later = planned(asked, trust, first, measured=runs)
+    assert (groups(later), later.cluster_details.kept) == (groups(first), True)
+    assert later.cluster_details.fit.fitted
+    assert by_id(later)["a"].weight == pytest.approx(float(truth.quality(0.0, 1.0)), abs=0.1)
+    asked.participants[2].non_iid = 0.01
+    assert by_id(planned(asked, trust, later, measured=runs))["c"].weight <= by_id(later)["c"].weight
+    same = request("abc")
+    before = planned(same, trust, None)
+    same.participants[2].non_iid = 0.01
+    assert by_id(planned(same, trust, before))["c"].weight < by_id(before)["c"].weight
+
+
 def test_small_changes_of_trust_keep_the_very_seats() -> None:
     first = planned(request("abc"), graph("abc", {"ab": 0.50, "bc": 0.9}), None)
     again = planned(request("abc"), graph("abc", {"ab": 0.495, "bc": 0.91}), first)

@@ -272,7 +272,7 @@ def _as_head(context: RoundContext) -> Delivery:
     reports = tuple(_report(peer, inspection) for peer in members)
     if not inspection.taken and work.privacy == "trust":
         noise_max = float(work.parameters["privacy"]["noise_max"])
-        return _alone(context, trained, noise_max, checks.weight_alone(work.self_weight, work.parameters), reports)
+        return _alone(context, trained, noise_max, work.weight_alone or work.self_weight, reports)
     own = _released(context, trained.change, work.noise_multiplier)
     weights = {peer.device_id: peer.weight for peer in members if peer.device_id in inspection.taken}
     parts = [(work.self_weight, own), *((weights[name], inspection.taken[name]) for name in weights)]

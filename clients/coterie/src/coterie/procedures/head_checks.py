@@ -127,15 +127,3 @@ def copied(update: Flat, known: Mapping[str, Flat]) -> str:
         if same or (update.size >= _SMALLEST_FOR_ANGLES and cosine(update, other) >= COPIED_COSINE):
             return f"its update is a copy of {name}"
     return ""
-
-
-def weight_alone(quality: float, parameters: Mapping[str, Any]) -> float:
-    """A head's quality if it adds the largest noise after all; `parameters` are the task's. [SCFL] (13), (14)."""
-    told = parameters["topology"]
-    mu1, mu2, mu3, mu4, mu5 = told["loss_fit"]
-
-    def with_noise(noise: float) -> float:
-        loss = mu1 * math.exp(-mu2 * told["non_iid"]) / (mu3 + math.exp(-mu4 * noise)) + mu5
-        return float(told["quality_offset"] - told["quality_slope"] * loss)
-
-    return quality * with_noise(parameters["privacy"]["noise_max"]) / with_noise(0.0)

@@ -91,6 +91,8 @@ class WorkItem(Record):
     """Cell that serves the device (cells), for what it measures of its way there."""
     station: str = ""
     """Cell whose station adds the update up; empty = the platform does."""
+    weight_alone: float = 0.0
+    """What its update counts if nobody else's is in it, noised as one alone does (clusters); 0 = `self_weight`."""
 
     @property
     def basis(self) -> str:
