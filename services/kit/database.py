@@ -72,7 +72,7 @@ class Database:
         Path(self.url.removeprefix("sqlite+aiosqlite:///")).parent.mkdir(parents=True, exist_ok=True)
         short = {"async_creator_fn": sqlite.connect}
         # The connection used last is used next: each keeps up to 32 MB of pages, and in turn all of them would.
-        engine = create_async_engine(self.url, pool_size=8, max_overflow=8, pool_use_lifo=True, connect_args=short)
+        engine = create_async_engine(self.url, pool_size=16, max_overflow=0, pool_use_lifo=True, connect_args=short)
 
         @sa.event.listens_for(engine.sync_engine, "connect")
         def prepare(connection: Any, _: object) -> None:
@@ -84,7 +84,8 @@ class Database:
 
         @sa.event.listens_for(engine.sync_engine, "begin")
         def begin(connection: sa.Connection) -> None:
-            connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
+            driver = connection.connection.driver_connection
+            driver.owed = connection.get_execution_options().get("begin", "BEGIN")
 
         return engine
 

@@ -6,7 +6,7 @@ and `fetch_all` make records of what comes. Many rows are written one way: `inse
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from inspect import signature
 from typing import Any, Generic, TypeVar
@@ -50,15 +50,19 @@ def columns(
     return [other[name] if name in other else table.c[name] for name in signature(kind).parameters]
 
 
-async def fetch_one(tx: Tx, query: sa.Select[Any], kind: Callable[..., T]) -> T | None:
-    """The record a query finds, if it finds one; it selects `columns` of `kind`."""
-    row = (await tx.execute(query)).one_or_none()
+async def fetch_one(
+    tx: Tx, query: sa.Select[Any], kind: Callable[..., T], values: Mapping[str, Any] | None = None
+) -> T | None:
+    """The record a query finds, if it finds one; it selects `columns` of `kind`. `values` are of its parameters."""
+    row = (await tx.execute(query, values)).one_or_none()
     return None if row is None else kind(*row)
 
 
-async def fetch_all(tx: Tx, query: sa.Select[Any], kind: Callable[..., T]) -> list[T]:
+async def fetch_all(
+    tx: Tx, query: sa.Select[Any], kind: Callable[..., T], values: Mapping[str, Any] | None = None
+) -> list[T]:
     """Every record a query finds, in its order."""
-    return [kind(*row) for row in await tx.execute(query)]
+    return [kind(*row) for row in await tx.execute(query, values)]
 
 
 def batches(items: Sequence[T], size: int = MOST_IN_LIST) -> Iterator[Sequence[T]]:

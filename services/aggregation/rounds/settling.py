@@ -20,6 +20,7 @@ from services.kit.blobs import BlobStore
 from services.kit.claims import claim_message
 from services.kit.clock import Clock
 from services.kit.database import Database
+from services.kit.rows import Tx
 from services.kit.stubs import Upstreams
 from services.kit.words import number
 
@@ -90,9 +91,7 @@ class Settler:
         await self._record_conduct(task, round_, everybody, disputable=False)
         if way.judges and round_.number > 1:
             await self._tell_verdicts(task, round_.number - 1)
-        done = await self._finish(task, round_, settlement)
-        if done:
-            await self._sweep(task, round_)
+        await self.blobs.delete_all(await self._finish(task, round_, settlement))
         return settlement.exhausted
 
     async def tell_last_verdicts(self, task: Task) -> float:
@@ -192,7 +191,8 @@ class Settler:
             if other.place == seat.place and other.device_id != seat.device_id and other.state is ClerkState.SERVING
         ]
 
-    async def _finish(self, task: Task, round_: Round, settlement: pricing.Settlement) -> bool:
+    async def _finish(self, task: Task, round_: Round, settlement: pricing.Settlement) -> set[str]:
+        """Moves the round to done; digests of what nobody needs any more, if it was not done before."""
         now = self.clock.now()
         async with self.database.writing() as tx:
             await demand(tx, round_)
@@ -201,28 +201,25 @@ class Settler:
             )
             if task.specification.has_secure_sums:
                 await sittings.end_sittings(tx, task.id, round_.number, SumState.DONE, only=[SumState.SETTLING])
-            if moved:
-                await tasks.change_task(tx, task.id)
-                if settlement.paid_microcredits:
-                    paid = (
-                        f"{settlement.paid_microcredits / 1e6:.6f} credits paid to {len(settlement.payments)} devices"
-                    )
-                    await tasks.add_events(tx, Event(task.id, now, EventKind.ROUND_SETTLED, paid, round_.number))
-        return moved
+            if not moved:
+                return set()
+            await tasks.change_task(tx, task.id)
+            if settlement.paid_microcredits:
+                paid = f"{settlement.paid_microcredits / 1e6:.6f} credits paid to {len(settlement.payments)} devices"
+                await tasks.add_events(tx, Event(task.id, now, EventKind.ROUND_SETTLED, paid, round_.number))
+            return await self._give_up(tx, task, round_)
 
-    async def _sweep(self, task: Task, round_: Round) -> None:
-        """Forgets the letters of a round that is over, and the updates that need be kept no longer."""
-        async with self.database.writing() as tx:
-            over = round_.number - task.specification.kept_rounds
-            digests = await rounds.release(tx, task.id, over)
-            digests |= set(await models.take_letters(tx, task.id, round_.number - 1))
-            digests |= set(await models.take_states(tx, task.id, over))
-            if task.specification.has_secure_sums:
-                digests |= await sittings.blobs_of_round(tx, task.id, round_.number)
-            # Verdicts of the round before have just been told: its work items are the last that anybody asked for.
-            await rounds.forget_work(tx, task.id, min(over, round_.number - 1))
-            unused = digests - await models.digests_in_use(tx, digests) if digests else set()
-        await self.blobs.delete_all(unused)
+    async def _give_up(self, tx: Tx, task: Task, round_: Round) -> set[str]:
+        """Forgets the letters of a round that is over, and the updates that need be kept no longer; their digests."""
+        over = round_.number - task.specification.kept_rounds
+        digests = await rounds.release(tx, task.id, over)
+        digests |= set(await models.take_letters(tx, task.id, round_.number - 1))
+        digests |= set(await models.take_states(tx, task.id, over))
+        if task.specification.has_secure_sums:
+            digests |= await sittings.blobs_of_round(tx, task.id, round_.number)
+        # Verdicts of the round before have just been told: its work items are the last that anybody asked for.
+        await rounds.forget_work(tx, task.id, min(over, round_.number - 1))
+        return digests - await models.digests_in_use(tx, digests) if digests else set()
 
     async def clear(self, task: Task) -> None:
         """Forgets what an ended task leaves: letters of its last round, and updates of a round that was never done."""

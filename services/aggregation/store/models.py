@@ -20,6 +20,42 @@ from services.kit.rows import Tx, columns, fetch_all, fetch_one, upsert
 
 _MODELS: sa.Select[Any] = sa.select(*columns(Model, t.models))
 _LETTERS: sa.Select[Any] = sa.select(*columns(Letter, t.letters))
+NEVER = 2**31 - 1
+"""A version that no model has."""
+
+
+def _latest() -> sa.Select[Any]:
+    m = t.models.c
+    newest = (
+        sa.select(m.task_id, m.line, sa.func.max(m.version).label("version"))
+        .where(m.task_id.in_(sa.bindparam("tasks", expanding=True)), m.line >= 0, m.version < sa.bindparam("before"))
+        .group_by(m.task_id, m.line)
+        .subquery()
+    )
+    same = sa.and_(m.task_id == newest.c.task_id, m.line == newest.c.line, m.version == newest.c.version)
+    return _MODELS.join(newest, same).order_by(m.task_id, m.line)
+
+
+def _in_use() -> sa.CompoundSelect[Any]:
+    p, r, wanted = t.participations, t.rounds, sa.bindparam("digests", expanding=True)
+    open_updates = (
+        sa.select(p.c.digest)
+        .join(r, sa.and_(r.c.task_id == p.c.task_id, r.c.number == p.c.round))
+        .where(p.c.digest.in_(wanted), sa.or_(p.c.kept, r.c.state.in_((RoundState.OPEN, RoundState.CLOSING))))
+    )
+    others = (t.models, t.uploads, t.letters, t.partials)
+    return open_updates.union(*(sa.select(each.c.digest).where(each.c.digest.in_(wanted)) for each in others))
+
+
+# Made once: a statement that is asked in every round costs more to make than to run.
+_LATEST, _IN_USE = _latest(), _in_use()
+_STATES_BEFORE = (
+    t.models.c.task_id == sa.bindparam("task"),
+    t.models.c.line < 0,
+    t.models.c.version < sa.bindparam("before"),
+)
+_STATES = _MODELS.where(*_STATES_BEFORE).order_by(t.models.c.version)
+_TAKE_STATES = t.models.delete().where(*_STATES_BEFORE).returning(t.models.c.digest)
 
 
 async def add_models(tx: Tx, models: Sequence[Model]) -> None:
@@ -34,15 +70,13 @@ def state_line(line: int) -> int:
 
 async def latest_states(tx: Tx, task_id: str, *, before: int) -> dict[int, Model]:
     """Newest state older than version `before` of every model line that has one."""
-    m = t.models.c
-    query = _MODELS.where(m.task_id == task_id, m.line < 0, m.version < before).order_by(m.version)
-    return {-1 - state.line: state for state in await fetch_all(tx, query, Model)}
+    found = await fetch_all(tx, _STATES, Model, {"task": task_id, "before": before})
+    return {-1 - state.line: state for state in found}
 
 
 async def take_states(tx: Tx, task_id: str, before: int) -> list[str]:
     """Forgets states older than version `before`, which no round needs any more; returns their digests."""
-    where = (t.models.c.task_id == task_id, t.models.c.line < 0, t.models.c.version < before)
-    return list((await tx.execute(t.models.delete().where(*where).returning(t.models.c.digest))).scalars())
+    return list((await tx.execute(_TAKE_STATES, {"task": task_id, "before": before})).scalars())
 
 
 async def latest_models(tx: Tx, task_id: str, *, before: int | None = None) -> list[Model]:
@@ -52,16 +86,9 @@ async def latest_models(tx: Tx, task_id: str, *, before: int | None = None) -> l
 
 async def latest_models_of(tx: Tx, task_ids: Sequence[str], *, before: int | None = None) -> dict[str, list[Model]]:
     """Newest version of every line of each of these tasks, in order of line."""
-    m = t.models.c
-    newest = sa.select(m.task_id, m.line, sa.func.max(m.version).label("version")).where(
-        m.task_id.in_(task_ids), m.line >= 0
-    )
-    if before is not None:
-        newest = newest.where(m.version < before)
-    top = newest.group_by(m.task_id, m.line).subquery()
-    same = sa.and_(m.task_id == top.c.task_id, m.line == top.c.line, m.version == top.c.version)
+    values = {"tasks": list(task_ids), "before": NEVER if before is None else before}
     found: dict[str, list[Model]] = {}
-    for model in await fetch_all(tx, _MODELS.join(top, same).order_by(m.task_id, m.line), Model):
+    for model in await fetch_all(tx, _LATEST, Model, values):
         found.setdefault(model.task_id, []).append(model)
     return found
 
@@ -118,19 +145,8 @@ async def letter_bytes(tx: Tx, places: Sequence[tuple[str, int]], sender: str) -
 async def digests_in_use(tx: Tx, digests: Iterable[str]) -> set[str]:
     """Which of these blobs an open round, a replay, a secure sum, a model, an upload or a letter still needs."""
     wanted = list(digests)
-    p, r = t.participations, t.rounds
-    open_updates = (
-        sa.select(p.c.digest)
-        .join(r, sa.and_(r.c.task_id == p.c.task_id, r.c.number == p.c.round))
-        .where(p.c.digest.in_(wanted), sa.or_(p.c.kept, r.c.state.in_((RoundState.OPEN, RoundState.CLOSING))))
-    )
-    query = open_updates.union(
-        sa.select(t.models.c.digest).where(t.models.c.digest.in_(wanted)),
-        sa.select(t.uploads.c.digest).where(t.uploads.c.digest.in_(wanted)),
-        sa.select(t.letters.c.digest).where(t.letters.c.digest.in_(wanted)),
-        sa.select(t.partials.c.digest).where(t.partials.c.digest.in_(wanted)),
-    )
-    return set((await tx.execute(query)).scalars()) | await sittings.digests_needed(tx, wanted)
+    found = set((await tx.execute(_IN_USE, {"digests": wanted})).scalars())
+    return found | await sittings.digests_needed(tx, wanted)
 
 
 async def add_letter(tx: Tx, letter: Letter) -> Letter:

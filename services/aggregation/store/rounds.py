@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -22,14 +23,28 @@ from services.kit.rows import Tx, batches, columns, fetch_all, fetch_one, plain,
 _ROUNDS: sa.Select[Any] = sa.select(*columns(Round, t.rounds))
 _PARTICIPATIONS: sa.Select[Any] = sa.select(*columns(Participation, t.participations))
 _COLUMNS = tuple(field.name for field in fields(Participation))
+# Made once: a statement that is asked in every round costs more to make than to run.
+_ROUND = _ROUNDS.where(t.rounds.c.task_id == sa.bindparam("p_task"), t.rounds.c.number == sa.bindparam("p_round"))
+_ADD_ROUND, _ADD_PARTICIPATIONS = t.rounds.insert(), t.participations.insert()
+_ROUND_LOCKED = _ROUND.with_for_update()
+_IN_ROUND = (t.participations.c.task_id == sa.bindparam("p_task"), t.participations.c.round == sa.bindparam("p_round"))
+_EVERYBODY = _PARTICIPATIONS.where(*_IN_ROUND).order_by(t.participations.c.device_id)
+_STANDING = (
+    sa.select(t.participations.c.device_id, t.participations.c.state, t.participations.c.digest)
+    .where(*_IN_ROUND, t.participations.c.device_id.in_(sa.bindparam("devices", expanding=True)))
+    .with_for_update()
+)
+_DIGESTS = sa.select(t.participations.c.digest).where(*_IN_ROUND, t.participations.c.digest != "")
+_GIVE_UP = t.participations.update().where(*_IN_ROUND, t.participations.c.digest != "").values(kept=False)
+_FORGET_WORK = t.participations.update().where(*_IN_ROUND, t.participations.c.work != b"").values(work=b"")
 UNDER_WAY = (RoundState.OPEN, RoundState.CLOSING, RoundState.SETTLING)
 """States of rounds that are not over."""
 
 
 async def add_round(tx: Tx, round_: Round, participations: Sequence[Participation]) -> None:
     """Stores a new round with its participants."""
-    await tx.execute(t.rounds.insert(), [plain(asdict(round_))])
-    await tx.execute(t.participations.insert(), [_row(p) for p in participations])
+    await tx.execute(_ADD_ROUND, [plain(asdict(round_))])
+    await tx.execute(_ADD_PARTICIPATIONS, [_row(p) for p in participations])
 
 
 async def add_participations(tx: Tx, participations: Sequence[Participation]) -> None:
@@ -47,8 +62,7 @@ async def add_participations(tx: Tx, participations: Sequence[Participation]) ->
 
 async def find_round(tx: Tx, task_id: str, number: int, *, lock: bool = False) -> Round | None:
     """One round, locked against other writers with `lock`."""
-    query = _ROUNDS.where(t.rounds.c.task_id == task_id, t.rounds.c.number == number)
-    return await fetch_one(tx, query.with_for_update() if lock else query, _round)
+    return await fetch_one(tx, _ROUND_LOCKED if lock else _ROUND, _round, {"p_task": task_id, "p_round": number})
 
 
 async def count_present(tx: Tx) -> dict[RoundState | None, int]:
@@ -120,9 +134,7 @@ async def delivered_by_owner(tx: Tx, task_id: str, number: int) -> Counter[str]:
 
 async def list_participations(tx: Tx, task_id: str, number: int) -> list[Participation]:
     """Everybody in a round by device id."""
-    p = t.participations.c
-    query = _PARTICIPATIONS.where(p.task_id == task_id, p.round == number)
-    return await fetch_all(tx, query.order_by(p.device_id), Participation)
+    return await fetch_all(tx, _EVERYBODY, Participation, {"p_task": task_id, "p_round": number})
 
 
 async def standings(tx: Tx, task_id: str, number: int) -> dict[str, ParticipationState]:
@@ -166,11 +178,8 @@ async def states_of(
     tx: Tx, task_id: str, number: int, devices: Sequence[str]
 ) -> dict[str, tuple[ParticipationState, str]]:
     """(state, digest) of these devices in a round, locked against other writers."""
-    p = t.participations.c
-    query = sa.select(p.device_id, p.state, p.digest).where(
-        p.task_id == task_id, p.round == number, p.device_id.in_(devices)
-    )
-    return {row.device_id: (row.state, row.digest) for row in await tx.execute(query.with_for_update())}
+    found = await tx.execute(_STANDING, {"p_task": task_id, "p_round": number, "devices": list(devices)})
+    return {row.device_id: (row.state, row.digest) for row in found}
 
 
 async def deliver(tx: Tx, deliveries: Sequence[Delivery], *, replica: str, now: float) -> None:
@@ -222,23 +231,26 @@ async def carry(tx: Tx, deliveries: Sequence[Delivery]) -> None:
 
 async def _change_each(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
     """Changes participations, one for each row; its place is under "p_task", "p_round" and "p_device"."""
+    await tx.execute(_changing(*(name for name in rows[0] if not name.startswith("p_"))), rows)
+
+
+@cache
+def _changing(*names: str) -> sa.Update:
     p = t.participations
-    statement = p.update().where(
+    place = (
         p.c.task_id == sa.bindparam("p_task"),
         p.c.round == sa.bindparam("p_round"),
         p.c.device_id == sa.bindparam("p_device"),
     )
-    names = [name for name in rows[0] if not name.startswith("p_")]
-    await tx.execute(statement.values({name: sa.bindparam(name) for name in names}), rows)
+    return p.update().where(*place).values({name: sa.bindparam(name) for name in names})
 
 
 async def release(tx: Tx, task_id: str, number: int) -> set[str]:
     """Gives up the updates of a round; their digests."""
-    p = t.participations
-    where = (p.c.task_id == task_id, p.c.round == number, p.c.digest != "")
-    digests = set((await tx.execute(sa.select(p.c.digest).where(*where))).scalars())
+    place = {"p_task": task_id, "p_round": number}
+    digests = set((await tx.execute(_DIGESTS, place)).scalars())
     if digests:
-        await tx.execute(p.update().where(*where).values(kept=False))
+        await tx.execute(_GIVE_UP, place)
     return digests
 
 
@@ -251,9 +263,7 @@ async def given_up(tx: Tx, task_id: str, number: int) -> set[str]:
 
 async def forget_work(tx: Tx, task_id: str, number: int) -> None:
     """Forgets what everybody was told to do in a round that nothing will be asked about any more."""
-    p = t.participations
-    where = (p.c.task_id == task_id, p.c.round == number, p.c.work != b"")
-    await tx.execute(p.update().where(*where).values(work=b""))
+    await tx.execute(_FORGET_WORK, {"p_task": task_id, "p_round": number})
 
 
 async def mark(
@@ -291,24 +301,14 @@ async def decline(tx: Tx, task_id: str, number: int, device_id: str, note: str) 
 
 async def rule(tx: Tx, participations: Sequence[Participation]) -> None:
     """Sets what participants, delivered or not, end the round with to these."""
-    p = t.participations
     names = ("state", "note", "aside", "metrics", "judged_by", "weight")
-    statement = (
-        p.update()
-        .where(
-            p.c.task_id == sa.bindparam("p_task"),
-            p.c.round == sa.bindparam("p_round"),
-            p.c.device_id == sa.bindparam("p_device"),
-        )
-        .values({name: sa.bindparam(name) for name in names})
-    )
     rows = [
         {"p_task": each.task_id, "p_round": each.round, "p_device": each.device_id}
         | {name: getattr(each, name) for name in names}
         for each in participations
     ]
     if rows:
-        await tx.execute(statement, rows)
+        await _change_each(tx, rows)
 
 
 async def extend_deadline(tx: Tx, task_id: str, number: int, deadline_at: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, fields, replace
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -47,18 +48,18 @@ async def list_sittings(tx: Tx, task_id: str, number: int) -> list[Sitting]:
 
 async def latest_sittings(tx: Tx, task_id: str, number: int, *, lock: bool = False) -> dict[int, Sitting]:
     """The present sitting of every cohort of a round."""
+    query = _latest().with_for_update(of=t.sittings) if lock else _latest()
+    found = await fetch_all(tx, query, _sitting, {"task": task_id, "round": number})
+    return {each.cohort: each for each in found}
+
+
+@cache
+def _latest() -> sa.Select[Any]:
     s = t.sittings.c
-    newest = (
-        sa.select(s.cohort, sa.func.max(s.sitting).label("sitting"))
-        .where(s.task_id == task_id, s.round == number)
-        .group_by(s.cohort)
-        .subquery()
-    )
-    same = sa.and_(s.task_id == task_id, s.round == number, s.cohort == newest.c.cohort, s.sitting == newest.c.sitting)
-    query = _SITTINGS.join(newest, same).order_by(s.cohort)
-    if lock:
-        query = query.with_for_update(of=t.sittings)
-    return {each.cohort: each for each in await fetch_all(tx, query, _sitting)}
+    place = (s.task_id == sa.bindparam("task"), s.round == sa.bindparam("round"))
+    newest = sa.select(s.cohort, sa.func.max(s.sitting).label("sitting")).where(*place).group_by(s.cohort).subquery()
+    same = sa.and_(*place, s.cohort == newest.c.cohort, s.sitting == newest.c.sitting)
+    return _SITTINGS.join(newest, same).order_by(s.cohort)
 
 
 async def change_sitting(tx: Tx, place: Place, *, expected: SumState, **values: Any) -> bool:
@@ -190,18 +191,20 @@ async def blobs_of_round(tx: Tx, task_id: str, number: int) -> set[str]:
 
 async def digests_needed(tx: Tx, digests: Sequence[str]) -> set[str]:
     """Which of these blobs a sum that is not over still needs."""
-    ended = (SumState.DONE, SumState.FAILED)
     found: set[str] = set()
-    s = t.sittings
     for some in batches(list(digests)):
-        opened = sa.select(s.c.opened).where(s.c.opened.in_(some), s.c.state.not_in(ended))
-        others = []
-        for table in (t.masked_updates, t.shares):
-            same = sa.and_(*(table.c[name] == s.c[name] for name in _PLACE))
-            query = sa.select(table.c.digest).join(s, same).where(table.c.digest.in_(some), s.c.state.not_in(ended))
-            others.append(query)
-        found |= set((await tx.execute(opened.union(*others))).scalars())
+        found |= set((await tx.execute(_needed(), {"digests": list(some)})).scalars())
     return found
+
+
+@cache
+def _needed() -> sa.CompoundSelect[Any]:
+    s, some, ended = t.sittings, sa.bindparam("digests", expanding=True), (SumState.DONE, SumState.FAILED)
+    others = []
+    for table in (t.masked_updates, t.shares):
+        same = sa.and_(*(table.c[name] == s.c[name] for name in _PLACE))
+        others.append(sa.select(table.c.digest).join(s, same).where(table.c.digest.in_(some), s.c.state.not_in(ended)))
+    return sa.select(s.c.opened).where(s.c.opened.in_(some), s.c.state.not_in(ended)).union(*others)
 
 
 def _at(table: sa.Table, place: Place) -> tuple[sa.ColumnElement[bool], ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import orjson
@@ -32,6 +32,10 @@ for _kind in EventKind:  # counted from 0: the first of a kind would be no incre
 _TASKS: sa.Select[Any] = sa.select(*columns(Task, t.tasks))
 _ENROLMENTS: sa.Select[Any] = sa.select(*columns(Enrolment, t.enrolments))
 _EVENTS: sa.Select[Any] = sa.select(*columns(Event, t.events))
+# Made once: a statement that is asked in every round costs more to make than to run.
+_TASK = _TASKS.where(t.tasks.c.id == sa.bindparam("p_task"))
+_TASK_LOCKED = _TASK.with_for_update()
+_ADD_EVENTS = t.events.insert()
 
 
 async def add_task(tx: Tx, task: Task) -> None:
@@ -45,8 +49,7 @@ async def add_task(tx: Tx, task: Task) -> None:
 
 async def find_task(tx: Tx, task_id: str, *, lock: bool = False) -> Task | None:
     """One task, locked against other writers with `lock`."""
-    query = _TASKS.where(t.tasks.c.id == task_id)
-    return await fetch_one(tx, query.with_for_update() if lock else query, _task)
+    return await fetch_one(tx, _TASK_LOCKED if lock else _TASK, _task, {"p_task": task_id})
 
 
 async def find_task_named(tx: Tx, publisher: str, name: str) -> Task | None:
@@ -90,7 +93,13 @@ async def task_states(tx: Tx, task_ids: Sequence[str]) -> dict[str, TaskState]:
 
 async def change_task(tx: Tx, task_id: str, **values: Any) -> None:
     """Changes columns of a task and counts its revision up."""
-    await tx.execute(t.tasks.update().where(t.tasks.c.id == task_id).values(revision=t.tasks.c.revision + 1, **values))
+    await tx.execute(_changing(*values), {"p_task": task_id} | values)
+
+
+@cache
+def _changing(*names: str) -> sa.Update:
+    changed = {name: sa.bindparam(name) for name in names} | {"revision": t.tasks.c.revision + 1}
+    return t.tasks.update().where(t.tasks.c.id == sa.bindparam("p_task")).values(changed)
 
 
 async def revisions(tx: Tx) -> dict[str, int]:
@@ -191,7 +200,7 @@ async def add_events(tx: Tx, *events: Event) -> None:
     """Appends to the event log; once committed, a line of the service's own log says so, and it is counted."""
     rows = [{k: v for k, v in asdict(event).items() if k != "number"} for event in events]
     if rows:
-        await tx.execute(t.events.insert(), rows)
+        await tx.execute(_ADD_EVENTS, rows)
         after_commit(tx, lambda: _tell(events))
 
 
