@@ -84,7 +84,7 @@ class Database:
 
         @sa.event.listens_for(engine.sync_engine, "begin")
         def begin(connection: sa.Connection) -> None:
-            driver = connection.connection.driver_connection
+            driver: Any = connection.connection.driver_connection
             driver.owed = connection.get_execution_options().get("begin", "BEGIN")
 
         return engine

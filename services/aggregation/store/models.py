@@ -37,7 +37,8 @@ def _latest() -> sa.Select[Any]:
 
 
 def _in_use() -> sa.CompoundSelect[Any]:
-    p, r, wanted = t.participations, t.rounds, sa.bindparam("digests", expanding=True)
+    p, r = t.participations, t.rounds
+    wanted: sa.BindParameter[str] = sa.bindparam("digests", expanding=True)
     open_updates = (
         sa.select(p.c.digest)
         .join(r, sa.and_(r.c.task_id == p.c.task_id, r.c.number == p.c.round))

@@ -199,7 +199,8 @@ async def digests_needed(tx: Tx, digests: Sequence[str]) -> set[str]:
 
 @cache
 def _needed() -> sa.CompoundSelect[Any]:
-    s, some, ended = t.sittings, sa.bindparam("digests", expanding=True), (SumState.DONE, SumState.FAILED)
+    s, ended = t.sittings, (SumState.DONE, SumState.FAILED)
+    some: sa.BindParameter[str] = sa.bindparam("digests", expanding=True)
     others = []
     for table in (t.masked_updates, t.shares):
         same = sa.and_(*(table.c[name] == s.c[name] for name in _PLACE))

@@ -98,7 +98,7 @@ async def change_task(tx: Tx, task_id: str, **values: Any) -> None:
 
 @cache
 def _changing(*names: str) -> sa.Update:
-    changed = {name: sa.bindparam(name) for name in names} | {"revision": t.tasks.c.revision + 1}
+    changed: dict[str, Any] = {name: sa.bindparam(name) for name in names} | {"revision": t.tasks.c.revision + 1}
     return t.tasks.update().where(t.tasks.c.id == sa.bindparam("p_task")).values(changed)
 
 
