@@ -110,9 +110,9 @@ def _shown(field: FieldDescriptor, value: Any) -> Any:
     if field.enum_type is not None:
         return text_in(field.enum_type.name, value)
     if field.message_type is None:
-        return value
+        return list(value) if field.is_repeated else value
     if is_list(field.message_type):
-        return list(value.items)
+        return [show(item) if isinstance(item, Message) else item for item in value.items]
     return _any_shown(value) if field.message_type.full_name == _VALUE else show(value)
 
 

@@ -186,3 +186,43 @@ async def test_a_rule_that_knows_nobody_registered_is_refused_when_the_task_is_m
     with pytest.raises(InvalidInput, match=r"known: no device dev_nobody is registered"):
         await client.create([], **rule)
     assert await client.create(["dev_0"], rule="trust+mean", parameters=read_parameters({"rule": {"known": ["dev_0"]}}))
+
+
+@SQLITE
+async def test_surveys_that_name_nobody_registered_are_refused_when_they_are_made(house: House) -> None:
+    """A mistyped id would be known to no adversary and alike to nobody, and nobody would notice."""
+    client = await house.start()
+    house.fakes.unknown.add("dev_nobody")
+    digest = await client.upload_model(np.zeros(1, np.float32))
+    values: dict[str, Any] = {"preset": "survey", "rounds": 1, "escrow_microcredits": 10, "model_digests": [digest]}
+    for place, told in (
+        ("known", {"known": ["dev_0", "dev_nobody"], "variance_model": "exact"}),
+        ("alike", {"alike": [{"devices": ["dev_nobody", "dev_0"], "correlation": 2.0}]}),
+    ):
+        with pytest.raises(InvalidInput, match=rf"pricing.{place}: no device dev_nobody is registered"):
+            await client.create([], parameters=read_parameters(SURVEY | {"pricing": told}), **values)
+
+
+@SQLITE
+async def test_a_declared_degree_of_uneven_data_raises_neither_weight_nor_pay(house: House) -> None:
+    """A larger γ means a better quality by [SCFL] (13): 10⁶ counts as saying nothing, and only less counts as said."""
+    client = await house.start()
+    devices = {"dev_0": 0.0, "dev_1": 0.25, LIAR: 1e6}
+    each_its_owner(house, list(devices))
+    task = await client.create([], preset="clusters", rounds=1, min_devices=3)
+    for device, degree in devices.items():
+        await enrol(client, task.id, device, 100, degree)
+    await client.start_task(task.id)
+    told = {}
+    for number, device in enumerate(devices):
+        item = told[device] = await client.get_work(device, wait=90.0)
+        await client.deliver(item, device, [0.1 * (number + 1), 0.0, 0.1], weight=item.self_weight, metrics={})
+    await client.finished(task.id)
+    assert told[LIAR].self_weight == told["dev_0"].self_weight > told["dev_1"].self_weight
+    assert told[LIAR].weight_alone == told["dev_0"].weight_alone > told["dev_1"].weight_alone
+    paid = {
+        member.device_id: (member.quality, member.alone)
+        for cluster in house.fakes.settled[task.id, 1].payoffs.clusters
+        for member in cluster.members
+    }
+    assert paid[LIAR] == paid["dev_0"] > paid["dev_1"]

@@ -39,6 +39,7 @@ ELSEWHERE = {
     r"cells train ": "a minute and more: tests/unit/topology has the training",
     r"task (start|plan) street": "needs six devices: tests/e2e/test_e2e_mesh.py, docs/howto/mesh-over-radio.md",
     r"task schedule kinds": "tests/e2e/test_e2e_multitask.py runs its page",
+    r"task alike .": "tests/unit/coterie_cli/commands/test_cli_task_alike.py has records",
     r"task refit .": "tests/unit/coterie_cli/commands/test_cli_task_refit.py has runs to fit to",
     r"trust import facebook|trust explain facebook": "a data set of others: tests/unit/trust reads its format",
     r"trust (import|explain|show|history|losses|peers|relations|generate|graph .)": "tests/e2e/test_e2e_trust.py",

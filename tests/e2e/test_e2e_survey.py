@@ -10,8 +10,10 @@ import subprocess
 import sys
 import time
 from fractions import Fraction
+from statistics import NormalDist
 from typing import Any
 
+import numpy as np
 import pytest
 from safetensors.numpy import load
 
@@ -107,6 +109,66 @@ def test_a_question_is_answered_published_and_paid(shared_platform: RealPlatform
     states = {p.device_id: (p.state, p.metrics) for p in platform.admin.round(task, 1).participations}
     assert states[agents["anxious"].identity.id][0] == "declined"
     assert all(metrics == {} for _, metrics in states.values())  # an answer's norm would be the answer
+
+
+def test_a_second_survey_of_the_same_people_is_priced_by_what_is_known_and_alike_and_composed_with_the_first(
+    shared_platform: RealPlatform,
+) -> None:
+    """Correlation is the publisher's to say, for all and for those who live together; one answer is known already."""
+    platform, names = shared_platform, ("v1", "v2", "v3", "v4", "spent")
+    homes = platform.register(*names)
+    for number, name in enumerate(names):
+        homes[name].save_private_settings({"answer": 10.0 + number})
+    agents = {name: Agent(home.folder, limit=Limit(30.0, 1e-5), poll_seconds=1.0) for name, home in homes.items()}
+    ids = {name: agent.identity.id for name, agent in agents.items()}
+    befriend(platform, list(ids.values()))
+    made = platform.admin.create_key("publisher", f"publisher {secrets.token_hex(4)}")
+    platform.admin.deposit(f"publisher:{made.principal.subject}", DEPOSIT, key="opening")
+
+    def survey(label: str, **told: Any) -> str:
+        parameters = {"pricing": {"constant": 5.0, "own_care": 0.5, "social_care": 0.25, **told}}
+        task: str = coterie(
+            platform, made.api_key, "task", "create", label, "--preset", "survey", "--question", QUESTION,
+            "--low", "0", "--high", "60", "--escrow", "20", "--min-devices", "3",
+            "--parameters", json.dumps(parameters),
+        )["id"]  # fmt: skip
+        shift = Shift(platform, list(agents.values()), task)
+        platform.wait_until(lambda: platform.admin.task(task).enrolled == len(names))
+        platform.admin.start_task(task)
+        ended = platform.admin.wait_for_end(task)
+        shift.wait()
+        assert ended.state == "finished", shift.describe()
+        return task
+
+    first = survey("first")
+    before = {name: home.ledger().spent() for name, home in homes.items()}
+    assert {spent.releases for spent in before.values()} == {1}
+    agents["spent"] = Agent(homes["spent"].folder, limit=Limit(1.01 * before["spent"].epsilon, 1e-5), poll_seconds=1.0)
+    together = [{"devices": [ids["v1"], ids["v2"]], "correlation": 6.0}]
+    second = survey("second", correlation=1.0, variance_model="exact", known=[ids["v3"]], alike=together)
+
+    details = platform.admin.prices(second, 1).details
+    order = [offer.device_id for offer in platform.admin.prices(second, 1).offers]
+    weights = np.ones((5, 5)) - np.eye(5)
+    one, two = order.index(ids["v1"]), order.index(ids["v2"])
+    weights[one, two] = weights[two, one] = 6.0
+    laplacian = np.diag(weights.sum(axis=1)) - weights
+    for user, told in enumerate(details["hidden_variances"]):
+        unknown = [other for other in range(5) if other not in (user, order.index(ids["v3"]))]
+        by_hand = np.linalg.solve(laplacian[np.ix_(unknown, unknown)], np.ones(len(unknown))).sum()
+        assert told == pytest.approx(by_hand), "1ᵀ(L_MM)⁻¹1 over those nobody knows"
+    assert details["known"] == [ids["v3"]]
+
+    after = {name: home.ledger().spent() for name, home in homes.items()}
+    for name in ("v1", "v2", "v3", "v4"):
+        assert (after[name].releases, after[name].epsilon > before[name].epsilon) == (2, True)
+        reported = platform.admin.privacy(ids[name])
+        assert {task.task_id for task in reported.tasks} == {first, second}
+    assert (after["spent"].releases, after["spent"].epsilon) == (1, before["spent"].epsilon)
+    states = {part.device_id: part.state for part in platform.admin.round(second, 1).participations}
+    assert states[ids["spent"]] == "declined", "both answers together would be more than its owner allows"
+    found = coterie(platform, made.api_key, "task", "results", second)["rounds"][0]["metrics"]
+    assert found["interval"] == pytest.approx(NormalDist().inv_cdf(0.975) * found["standard_error"])
 
 
 @pytest.mark.parametrize(

@@ -98,17 +98,25 @@ class TaskUseCases:
         return await self.get(task.id if existing is None else existing.id)
 
     async def _check_known(self, spec: TaskSpecification) -> None:
-        """Refuses a rule that reckons trust from devices nobody has registered."""
-        known = choose(spec.rule, spec.parameters_json).known
-        if not known:
-            return
-        found = await self._upstreams.registry.GetDevices(trust.GetDevicesRequest(device_ids=known))
-        missing = sorted(set(known) - {device.id for device in found.devices})
-        if missing:
-            raise BadTask(
-                f"parameters.rule.known: no device {', '.join(missing)[:200]} is registered; "
-                "give ids of registered devices (coterie devices)"
-            )
+        """Refuses parameters that name devices nobody has registered: they would count for nothing, unnoticed."""
+        sold = spec.parameters.get("pricing", {})
+        named = {
+            "rule.known": choose(spec.rule, spec.parameters_json).known,
+            "pricing.known": sold.get("known", ()),
+            "pricing.alike": [device for group in sold.get("alike", ()) for device in group.get("devices", ())],
+        }
+        asked = sorted({device for devices in named.values() for device in devices})
+        there: set[str] = set()
+        for some in batches(asked, 10_000):
+            found = await self._upstreams.registry.GetDevices(trust.GetDevicesRequest(device_ids=some))
+            there |= {device.id for device in found.devices}
+        for place, devices in named.items():
+            missing = sorted(set(devices) - there)
+            if missing:
+                raise BadTask(
+                    f"parameters.{place}: no device {', '.join(missing)[:200]} is registered; "
+                    "give ids of registered devices (coterie device list)"
+                )
 
     async def _check_start(self, spec: TaskSpecification) -> None:
         """Refuses to begin with the plan of a task that the caller may not look into, or of another topology."""

@@ -29,6 +29,7 @@ SERVICE_OF_SOLVER = {
     "market": "pricing",
     "survey": "pricing",
     "curvature": "pricing",
+    "similarity": "pricing",
     "combine": "aggregation",
     "step": "aggregation",
     "sums": "aggregation",

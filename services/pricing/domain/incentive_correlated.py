@@ -3,7 +3,7 @@
 [CAPP] Correlation-Aware and Personalized Privacy-Preserving Data Collection.
 
 Care for each other's privacy follows from trust between devices; the correlation of their data does too, or is what the
-publisher says it is for every two. Neither is what a device says of itself. Slopes are
+publisher says it is, for every two or for those of a group. Neither is what a device says of itself. Slopes are
 rounded up to whole micro-credits and each base follows, so that at the variance expected of a device the payment is
 the planned one; nobody is promised more than that, so that the sum of all promises is within the budget. More noise
 than expected costs, less gains nothing, and the equilibrium stays where it was.
@@ -25,6 +25,7 @@ from services.kit.whatif import plain
 from services.pricing.domain.collection import Collection, collect, required
 from services.pricing.domain.correlated_users import Survey, accuracy, hidden_variances
 from services.pricing.domain.incentives import CorrelatedParameters
+from services.pricing.domain.influence import Matrix
 from services.pricing.domain.money import MICRO, apportion, from_credits, whole
 from services.pricing.domain.records import Offer, Purse, Quote, Terms
 
@@ -58,21 +59,30 @@ def quote_correlated(
 
 
 def _survey(ties: sparse.csr_array, parameters: CorrelatedParameters, device_ids: list[str]) -> Survey:
-    correlation = trust = ties.toarray()
-    if parameters.correlation is not None:
-        correlation = np.full(trust.shape, parameters.correlation)
-        np.fill_diagonal(correlation, 0.0)
+    trust = ties.toarray()
     care = parameters.social_care * trust
     np.fill_diagonal(care, parameters.own_care)
     known = tuple(place for place, device_id in enumerate(device_ids) if device_id in parameters.known)
     high = math.exp(parameters.constant) if parameters.variance_high is None else parameters.variance_high
     return Survey(
-        hidden_variances(correlation, parameters.variance_model, known=known),
+        hidden_variances(_correlation(trust, parameters, device_ids), parameters.variance_model, known=known),
         care,
         constant=parameters.constant,
         variance_low=parameters.variance_low,
         variance_high=high,
     )
+
+
+def _correlation(trust: Matrix, parameters: CorrelatedParameters, device_ids: list[str]) -> Matrix:
+    """w of every two: that of the groups that name both, the largest of several, else the task's one, else trust."""
+    place = {device_id: number for number, device_id in enumerate(device_ids)}
+    declared = np.zeros_like(trust)
+    for group in parameters.alike:
+        block = np.ix_(*2 * ([place[device_id] for device_id in group.devices if device_id in place],))
+        declared[block] = np.maximum(declared[block], group.correlation)
+    found = np.where(declared > 0.0, declared, trust if parameters.correlation is None else parameters.correlation)
+    np.fill_diagonal(found, 0.0)
+    return found
 
 
 def _offers(device_ids: list[str], collected: Collection, share: int, terms: list[Terms | None]) -> tuple[Offer, ...]:

@@ -92,6 +92,13 @@ class StackelbergParameters(Parameters):
         return self
 
 
+class Alike(Parameters):
+    """Users whose data are alike: w of every two of them."""
+
+    devices: tuple[str, ...] = Field(min_length=2, max_length=2000, description="Ids of their devices.")
+    correlation: float = Field(gt=0, le=1e9)
+
+
 class CorrelatedParameters(Parameters):
     """ "correlated": the public part of a survey ([CAPP]), costs in credits."""
 
@@ -103,6 +110,9 @@ class CorrelatedParameters(Parameters):
     prices: Literal["pivot", "even", "personal"] = "pivot"
     correlation: float | None = Field(
         default=None, gt=0, le=1e9, description="w of every two users' data; empty = trust between them."
+    )
+    alike: tuple[Alike, ...] = Field(
+        default=(), max_length=1000, description="Groups whose data are alike, each with its own w; the largest counts."
     )
     known: tuple[str, ...] = Field(
         default=(), max_length=1000, description="Devices whose answers the adversary knows already."

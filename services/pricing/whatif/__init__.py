@@ -4,4 +4,5 @@ SOLVERS = {
     "market": "services.pricing.whatif.budgets",
     "survey": "services.pricing.whatif.collection",
     "curvature": "services.pricing.whatif.curvature",
+    "similarity": "services.pricing.whatif.similarity",
 }

@@ -225,5 +225,5 @@ async def test_what_if_answers_by_name(world: World) -> None:
     answer = json.loads((await world.pricing.WhatIf(request)).output_json)
     assert answer["status"] == "ok"
     request.solver = "lottery"
-    with pytest.raises(NotFound, match="market, survey"):
+    with pytest.raises(NotFound, match="market, similarity, survey"):
         await world.pricing.WhatIf(request)

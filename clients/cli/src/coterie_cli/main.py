@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from coterie import version
 from coterie_cli.commands import (
+    alike,
     backup,
     blobs,
     cells,
@@ -86,7 +87,7 @@ device.app.command("links", epilog=device_links.LINKS_EPILOG)(device_links.links
 device.app.command("unlink", epilog=device_links.UNLINK_EPILOG)(device_links.unlink)
 app.add_typer(device.app, name="device")
 task.app.registered_commands += results.app.registered_commands + contributions.app.registered_commands
-task.app.registered_commands += refit.app.registered_commands
+task.app.registered_commands += refit.app.registered_commands + alike.app.registered_commands
 app.add_typer(task.app, name="task")
 task.app.command("schedule", epilog=schedule.EPILOG)(schedule.schedule)
 app.add_typer(cells.app, name="cells")

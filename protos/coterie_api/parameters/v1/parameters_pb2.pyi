@@ -734,6 +734,7 @@ class PricingParameters(_message.Message):
     CORRELATION_FIELD_NUMBER: _builtins.int
     KNOWN_FIELD_NUMBER: _builtins.int
     COST_FIXED_FIELD_NUMBER: _builtins.int
+    ALIKE_FIELD_NUMBER: _builtins.int
     round_microcredits: _builtins.int
     """Contribution, payoff, stackelberg: pot of a round, micro-credits; 0 = an even share."""
     credits_per_point: _builtins.float
@@ -785,12 +786,16 @@ class PricingParameters(_message.Message):
     fixed_factor: _builtins.float
     """Stackelberg, baselines random and fixed: level of budgets, in mean budgets of the market."""
     correlation: _builtins.float
-    """Correlated: w of every two users; left out = trust between them."""
+    """Correlated: w of every two users of whom "alike" says nothing; left out = trust between them."""
     cost_fixed: _builtins.float
     """Stackelberg: expected C, what computing a round costs a device."""
     @_builtins.property
     def known(self) -> Global___TextList:
         """Correlated: ids of devices whose answers the adversary knows already."""
+
+    @_builtins.property
+    def alike(self) -> Global___AlikeList:
+        """Correlated: groups of users whose data are alike, each with its own w."""
 
     def __init__(
         self,
@@ -823,10 +828,11 @@ class PricingParameters(_message.Message):
         correlation: _builtins.float | None = ...,
         known: Global___TextList | None = ...,
         cost_fixed: _builtins.float | None = ...,
+        alike: Global___AlikeList | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_accuracy_weight", b"_accuracy_weight", "_balance", b"_balance", "_constant", b"_constant", "_correlation", b"_correlation", "_cost_fixed", b"_cost_fixed", "_cost_linear", b"_cost_linear", "_cost_quadratic", b"_cost_quadratic", "_credits_per_point", b"_credits_per_point", "_curvature", b"_curvature", "_discount", b"_discount", "_error", b"_error", "_evaluation_seconds", b"_evaluation_seconds", "_evaluations", b"_evaluations", "_fixed_factor", b"_fixed_factor", "_floor", b"_floor", "_headroom", b"_headroom", "_hops", b"_hops", "_influence", b"_influence", "_own_care", b"_own_care", "_prices", b"_prices", "_risk_weight", b"_risk_weight", "_round_microcredits", b"_round_microcredits", "_social_care", b"_social_care", "_solver", b"_solver", "_variance_high", b"_variance_high", "_variance_low", b"_variance_low", "_variance_model", b"_variance_model", "accuracy_weight", b"accuracy_weight", "balance", b"balance", "constant", b"constant", "correlation", b"correlation", "cost_fixed", b"cost_fixed", "cost_linear", b"cost_linear", "cost_quadratic", b"cost_quadratic", "credits_per_point", b"credits_per_point", "curvature", b"curvature", "discount", b"discount", "error", b"error", "evaluation_seconds", b"evaluation_seconds", "evaluations", b"evaluations", "fixed_factor", b"fixed_factor", "floor", b"floor", "headroom", b"headroom", "hops", b"hops", "influence", b"influence", "known", b"known", "own_care", b"own_care", "prices", b"prices", "risk_weight", b"risk_weight", "round_microcredits", b"round_microcredits", "social_care", b"social_care", "solver", b"solver", "variance_high", b"variance_high", "variance_low", b"variance_low", "variance_model", b"variance_model"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_accuracy_weight", b"_accuracy_weight", "_balance", b"_balance", "_constant", b"_constant", "_correlation", b"_correlation", "_cost_fixed", b"_cost_fixed", "_cost_linear", b"_cost_linear", "_cost_quadratic", b"_cost_quadratic", "_credits_per_point", b"_credits_per_point", "_curvature", b"_curvature", "_discount", b"_discount", "_error", b"_error", "_evaluation_seconds", b"_evaluation_seconds", "_evaluations", b"_evaluations", "_fixed_factor", b"_fixed_factor", "_floor", b"_floor", "_headroom", b"_headroom", "_hops", b"_hops", "_influence", b"_influence", "_own_care", b"_own_care", "_prices", b"_prices", "_risk_weight", b"_risk_weight", "_round_microcredits", b"_round_microcredits", "_social_care", b"_social_care", "_solver", b"_solver", "_variance_high", b"_variance_high", "_variance_low", b"_variance_low", "_variance_model", b"_variance_model", "accuracy_weight", b"accuracy_weight", "alike", b"alike", "balance", b"balance", "constant", b"constant", "correlation", b"correlation", "cost_fixed", b"cost_fixed", "cost_linear", b"cost_linear", "cost_quadratic", b"cost_quadratic", "credits_per_point", b"credits_per_point", "curvature", b"curvature", "discount", b"discount", "error", b"error", "evaluation_seconds", b"evaluation_seconds", "evaluations", b"evaluations", "fixed_factor", b"fixed_factor", "floor", b"floor", "headroom", b"headroom", "hops", b"hops", "influence", b"influence", "known", b"known", "own_care", b"own_care", "prices", b"prices", "risk_weight", b"risk_weight", "round_microcredits", b"round_microcredits", "social_care", b"social_care", "solver", b"solver", "variance_high", b"variance_high", "variance_low", b"variance_low", "variance_model", b"variance_model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy_weight", b"_accuracy_weight", "_balance", b"_balance", "_constant", b"_constant", "_correlation", b"_correlation", "_cost_fixed", b"_cost_fixed", "_cost_linear", b"_cost_linear", "_cost_quadratic", b"_cost_quadratic", "_credits_per_point", b"_credits_per_point", "_curvature", b"_curvature", "_discount", b"_discount", "_error", b"_error", "_evaluation_seconds", b"_evaluation_seconds", "_evaluations", b"_evaluations", "_fixed_factor", b"_fixed_factor", "_floor", b"_floor", "_headroom", b"_headroom", "_hops", b"_hops", "_influence", b"_influence", "_own_care", b"_own_care", "_prices", b"_prices", "_risk_weight", b"_risk_weight", "_round_microcredits", b"_round_microcredits", "_social_care", b"_social_care", "_solver", b"_solver", "_variance_high", b"_variance_high", "_variance_low", b"_variance_low", "_variance_model", b"_variance_model", "accuracy_weight", b"accuracy_weight", "balance", b"balance", "constant", b"constant", "correlation", b"correlation", "cost_fixed", b"cost_fixed", "cost_linear", b"cost_linear", "cost_quadratic", b"cost_quadratic", "credits_per_point", b"credits_per_point", "curvature", b"curvature", "discount", b"discount", "error", b"error", "evaluation_seconds", b"evaluation_seconds", "evaluations", b"evaluations", "fixed_factor", b"fixed_factor", "floor", b"floor", "headroom", b"headroom", "hops", b"hops", "influence", b"influence", "known", b"known", "own_care", b"own_care", "prices", b"prices", "risk_weight", b"risk_weight", "round_microcredits", b"round_microcredits", "social_care", b"social_care", "solver", b"solver", "variance_high", b"variance_high", "variance_low", b"variance_low", "variance_model", b"variance_model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy_weight", b"_accuracy_weight", "_balance", b"_balance", "_constant", b"_constant", "_correlation", b"_correlation", "_cost_fixed", b"_cost_fixed", "_cost_linear", b"_cost_linear", "_cost_quadratic", b"_cost_quadratic", "_credits_per_point", b"_credits_per_point", "_curvature", b"_curvature", "_discount", b"_discount", "_error", b"_error", "_evaluation_seconds", b"_evaluation_seconds", "_evaluations", b"_evaluations", "_fixed_factor", b"_fixed_factor", "_floor", b"_floor", "_headroom", b"_headroom", "_hops", b"_hops", "_influence", b"_influence", "_own_care", b"_own_care", "_prices", b"_prices", "_risk_weight", b"_risk_weight", "_round_microcredits", b"_round_microcredits", "_social_care", b"_social_care", "_solver", b"_solver", "_variance_high", b"_variance_high", "_variance_low", b"_variance_low", "_variance_model", b"_variance_model", "accuracy_weight", b"accuracy_weight", "alike", b"alike", "balance", b"balance", "constant", b"constant", "correlation", b"correlation", "cost_fixed", b"cost_fixed", "cost_linear", b"cost_linear", "cost_quadratic", b"cost_quadratic", "credits_per_point", b"credits_per_point", "curvature", b"curvature", "discount", b"discount", "error", b"error", "evaluation_seconds", b"evaluation_seconds", "evaluations", b"evaluations", "fixed_factor", b"fixed_factor", "floor", b"floor", "headroom", b"headroom", "hops", b"hops", "influence", b"influence", "known", b"known", "own_care", b"own_care", "prices", b"prices", "risk_weight", b"risk_weight", "round_microcredits", b"round_microcredits", "social_care", b"social_care", "solver", b"solver", "variance_high", b"variance_high", "variance_low", b"variance_low", "variance_model", b"variance_model"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__accuracy_weight: _TypeAlias = _typing.Literal["accuracy_weight"]  # noqa: Y015
     _WhichOneofArgType__accuracy_weight: _TypeAlias = _typing.Literal["_accuracy_weight", b"_accuracy_weight"]  # noqa: Y015
@@ -938,6 +944,60 @@ class PricingParameters(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__variance_model) -> _WhichOneofReturnType__variance_model | None: ...
 
 Global___PricingParameters: _TypeAlias = PricingParameters  # noqa: Y015
+
+@_typing.final
+class AlikeList(_message.Message):
+    """Groups, shown as a list."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ITEMS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___Alike]:
+        """The groups."""
+
+    def __init__(
+        self,
+        *,
+        items: _abc.Iterable[Global___Alike] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlikeList: _TypeAlias = AlikeList  # noqa: Y015
+
+@_typing.final
+class Alike(_message.Message):
+    """Users whose data are alike."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICES_FIELD_NUMBER: _builtins.int
+    CORRELATION_FIELD_NUMBER: _builtins.int
+    correlation: _builtins.float
+    """w of every two of them."""
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Their devices' ids, two or more."""
+
+    def __init__(
+        self,
+        *,
+        devices: _abc.Iterable[_builtins.str] | None = ...,
+        correlation: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_correlation", b"_correlation", "correlation", b"correlation"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_correlation", b"_correlation", "correlation", b"correlation", "devices", b"devices"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__correlation: _TypeAlias = _typing.Literal["correlation"]  # noqa: Y015
+    _WhichOneofArgType__correlation: _TypeAlias = _typing.Literal["_correlation", b"_correlation"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__correlation) -> _WhichOneofReturnType__correlation | None: ...
+
+Global___Alike: _TypeAlias = Alike  # noqa: Y015
 
 @_typing.final
 class RuleParameters(_message.Message):

@@ -76,6 +76,23 @@ def test_whom_nothing_can_betray_answers_as_clearly_as_may_be(tmp_path: Path) ->
     assert choose_variance(Device(tmp_path, PRIVATE).context(survey_work(offer))) == 0.5
 
 
+def test_a_survey_that_understates_correlation_gets_no_clearer_answer_where_the_owner_knows_better(
+    tmp_path: Path,
+) -> None:
+    """The larger a v the device believes in, the less noise it adds (φ = 1/θ − v) and the less it takes for it."""
+    honest = choose_variance(Device(tmp_path / "honest", PRIVATE).context(survey_work()))
+    lie = OFFER | {"hidden": [14.0]}
+    believed = choose_variance(Device(tmp_path / "believing", PRIVATE).context(survey_work(lie)))
+    assert believed < honest, "a lie pays where nobody knows better"
+    knowing = PRIVATE | {"care": {"hidden": 4.0}}
+    assert choose_variance(Device(tmp_path / "a", knowing).context(survey_work(lie))) == honest
+    modest = PRIVATE | {"care": {"hidden": 40.0}}
+    assert choose_variance(Device(tmp_path / "b", modest).context(survey_work(lie))) == believed, "the least counts"
+    nothing = survey_work(OFFER | {"trust": [], "hidden": [], "most_microcredits": 0}, base_microcredits=0)
+    with pytest.raises(Declined, match="too low"):
+        choose_variance(Device(tmp_path / "c", knowing).context(nothing))
+
+
 @pytest.mark.parametrize(
     ("private", "changes", "why"),
     [
@@ -84,6 +101,8 @@ def test_whom_nothing_can_betray_answers_as_clearly_as_may_be(tmp_path: Path) ->
         (PRIVATE | {"care": {"own": 50.0}}, {"slope_microcredits": 400_000}, "too low"),  # noise alone, for nothing
         (PRIVATE | {"care": {"own": -1.0}}, {}, "makes no sense"),
         (PRIVATE | {"care": {"own": "much"}}, {}, "makes no sense"),
+        (PRIVATE | {"care": {"hidden": -1}}, {}, "makes no sense"),
+        (PRIVATE | {"care": "a lot"}, {}, "makes no sense"),
         ({"answers": {"Another question?": 25.0}}, {}, "no answer"),
         ({"answer": math.nan}, {}, "no answer"),
         ({"answer": True}, {}, "no answer"),

@@ -307,6 +307,27 @@ def test_correlation_and_care_are_separate_inputs() -> None:
     assert [offer.terms.trust for offer in strangers.offers if offer.terms] == [(1.0,)] * 3, "they care for themselves"
 
 
+def test_a_group_whose_data_are_alike_has_a_correlation_of_its_own() -> None:
+    """v_i = (n − 1)²/w_i by hand: 0 and 1 have 5 in common, 0 and 2 at least 2 of two groups, the rest 1; n = 5."""
+    groups = [
+        {"devices": ["dev_000", "dev_001"], "correlation": 5.0},
+        {"devices": ["dev_000", "dev_002", "dev_gone"], "correlation": 2.0},
+        {"devices": ["dev_002", "dev_000"], "correlation": 0.5},
+    ]
+    told = CorrelatedParameters.model_validate({"correlation": 1.0, "alike": groups})
+    quote = quote_correlated("t", 1, names(5), some_ties(5), told, Purse(50 * MICRO, 1))
+    expected = [16 / weight for weight in (5 + 2 + 1 + 1, 5 + 3, 2 + 3, 4, 4)]
+    assert quote.details["hidden_variances"] == pytest.approx(expected)
+    friends = CorrelatedParameters.model_validate({"alike": groups[:1]})
+    own = quote_correlated("t", 1, names(5), some_ties(5), friends, Purse(50 * MICRO, 1))
+    trust = some_ties(5).toarray()
+    trust[0, 1] = trust[1, 0] = 5.0
+    assert own.details["hidden_variances"] == pytest.approx(hidden_variances(trust).tolist()), "others: as trust has it"
+    for wrong in ([{"devices": ["dev_000"], "correlation": 1.0}], [{"devices": ["a", "b"], "correlation": 0.0}]):
+        with pytest.raises(ValueError, match="alike"):
+            CorrelatedParameters.model_validate({"alike": wrong})
+
+
 def test_what_the_adversary_knows_hides_nobody() -> None:
     """Complete graph of six, w = 1, two known: the exact v of the others is 3ᵀ(L_MM)⁻¹… = 1.0 (spec 2.1), not 5."""
     told = CorrelatedParameters(correlation=1.0, variance_model="exact", known=("dev_000", "dev_001", "dev_gone"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import time
 from dataclasses import asdict
@@ -227,6 +228,42 @@ def costs(
     title = "" if kept else "no costs of privacy yet: they are drawn when the device first sells"
     every = kept | ({"computing": computing} if computing else {}) | ({"effort": parts[2]} if parts[2] else {})
     show(every, as_json, lambda: table(title, ["cost", "credits, or measured"], rows))
+
+
+_CARE_EPILOG = """[bold]Examples[/]
+
+coterie device care --home phone --own 2 --social 0.5\n
+coterie device care --home phone --hidden 5   [dim]neighbours' answers tell a lot of mine, whatever a survey says[/]
+"""
+
+
+@app.command("care", epilog=_CARE_EPILOG)
+def care(
+    home: Annotated[Path, typer.Option(help="Folder of a registered device.")],
+    own: Annotated[float, typer.Option(help="Credits that a unit of its own privacy is worth; -1 = as it is.")] = -1.0,
+    social: Annotated[
+        float, typer.Option(help="Credits that a fully trusted friend's is worth; -1 = as it is.")
+    ] = -1.0,
+    hidden: Annotated[
+        float,
+        typer.Option(help="Most variance, in squared ranges, that others' data hide of its own; -1 = as it is."),
+    ] = -1.0,
+    as_json: AsJson = False,
+) -> None:
+    """Show or set what the owner's and its friends' privacy are worth in surveys; by default what a survey assumes.
+
+    With --hidden the device believes no survey that says others' data hide more of its own. None of this leaves it.
+    """
+    kept = dict(_private_settings(home).get("care") or {})
+    told = {"own": own, "social": social, "hidden": hidden}
+    changed = {name: value for name, value in told.items() if value != -1.0}
+    if not all(0.0 <= value < math.inf for value in changed.values()):
+        raise Mistake("care must be finite and not negative; give --own, --social and --hidden at least 0")
+    if changed:
+        kept |= changed
+        DeviceHome(home).keep_private({"care": kept})
+    title = "" if kept else "nothing of its own: surveys assume it"
+    show(kept, as_json, lambda: table(title, ["care", "value"], [[name, value] for name, value in kept.items()]))
 
 
 @app.command(

@@ -25,6 +25,8 @@ QUESTION = Question("How warm is your kitchen, in °C?", 15.0, 30.0)
 PRICING = {"constant": 5.0, "own_care": 0.5, "social_care": 0.25}
 MEETINGS = 20
 """So often have neighbours met: with the little trust of three meetings an answer says next to nothing of another."""
+ALIKE = 2.0
+"""w of the first two kitchens, which share a wall: the publisher says so, whatever their owners think of each other."""
 ANXIOUS = {"own": 5.0, "social": 0.25}
 """Care of the one owner for whom the offer is too low."""
 
@@ -63,13 +65,18 @@ def run(choices: Choices) -> dict[str, Any]:
             "kitchens",
             QUESTION,
             escrow_microcredits=ESCROW,
-            pricing=PRICING,
+            pricing=PRICING | _alike(agents),
             min_devices=max(1, devices // 2),
             round_seconds=60.0,
             seed=choices.seed,
         )
         ground.play(agents, task.id, quietly=choices.quiet)
         return _result(ground, task.id, account, agents, answers, began)
+
+
+def _alike(agents: list[Agent]) -> dict[str, Any]:
+    wall = [agent.identity.id for agent in agents[:2]]
+    return {"alike": [{"devices": wall, "correlation": ALIKE}]} if len(wall) == 2 else {}
 
 
 def _devices(ground: Stage, answers: list[float]) -> list[Agent]:
@@ -132,12 +139,17 @@ def _risk_table(quote: Quote, task: Task, agents: list[Agent]) -> dict[str, Any]
     names = {agent.identity.id: agent.identity.name for agent in agents}
     hidden = [float(value) for value in details["hidden_variances"]]
     correlation = pricing.get("correlation")
+    common = ["as trust has it" if correlation is None else f"{correlation:g}"]
+    common += [
+        f"{group['correlation']:g} between {' and '.join(names[each] for each in group['devices'])}"
+        for group in pricing.get("alike", ())
+    ]
     known = ", ".join(names[each] for each in details.get("known", ()))
     return {
         "title": "\nwhat the offers were made from",
         "columns": ["", ""],
         "rows": [
-            ["w, what two answers have in common", "as trust has it" if correlation is None else f"{correlation:g}"],
+            ["w, what two answers have in common", ", ".join(common)],
             ["s, care for oneself and for friends", f"{pricing['own_care']:g} and {pricing['social_care']:g}"],
             ["the adversary knows the answer of", known or "nobody"],
             ["variance that hides an answer from it", f"{min(hidden):.2f} to {max(hidden):.2f}"],

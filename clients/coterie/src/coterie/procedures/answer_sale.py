@@ -2,15 +2,16 @@
 
 [CAPP] Correlation-Aware and Personalized Privacy-Preserving Data Collection.
 
-The answer and the owner's care for its own and its friends' privacy are read from the device's private settings and
-are part of nothing that is sent but the noised answer. In the clear the device's ledger is charged for the answer as a
-whole, since the platform sees each noised answer; in a secure sum for the sum, which is what the paper means.
+The answer, the owner's care for its own and its friends' privacy and what it thinks that others' data hide of its own
+are read from the device's private settings and are part of nothing that is sent but the noised answer. In the clear
+the device's ledger is charged for the answer as a whole, since the platform sees each noised answer; in a secure sum
+for the sum, which is what the paper means.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from coterie import answers
@@ -30,6 +31,7 @@ VALUE = "value"
 """Name of a survey's only tensor, of one float64."""
 PUBLIC_CARE = {"own": 1.0, "social": 1.0}
 PUBLIC_CONSTANT = 10.0
+_NONSENSE = "the care in the device's private settings makes no sense; see `coterie device care`"
 _ROUNDING = 1e-5
 """Credits by which whole micro-credits may fall short of an equilibrium that leaves nobody anything."""
 
@@ -90,8 +92,8 @@ def choose_variance(context: RoundContext) -> float:
     offer = work.parameters.get("offer", {})
     if "others_variance" not in offer:
         raise Declined("nothing is offered for an answer: the task's escrow is too small")
-    care = _care(context, offer["trust"])
-    others, hidden = float(offer["others_variance"]), offer["hidden"]
+    care, hidden = _believed(context, offer["trust"], offer["hidden"])
+    others = float(offer["others_variance"])
     low, high = float(offer["variance_low"]), float(offer["variance_high"])
     base, slope, most = (
         amount / MICRO for amount in (work.base_microcredits, work.slope_microcredits, offer["most_microcredits"])
@@ -108,16 +110,24 @@ def choose_variance(context: RoundContext) -> float:
     return variance
 
 
-def _care(context: RoundContext, trust: list[float]) -> list[float]:
-    """s_j for the device itself and then its friends: what the owner says, else what the task assumes."""
+def _believed(
+    context: RoundContext, trust: Sequence[float], hidden: Sequence[float]
+) -> tuple[list[float], list[float]]:
+    """s_j and v_j for the device itself and then its friends: what the owner says, else what the task assumes.
+
+    How much others' data hide follows from a correlation that the publisher may have declared too small, to pay less:
+    of its own data the owner's word is the most that is believed.
+    """
     pricing = context.work.parameters.get("pricing", {})
     assumed = {"own": pricing.get("own_care"), "social": pricing.get("social_care")}
     care = PUBLIC_CARE | {name: value for name, value in assumed.items() if value is not None}
-    given = context.private.get("care", {})
     try:
-        own, social = (float({**care, **given}[name]) for name in ("own", "social"))
+        said = {**care, **context.private.get("care", {})}
+        own, social, most = float(said["own"]), float(said["social"]), float(said.get("hidden", math.inf))
     except (TypeError, ValueError):
-        raise Declined("the care in the device's private settings makes no sense") from None
-    if not (0 <= own < math.inf and 0 <= social < math.inf):
-        raise Declined("the care in the device's private settings makes no sense")
-    return [own * trust[0], *(social * each for each in trust[1:])] if trust else []
+        raise Declined(_NONSENSE) from None
+    if not (0 <= own < math.inf and 0 <= social < math.inf and most >= 0):
+        raise Declined(_NONSENSE)
+    if not trust:  # nothing betrays the device, says the platform
+        return ([own], [most]) if most < math.inf else ([], [])
+    return [own * trust[0], *(social * each for each in trust[1:])], [min(hidden[0], most), *hidden[1:]]

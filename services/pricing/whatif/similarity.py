@@ -1,0 +1,52 @@
+"""`what-if similarity`: how much users' data have in common, from public records, with its interval. [CAPP] section II
+
+`alike` of the answer goes as it is into a survey's `pricing` parameters. Never give answers that were meant to be
+private: what is estimated here travels in the task's parameters.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from services.kit import whatif
+from services.pricing.domain.similarity import InvalidRecords, estimate
+
+
+class Input(whatif.Input):
+    """Records by device id, all of the same moments; the question's range; groups, each with a w of its own."""
+
+    records: dict[str, list[float]] = Field(max_length=2000)
+    low: float
+    high: float
+    groups: list[list[str]] = Field(default_factory=list, max_length=1000, description="None = all in one.")
+
+
+def solve(question: Input) -> dict[str, Any]:
+    """w of every group with its 95 % interval."""
+    groups = question.groups or [list(question.records)]
+    _check(question, groups)
+    found = [
+        estimate(np.array([question.records[device] for device in group]).T, question.high - question.low)
+        for group in groups
+    ]
+    return {
+        "alike": [
+            {"devices": group, "correlation": each.correlation} for group, each in zip(groups, found, strict=True)
+        ],
+        "intervals": [[each.low, each.high] for each in found],
+        "records": found[0].records,
+    }
+
+
+def _check(question: Input, groups: list[list[str]]) -> None:
+    named = [device for group in groups for device in group]
+    missing = sorted(set(named) - question.records.keys())
+    if missing:
+        raise InvalidRecords(f"groups name {', '.join(missing)[:200]}, of whom there are no records; add them")
+    if len(set(named)) != len(named):
+        raise InvalidRecords("a device is in two groups, or twice in one; each group is estimated by itself")
+    if len({len(values) for values in question.records.values()}) > 1:
+        raise InvalidRecords("devices have different numbers of records; give all of them those of the same moments")
