@@ -34,7 +34,7 @@ _SQLITE_PRAGMAS = (
     "PRAGMA synchronous=FULL",
     "PRAGMA foreign_keys=ON",
     "PRAGMA busy_timeout=10000",
-    "PRAGMA cache_size=-32000",
+    "PRAGMA cache_size=-8000",
 )
 # SQLSTATE of a PostgreSQL that is lost, full up, stopping, crashed or starting: connecting again may succeed.
 _AWAY_STATES = ("08", "53", "57P01", "57P02", "57P03")
@@ -71,7 +71,7 @@ class Database:
             )
         Path(self.url.removeprefix("sqlite+aiosqlite:///")).parent.mkdir(parents=True, exist_ok=True)
         short = {"async_creator_fn": sqlite.connect}
-        # The connection used last is used next: each keeps up to 32 MB of pages, and in turn all of them would.
+        # The connection used last is used next: each keeps up to 8 MB of pages, and in turn all of them would.
         engine = create_async_engine(self.url, pool_size=16, max_overflow=0, pool_use_lifo=True, connect_args=short)
 
         @sa.event.listens_for(engine.sync_engine, "connect")

@@ -7,7 +7,7 @@ and `fetch_all` make records of what comes. Many rows are written one way: `inse
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from inspect import signature
 from typing import Any, Generic, TypeVar
 
@@ -135,12 +135,18 @@ async def insert_rows(
 
 
 async def update_rows(tx: Tx, statement: sa.Update, names: Sequence[str], rows: Sequence[Row]) -> None:
-    """Runs `statement` for each row of values of its bind parameters `names`; plain tuples for the same reason."""
+    """Runs `statement`, made once, for each row of values of its parameters `names`; plain tuples for that reason."""
     if not rows:
         return
-    compiled = statement.compile(dialect=tx.dialect, column_keys=list(names))
-    places = [names.index(name) for name in compiled.positiontup or ()]
-    await tx.exec_driver_sql(str(compiled), [tuple(row[place] for place in places) for row in rows])
+    text, places = _compiled(statement, tx.dialect, tuple(names))
+    await tx.exec_driver_sql(text, [tuple(row[place] for place in places) for row in rows])
+
+
+@lru_cache(maxsize=64)
+def _compiled(statement: sa.Update, dialect: sa.Dialect, names: tuple[str, ...]) -> tuple[str, list[int]]:
+    """The statement's text, and in which order it takes the values; costs more than running it for a few rows."""
+    compiled = statement.compile(dialect=dialect, column_keys=list(names))
+    return str(compiled), [names.index(name) for name in compiled.positiontup or ()]
 
 
 async def serialise(tx: Tx, lock: int) -> None:

@@ -14,6 +14,7 @@ from services.trust.domain.records import Capabilities, Device, Location, Profil
 from services.trust.tables import devices, owners
 
 _QUERY = sa.select(devices, owners.c.id.label("owner_id")).join(owners, owners.c.number == devices.c.owner_number)
+_BY_IDS = _QUERY.where(devices.c.id.in_(sa.bindparam("ids", expanding=True)))
 
 
 async def add(tx: Tx, device: Device, owner_number: int) -> bool:
@@ -69,8 +70,7 @@ async def by_ids(tx: Tx, device_ids: Sequence[str]) -> dict[str, Device]:
     """The devices among `device_ids` that exist, by id."""
     found: dict[str, Device] = {}
     for part in batches(device_ids):
-        query = _QUERY.where(devices.c.id.in_(part))
-        found.update((row.id, _device(row)) for row in await tx.execute(query))
+        found.update((row.id, _device(row)) for row in await tx.execute(_BY_IDS, {"ids": list(part)}))
     return found
 
 

@@ -33,11 +33,14 @@ class Report:
     """Empty for a meeting."""
 
 
+_TALLIES = sa.select(encounters).where(encounters.c.pair.in_(sa.bindparam("pairs", expanding=True)))
+
+
 async def tallies(tx: Tx, numbers: Sequence[int]) -> dict[tuple[int, str], Tally]:
     """What is remembered of these pairs, by number and kind."""
     found: dict[tuple[int, str], Tally] = {}
     for part in batches(numbers):
-        for row in await tx.execute(sa.select(encounters).where(encounters.c.pair.in_(part))):
+        for row in await tx.execute(_TALLIES, {"pairs": list(part)}):
             found[row.pair, row.kind] = Tally(row.times, row.last_stop, tuple(json.loads(row.tasks)))
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -13,6 +14,8 @@ from services.trust.domain.records import ApiKey, Token
 from services.trust.tables import keys, owners, tokens
 
 _COLUMNS = columns(ApiKey, keys)
+# Made once: keys are asked for with every call that a gateway has not seen lately.
+_BY_IDS: sa.Select[Any] = sa.select(*_COLUMNS).where(keys.c.id.in_(sa.bindparam("ids", expanding=True)))
 
 
 async def add(tx: Tx, key: ApiKey) -> None:
@@ -22,13 +25,12 @@ async def add(tx: Tx, key: ApiKey) -> None:
 
 async def by_id(tx: Tx, key_id: str) -> ApiKey | None:
     """The key with that id, revoked or not: one indexed read."""
-    return await fetch_one(tx, sa.select(*_COLUMNS).where(keys.c.id == key_id), ApiKey)
+    return (await by_ids(tx, [key_id])).get(key_id)
 
 
 async def by_ids(tx: Tx, key_ids: Sequence[str]) -> dict[str, ApiKey]:
     """Those of the keys that there are, revoked or not: one indexed read."""
-    query = sa.select(*_COLUMNS).where(keys.c.id.in_(key_ids))
-    return {key.id: key for key in await fetch_all(tx, query, ApiKey)}
+    return {key.id: key for key in await fetch_all(tx, _BY_IDS, ApiKey, {"ids": list(key_ids)})}
 
 
 async def by_name(tx: Tx, role: str, name: str) -> list[ApiKey]:

@@ -37,9 +37,12 @@ async def locked(tx: Tx) -> None:
     await serialise(tx, _SOCIAL_LOCK)
 
 
+_VERSION = sa.select(social_version.c.version)
+
+
 async def version(tx: Tx) -> int:
     """How many transactions have changed pairs."""
-    return int((await tx.execute(sa.select(social_version.c.version))).scalar_one())
+    return int((await tx.execute(_VERSION)).scalar_one())
 
 
 async def parameters(tx: Tx) -> tuple[float | None, float | None]:
@@ -59,10 +62,12 @@ async def pair_count(tx: Tx) -> int:
     return int((await tx.execute(sa.select(sa.func.count()).select_from(pairs))).scalar_one())
 
 
+_CHANGED: sa.Select[Any] = sa.select(*_PAIR_COLUMNS).where(pairs.c.version > sa.bindparam("known"))
+
+
 async def pairs_since(tx: Tx, known: int) -> list[Row]:
     """Pairs changed after version `known`: number, low, high, then `EVIDENCE`."""
-    query = sa.select(*_PAIR_COLUMNS).where(pairs.c.version > known)
-    return [tuple(row) for row in await tx.execute(query)]
+    return [tuple(row) for row in await tx.execute(_CHANGED, {"known": known})]
 
 
 async def known_ids(tx: Tx, reporter: int, ids: Sequence[str]) -> set[str]:
@@ -87,15 +92,26 @@ REPORT = (
     "counted_seconds",
 )
 """Columns of the rows that `save_pairs` and `add` take, in order."""
+_COUNTING = ("new_basis", "new_share", "new_counted_seconds")
+
+
+def _renewed(names: Sequence[str]) -> dict[str, Any]:
+    return {name.removeprefix("new_"): sa.bindparam(name) for name in names}
+
+
+# Made once: statements of every report cost more to make than to run.
+_CHANGE_PAIR = sa.update(pairs).where(pairs.c.number == sa.bindparam("pair")).values(_renewed(CHANGE))
+_CHANGE_INTERACTION = (
+    sa.update(interactions).where(interactions.c.number == sa.bindparam("interaction")).values(_renewed(_COUNTING))
+)
+_SET_VERSION = sa.update(social_version).values(version=sa.bindparam("version"))
 
 
 async def save_pairs(tx: Tx, added: list[Row], changed: list[Row], at_version: int) -> None:
     """Writes new pairs (rows of `PAIR`), changed ones (rows of `CHANGE`, then the number) and their version."""
     await insert_rows(tx, [pairs.c[name] for name in PAIR], added)
-    values: dict[str, Any] = {name.removeprefix("new_"): sa.bindparam(name) for name in CHANGE}
-    statement = sa.update(pairs).where(pairs.c.number == sa.bindparam("pair")).values(values)
-    await update_rows(tx, statement, (*CHANGE, "pair"), changed)
-    await tx.execute(sa.update(social_version).values(version=at_version))
+    await update_rows(tx, _CHANGE_PAIR, (*CHANGE, "pair"), changed)
+    await tx.execute(_SET_VERSION, {"version": at_version})
 
 
 async def add(tx: Tx, rows: list[Row]) -> None:
@@ -105,10 +121,7 @@ async def add(tx: Tx, rows: list[Row]) -> None:
 
 async def change(tx: Tx, rows: list[Row]) -> None:
     """Changes how interactions count: rows of basis, share, counted seconds, and the interaction's number."""
-    names = ("new_basis", "new_share", "new_counted_seconds")
-    values: dict[str, Any] = {name.removeprefix("new_"): sa.bindparam(name) for name in names}
-    statement = sa.update(interactions).where(interactions.c.number == sa.bindparam("interaction"))
-    await update_rows(tx, statement.values(values), (*names, "interaction"), rows)
+    await update_rows(tx, _CHANGE_INTERACTION, (*_COUNTING, "interaction"), rows)
 
 
 async def waiting(tx: Tx, of_pairs: list[int], since: float, until: float) -> list[Row]:

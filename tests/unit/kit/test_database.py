@@ -152,7 +152,7 @@ async def test_lists_of_any_length_are_read_whole_or_as_a_stream(settings: Servi
 
 
 async def test_reads_one_after_the_other_use_one_connection_so_that_one_cache_fills(tmp_path: Path) -> None:
-    """Each connection keeps up to 32 MB of pages: taken in turn, all of them would fill with the same ones."""
+    """Each connection keeps megabytes of pages: taken in turn, all of them would fill with the same ones."""
     database = Database(f"sqlite+aiosqlite:///{tmp_path / 'one.db'}", "one")
     together = asyncio.Barrier(4)
 
