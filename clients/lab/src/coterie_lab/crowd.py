@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from coterie.samples import dirichlet_shares
 
 Matrix = NDArray[np.float64]
+RADIUS = 0.4
+"""Of centred clipping, chosen on seeds of its own."""
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 """Where Debian's package dataset-fashion-mnist puts its files."""
 TRAIN_SHA256 = "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888"
@@ -44,7 +46,7 @@ def digits() -> Setting:
     inputs = torch.tensor(images[order] / 16.0, dtype=torch.float32)
     targets = torch.tensor(labels[order], dtype=torch.int64)
     held = len(labels) // 5
-    return Setting("digits", inputs[held:], targets[held:], (inputs[:held], targets[:held]), 48, 120, 0.5, rate=0.3)
+    return Setting("digits", inputs[held:], targets[held:], (inputs[:held], targets[:held]), 48, 120, RADIUS, rate=0.3)
 
 
 def fashion(folder: Path | None) -> Setting | None:
@@ -55,7 +57,7 @@ def fashion(folder: Path | None) -> Setting | None:
             others, answers = _images(place, "t10k", 4_000)
             middle, spread = inputs.mean(), inputs.std()
             test = ((others - middle) / spread, answers)
-            return Setting("Fashion-MNIST", (inputs - middle) / spread, labels, test, 32, 100, 0.3)
+            return Setting("Fashion-MNIST", (inputs - middle) / spread, labels, test, 32, 100, RADIUS)
     return None
 
 

@@ -3,9 +3,10 @@
 Writes `rules-digits.md` or `rules-fashion.md`: 20 devices learn with uneven data (Dirichlet 0.5) while f of them lie in
 one of nine ways; every rule of the server combines the same kind of updates, and so does the byzfl package where it is
 installed. Quick runs take six rules and up to 20 % of liars; `--full` takes all rules and up to 40 %. With several
-`--seeds` every accuracy is the mean over them. The page is written anew after each share of liars; with `--keep FILE` a
-run that was stopped goes on where it was. The four files of Fashion-MNIST are looked for in the data folder (`--data`,
-COTERIE_DATA), or where Debian's package puts them.
+`--seeds` every accuracy is the mean over them; with `--rules` these alone are tried with every seed, and of a full run
+all others with the first. `--more` are further seeds for the best rule and byzfl's best alone. The page is written anew
+after each part; with `--keep FILE` a run that was stopped goes on where it was. The four files of Fashion-MNIST are
+looked for in the data folder (`--data`, COTERIE_DATA), or where Debian's package puts them.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +28,19 @@ from numpy.typing import NDArray
 from coterie.training import single_threaded
 from coterie_lab.byzfl_rules import has_byzfl, theirs
 from coterie_lab.crowd import Crowd, Matrix, Setting, digits, fashion
-from coterie_lab.markdown import table
+from coterie_lab.lies import ATTACKS, NOBODY, is_lost, lied
+from coterie_lab.rules_report import (
+    JUDGED,
+    LIMIT_SECONDS,
+    Scores,
+    by_trust,
+    champions,
+    duel,
+    every_attack,
+    head,
+    told,
+    worst_cases,
+)
 from services.aggregation.domain.rules.axis import rule_for
 from services.aggregation.domain.rules.combining import Combination
 from services.aggregation.domain.rules.geometry import Gram
@@ -36,7 +51,7 @@ from services.aggregation.domain.rules.weighting import say
 DEVICES = 20
 SOCIETY, SYBILS = 100, 60
 """Devices where trust is tried, and how many of them are made up."""
-FRACTIONS = (0.1, 0.2, 0.3, 0.4)
+FRACTIONS = (0.0, 0.1, 0.2, 0.3, 0.4)
 RULES = (
     "mean",
     "median",
@@ -61,33 +76,6 @@ LAST_ROUNDS = 5
 SAME = 1e-9
 """Results no further apart than this, relative to the largest number, are the same."""
 
-Attack = Callable[[Matrix, Matrix, np.random.Generator], Matrix]
-"""(what the honest send, what the liars would send, randomness) → what the liars send."""
-
-
-def _noise(length: float, like: Matrix, rng: np.random.Generator) -> Matrix:
-    drawn = rng.normal(size=like.shape)
-    return np.asarray(length * drawn / np.linalg.norm(drawn, axis=1, keepdims=True))
-
-
-def _norm(honest: Matrix) -> float:
-    return float(np.median(np.linalg.norm(honest, axis=1)))
-
-
-ATTACKS: dict[str, Attack] = {
-    "sign flip": lambda honest, own, rng: np.repeat(-honest.mean(axis=0, keepdims=True), len(own), 0),
-    "inner product": lambda honest, own, rng: np.repeat(-0.5 * honest.mean(axis=0, keepdims=True), len(own), 0),
-    "a little is enough": lambda honest, own, rng: np.repeat(
-        (honest.mean(axis=0) - 1.5 * honest.std(axis=0))[None], len(own), 0
-    ),
-    "mimic": lambda honest, own, rng: np.repeat(honest[:1], len(own), 0),
-    "label flip": lambda honest, own, rng: own,
-    "Gaussian": lambda honest, own, rng: _noise(10.0 * _norm(honest), own, rng),
-    "zero": lambda honest, own, rng: np.zeros_like(own),
-    "scaled": lambda honest, own, rng: 10.0 * own,
-    "random": lambda honest, own, rng: _noise(_norm(honest), own, rng),
-}
-NOBODY = "nobody lies"
 Combine = Callable[[Matrix], NDArray[np.float64]]
 
 
@@ -99,20 +87,6 @@ def ours(name: str, liars: int, radius: float) -> Combine:
         told["f"] = liars
     rule = rule_for(method, told, pre or None)
     return lambda updates: np.concatenate(list(Combination(rule, ArrayRows.of(updates)).chunks()))
-
-
-def is_lost(updates: Matrix) -> bool:
-    """Whether training has run away beyond all numbers, which counts as nothing right."""
-    return not np.abs(updates).max() < 1e30
-
-
-def lied(crowd: Crowd, attack: str, liars: int, rng: np.random.Generator) -> Matrix:
-    """A round's updates, the last `liars` of which are lies."""
-    honest = crowd.devices - liars
-    updates = crowd.changes(range(honest, crowd.devices) if attack == "label flip" else range(0))
-    if liars:
-        updates[honest:] = ATTACKS[attack](updates[:honest], updates[honest:], rng)
-    return updates
 
 
 def run(setting: Setting, rule: str, attack: str, liars: int, seed: int) -> float:
@@ -150,24 +124,59 @@ Train = Callable[[Setting, str, str, int, int], float]
 """(data, rule, attack, liars, seed) → accuracy."""
 
 
+class TookTooLong(Exception):
+    """A training needs more computing time than it may have."""
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Raises inside after so much of this process's own computing time, however busy the machine is."""
+
+    def stop(*_: object) -> None:
+        raise TookTooLong
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
 class Trainings:
     """Accuracies of trainings with every seed. With a file each is kept when it ends and never done again."""
 
-    def __init__(self, setting: Setting, seeds: Sequence[int], file: Path | None) -> None:
-        self._setting, self._seeds, self._file = setting, seeds, file
+    def __init__(
+        self, setting: Setting, seeds: Sequence[int], file: Path | None, limit_seconds: float = LIMIT_SECONDS
+    ) -> None:
+        self.setting, self.seeds = setting, seeds
+        self._file, self._limit_seconds = file, limit_seconds
         lines = file.read_text().splitlines() if file is not None and file.exists() else []
-        self._kept: dict[tuple[object, ...], float] = {tuple(key): score for key, score in map(json.loads, lines)}
+        self._kept: dict[tuple[object, ...], float | None] = {
+            tuple(key): score for key, score in map(json.loads, lines)
+        }
 
-    def scores(self, rule: str, attack: str, liars: int, train: Train | None = None) -> list[float]:
-        """One for each seed, of `run` or another way to train."""
-        return [self._score(rule, attack, liars, seed, train or run) for seed in self._seeds]
+    def scores(self, rule: str, attack: str, liars: int, train: Train | None = None) -> Scores:
+        """One for each seed, of `run` or another way to train; after one that does not end no more are tried."""
+        found = []
+        for seed in self.seeds:
+            score = self._score(rule, attack, liars, seed, train or run)
+            if score is None:
+                return None
+            found.append(score)
+        return found
 
-    def _score(self, rule: str, attack: str, liars: int, seed: int, train: Train) -> float:
-        setting = self._setting
+    def _score(self, rule: str, attack: str, liars: int, seed: int, train: Train) -> float | None:
+        setting = self.setting
         radius = setting.radius if "clipping" in rule else 0.0
         key = (setting.name, setting.rounds, setting.rate, radius, rule, attack, liars, seed)
         if key not in self._kept:
-            self._kept[key] = train(setting, rule, attack, liars, seed)
+            try:
+                with at_most(self._limit_seconds):
+                    self._kept[key] = train(setting, rule, attack, liars, seed)
+            except TookTooLong:
+                self._kept[key] = None
             if self._file is not None:
                 with self._file.open("a") as file:
                     file.write(json.dumps([key, self._kept[key]]) + "\n")
@@ -244,136 +253,72 @@ def sybils(setting: Setting, rule: str, attack: str, made_up: int, seed: int) ->
     return crowd.accuracy()
 
 
-Found = Mapping[tuple[str, str, float], Sequence[float]]
-"""Accuracies by rule, attack and share of liars, one for each seed."""
+Everything = dict[tuple[str, str, float], Scores]
 
 
-def sections(
-    trainings: Trainings, setting: Setting, seed: int, rules: tuple[str, ...], fractions: tuple[float, ...]
-) -> Iterator[str]:
-    """One data set, told anew after each share of liars."""
-    started, same = time.perf_counter(), same_as_byzfl(setting, rules, seed)
-    runs = [*rules, *(BYZFL_RUNS if has_byzfl() else ())]
-    found: dict[tuple[str, str, float], Sequence[float]] = {}
-    for fraction in (0.0, *fractions):
+def tried(trainings: Trainings, runs: Sequence[str], fractions: Sequence[float]) -> Iterator[Everything]:
+    """Every rule against every attack, told anew after each share of liars."""
+    started, found = time.perf_counter(), Everything()
+    for fraction in fractions:
         liars = round(fraction * DEVICES)
         for rule in runs:
             if not liars and rule == "byzfl caf":
                 continue  # it has no answer where nobody may lie
             for attack in ATTACKS if liars else (NOBODY,):
                 found[rule, attack, fraction] = trainings.scores(rule, attack, liars)
-        print(f"{setting.name} f = {fraction:.0%}: {time.perf_counter() - started:.0f} s", flush=True)
-        if fraction >= 0.2:
-            yield told(setting, runs, found) + same
+        print(f"{trainings.setting.name} f = {fraction:.0%}: {time.perf_counter() - started:.0f} s", flush=True)
+        yield found
 
 
-def worst_of(found: Found, rule: str, fraction: float) -> float | None:
-    """The least accuracy over all attacks, each the mean over the seeds; None where none was tried."""
-    means = [float(np.mean(scores)) for (r, _, f), scores in found.items() if (r, f) == (rule, fraction)]
-    return min(means, default=None)
+def sections(given: argparse.Namespace, setting: Setting) -> Iterator[str]:
+    """The page's parts one after the other; one that begins like the last takes its place."""
+    seeds, more = _whole(given.seeds), _whole(given.more)
+    everybody, fractions = (RULES, FRACTIONS) if given.full else (QUICK, FRACTIONS[:3])
+    rules = tuple(given.rules.split(",")) if given.rules else everybody
+    others = BYZFL_RUNS if has_byzfl() else ()
+    trainings = Trainings(setting, seeds, given.keep)
+    runs, title, found = [*rules, *others], f"## {setting.name}\n\n", Everything()
+    for found in tried(trainings, runs, fractions):
+        if set(JUDGED) <= {f for *_, f in found}:
+            yield title + told(runs, found)
+    yield title + told(runs, found) + same_as_byzfl(setting, everybody, seeds[0])
+    best, rival = champions(runs, found)
+    if more and rival:
+        both = Trainings(setting, [*seeds, *more], given.keep)
+        *_, pairs = tried(both, [best, rival], JUDGED)
+        yield duel(best, rival, pairs, both.seeds)
+    if setting.name == "digits":
+        yield trust_section(trainings)
+    if set(everybody) - set(rules):
+        runs = [*everybody, *others]
+        *_, found = tried(Trainings(setting, seeds[:1], given.keep), runs, fractions)
+        yield f"\n## All rules, seed {seeds[0]}\n\n" + worst_cases(runs, found) + every_attack(runs, found)
 
 
-def told(setting: Setting, runs: Sequence[str], found: Found) -> str:
-    """Worst case of every rule by f, then all attacks at 20 %."""
-    fractions = sorted({f for *_, f in found})
-    worst = {(rule, f): worst_of(found, rule, f) for rule in runs for f in fractions}
-    rows = [[rule, *(_percent(worst[rule, f]) for f in fractions)] for rule in runs]
-    clean = worst["mean", 0.0]
-    assert clean is not None
-    text = f"## {setting.name}\n\nClean (mean, nobody lies): **{clean:.1%}**. Worst accuracy over the nine attacks:\n\n"
-    text += table(["rule", *(f"f = {f:.0%}" for f in fractions)], rows)
-    text += _best(runs, found, clean) + "\n\nEvery attack at f = 20 %:\n\n"
-    rows = [[rule, *(f"{np.mean(found[rule, attack, 0.2]):.1%}" for attack in ATTACKS)] for rule in runs]
-    return text + table(["rule", *ATTACKS], rows)
-
-
-def _best(runs: Sequence[str], found: Found, clean: float) -> str:
-    """Which rule is best at 10 and 20 %, what it loses there, and how far it is from the best of byzfl's."""
-
-    def of(rule: str, f: float) -> float:
-        return worst_of(found, rule, f) or 0.0
-
-    ours = [rule for rule in runs if not rule.startswith("byzfl ")]
-    best = max(ours, key=lambda rule: of(rule, 0.1) + of(rule, 0.2))
-    text = f"\n**One best rule: {best}.** "
-    for f, goal in ((0.1, 3), (0.2, 6)):
-        lost = 100 * (clean - of(best, f))
-        text += f"At f = {f:.0%} it loses {lost:.1f} points at worst (goal {goal}: {_met(lost <= goal)}). "
-    rivals = [rule for rule in runs if rule not in ours]
-    if not rivals:
-        return text
-    rival = max(rivals, key=lambda rule: of(rule, 0.1) + of(rule, 0.2))
-    ahead = [100 * (of(best, f) - of(rival, f)) for f in (0.1, 0.2)]
-    seeds = range(len(found["mean", NOBODY, 0.0]))
-    by_seed = [
-        [100 * (_worst_at(found, best, f, i) - _worst_at(found, rival, f, i)) for f in (0.1, 0.2)] for i in seeds
-    ]
-    text += (
-        f"Of byzfl's rules that are not the same as ours {rival.removeprefix('byzfl ')} was best, and the best "
-        f"rule is {ahead[0]:+.1f} and {ahead[1]:+.1f} points from it (goal: not below: {_met(min(ahead) >= 0)}"
-    )
-    text += f"; by seed {', '.join(f'{one:+.1f} and {two:+.1f}' for one, two in by_seed)})." if len(seeds) > 1 else ")."
-    return text
-
-
-def _worst_at(found: Found, rule: str, fraction: float, seed: int) -> float:
-    """The least accuracy over all attacks with one seed, by its place."""
-    return min(scores[seed] for (r, _, f), scores in found.items() if (r, f) == (rule, fraction))
-
-
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{share:.1%}"
-
-
-def _met(is_met: bool) -> str:
-    return "met" if is_met else "missed"
-
-
-def trust_section(trainings: Trainings, setting: Setting) -> str:
+def trust_section(trainings: Trainings) -> str:
     """Sixty made-up devices against forty honest ones."""
-    clean = float(np.mean(trainings.scores("mean", NOBODY, 0)))
+    clean = float(np.mean(trainings.scores("mean", NOBODY, 0) or ()))
     attacks = ("sign flip", "inner product", "a little is enough", "Gaussian", "scaled")
     rules = ("mean", "median", "trust+mean", "trust+trimmed-mean", "trust+centred-clipping")
-    rows = []
-    for rule in rules:
-        scores = [float(np.mean(trainings.scores(rule, attack, SYBILS, sybils))) for attack in attacks]
-        rows.append([rule, *(f"{score:.1%}" for score in scores), f"{min(scores) / clean:.0%}"])
-    return (
-        f"## By trust: 60 % made-up devices ({setting.name})\n\nClean: {clean:.1%}. 40 honest devices, 60 made up who "
-        "trust each other fully, 2 % of all ties between the two, 3 devices known to the publisher. Goal: a rule by "
-        "trust keeps at least 80 % of the clean accuracy.\n\n" + table(["rule", *attacks, "worst, of clean"], rows)
-    )
+    found = {
+        (rule, attack): trainings.scores(rule, attack, SYBILS, sybils) or () for rule in rules for attack in attacks
+    }
+    return by_trust(found, clean, trainings.setting.name)
 
 
-def head(setting: Setting, command: str, seeds: Sequence[int]) -> str:
-    """What was run, and what to think of it."""
-    several = f"mean over {len(seeds)} seeds" if len(seeds) > 1 else "one seed"
-    chance = "" if len(seeds) > 1 else "With one seed a point or two is chance. "
-    pixels = " 12,000 images for training, 4,000 to test, as 14 × 14 means of 2 × 2 pixels." * (
-        setting.name != "digits"
-    )
-    return (
-        f"# Attacks against rules: {setting.name}\n\n`{command}`: {DEVICES} devices, Dirichlet 0.5, {setting.steps} "
-        f"local steps of {setting.batch} samples a round with rate {setting.rate}, {setting.hidden} hidden units, "
-        f"{setting.rounds} rounds, {several}; accuracy is the mean over the last {LAST_ROUNDS} rounds.{pixels} f of "
-        "the devices lie, all in the same way, knowing what the honest ones send. The rules are the server's own code "
-        "on the same kind of updates; `byzfl` rows are that package's approximations with its own parameters, and "
-        f"rules that only it has (caf has no answer at f = 0). {chance}At 30 and 40 % on data this uneven no rule "
-        "without trust can promise anything. Rounds and rate were chosen after other runs, most of which missed the "
-        "goals ([which](../performance.md#rules-benchrulespy)), and the best rule is chosen on the seeds and the test "
-        f"samples it is judged by; the radius of centred clipping, {setting.radius:g}, was chosen on seed 0 at "
-        "f = 20 %, of 1, 0.5 and 0.3. 0.0% is a training that ran away beyond all numbers.\n\n"
-    )
+def _whole(numbers: str) -> list[int]:
+    return [int(each) for each in numbers.split(",") if each]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("name", nargs="?", choices=("digits", "fashion"), default="digits")
     parser.add_argument("--full", action="store_true", help="all rules, and up to 40 %% of liars")
-    parser.add_argument("--rules", default="", help="only these of our rules, with commas between; mean must be one")
+    parser.add_argument("--rules", default="", help="of our rules these with every seed; mean must be one")
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("COTERIE_DATA", ".")))
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     parser.add_argument("--seeds", default="1", help="whole numbers with commas between: accuracies are their means")
+    parser.add_argument("--more", default="", help="further seeds, for the best rule and byzfl's best alone")
     parser.add_argument("--keep", type=Path, help="a file for finished trainings, from which a stopped run goes on")
     given = parser.parse_args()
     single_threaded()
@@ -382,21 +327,18 @@ def main() -> None:
         raise SystemExit(
             "the files of Fashion-MNIST are not there: apt-get install dataset-fashion-mnist, or give --data"
         )
-    rules, fractions = (RULES, FRACTIONS) if given.full else (QUICK, FRACTIONS[:2])
-    rules, seeds = (
-        tuple(given.rules.split(",")) if given.rules else rules,
-        [int(each) for each in given.seeds.split(",")],
-    )
-    chosen = f"{' --full' if given.full else ''}{f' --rules {given.rules}' if given.rules else ''}"
-    opening = head(setting, f"python -m coterie_lab.rules {given.name}{chosen} --seeds {given.seeds}", seeds)
-    trainings, by_trust = Trainings(setting, seeds, given.keep), ""
-    for text in sections(trainings, setting, seeds[0], rules, fractions):
-        given.out.mkdir(parents=True, exist_ok=True)
-        page = given.out / f"rules-{given.name}.md"
-        page.write_text(opening + text)
-        if given.name == "digits":
-            by_trust = by_trust or "\n" + trust_section(trainings, setting)
-            page.write_text(opening + text + by_trust)
+    words = [
+        word
+        for flag in ("rules", "seeds", "more")
+        if getattr(given, flag)
+        for word in (f"--{flag}", getattr(given, flag))
+    ]
+    command = " ".join(["python -m coterie_lab.rules", given.name, *(["--full"] * given.full), *words])
+    parts = {"": head(setting, command, DEVICES, LAST_ROUNDS, _whole(given.seeds))}
+    given.out.mkdir(parents=True, exist_ok=True)
+    for part in sections(given, setting):
+        parts[part.partition("\n\n")[0]] = part
+        (given.out / f"rules-{given.name}.md").write_text("".join(parts.values()))
 
 
 if __name__ == "__main__":

@@ -45,7 +45,8 @@ def resisted(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
     from dataclasses import replace
 
     from coterie_lab.crowd import digits
-    from coterie_lab.rules import DEVICES, NOBODY, run
+    from coterie_lab.lies import NOBODY
+    from coterie_lab.rules import DEVICES, run
 
     rule, liars = str(cell["rule"]), round(float(cell["liars"]) * DEVICES)
     setting = replace(digits(), rounds=int(cell["rounds"]))
