@@ -142,7 +142,7 @@ def _beside(best: str, rival: str, found: Found) -> str:
         f"rule is {ahead[0]:+.1f} and {ahead[1]:+.1f} points from it (goal: not below: {_met(min(ahead) >= 0)}"
     )
     pairs = ", ".join(f"{one:+.1f} and {two:+.1f}" for one, two in zip(*by_seed, strict=True))
-    return text + (f"; by seed {pairs}).\n" if len(by_seed[0]) > 1 else ").\n")
+    return text + (f"; by seed {pairs})." if len(by_seed[0]) > 1 else ").")
 
 
 def worst_of(found: Found, rule: str, fraction: float) -> float | None:
