@@ -81,16 +81,18 @@ def test_training_lowers_the_loss_of_everybody() -> None:
         assert losses[1] < losses[0]
 
 
-@pytest.mark.parametrize("filters", [4, 32])
-def test_convolutions_are_trained_as_a_plain_loop_trains_them(filters: int) -> None:
-    """Half of every image is blank, so that pools meet ties; images are laid out otherwise from 32 filters on."""
+@pytest.mark.parametrize(("filters", "pool"), [(4, 2), (32, 2), (32, 3)])
+def test_convolutions_are_trained_as_a_plain_loop_trains_them(filters: int, pool: int) -> None:
+    """Half of every image is blank, so that pools meet ties; images are laid out otherwise from 32 filters on, and the
+    second convolution is made one with a pool of 3×3."""
     torch.manual_seed(2)
     module = nn.Sequential(
         nn.Conv2d(2, filters, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(filters, 6, 3), nn.ReLU(),
-        nn.MaxPool2d(2), nn.Flatten(), nn.Linear(6, 3),
+        nn.MaxPool2d(pool), nn.Flatten(), nn.Linear(6, 3),
     )  # fmt: skip
-    images, classes = torch.rand(12, 2, 8, 8), torch.randint(0, 3, (12,))
-    images[:, :, 4:] = 0.0
+    size = 2 * (pool + 2)
+    images, classes = torch.rand(12, 2, size, size), torch.randint(0, 3, (12,))
+    images[:, :, size // 2 :] = 0.0
     one = Cohort(images, classes, torch.arange(12)[None], torch.tensor([12]))
     model = parameters_of(module)
     (change,) = changes(module, model, one, Lesson(0.3, 12, epochs=4), 0, "looped")

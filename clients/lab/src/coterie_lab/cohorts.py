@@ -20,6 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from coterie_lab.pooled import pooled
+
 CHUNK = 64
 """Devices whose models are held at once. Results depend on it, so it is no option."""
 STACKED_UP_TO = 100_000
@@ -205,8 +207,9 @@ def _layout(module: nn.Module, inputs: Tensor) -> torch.memory_format:
 
 
 def _eager(module: nn.Module) -> nn.Module:
-    """The same function of the same parameters with less to write: ReLU in place, and after a pool of maxima instead of
-    before it, where it has only the maxima to look at. Values and gradients are the same, since ReLU never falls."""
+    """The same function of the same parameters with less to do: ReLU in place, and after a pool of maxima instead of
+    before it, where it has only the maxima to look at; a convolution goes backwards through its pool's maxima alone.
+    Values and gradients are the same, since ReLU never falls."""
     if type(module) is not nn.Sequential:
         return module
     layers: list[nn.Module] = []
@@ -216,4 +219,4 @@ def _eager(module: nn.Module) -> nn.Module:
         else:
             overwritable = layers and isinstance(layers[-1], nn.Conv2d | nn.Linear)
             layers.append(nn.ReLU(inplace=True) if isinstance(each, nn.ReLU) and overwritable else each)
-    return nn.Sequential(*layers)
+    return nn.Sequential(*pooled(layers))
