@@ -110,6 +110,19 @@ def test_a_failed_seed_is_shown_and_left_out_never_averaged_away(tmp_path: Path)
     assert folder.finished() == {o.work.key for o in part.outcomes if not o.error}
 
 
+def test_what_ran_in_another_setting_is_on_no_page_and_a_part_of_a_run_says_so(tmp_path: Path) -> None:
+    folder, experiment = RunFolder(tmp_path, NAME, "quick", "code"), find(NAME)
+    cells = [tuple(sorted(cell.items())) for cell in experiment.quick.cells[:2]]
+    for seed in (0, 1):
+        folder.store(run_one(Work(NAME, cells[0], seed), None))
+        folder.store(Outcome(Work(NAME, cells[1], seed), (), 0.1))
+    planned = 7 * experiment.quick.seeds
+    assert f"**4 of {planned} trials**" in page("dpvd", [shown(experiment, folder)], tmp_path, "quick")
+    changed = replace(experiment, quick=replace(experiment.quick, cells=experiment.quick.cells[1:]))
+    assert {outcome.work.cell for outcome in shown(changed, folder).outcomes} == {cells[1]}
+    assert shown(replace(experiment, quick=Effort((), 2, 1.0)), folder).outcomes == ()
+
+
 def test_an_error_in_a_trial_is_an_outcome_with_its_place() -> None:
     outcome = run_one(Work("mppfl-sizes", (("devices", 20), ("protocol", "nonsense")), 0), None)
     assert not outcome.readings

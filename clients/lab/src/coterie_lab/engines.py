@@ -48,7 +48,7 @@ def run_local(todo: Sequence[Work], data: Path | None, workers: int) -> Iterator
     told = None if data is None else str(data)
     # Spawned, because a forked child of a process with torch's threads may hang.
     with _single_threaded_children():
-        pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+        pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_quiet)
         try:
             futures = [pool.submit(run_one, work, told) for work in todo]
             for future in as_completed(futures):
@@ -87,6 +87,11 @@ def _single_threaded_children() -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def _quiet() -> None:
+    """What simulated devices warn their owners of is no news for who reads the progress."""
+    logging.getLogger("coterie").setLevel(logging.ERROR)
 
 
 def _one_thread() -> None:

@@ -57,7 +57,9 @@ def list_experiments(as_json: AsJson = False) -> None:
     if as_json:
         out.print_json(json.dumps(rows))
         return
-    table = Table("experiment", "what it measures", "shows", "claims", "quick", "full", box=None, header_style="bold")
+    table = Table(box=None, header_style="bold")
+    for column in ("experiment", "what it measures", "shows", "claims", "quick", "full"):
+        table.add_column(column, no_wrap=column not in ("what it measures", "shows"))
     for each in registered().values():
         quick, full = (_time(_cost(each, mode)) for mode in get_args(Mode))
         table.add_row(each.name, each.title, each.shows, str(len(each.claims)), quick, full)
@@ -136,14 +138,14 @@ def report(
     to.mkdir(parents=True, exist_ok=True)
     written = 0
     for paper, experiments in parts.items():
-        folders = {each.name: newest(root, each.name, mode) for each in experiments}
-        missing = [name for name, folder in folders.items() if folder is None]
+        found = [shown(each, folder) for each in experiments if (folder := newest(root, each.name, mode))]
+        ready = [part for part in found if part.outcomes]
+        told = {part.experiment.name for part in ready}
+        missing = [each.name for each in experiments if each.name not in told]
         if missing:
             err.print(f"no {mode} results of {', '.join(missing)}: lab run {' '.join(missing)} --{mode}")
-        ready = [shown(each, folder) for each in experiments if (folder := folders[each.name]) is not None]
         if not ready:
             continue
-        told = {part.experiment.name for part in ready}
         absent = [each.name for each in registered().values() if each.paper == paper and each.name not in told]
         (to / f"lab-{paper}.md").write_text(page(paper, ready, to, mode, absent), encoding="utf-8")
         out.print(f"wrote {to / f'lab-{paper}.md'}")

@@ -57,10 +57,10 @@ class Shown:
 
 
 def shown(experiment: Experiment, folder: RunFolder) -> Shown:
-    """The stored results of an experiment, cell after cell."""
+    """The stored results of an experiment, cell after cell; what ran in another setting than today's is left out."""
     places = {cell: k for k, cell in enumerate(tuple(sorted(c.items())) for c in experiment.effort(folder.mode).cells)}
-    outcomes = sorted(folder.stored(), key=lambda each: (places.get(each.work.cell, len(places)), each.work.seed))
-    return Shown(experiment, folder, tuple(outcomes))
+    known = [outcome for outcome in folder.stored() if outcome.work.cell in places]
+    return Shown(experiment, folder, tuple(sorted(known, key=lambda each: (places[each.work.cell], each.work.seed))))
 
 
 def page(paper: str, parts: Sequence[Shown], pictures: Path, mode: Mode, absent: Sequence[str] = ()) -> str:
@@ -106,7 +106,10 @@ def _section(part: Shown, pictures: Path) -> list[str]:
         lines += ["", f"**{plot.figure}**" + (f" ({plot.y})" if plot.y != plot.figure else ""), ""]
         lines += [*_table(curves, plot), "", f"![{plot.figure}]({draw(curves, plot, each.name, pictures)}.svg)"]
     lines += ["", f"*Reading.* {each.reading}"] if each.reading else []
-    lines += ["", f"{len(part.outcomes)} trials, {spent:.0f} processor seconds, code {part.folder.code}.", ""]
+    effort, run = each.effort(part.folder.mode), len(part.outcomes)
+    planned = len(effort.cells) * effort.seeds
+    told = f"{run} trials" if run >= planned else f"**{run} of {planned} trials**"
+    lines += ["", f"{told}, {spent:.0f} processor seconds, code {part.folder.code}.", ""]
     return lines
 
 

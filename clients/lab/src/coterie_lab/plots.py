@@ -25,6 +25,7 @@ Curves: TypeAlias = dict[str, dict[float, list[float]]]
 """Series → x → the values of all seeds."""
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 MARKERS = "osD^vPX*"
+GREEK = str.maketrans({"γ": "gamma", "ε": "epsilon", "σ": "sigma"})
 PRINTED = "*P1"
 """Markers of numbers that a paper prints, all of them black."""
 WIDTH, HEIGHT, DOTS = 4.8, 3.4, 150
@@ -40,7 +41,8 @@ STYLE: dict[Any, Any] = {
 
 def draw(found: Curves, plot: Plot, experiment: str, folder: Path) -> str:
     """Writes the picture twice and returns its name without ending."""
-    name = "-".join([experiment, *"".join(c if c.isalnum() and c.isascii() else " " for c in plot.figure).split()])
+    spelt = plot.figure.translate(GREEK)
+    name = "-".join([experiment, *"".join(c if c.isalnum() and c.isascii() else " " for c in spelt).split()])
     with mpl.rc_context(STYLE):
         bars = len(found) * max(1, len(plot.groups))
         height = (

@@ -72,29 +72,29 @@ class _Maxima(torch.autograd.Function):
         return top
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
         inputs, weight, where = ctx.saved_tensors
         # Channels last, so that a row of a patch is one run of memory.
         images, filters = (each.permute(0, 2, 3, 1).contiguous() for each in (inputs, weight))
         by_image, by_filter = torch.zeros_like(images), torch.zeros_like(filters)
-        _spread(
-            *(each.flatten(2).contiguous().numpy() for each in (slopes, where)), images.numpy(), filters.numpy(),
-            by_image.numpy(), by_filter.numpy(), ctx.width, *ctx.padding,
-        )  # fmt: skip
+        slope, place = (each.flatten(2).contiguous().numpy() for each in (slopes, where))
+        known, found = (images.numpy(), filters.numpy()), (by_image.numpy(), by_filter.numpy())
+        _spread(slope, place, known, found, ctx.width, ctx.padding)
         bias = slopes.sum(dim=(0, 2, 3)) if ctx.needs_input_grad[2] else None
         return by_image.permute(0, 3, 1, 2), by_filter.permute(0, 3, 1, 2), bias, None, None
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc, unused-ignore]  # numba has no types
 def _spread(  # type: ignore[no-untyped-def]
-    slopes, places, images, filters, by_image, by_filter, width, above, beside
+    slopes, places, known, found, width, padding
 ):  # pragma: no cover - compiled
-    """Adds every cell's part to both slopes. Places count along rows of `width`; padding is `above` and `beside`."""
+    """Adds every cell's part to the slopes of images and filters, `found`. Places count along rows of `width`."""
+    (images, filters), (above, beside) = known, padding
     count, kinds, cells = slopes.shape
     _, height, breadth, channels = images.shape
     _, rows, columns, _ = filters.shape
-    seen, known, to_image, to_filter = images.ravel(), filters.ravel(), by_image.ravel(), by_filter.ravel()
+    shown, weights, to_image, to_filter = images.ravel(), filters.ravel(), found[0].ravel(), found[1].ravel()
     for n in range(count):
         for o in range(kinds):
             for cell in range(cells):
@@ -108,9 +108,9 @@ def _spread(  # type: ignore[no-untyped-def]
                     at = ((n * height + top + k) * breadth + first) * channels
                     of = ((o * rows + k) * columns + first - left) * channels
                     # Two loops over four slices: as one, or by index, they are not compiled to vectors.
-                    source, target = seen[at : at + run], to_filter[of : of + run]
+                    source, target = shown[at : at + run], to_filter[of : of + run]
                     for i in range(run):
                         target[i] += slope * source[i]
-                    source, target = known[of : of + run], to_image[at : at + run]
+                    source, target = weights[of : of + run], to_image[at : at + run]
                     for i in range(run):
                         target[i] += slope * source[i]

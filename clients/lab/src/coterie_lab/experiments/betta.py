@@ -7,6 +7,7 @@ service's own, training is the device's own step (`coterie.mixing`); seconds are
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import islice
@@ -90,23 +91,20 @@ def hidden(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
 
 
 SCALES = ("provable scale", "the paper's scale", "no noise")
-NOISED: tuple[Cell, ...] = tuple({"scale": name, "epsilon": 10.0, "rounds": 15} for name in SCALES)
-NOISED_LONG: tuple[Cell, ...] = tuple({"scale": name, "epsilon": 10.0, "rounds": 50} for name in SCALES)
-CELLS: tuple[Cell, ...] = tuple(
-    {"graph": kind, "devices": count, "transfers": clock}
-    for kind in GRAPHS
-    for count in (16, 32)
-    for clock in ("shared", "parallel")
-)
-QUICK: tuple[Cell, ...] = tuple(
-    {"graph": kind, "devices": 16, "transfers": clock}
-    for kind in ("hubs", "owner cliques")
-    for clock in ("shared", "parallel")
-)
-CITY_FULL: tuple[Cell, ...] = tuple(
-    {"graph": SANTANDER, "devices": count, "transfers": clock} for count in (16, 32) for clock in ("shared", "parallel")
-)
-CITY_QUICK = CITY_FULL[:2]
+CLOCKS: tuple[Transfers, ...] = ("shared", "parallel")
+FEW = ("hubs", "owner cliques")
+
+
+def _hidden(rounds: int) -> tuple[Cell, ...]:
+    return tuple({"scale": name, "epsilon": 10.0, "rounds": rounds} for name in SCALES)
+
+
+def _raced(kinds: Sequence[str], counts: Sequence[int]) -> tuple[Cell, ...]:
+    return tuple(
+        {"graph": kind, "devices": count, "transfers": clock} for kind in kinds for count in counts for clock in CLOCKS
+    )
+
+
 LATE = "Who does not arrive in 50 rounds has no seconds, and counts as arriving after 51 in what is saved."
 READING = (
     "With parallel transfers one slow board on LoRa sets everybody's round time whatever the plan, so only the number "
@@ -126,12 +124,12 @@ EXPERIMENTS = (
         "Devices on a square of 300 m, Wi-Fi within 100 m, LoRa beyond; boards of 77, 32 and 14 s a batch; softmax "
         "regression on data that arrives during training (300 at first, 10 to 30 more a round), ε = 1, provable noise.",
         raced,
-        quick=Effort(QUICK, 5, 3.0),
-        full=Effort(CELLS, 10, 10.0),
+        quick=Effort(_raced(FEW, (16,)), 5, 7.0),
+        full=Effort(_raced(GRAPHS, (16, 32)), 10, 15.0),
         claims=tuple(
             AtLeast(f"time saved ≥ 20 % at 80 % ({kind}, {clock} transfers)", "saved", f"{kind}, {clock}", 0.2, 0.8)
-            for kind in ("hubs", "owner cliques")
-            for clock in ("shared", "parallel")
+            for kind in FEW
+            for clock in CLOCKS
         ),
         plots=(
             Plot("seconds, hubs, shared", "accuracy", "simulated seconds", log_y=True),
@@ -153,11 +151,11 @@ EXPERIMENTS = (
         "Connected samples of Santander's devices, tied by ownership, co-location and meetings, at their usual places: "
         "Wi-Fi within 100 m, LoRa beyond. Boards, data and noise as in `betta-race`.",
         raced,
-        quick=Effort(CITY_QUICK, 8, 4.0),
-        full=Effort(CITY_FULL, 10, 15.0),
+        quick=Effort(_raced((SANTANDER,), (16,)), 8, 4.0),
+        full=Effort(_raced((SANTANDER,), (16, 32)), 10, 15.0),
         claims=tuple(
             AtLeast(f"time saved ≥ 20 % at 80 % ({clock} transfers)", "saved", f"{SANTANDER}, {clock}", 0.2, 0.8)
-            for clock in ("shared", "parallel")
+            for clock in CLOCKS
         ),
         plots=(
             Plot(
@@ -189,8 +187,8 @@ EXPERIMENTS = (
         "arrives during training. The paper's scale follows a batch's own gradient and proves nothing; the provable "
         "one follows the clip norm of every example's gradient.",
         hidden,
-        quick=Effort(NOISED, 3, 6.0),
-        full=Effort(NOISED_LONG, 10, 20.0),
+        quick=Effort(_hidden(15), 3, 1.0),
+        full=Effort(_hidden(50), 10, 3.0),
         claims=(
             Ordered("the provable noise costs accuracy", "accuracy at the end", ("provable scale", "no noise")),
             Ordered("the paper's scale costs less", "accuracy at the end", ("provable scale", "the paper's scale")),

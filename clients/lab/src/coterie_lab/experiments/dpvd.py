@@ -77,8 +77,8 @@ EXPERIMENTS = (
         "K tasks, ten devices each with 20 samples of 20 dimensions; the model is chosen by loss and gradient "
         "similarity, weighed by λ; one mean gradient step a round.",
         identified,
-        quick=Effort(WEIGHTS + MORE, 10, 0.2),
-        full=Effort(WEIGHTS + MORE, 30, 0.2),
+        quick=Effort(WEIGHTS + MORE, 10, 0.1),
+        full=Effort(WEIGHTS + MORE, 30, 0.1),
         claims=(
             AtLeast("96 % have their model after 15 rounds (λ = 0.5)", "identities", "λ = 0.5", 0.96, 15.0),
             AtLeast("… also with λ = 0, the loss alone", "identities", "λ = 0", 0.96, 15.0),
@@ -94,8 +94,8 @@ EXPERIMENTS = (
         "Figure 4, policies without learning",
         "3 stations of 4 blocks, 6 to 48 devices; delays drawn anew for every decision.",
         served,
-        quick=Effort(CROWDS, 6, 3.0),
-        full=Effort(CROWDS, 20, 3.0),
+        quick=Effort(CROWDS, 6, 0.5),
+        full=Effort(CROWDS, 20, 0.5),
         claims=(
             Ordered(
                 "choosing at random serves less data than matching",

@@ -37,11 +37,7 @@ NAMES = {
 def penalised(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
     """Figure 5: one learner with a growing penalty, the same with a fixed one."""
     curves, rewards = _trained(cell, seed, ("growing", "fixed"))
-    found = [
-        *_curves(curves),
-        *(Reading("reward at the end", name, NOWHERE, reward) for name, reward in rewards.items()),
-        *sooner(curves, "growing", "fixed"),
-    ]
+    found = _shared(curves, rewards)
     late = {name: [progress.valid for progress in curve[len(curve) // 2 :]] for name, curve in curves.items()}
     if all(max(values) >= SETTLED for values in late.values()) and np.var(late["fixed"]) > 0:
         left = float(np.var(late["growing"]) / np.var(late["fixed"]))
@@ -53,13 +49,7 @@ def decomposed(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
     """Figure 6: stations whose values are summed, and stations that learn alone."""
     curves, rewards = _trained(cell, seed, ("together", "alone"))
     gain = (rewards["together"] - rewards["alone"]) / abs(rewards["alone"])
-    found = [
-        *_curves(curves),
-        *(Reading("reward at the end", name, NOWHERE, reward) for name, reward in rewards.items()),
-        *sooner(curves, "together", "alone"),
-        Reading("more reward", "together", NOWHERE, gain),
-    ]
-    return _named(found, cell)
+    return _named([*_shared(curves, rewards), Reading("more reward", "together", NOWHERE, gain)], cell)
 
 
 def _trained(cell: Cell, seed: int, names: Sequence[str]) -> tuple[dict[str, list[Progress]], dict[str, float]]:
@@ -77,11 +67,16 @@ def _trained(cell: Cell, seed: int, names: Sequence[str]) -> tuple[dict[str, lis
     return curves, rewards
 
 
-def _curves(curves: dict[str, list[Progress]]) -> list[Reading]:
+def _shared(curves: dict[str, list[Progress]], rewards: dict[str, float]) -> list[Reading]:
+    """What both figures show of two learners, ours first."""
     return [
-        Reading("valid decisions", name, progress.step / EPOCH, progress.valid)
-        for name, curve in curves.items()
-        for progress in curve
+        *(
+            Reading("valid decisions", name, progress.step / EPOCH, progress.valid)
+            for name, curve in curves.items()
+            for progress in curve
+        ),
+        *(Reading("reward at the end", name, NOWHERE, reward) for name, reward in rewards.items()),
+        *sooner(curves, *curves),
     ]
 
 
@@ -115,6 +110,11 @@ SETTING = (
 )
 SHORT = "Quick runs train for 400 steps and full ones for 1,500; the source trains for hundreds of epochs."
 NEVER = "A learner that never makes 90 % valid decisions counts as one epoch after its last."
+PLOTS = (
+    Plot("valid decisions", "epoch of 50 steps", "part of valid greedy decisions"),
+    Plot("epochs to 90 % valid", "", "epochs of 50 steps"),
+    Plot("reward at the end", "", "mean reward of a decision"),
+)
 EXPERIMENTS = (
     Experiment(
         "dpvd-penalty",
@@ -129,11 +129,7 @@ EXPERIMENTS = (
             AtLeast("valid decisions 25 % sooner", "epochs saved", "growing", 0.25),
             AtMost("at most a fifth of the variance is left in the second half", "variance left", "growing", 0.2),
         ),
-        plots=(
-            Plot("valid decisions", "epoch of 50 steps", "part of valid greedy decisions"),
-            Plot("epochs to 90 % valid", "", "epochs of 50 steps"),
-            Plot("reward at the end", "", "mean reward of a decision"),
-        ),
+        plots=PLOTS,
         deviations=(
             SHORT,
             NEVER,
@@ -155,11 +151,7 @@ EXPERIMENTS = (
             AtLeast("15 % more reward than alone", "more reward", "together", 0.15),
             AtLeast("valid decisions 20 % sooner", "epochs saved", "together", 0.2),
         ),
-        plots=(
-            Plot("valid decisions", "epoch of 50 steps", "part of valid greedy decisions"),
-            Plot("reward at the end", "", "mean reward of a decision"),
-            Plot("epochs to 90 % valid", "", "epochs of 50 steps"),
-        ),
+        plots=PLOTS,
         deviations=(
             SHORT,
             NEVER,

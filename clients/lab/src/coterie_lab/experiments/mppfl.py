@@ -113,8 +113,8 @@ EXPERIMENTS = (
         "Figures 3, 4, 7, 8, 11, 12",
         SETTING,
         by_size,
-        quick=Effort(CONSTANT, 5, 3.0),
-        full=Effort(CONSTANT, 20, 3.0),
+        quick=Effort(CONSTANT, 5, 0.3),
+        full=Effort(CONSTANT, 20, 0.3),
         claims=(
             *_cheapest("the market costs the server less than {} for every N", RIVALS),
             *_richest("the market's welfare is above that of {} for every N", RIVALS),
@@ -133,8 +133,8 @@ EXPERIMENTS = (
         "Figures 3, 4, 7, 8 by another protocol",
         SETTING,
         by_size,
-        quick=Effort(OWN, 5, 3.0),
-        full=Effort(OWN, 20, 3.0),
+        quick=Effort(OWN, 5, 0.3),
+        full=Effort(OWN, 20, 0.3),
         claims=(
             *_cheapest("the market costs the server less than {} for every N", ("agnostic",)),
             *_richest("the market's welfare is above that of {} for every N", ("agnostic",)),
@@ -149,8 +149,8 @@ EXPERIMENTS = (
             shows,
             f"{SETTING} N = 20.",
             trial,
-            quick=Effort(({},), 5, 3.0),
-            full=Effort(({},), 20, 3.0),
+            quick=Effort(({},), 5, 1.0),
+            full=Effort(({},), 20, 1.0),
             claims=(
                 Monotone(f"cost rises with {symbol}", "cost", ("market",), "rises"),
                 Monotone(f"welfare falls with {symbol}", "welfare", ("market",), "falls"),

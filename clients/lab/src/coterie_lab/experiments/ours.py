@@ -164,8 +164,8 @@ EXPERIMENTS = (
         "0.5. Secure sum: the noise is shared out over the devices that must be honest; each by itself: every device "
         "adds all of it. Clip, grid, rounding and noise are the product's; masks cancel and are left out.",
         private,
-        quick=Effort(PRIVATE[:1] + PRIVATE[2:3], 3, 20.0),
-        full=Effort(PRIVATE, 10, 20.0),
+        quick=Effort(PRIVATE[:1] + PRIVATE[2:3], 10, 2.0),
+        full=Effort(PRIVATE, 30, 2.0),
         claims=(
             AtMost("50 devices, ε = 4: at most 5 points lost to no noise", "points lost", FIFTY, 5.0),
             AtMost("250 devices, ε = 2: at most 5 points lost to no noise", "points lost", MANY, 5.0),
@@ -219,8 +219,8 @@ EXPERIMENTS = (
         "(median 1 s, deviation of the logarithm 1). Synchronous rounds wait for the slowest; asynchronous ones step "
         "at ten updates, the stale discounted by (1 + staleness)^−0.5 or not at all.",
         paced,
-        quick=Effort(PACES, 5, 3.0),
-        full=Effort(PACES, 30, 3.0),
+        quick=Effort(PACES, 5, 1.0),
+        full=Effort(PACES, 30, 1.0),
         claims=(
             Ordered("asynchronous rounds reach 85 % sooner", "seconds to 85 %", (BUFFERED, SYNCHRONOUS)),
             AtMost("… within half of the time shown", "seconds to 85 %", BUFFERED, 75.0),
@@ -238,8 +238,8 @@ EXPERIMENTS = (
         "of four epochs; a coalition's worth is the accuracy of its mean update. Exact values of all 1,024 coalitions "
         "beside those of a quarter of them, sampled by the server's own inquiry.",
         contributed,
-        quick=Effort(({"devices": 10},), 5, 4.0),
-        full=Effort(({"devices": 10},), 30, 4.0),
+        quick=Effort(({"devices": 10},), 20, 1.0),
+        full=Effort(({"devices": 10},), 60, 1.0),
         claims=(
             Ordered("who labels badly is worth less", "Shapley value", (CARE[2], CARE[1], CARE[0])),
             AtMost(

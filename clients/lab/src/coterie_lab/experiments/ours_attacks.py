@@ -128,8 +128,8 @@ EXPERIMENTS = (
         "error of 1 in 10,000 (`coterie_lab.audit`). The claim is what the ledger composes of the charges made. A "
         "bound above its claim would prove it false; one below proves nothing.",
         audited,
-        quick=Effort(tuple({"mechanism": name, "runs": 400} for name in MECHANISMS), 3, 4.0),
-        full=Effort(tuple({"mechanism": name, "runs": 20_000} for name in MECHANISMS), 3, 200.0),
+        quick=Effort(tuple({"mechanism": name, "runs": 4_000} for name in MECHANISMS), 3, 6.0),
+        full=Effort(tuple({"mechanism": name, "runs": 20_000} for name in MECHANISMS), 3, 30.0),
         claims=tuple(AtLeast(f"{name}: ε is at least what was shown", "room", name, 0.0) for name in MECHANISMS),
         plots=(Plot("ε", "", "ε at the δ where both are nearest", groups=("claimed", "shown to be at least")),),
     ),

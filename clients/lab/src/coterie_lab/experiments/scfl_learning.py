@@ -193,7 +193,7 @@ def degrees(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
 CLOSENESSES = (0.1, 0.3, 0.5, 0.7, 0.9)
 NOISES, GAMMAS = (0.05, 0.2, 0.6), (0.05, 0.6, 20.0)
 TIES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
-QUICK = {"mnist": {"images": 6_000, "rounds": 8}, "cifar": {"images": 5_000, "rounds": 8}}
+QUICK = {"mnist": {"images": 6_000, "rounds": 8}, "cifar": {"images": 5_000, "rounds": 20}}
 FULL = {"mnist": {"images": 60_000, "rounds": 30}, "cifar": {"images": 50_000, "rounds": 100}}
 KERNEL = "looped"
 NEEDS = {"mnist": ("MNIST", "Facebook ego network"), "cifar": ("CIFAR-10", "Facebook ego network")}
@@ -205,7 +205,7 @@ TRAINING = {
     "mnist": "MNIST, a CNN of 4 layers (8,474 parameters), σ_max = 0.6, clip norm 0.5, rate 0.15, batches of 10, one "
     "epoch; quick: 6,000 images, 8 rounds; full: all, 30 rounds.",
     "cifar": "CIFAR-10, a CNN of 5 layers (12,266 parameters), σ_max = 0.3, clip norm 1, rate 0.1, batches of 10, one "
-    "epoch; quick: 5,000 images, 8 rounds; full: all, 100 rounds.",
+    "epoch; quick: 5,000 images, 20 rounds; full: all, 100 rounds.",
 }
 DEVIATIONS = (
     "The widths of its networks are not told; ours are small, because noise of this scale drowns large ones.",
@@ -234,7 +234,7 @@ def _learning(
     claims: tuple[Claim, ...],
     plots: tuple[Plot, ...],
 ) -> tuple[Experiment, ...]:
-    """The same experiment on both data sets."""
+    """The same experiment on both data sets; `seconds` are those of a quick trial's round, and of a full trial."""
     return tuple(
         Experiment(
             f"scfl-{name}-{study}",
@@ -243,7 +243,7 @@ def _learning(
             shown,
             f"{SETTING} {TRAINING[study]}",
             trial,
-            quick=Effort(quick(study), 3, seconds[0]),
+            quick=Effort(quick(study), 3, seconds[0] * QUICK[study]["rounds"]),
             full=Effort(full(study), 5, seconds[1]),
             claims=claims,
             plots=plots,
@@ -281,7 +281,7 @@ EXPERIMENTS = (
         by_participants,
         lambda study: _cells(study, True, (50, 150, 250)),
         lambda study: _cells(study, False, (50, 100, 150, 200, 250)),
-        (20.0, 2_000.0),
+        (2.5, 2_000.0),
         (
             Ordered(
                 "SCFL between uniform noise and the baseline for every N", "accuracy", ("uniform", "SCFL", "baseline")
@@ -299,7 +299,7 @@ EXPERIMENTS = (
         by_trust,
         lambda study: _cells(study, True, (100,), closeness=(0.0, *CLOSENESSES)),
         lambda study: _cells(study, False, (100,), closeness=(0.0, *(k / 10 for k in range(1, 11)))),
-        (8.0, 1_000.0),
+        (1.0, 1_000.0),
         (
             Monotone("noise falls as trust grows", "noise", ("SCFL",), "falls"),
             Monotone("accuracy rises as trust grows", "accuracy", ("SCFL",), "rises"),
@@ -317,7 +317,7 @@ EXPERIMENTS = (
         by_effect,
         lambda study: _cells(study, True, (100,), effect=LEVELS),
         lambda study: _cells(study, False, (100,), effect=LEVELS),
-        (8.0, 1_000.0),
+        (1.0, 1_000.0),
         (
             Ordered("strong effects end above none", "accuracy at the end", ("none", "strong")),
             Ordered("strong effects end above weak ones", "accuracy at the end", ("weak", "strong")),
@@ -363,8 +363,8 @@ EXPERIMENTS = (
         "Figure 15",
         f"{SETTING} ω = 0.8, λ_p = 0.52, λ_c = 1.2.",
         by_payoff,
-        quick=Effort(_cells("mnist", True, (50, 150, 250), effect=LEVELS), 3, 3.0),
-        full=Effort(_cells("mnist", False, (50, 100, 150, 200, 250), effect=LEVELS), 20, 3.0),
+        quick=Effort(_cells("mnist", True, (50, 150, 250), effect=LEVELS), 10, 2.0),
+        full=Effort(_cells("mnist", False, (50, 100, 150, 200, 250), effect=LEVELS), 20, 2.0),
         claims=(
             Ordered("stronger effects pay more: none, weak, strong", "payoff", LEVELS),
             Monotone("more participants pay more under strong effects", "payoff", ("strong",), "rises"),
