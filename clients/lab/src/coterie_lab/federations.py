@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 
 from coterie.privacy.clipping import clip_update
 from coterie.privacy.releases import Change
-from coterie.privacy.simulation import SeededStream
+from coterie.privacy.simulation import SeededStream, keep_tables
 from coterie_lab.cohorts import Cohort, Kernel, Lesson, changes, kernel_for, parameters_of
 from coterie_lab.images import ImageSet
 
@@ -25,6 +25,7 @@ Floats = NDArray[np.float64]
 Combine = Callable[[int, Iterator[Tensor]], Tensor]
 """(round, every device's change in turn) → what is added to the model."""
 CLASSES = 10
+keep_tables(256)  # every device of a process has noise of its own
 
 
 def small_cnn(channels: int = 1, size: int = 28) -> nn.Sequential:

@@ -18,7 +18,7 @@ from scipy.stats import chi2
 from coterie import chacha
 from coterie.privacy import discrete
 from coterie.privacy.discrete import discrete_gaussian, discrete_laplace, gaussian_table, plan_noise
-from coterie.privacy.simulation import SeededStream
+from coterie.privacy.simulation import SeededStream, keep_tables
 from coterie.privacy.stream import FreshStream
 
 Floats = NDArray[np.float64]
@@ -233,3 +233,15 @@ def test_no_part_of_a_device_imports_seeded_noise() -> None:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
             module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
             assert not [name for name in names if "privacy.simulation" in f"{module}.{name}"], path
+
+
+def test_a_simulation_keeps_the_tables_of_more_deviations_and_draws_the_same() -> None:
+    sigmas = [20.0 + k for k in range(20)]
+    before = [discrete_gaussian(5, sigma, SeededStream(1)).tolist() for sigma in sigmas]
+    keep_tables(32)
+    try:
+        for _ in range(2):
+            assert [discrete_gaussian(5, sigma, SeededStream(1)).tolist() for sigma in sigmas] == before
+        assert discrete.gaussian_table.cache_info().misses == len(sigmas)
+    finally:
+        keep_tables(16)
