@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from coterie.privacy.clipping import clip_update
+from coterie.privacy.discrete import keep_tables
 from coterie.privacy.releases import Change
-from coterie.privacy.simulation import SeededStream, keep_tables
+from coterie.privacy.simulation import SeededStream
 from coterie_lab.cohorts import Cohort, Kernel, Lesson, changes, kernel_for, parameters_of
 from coterie_lab.images import ImageSet
 

@@ -17,8 +17,8 @@ from scipy.stats import chi2
 
 from coterie import chacha
 from coterie.privacy import discrete
-from coterie.privacy.discrete import discrete_gaussian, discrete_laplace, gaussian_table, plan_noise
-from coterie.privacy.simulation import SeededStream, keep_tables
+from coterie.privacy.discrete import discrete_gaussian, discrete_laplace, gaussian_table, keep_tables, plan_noise
+from coterie.privacy.simulation import SeededStream
 from coterie.privacy.stream import FreshStream
 
 Floats = NDArray[np.float64]

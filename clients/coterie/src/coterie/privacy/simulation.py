@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from functools import lru_cache
 from typing import final
 
-from coterie.privacy import discrete
 from coterie.privacy.stream import Stream
 
 
@@ -18,12 +16,3 @@ class SeededStream(Stream):
         if not seeds:
             raise ValueError("a seeded stream needs a seed; a device's own noise comes from FreshStream")
         super().__init__(hashlib.sha256(f"coterie simulated noise 1\n{seeds!r}".encode()).digest())
-
-
-def keep_tables(count: int) -> None:
-    """Keeps the sampler's tables of so many deviations, a megabyte each, instead of a device's few.
-
-    Many devices simulated in one process, each with noise of its own, would make all of them anew in every round.
-    Draws are the same.
-    """
-    discrete.gaussian_table = lru_cache(maxsize=count)(discrete.gaussian_table.__wrapped__)
