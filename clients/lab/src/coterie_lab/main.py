@@ -96,7 +96,8 @@ def run(
         raise typer.Exit(INTERRUPTED) from None
     for outcome in failed:
         err.print(f"failed: {outcome.work.experiment}, seed {outcome.work.seed}: {outcome.error}", style="red")
-    _print_verdicts(jobs)
+    if jobs:
+        _print_verdicts(jobs)
     if failed or len(jobs) < len(chosen):
         raise typer.Exit(FAILED)
 
