@@ -1,7 +1,8 @@
 """Many small tasks at once, or many rounds in a row: `python bench/crowd.py [tasks devices rounds]` or `--long ROUNDS`.
 
 By default 50 tasks of 20 devices each and 6 rounds, all at the same time: processor time of each service for an update.
-With `--long`, one task of 20 devices and so many rounds: each service's resident memory on the way.
+With `--long`, one task of 20 devices and so many rounds: each service's resident memory on the way, and what an update
+leaves on the disk.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ async def measure(processes: PlatformProcesses, tasks: int, devices: int, rounds
     async with fleet.open(tasks * devices):
         members = await fleet.register(token, [f"bench-{number}" for number in range(tasks * devices)])
         crews = [members[place * devices :][:devices] for place in range(tasks)]
-        before, seen = cpu_seconds(processes), 0
+        before, written, seen = cpu_seconds(processes), stored_bytes(processes.data), 0
 
         def look(_: Member, item: object, __: str) -> None:
             nonlocal seen
@@ -75,6 +76,13 @@ async def measure(processes: PlatformProcesses, tasks: int, devices: int, rounds
     spent = {name: (after[name] - before[name]) / (tasks * devices * rounds) * 1000 for name in before}
     print(f"{tasks} tasks of {devices} devices, {rounds} rounds: CPU ms an update: ", end="")
     print(", ".join(f"{name} {ms:.2f}" for name, ms in spent.items()), f"— together {sum(spent.values()):.2f}")
+    left = stored_bytes(processes.data) - written
+    print(f"left on the disk: {left / (tasks * devices * rounds) / 1024:.2f} KB an update")
+
+
+def stored_bytes(folder: Path) -> int:
+    """Bytes of all files, but for what SQLite writes ahead and truncates again."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and "-wal" not in file.name)
 
 
 if __name__ == "__main__":
