@@ -28,7 +28,6 @@ from services.aggregation.rounds.calling import first_sittings
 from services.aggregation.rounds.company import Company, disputed_heads, key_of, without_silent
 from services.aggregation.store import measurements, models, rounds, sittings, tasks
 from services.aggregation.ways import way_for
-from services.aggregation.ways.base import CLIP
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.documents import parameters_of
@@ -94,9 +93,7 @@ class Opener:
             if not chosen:
                 return False
         by_id = {e.device_id: e for e in enrolled}
-        norms = ({} if last is None else last.norm_bounds) | way.usual(earlier)
-        if way.adaptive_clip is not None:
-            norms |= {CLIP: way.clip_of(last)}
+        norms = ({} if last is None else last.norm_bounds) | way.usual(earlier) | way.clip_bound(last)
         said = {p.device_id: p.note for p in earlier if p.judged_by}
         seats = [by_id[device_id] for device_id in chosen]
         here = Company(seats, devices, current, previous, way.bounds, norms, said)

@@ -12,11 +12,10 @@ import json
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from functools import cached_property
 from typing import ClassVar
 
 from coterie.models import is_statistic
-from coterie.privacy.adaptive import WITHIN, AdaptiveClip, farthest_share, joint_norm
+from coterie.privacy.adaptive import WITHIN, farthest_share, joint_norm
 from coterie.records.words import Form, ParticipationState
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.parameters.v1.parameters_pb2 import NumberList, OfferParameters, TaskParameters
@@ -26,11 +25,12 @@ from services.aggregation.domain.accumulator import Accumulator
 from services.aggregation.domain.bounds import Bounds
 from services.aggregation.domain.layout import Layout
 from services.aggregation.domain.plausibility import noised_norm, usual_norm
-from services.aggregation.domain.records import Delivery, Participation, Round
+from services.aggregation.domain.records import Delivery, Participation
 from services.aggregation.domain.rounds import JUDGED, witness_pairs
 from services.aggregation.domain.rules.choice import Choice, choose
 from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.errors import BadTask, BadUpdate, MetricsNotTaken, RoundOver
+from services.aggregation.ways.clipping import Clipping
 from services.aggregation.ways.roster import Roster, Tie, Update
 from services.aggregation.ways.summing import Summing
 from services.kit.documents import parameters_of
@@ -39,11 +39,9 @@ VISIBLE = (Form.MEAN, Form.SUM)
 """Forms of delivery whose content the platform sees."""
 SOME_NORM = 1.0
 """What is kept of a norm that is nobody's business: that it was not zero."""
-CLIP = "clip_norm"
-"""Where a round keeps the norm its devices clip to, among its `norm_bounds`."""
 
 
-class Way(Summing):
+class Way(Clipping, Summing):
     """One way of learning, for one task."""
 
     form: ClassVar[Form] = Form.MEAN
@@ -100,12 +98,6 @@ class Way(Summing):
                 "pace asynchronous: every enrolled device works when it is ready, none is drawn by lot; leave "
                 "max_devices and fraction out (parameters.pace.buffer says how many updates make a step)"
             )
-
-    def sum_norm(self, round_: Round) -> float:
-        """The L2 norm that one device's vector has at most in a secure sum of a round, its count included."""
-        if self.adaptive_clip is None:
-            return self.clip_norm
-        return joint_norm(round_.norm_bounds.get(CLIP, self.clip_norm))
 
     @property
     def counts(self) -> int:
@@ -239,44 +231,6 @@ class Way(Summing):
     def allowing(self, update: Update) -> str:
         """What allows no larger norm, for people."""
         return f"clipping to {self.clip_norm:g} and the promised noise allow"
-
-    @property
-    def clips(self) -> bool:
-        """Whether devices clip what they deliver; if not, the platform goes by what is usual."""
-        return self.specification.privacy != "none"
-
-    @property
-    def keeps_norms(self) -> bool:
-        """Whether the norm of what a device delivers is kept."""
-        return not self.clips
-
-    @property
-    def clip_norm(self) -> float:
-        """The norm devices clip to."""
-        return float(self.specification.training.get("clip_norm", 1.0))
-
-    @cached_property
-    def adaptive_clip(self) -> AdaptiveClip | None:
-        """How the clip norm follows the updates; None where it stays."""
-        return AdaptiveClip.of(self.specification.parameters) if self.specification.privacy == "uniform" else None
-
-    def clip_of(self, last: Round | None) -> float:
-        """The norm devices clip to in the round after `last`."""
-        if self.adaptive_clip is None or last is None:
-            return self.clip_norm
-        before, within = last.norm_bounds.get(CLIP, self.clip_norm), last.metrics.get(WITHIN)
-        return before if within is None else self.adaptive_clip.next(before, within, self.clip_norm)
-
-    def clip_told(self, round_: Round) -> dict[str, float]:
-        """The clip norm among a round's figures, where it adapts."""
-        return {} if self.adaptive_clip is None else {CLIP: round_.norm_bounds.get(CLIP, self.clip_norm)}
-
-    def training_json(self, round_: Round) -> str:
-        """What devices are told about training in a round."""
-        spec = self.specification
-        if self.adaptive_clip is None or CLIP not in round_.norm_bounds:
-            return spec.training_json
-        return json.dumps({**spec.training, "clip_norm": round_.norm_bounds[CLIP]})
 
     @property
     def earns(self) -> bool:
