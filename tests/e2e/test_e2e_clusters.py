@@ -293,6 +293,50 @@ def test_the_same_people_begin_where_another_task_ended_and_a_baseline_runs_besi
     assert set(society.paid(tasks[2]).values()) <= {math.floor(ALONE * MILLION), math.ceil(ALONE * MILLION)}
 
 
+def test_the_papers_other_schemes_run_on_the_same_devices_and_a_task_ends_at_its_target(
+    shared_platform: RealPlatform,
+) -> None:
+    """Three friends under one permanent head, with the same noise for all, and without any until 40 % are reached."""
+    society = Society(shared_platform, "h a b", [("h", "a"), ("h", "b"), ("a", "b")], "rivals")
+    pay = {"pricing": {"credits_per_point": 1.0}}
+    tasks = {
+        "heads": society.publish(
+            name="rivals-heads", quorum=1.0, parameters={"topology": {"scheme": "heads", "heads": 1}, **pay}
+        ),
+        "uniform": society.publish(
+            name="rivals-uniform", quorum=1.0, privacy="uniform",
+            parameters={"privacy": {"noise_multiplier": 0.25}, **pay},
+        ),
+        "none": society.publish(
+            name="rivals-none", quorum=1.0, privacy="none", rounds=5, parameters=pay,
+            stop={"metric": "accuracy", "at": 0.4},
+        ),
+    }  # fmt: skip
+    ended = {}
+    for number, (scheme, task) in enumerate(tasks.items()):
+        society.threads.clear()
+        for seed, name in enumerate("hab"):
+            society.run(name, task, Scripted(change(100 * number + seed)))
+        society.start(task)
+        ended[scheme] = shared_platform.admin.wait_for_end(task)
+        for thread in society.threads:
+            thread.join(30)
+    society.end(tasks["none"])
+    assert {each.state for each in ended.values()} == {"finished"}
+    seats = {scheme: shared_platform.admin.plan(task).seats for scheme, task in tasks.items()}
+    assert sorted(seat.role for seat in seats["heads"]) == ["head", "member", "member"]
+    (head,) = [seat for seat in seats["heads"] if seat.role == "head"]
+    assert "one of the best connected" in head.because or "knows most of it" in head.because
+    assert {seat.noise_multiplier for seat in seats["uniform"]} == {0.25}
+    assert {seat.noise_multiplier for seat in seats["none"]} == {0.0}
+    charged = {entry.charge.multiplier for entry in society.homes["a"].ledger().history() if entry.charge.multiplier}
+    assert 0.25 in {round(multiplier, 9) for multiplier in charged}
+    for scheme, task in tasks.items():
+        assert len(society.paid(task)) == 3, scheme
+    assert "accuracy reached 0.5" in ended["none"].reason
+    assert len(list(shared_platform.admin.rounds(tasks["none"]))) < 5
+
+
 TRIANGLE_AND_TAIL = [("h", "a"), ("h", "b"), ("h", "c"), ("a", "b")]
 
 

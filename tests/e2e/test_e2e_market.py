@@ -169,6 +169,52 @@ def test_an_auction_goes_on_from_what_was_really_sold(platform: RealPlatform) ->
     assert is_sound(platform)
 
 
+def test_the_papers_baselines_and_weights_by_samples_run_on_the_same_devices(platform: RealPlatform) -> None:
+    """Devices that know each other: blind to leakage, with one budget for all, with drawn ones, weighed by samples."""
+    names = ("hal", "ida", "jim")
+    homes = platform.register(*names)
+    platform.meet((homes["hal"], homes["ida"]), (homes["ida"], homes["jim"]))
+    for name in names:
+        homes[name].save_private_settings({"costs": {"quadratic": 0.1, "linear": 0.01, "fixed": 0.0}})
+    agents = [trainer_of(homes[name], seed) for seed, name in enumerate(names)]
+    told = {
+        "agnostic": {"solver": "agnostic"},
+        "fixed": {"solver": "fixed"},
+        "random": {"solver": "random"},
+        "weighed": {"solver": "exact", "curvature": 30.0},
+    }
+    quotes, sold = {}, {}
+    for label, pricing in told.items():
+        task, _ = publish(platform, label, rounds=1, parameters={"pricing": {"accuracy_weight": 0.02, **pricing}})
+        shift = Shift(platform, agents, task)
+        platform.wait_until(lambda task=task: platform.admin.task(task).enrolled == len(names))  # type: ignore[misc]
+        platform.admin.start_task(task)
+        assert platform.admin.wait_for_end(task).state == "finished", shift.describe()
+        shift.wait()
+        quotes[label] = platform.admin.prices(task, 1)
+        sold[label] = {payment.device_id: payment.budget for payment in payments(platform, task)}
+        assert len(sold[label]) == 3, shift.describe()
+    assert {offer.external_risk for offer in quotes["agnostic"].offers} == {0.0}
+    assert min(offer.external_risk for offer in quotes["fixed"].offers) > 0.0
+    for label in ("fixed", "random"):
+        asked = {offer.device_id: offer.expected for offer in quotes[label].offers}
+        assert sold[label] == pytest.approx(asked), "exactly what is asked for"
+    assert len({round(budget, 9) for budget in sold["fixed"].values()}) == 1
+    level = next(iter(sold["fixed"].values()))
+    assert len({round(budget, 9) for budget in sold["random"].values()}) == 3
+    assert all(0.1 * level <= budget <= 2.0 * level for budget in sold["random"].values())
+
+    details = quotes["weighed"].details
+    elements = len(model()) / 4  # as the platform has it: bytes over four
+    by_hand = elements * 30.0 * (1.0 / 3.0) ** 2 / 60**2
+    assert details["accuracy_weights"] == pytest.approx([by_hand] * 3)
+    first = quotes["agnostic"]  # later ones know of rounds worked together
+    ties = dict(zip((offer.device_id for offer in first.offers), first.details["ties"], strict=True))
+    assert [ties[agent.identity.id] for agent in agents] == [1, 2, 1], "direct ties alone"
+    assert all(leaked > 0.0 for leaked in details["leaked"])
+    assert details["influence"] == "direct"
+
+
 @pytest.fixture
 def doors() -> Iterator[ExitStack]:
     """Connections that are closed when the test has ended."""

@@ -88,7 +88,7 @@ def _posted(
     if solver == "auction":
         return auctioned(market, before.owners, before.sales, round_number, share, headroom)
     leading = lead_undeclared if parameters.influence == "declared" and solver != "agnostic" else lead
-    return leading(market, solver, round_number, share, headroom)
+    return leading(market, solver, round_number, share, headroom, parameters.cost_spread)
 
 
 def least_credits(market: Market) -> float:

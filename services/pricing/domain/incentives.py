@@ -76,6 +76,9 @@ class StackelbergParameters(Parameters):
     cost_fixed: float = Field(
         default=0.0, ge=0, le=1e9, description="Expected C of computing a round; the price covers it."
     )
+    cost_spread: float = Field(
+        default=0.0, ge=0, le=0.9, description="Prior: a and b are even within ± this share of what is expected."
+    )
     headroom: float = Field(default=2.0, ge=1, le=1000, description="A device may sell this often what is expected.")
     round_microcredits: int = Field(default=0, ge=0, le=2**53, description="Pot shared by quality besides the price.")
     credits_per_point: float = Field(
@@ -88,6 +91,15 @@ class StackelbergParameters(Parameters):
             raise ValueError(
                 f'the solver "{self.solver}" prices devices by their own risk, which who declares it could then set; '
                 'choose influence "direct", or a leader: exact, mean-field, iterate, agnostic'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _believed_by_a_leader(self) -> StackelbergParameters:
+        if self.cost_spread and self.solver not in ("exact", "mean-field"):
+            raise ValueError(
+                f'cost_spread is a prior of the leaders "exact" and "mean-field", which "{self.solver}" does not have; '
+                "leave it out or choose one of them"
             )
         return self
 

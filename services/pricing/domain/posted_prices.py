@@ -20,6 +20,7 @@ from scipy import sparse
 from services.pricing.domain.auction import Sale, asked, hold
 from services.pricing.domain.baselines import fixed_budgets, random_budgets
 from services.pricing.domain.budgets import Market, external_risk, utilities
+from services.pricing.domain.cost_prior import believing
 from services.pricing.domain.followers import agnostic_budgets, equilibrium
 from services.pricing.domain.game import Outcome, Solver, judged, play
 from services.pricing.domain.influence import Vector, leakage
@@ -52,9 +53,11 @@ class Posted:
         return float(self.prices @ self.budgets) / sold if sold > 0 else float(self.prices.max(initial=0.0))
 
 
-def lead(market: Market, solver: Solver, round_number: int, share: float, headroom: float) -> tuple[Outcome, Posted]:
+def lead(
+    market: Market, solver: Solver, round_number: int, share: float, headroom: float, spread: float = 0.0
+) -> tuple[Outcome, Posted]:
     """The market of [MPPFL], or devices and a platform that know nothing of leakage ("agnostic")."""
-    outcome = play(market, solver, round_number)
+    outcome = believing(market, play(market, solver, round_number), solver, round_number, spread)
     believed = _unleaked(market) if solver == "agnostic" else market
     if solver != "agnostic":
         outcome = worthwhile(market, outcome, round_number)
@@ -65,7 +68,7 @@ def lead(market: Market, solver: Solver, round_number: int, share: float, headro
 
 
 def lead_undeclared(
-    market: Market, solver: Solver, round_number: int, share: float, headroom: float
+    market: Market, solver: Solver, round_number: int, share: float, headroom: float, spread: float = 0.0
 ) -> tuple[Outcome, Posted]:
     """The market where ties are what owners declare: those move what a device is told of its risk, and no payment.
 
@@ -75,7 +78,8 @@ def lead_undeclared(
     """
     unleaked = _unleaked(market)
     limit = replace(unleaked, cost_quadratic=market.cost_quadratic * (1.0 + market.contraction))
-    leader = worthwhile(limit, play(limit, solver, round_number), round_number)
+    leader = believing(limit, play(limit, solver, round_number), solver, round_number, spread)
+    leader = worthwhile(limit, leader, round_number)
     most = agnostic_budgets(unleaked, leader.price) if math.isfinite(leader.price) else leader.budgets
     status, price, _ = fit_purse(unleaked, replace(leader, budgets=most), share)
     budgets = equilibrium(market, price).budgets

@@ -138,6 +138,19 @@ async def test_what_owners_declare_is_told_as_risk_and_pays_nobody(world: World)
         )
 
 
+async def test_a_leader_unsure_of_costs_posts_another_price_within_the_same_purse(world: World) -> None:
+    tie(world)
+    prices = []
+    for task, pricing in (("tsk_1", {}), ("tsk_2", {"cost_spread": 0.5})):
+        await world.fund(task, 100 * CREDITS)
+        quote = await world.quote(task, 1, "stackelberg", DEVICES, {"pricing": {"accuracy_weight": 0.02, **pricing}})
+        assert quote.status == words.QUOTE_STATUS_OK
+        assert sum(offer.most_microcredits for offer in quote.offers) <= 100 * CREDITS
+        prices.append(quote.offers[0].price_microcredits)
+    assert prices[0] != prices[1]
+    assert prices[1] == pytest.approx(prices[0], rel=0.2)
+
+
 async def test_samples_and_model_size_reach_the_price(world: World) -> None:
     """p = 4,000 bytes/4 = 1,000, S = 2, β/μ² = 10, ΣD = 400: ε = 1,000 · 10 · 4/160,000 = 0.25."""
     tie(world)

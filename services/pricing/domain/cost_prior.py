@@ -1,0 +1,67 @@
+"""The leader's price where it knows costs only by a prior: the one that is cheapest on average over it.
+
+[MPPFL] Multi-Hop Privacy Propagation for Differentially Private Federated Learning in Social Networks, section 3.
+
+Unlike [MPPFL], whose leader knows every cost, it believes here that a_i and b_i are even within ±spread of what is
+expected, independent of each other. Followers who know their own answer ρ(r) = gr − h for every draw of costs; the
+server's mean cost over draws has the first-order conditions of `leaders` with all draws side by side, so that the same
+root finders solve it. Costs are drawn as a Latin hypercube over all devices and draws together: the same every time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from scipy import sparse
+
+from services.pricing.domain.budgets import Market
+from services.pricing.domain.followers import LinearResponse, equilibrium, linear_response
+from services.pricing.domain.game import Outcome, Solver, judged
+from services.pricing.domain.influence import leakage
+from services.pricing.domain.leaders import LeaderPrice, exact_price, mean_field_price
+
+DRAWN = 512
+"""Costs drawn at least, over all devices."""
+
+
+def believing(market: Market, outcome: Outcome, solver: Solver, round_number: int, spread: float) -> Outcome:
+    """The outcome at the price that is cheapest over the prior; as it was where no price keeps all of the prior in."""
+    if spread == 0.0 or math.isnan(outcome.price):
+        return outcome
+    found = prior_price(market, solver, round_number, spread)
+    if math.isnan(found.price):
+        return outcome
+    return judged(market, found, equilibrium(market, found.price).budgets, round_number)
+
+
+def prior_price(market: Market, solver: Solver, round_number: int, spread: float) -> LeaderPrice:
+    """The leader's price over draws of costs around the market's own; solver "exact" or "mean-field"."""
+    draws = math.ceil(DRAWN / market.devices)
+    random, size = np.random.default_rng(0), draws * market.devices
+    quadratic, linear = (
+        (1.0 + spread * ((2.0 * random.permutation(size) + 1.0) / size - 1.0)).reshape(draws, -1) for _ in range(2)
+    )
+    believed = [
+        replace(market, cost_quadratic=market.cost_quadratic * a, cost_linear=market.cost_linear * b)
+        for a, b in zip(quadratic, linear, strict=True)
+    ]
+    answers = [linear_response(each) for each in believed]
+    response = LinearResponse(
+        np.concatenate([each.slope for each in answers]),
+        np.concatenate([each.intercept for each in answers]),
+        max(each.iterations for each in answers),
+    )
+    leader = exact_price if solver == "exact" else mean_field_price
+    return leader(_side_by_side(believed), response, round_number)
+
+
+def _side_by_side(markets: list[Market]) -> Market:
+    """All draws as one market; who leaks to whom is in the responses already."""
+    costs = {
+        name: np.concatenate([getattr(each, name) for each in markets])
+        for name in ("cost_quadratic", "cost_linear", "cost_fixed", "accuracy_weight")
+    }
+    size = costs["cost_linear"].size
+    return replace(markets[0], leakage=leakage(sparse.csr_array((size, size)), isolated="keep"), **costs)
