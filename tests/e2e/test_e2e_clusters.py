@@ -26,6 +26,7 @@ from coterie.procedures.clusters import Clusters
 from coterie.procedures.context import RoundContext
 from coterie.records import Participation, Task
 from coterie.work import Delivery
+from services.topology.domain.quality import QualityModel
 from tests.e2e.real_platform import PATIENT, ROOT, SHAPES, RealPlatform, model
 
 OPEN_LIMIT = Limit(1e6, 1e-5, "device", allow_raw=True)
@@ -321,6 +322,20 @@ def test_the_papers_other_schemes_run_on_the_same_devices_and_a_task_ends_at_its
         ended[scheme] = shared_platform.admin.wait_for_end(task)
         for thread in society.threads:
             thread.join(30)
+    truth = QualityModel()
+    society.publisher.tell_measurement(tasks["uniform"], 1, {"loss": 0.31, "accuracy": 0.91})
+    elsewhere = [
+        {
+            "noise": sigma,
+            "non_iid": 1.0,
+            "loss": float(truth.loss(sigma, 1.0)),
+            "accuracy": float(truth.quality(sigma, 1.0)),
+        }
+        for sigma in (0.0, 0.15, 0.3, 0.45, 0.6)
+    ]
+    fitted = society.publisher.what_if("quality", {"tasks": [tasks["uniform"]], "measured": elsewhere})
+    assert fitted["measured"][-1] == {"noise": 0.25, "non_iid": 1.0, "loss": 0.31, "accuracy": 91.0}
+    assert fitted["loss_rmse"] > 0.0
     society.end(tasks["none"])
     assert {each.state for each in ended.values()} == {"finished"}
     seats = {scheme: shared_platform.admin.plan(task).seats for scheme, task in tasks.items()}

@@ -177,7 +177,7 @@ def test_the_papers_baselines_and_weights_by_samples_run_on_the_same_devices(pla
     for name in names:
         homes[name].save_private_settings({"costs": {"quadratic": 0.1, "linear": 0.01, "fixed": 0.0}})
     agents = [trainer_of(homes[name], seed) for seed, name in enumerate(names)]
-    told = {
+    told: dict[str, dict[str, Any]] = {
         "agnostic": {"solver": "agnostic"},
         "fixed": {"solver": "fixed"},
         "random": {"solver": "random"},

@@ -13,6 +13,7 @@ from coterie_api.pricing.v1 import pricing_pb2
 from coterie_api.topology.v1 import topology_pb2
 from coterie_api.trust.v1 import trust_pb2
 from services.gateway.routes.base import Gateway, routes_for
+from services.gateway.usecases.measured_runs import with_runs
 from services.gateway.wire.bodies import read_within
 from services.kit.stubs import Upstreams
 from services.kit.whatif import NotJson, UnknownSolver
@@ -71,7 +72,8 @@ async def what_if(
     gateway: Gateway,
 ) -> Response:
     """Runs a solver of the trust, topology, pricing or aggregation service on the body and returns its answer as it is.
-    Infeasible is an answer, not an error; infinity is the string "inf". Hang up, and the work on it ends."""
+    Infeasible is an answer, not an error; infinity is the string "inf". Hang up, and the work on it ends. For
+    `quality` the body may name `tasks` of yours by their ids: the platform knows their noise, γ, loss and accuracy."""
     if solver not in SERVICE_OF_SOLVER:
         raise UnknownSolver(f"no what-if solver {solver[:50]!r}; choose one of: {', '.join(SERVICE_OF_SOLVER)}")
     body = await read_within(request, gateway.settings.max_what_if_bytes)
@@ -87,6 +89,8 @@ async def _solve(platform: Upstreams, solver: str, text: str) -> str:
     if SERVICE_OF_SOLVER[solver] == "trust":
         scores = trust_pb2.WhatIfRequest(solver=solver, input_json=text)
         return (await platform.trust.WhatIf(scores, timeout=SOLVE_SECONDS)).output_json
+    if solver == "quality":
+        text = await with_runs(platform, text)
     if SERVICE_OF_SOLVER[solver] == "topology":
         plan = topology_pb2.WhatIfRequest(solver=solver, input_json=text)
         return (await platform.topology.WhatIf(plan, timeout=SOLVE_SECONDS)).output_json

@@ -59,9 +59,12 @@ def prior_price(market: Market, solver: Solver, round_number: int, spread: float
 
 def _side_by_side(markets: list[Market]) -> Market:
     """All draws as one market; who leaks to whom is in the responses already."""
-    costs = {
-        name: np.concatenate([getattr(each, name) for each in markets])
-        for name in ("cost_quadratic", "cost_linear", "cost_fixed", "accuracy_weight")
-    }
-    size = costs["cost_linear"].size
-    return replace(markets[0], leakage=leakage(sparse.csr_array((size, size)), isolated="keep"), **costs)
+    size = len(markets) * markets[0].devices
+    return replace(
+        markets[0],
+        leakage=leakage(sparse.csr_array((size, size)), isolated="keep"),
+        cost_quadratic=np.concatenate([each.cost_quadratic for each in markets]),
+        cost_linear=np.concatenate([each.cost_linear for each in markets]),
+        cost_fixed=np.concatenate([each.cost_fixed for each in markets]),
+        accuracy_weight=np.concatenate([each.accuracy_weight for each in markets]),
+    )

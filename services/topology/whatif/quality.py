@@ -37,4 +37,5 @@ def solve(question: Input) -> dict[str, Any]:
         "accuracy_rmse": result.accuracy_rmse,
         "loss_residuals": result.loss_residuals,
         "accuracy_residuals": result.accuracy_residuals,
+        "measured": [run.model_dump() for run in question.measured],
     }

@@ -6,7 +6,6 @@ Clusters: the quality model, [SCFL] eqs (13), (14). Markets: the curvature β/μ
 from __future__ import annotations
 
 import math
-from statistics import fmean
 from typing import Annotated, Any
 
 import typer
@@ -52,37 +51,9 @@ def refit(
             return
         if len(found) < FEWEST:
             raise Mistake(f"five constants need {FEWEST} tasks with different noise, {len(found)} came; run some more")
-        measured = [measured_run(platform, task) for task in found]
-        answer = platform.what_if("quality", {"measured": measured})
+        answer = platform.what_if("quality", {"tasks": [task.id for task in found]})
     names = [task.specification.name for task in found]
-    show(
-        {"tasks": [task.id for task in found], "measured": measured, **answer},
-        as_json,
-        lambda: _fit(names, measured, answer),
-    )
-
-
-def measured_run(platform: Platform, task: records.Task) -> dict[str, float]:
-    """A task as one measured run: the mean noise and γ of its devices, and the figures of its newest measured model.
-
-    What the publisher's own evaluator measured counts before what devices say.
-    """
-    versions = [model for model in platform.models(task.id) if _figures(model)]
-    if not versions:
-        raise Mistake(
-            f"{task.specification.name}: no version has both a loss and an accuracy; devices tell them of public test "
-            "samples (public_test_data=True), or run coterie task evaluate"
-        )
-    figures = _figures(max(versions, key=lambda model: model.version))
-    seats = [seat for seat in platform.plan(task.id).seats if seat.role != "idle"]
-    own = task.specification.parameters.get("topology", {}).get("non_iid", 1.0)
-    declared = [min(each.non_iid or own, own) for each in platform.enrolments(task.id)]
-    return {
-        "noise": fmean(seat.noise_multiplier for seat in seats),
-        "non_iid": fmean(declared) if declared else own,
-        "loss": figures["loss"],
-        "accuracy": 100.0 * figures["accuracy"],
-    }
+    show({"tasks": [task.id for task in found], **answer}, as_json, lambda: _fit(names, answer))
 
 
 def sold_rounds(platform: Platform, tasks: list[records.Task]) -> dict[str, Any]:
@@ -131,19 +102,11 @@ def _curvature(question: dict[str, Any], answer: Any) -> RenderableType:
     return table(title, ["round", "devices", "ρ sold", "loss", "loss off by"], rows)
 
 
-def _figures(model: records.Model) -> dict[str, float]:
-    """Loss and accuracy of a version, or nothing."""
-    for told in (model.evaluated, model.metrics):
-        if all(math.isfinite(told.get(name, math.nan)) for name in ("loss", "accuracy")):
-            return {name: float(told[name]) for name in ("loss", "accuracy")}
-    return {}
-
-
-def _fit(names: list[str], measured: list[dict[str, float]], answer: Any) -> RenderableType:
+def _fit(names: list[str], answer: Any) -> RenderableType:
     rows = [
         [name, f"{run['noise']:.3g}", f"{run['non_iid']:.3g}", f"{run['loss']:.4g}", f"{loss:+.2g}", f"{accuracy:+.2g}"]
         for name, run, loss, accuracy in zip(
-            names, measured, answer["loss_residuals"], answer["accuracy_residuals"], strict=True
+            names, answer["measured"], answer["loss_residuals"], answer["accuracy_residuals"], strict=True
         )
     ]
     fit = ", ".join(f"{constant:.4g}" for constant in answer["loss_fit"])
