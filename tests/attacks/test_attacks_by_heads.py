@@ -73,18 +73,19 @@ async def report(client: Client, item: pb.WorkItem, member: str, head: str) -> N
 
 
 async def lead(client: Client, item: pb.WorkItem, head: str, said: Said, weight: float | None = None) -> None:
-    """A head's sum of those it says delivered, with the weight it claims."""
+    """A head's sum of those it says delivered, with the weight it claims; by itself, where it claims none, a mean."""
     known = {peer.device_id: peer.weight for peer in item.peers}
     qualities = [item.self_weight, *(known[member] for member, outcome in said.items() if outcome == DELIVERED)]
     total = math.fsum(qualities)
     members = [pb.MemberReport(device_id=member, outcome=outcome, note="bad") for member, outcome in said.items()]
-    data = save({"w": np.array([0.3 * total, 0.1, 0.0], np.float32)})
+    is_sum = weight is not None or len(qualities) > 1
+    data = save({"w": np.array([0.3 * (total if is_sum else 1.0), 0.1, 0.0], np.float32)})
     digest = await client.house.blobs.put_bytes(data)
     await client.deliver(
         item,
         head,
         [],
-        form=words.FORM_SUM,
+        form=words.FORM_SUM if is_sum else words.FORM_MEAN,
         digest=digest,
         size_bytes=len(data),
         weight=total if weight is None else weight,
@@ -121,6 +122,8 @@ async def test_a_head_that_rejects_everybody_and_claims_their_weight_is_not_beli
     everything = math.fsum([items[head].self_weight, *(peer.weight for peer in items[head].peers)])
     with pytest.raises(InvalidInput, match=r"above the .* that the plan gives those who are in it"):
         await lead(client, items[head], head, dict.fromkeys(members, REJECTED), weight=everything)
+    with pytest.raises(InvalidInput, match="a sum of one hides nobody"):
+        await lead(client, items[head], head, dict.fromkeys(members, REJECTED), weight=items[head].self_weight)
     with pytest.raises(InvalidInput, match=f"no letter of {', '.join(members)} came"):
         await lead(client, items[head], head, dict.fromkeys(members, DELIVERED))
     for member in members:

@@ -209,6 +209,10 @@ class Clusters(Way):
             raise self.misfit(
                 roster, f"weight {delivery.weight} is above the {most} that the plan gives those who are in it"
             )
+        if delivery.form is Form.SUM and not claimed and self._heads(roster.items[delivery.device_id]):
+            raise self.misfit(
+                roster, "a sum of one hides nobody; hand in a mean, with the largest noise and the weight of one alone"
+            )
 
     def weigh(self, roster: Roster, delivery: Delivery) -> float:
         """The planned quality of those in the delivery: a head's own and that of members it says delivered."""
@@ -216,9 +220,11 @@ class Clusters(Way):
         if delivery.form is Form.SUM:
             claimed = set(_claimed(delivery))
             return math.fsum([item.self_weight, *(peer.weight for peer in item.peers if peer.device_id in claimed)])
-        if item.role == words.ROLE_HEAD and self.specification.privacy == "trust":
-            return item.weight_alone or item.self_weight
-        return item.self_weight
+        return (item.weight_alone or item.self_weight) if self._heads(item) else item.self_weight
+
+    def _heads(self, item: pb.WorkItem) -> bool:
+        """Whether it is the work of a head that noises nothing because its members hide it."""
+        return bool(item.role == words.ROLE_HEAD) and self.specification.privacy == "trust"
 
     def letters_first(self, roster: Roster, delivery: Delivery) -> tuple[str, Collection[str]]:
         """A report counts once the letter to the present head is here, a head's sum once all letters in it are.
