@@ -70,6 +70,14 @@ def test_of_equal_scores_the_first_device_is_taken() -> None:
     assert ask("combine", rule="krum", updates=[[10], [1], [0]], parameters={"f": 1})["result"] == [1.0]
 
 
+def test_of_two_values_equally_near_to_the_median_the_lower_counts() -> None:
+    """Of 1 2 3 two are kept: 2, and of 1 and 3 the 1."""
+    for updates in ([[1], [2], [3]], [[3], [2], [1]]):
+        found = ask("combine", rule="mean-around-median", updates=updates, parameters={"f": 1})
+        assert found["result"] == [1.5]
+        assert found["used"] == [i for i, (value,) in enumerate(updates) if value < 3]
+
+
 def test_geometric_medians_with_known_places() -> None:
     """A convex quadrilateral's is where its diagonals cross; a triangle's with an angle of 120° or more that corner;
     an equilateral triangle's its centre (Fermat's point)."""
