@@ -6,6 +6,10 @@ A device scores model k by its loss and by whether its descent direction agrees 
 
 S_k is 0 where either vector is 0, so in the first round the loss alone decides. Unlike [DPVD] as summarised, the
 sign is that of *descent*: with the gradient's own sign the rule prefers the models a device would undo.
+
+Unlike [DPVD], a device draws its first choices among the models that are nearly as good as the best. Before anything is
+learned a loss tells how a model was drawn: where one random start is a little better for everybody, all take it, and
+what nobody takes never learns.
 """
 
 from __future__ import annotations
@@ -19,7 +23,9 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 
 MARGIN = 0.1
-"""A model whose score leads by this much need not be compared with another."""
+"""A model whose score leads by this much need not be compared with another; within it, models are near-equal."""
+DRAWN = 3
+"""Choices that a device makes first, and draws where models are near-equal."""
 LOOK_AGAIN = 5
 """Rounds after which a settled device compares all models again."""
 RISE = 1.05
@@ -75,6 +81,12 @@ def choose(
     close = (value >= best - TIE * scale) | (value == best)
     first: NDArray[np.int64] = np.argmax(close, axis=-1).astype(np.int64)
     return first
+
+
+def near_equal(value: Floats) -> NDArray[np.int64]:
+    """The models of one device, growing, whose score lies less than MARGIN below the best; the best always does."""
+    best = value.max(initial=-np.inf)
+    return np.flatnonzero((value > best - MARGIN) | (value == best))
 
 
 def likely_models(

@@ -88,6 +88,13 @@ def test_a_device_without_data_for_any_model_is_named_and_left_out() -> None:
     assert identify([], None, 0.2).model.size == 0
 
 
+def test_near_equal_models_lie_less_than_the_margin_below_the_best() -> None:
+    assert device.near_equal(np.array([0.5, 0.41, 0.39])).tolist() == [0, 1]
+    assert device.near_equal(np.array([0.0, 0.5])).tolist() == [1]
+    assert device.near_equal(np.array([-np.inf, -0.5])).tolist() == [1]
+    assert device.near_equal(np.array([-np.inf, -np.inf])).tolist() == [0, 1]
+
+
 def test_a_settled_device_downloads_its_model_and_the_runner_up() -> None:
     assert device.likely_models([], 4) == (0, 1, 2, 3)
     assert device.likely_models([1, 2, 2], 4) == (0, 1, 2, 3)

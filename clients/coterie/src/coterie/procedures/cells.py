@@ -2,7 +2,8 @@
 
 It scores the models it holds by its loss and by whether its descent direction agrees with the model's last move
 (`coterie.model_choice`), remembers what it chose and how clearly, and once its choices agree fetches its likely models
-only; from time to time, and when its loss rises, all of them.
+only; from time to time, and when its loss rises, all of them. Its first choices are drawn among near-equal models, with
+words that only the device knows: what is told then fits more data than the best model's number would.
 
 With privacy, z is the plan's noise multiplier: the deviation of noise over the clip norm M. Per example, every step
 sums clipped gradients of all X samples and adds noise of √steps · z · M; for a whole device, the change is clipped to M
@@ -12,6 +13,7 @@ either way a round costs ρ = 2/z². Which model the device chose is told to the
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +25,7 @@ from numpy.typing import NDArray
 from coterie.errors import NotFinite
 from coterie.instructions import Instructions
 from coterie.learner import Guarded
-from coterie.model_choice import alignment, choose, lead, likely_models, scores
+from coterie.model_choice import DRAWN, alignment, choose, lead, likely_models, near_equal, scores
 from coterie.models import Flat, load_model
 from coterie.privacy.releases import Arrays, Change, Descent, Queried, Raw
 from coterie.procedures import procedure
@@ -32,7 +34,7 @@ from coterie.procedures.star import change_of, kept_noise, promised_noise, train
 from coterie.records import WorkItem
 from coterie.work import Delivery
 
-HISTORY = "identities"
+HISTORY, COIN = "identities", "coin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class Cells:
             margins=[each.margin for each in history.values()],
             losses=[each.loss for each in history.values()],
         )
-        found = find_identity(context, terms, candidates)
+        found = find_identity(context, terms, candidates, may_draw=len(history) < DRAWN)
         received = context.model(found.model)
         learner.load(received)
         metrics = context.figures() | (figures(found, candidates) if work.privacy == "none" else {})
@@ -110,8 +112,13 @@ class Cells:
         )
 
 
-def find_identity(context: RoundContext, terms: Terms, candidates: tuple[int, ...]) -> Identity:
-    """argmax_k λ S_k − (1 − λ) L_k over the candidate lines, on the device's training samples."""
+def find_identity(
+    context: RoundContext, terms: Terms, candidates: tuple[int, ...], *, may_draw: bool = False
+) -> Identity:
+    """argmax_k λ S_k − (1 − λ) L_k over the candidate lines, on the device's training samples.
+
+    may_draw: one of the near-equal lines instead, where there are several.
+    """
     learner, losses, alignments = context.learner, {}, {}
     everything, compared_bytes = np.arange(learner.samples), 0
     for line in candidates:
@@ -121,9 +128,25 @@ def find_identity(context: RoundContext, terms: Terms, candidates: tuple[int, ..
         losses[line] = learner.loss_of(everything)
         alignments[line] = _alignment(context, learner, line, model)
     told = ([losses[line] for line in candidates], [alignments[line] for line in candidates], terms.identity_weight)
-    chosen = choose(*told, relative_loss=terms.relative_loss)
-    margin = lead(scores(*told, relative_loss=terms.relative_loss))
-    return Identity(candidates[int(chosen)], losses, alignments, margin, compared_bytes)
+    value = scores(*told, relative_loss=terms.relative_loss)
+    chosen = int(choose(*told, relative_loss=terms.relative_loss))
+    near = near_equal(value)
+    if may_draw and len(near) > 1:
+        chosen = int(near[_word(context) % len(near)])
+    return Identity(candidates[chosen], losses, alignments, lead(value), compared_bytes)
+
+
+def _word(context: RoundContext) -> int:
+    """What this round is drawn with: the same when it is done again, and known to nobody else.
+
+    From a key kept on disk, because the same work must release the same bytes, hence of the same model.
+    """
+    kept = context.memory.load(COIN)
+    if kept is None or "key" not in kept:
+        kept = {"key": context.noise().words(4)}
+        context.memory.save(COIN, kept)
+    drawn = hashlib.blake2b(b"%d" % context.work.round, key=kept["key"].tobytes()[:64], digest_size=8)
+    return int.from_bytes(drawn.digest(), "big")
 
 
 def _alignment(context: RoundContext, learner: Guarded, line: int, model: Arrays) -> float:
