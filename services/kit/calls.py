@@ -40,7 +40,7 @@ _TOPOLOGY = """
     trust.v1.Trust: GetMatrix GetRelated
 """
 _STATION = """
-    topology.v1.Stations: Decide LeaveCell NextQuestion PutSum ReadUpdate TakeCell
+    topology.v1.Stations: Decide LeaveCell NextQuestion PutSum ReadUpdate ReadUpdates TakeCell
 """
 _PRICING = """
     trust.v1.Trust: GetDeclared GetMatrix

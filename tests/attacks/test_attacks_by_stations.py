@@ -132,10 +132,13 @@ async def test_a_station_weighs_nothing_and_reads_the_updates_it_adds_up_and_not
             seen.append(question.order)
             for digest in (secret, "0" * 64):
                 asked = topology.ReadUpdateRequest(key=key, question_id=question.id, digest=digest, length=8)
-                try:
-                    await self._stations.ReadUpdate(asked)
-                except CoterieError as error:
-                    refused.append(error)
+                whole = topology.ReadUpdatesRequest(key=key, question_id=question.id, digests=[digest])
+                whole.digests.append(question.order.model_digest)
+                for call in (self._stations.ReadUpdate(asked), self._stations.ReadUpdates(whole)):
+                    try:
+                        await call
+                    except CoterieError as error:
+                        refused.append(error)
             await super()._add_up(key, question)
 
     secret = await house.blobs.put_bytes(save({"w": np.ones(3, np.float32)}) + b"not meant for stations")
@@ -145,7 +148,7 @@ async def test_a_station_weighs_nothing_and_reads_the_updates_it_adds_up_and_not
         await play(client)
         await models_of(client, task)
     assert all(isinstance(error, NotFound) for error in refused)
-    assert len(refused) == 2 * len(seen) == 4
+    assert len(refused) == 4 * len(seen) == 8
     assert not any(device in str(order) for order in seen for device in UPDATES)
 
 
@@ -166,6 +169,7 @@ async def test_nobody_speaks_for_a_cell_without_its_token(house: House) -> None:
             lambda: stub.NextQuestion(topology.NextQuestionRequest(key=key)),
             lambda: stub.Decide(topology.StationDecision(key=key, question_id="ask_1")),
             lambda: stub.ReadUpdate(topology.ReadUpdateRequest(key=key, question_id="ask_1", digest="0", length=1)),
+            lambda: stub.ReadUpdates(topology.ReadUpdatesRequest(key=key, question_id="ask_1", digests=["0"])),
             lambda: stub.LeaveCell(key),
         ]
         for call in calls:

@@ -61,7 +61,11 @@ class StationSums:
         if not groups:
             return []
         told = await asyncio.gather(*(self._ask(live, cell, line, of) for (cell, line), of in groups.items()))
-        events = [Event(live.task.id, self.clock.now(), kind, message, live.round.number) for _, kind, message in told]
+        now, number = self.clock.now(), live.round.number
+        events = [
+            Event(live.task.id, now, kind, message, number, cell=cell, updates=len(of))
+            for (_, kind, message), ((cell, _), of) in zip(told, groups.items(), strict=True)
+        ]
         async with self.database.writing() as tx:
             await tasks.add_events(tx, *events)
         return [found for found, *_ in told if found is not None]

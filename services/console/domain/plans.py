@@ -6,10 +6,11 @@ Large plans are drawn as groups, like large graphs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from coterie.records import Event, EventKind
 from services.console.domain import words
 from services.console.domain.graph import MOST_LINKS, MOST_NODES, Graph
 from services.console.domain.network import PLATFORM, Drawing, Link, Node
@@ -167,6 +168,15 @@ def stations_of(plan: Mapping[str, Any]) -> list[CellRow]:
     return rows
 
 
+def added_up(events: Iterable[Event]) -> Counter[str]:
+    """Updates that each cell's station has added up, in all rounds that are known."""
+    found: Counter[str] = Counter()
+    for event in events:
+        if event.kind is EventKind.STATION_ADDED:
+            found[event.cell] += event.updates
+    return found
+
+
 def _star(seats: Sequence[Seat], _: Mapping[str, Any], names: Mapping[str, str]) -> tuple[list[Node], list[Link]]:
     nodes = [Node(PLATFORM, "platform", -1, size=36.0, shape="roundRect", about="adds everything up", kind="place")]
     links = []
@@ -197,6 +207,8 @@ def _large(plan: Mapping[str, Any], seats: Sequence[Seat]) -> Drawing:
 def noise_words(seat: Seat) -> str:
     """How much noise a seat asks for."""
     noise = float(seat["noise_multiplier"])
+    if seat["role"] == "idle":
+        return "sends nothing"
     if seat["noised"] and not noise:
         return "adds noise"
     return f"noise σ = {noise:.3g} × clip norm" if noise else "no noise"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 from nicegui import ui
@@ -12,7 +13,7 @@ from coterie.records import Cell
 from services.console.domain import words
 from services.console.domain.graph import Graph
 from services.console.domain.names import Names
-from services.console.domain.plans import LEGENDS, draw_plan, noise_words, stations_of
+from services.console.domain.plans import LEGENDS, added_up, draw_plan, noise_words, stations_of
 from services.console.parts.acting import doing
 from services.console.parts.blocks import card, empty, facts, note, say
 from services.console.parts.charts import palette
@@ -36,6 +37,7 @@ CELL_COLUMNS = (
     Column("cell", "Cell"),
     Column("served", "Blocks in use", "number"),
     Column("said", "In this plan", wrap=True),
+    Column("added", "Added up so far", "number"),
     Column("now", "Now"),
 )
 
@@ -89,7 +91,7 @@ async def _living(visit: Visit) -> frozenset[str]:
     return frozenset(cell.id for cell in map(Cell.from_json, found) if cell.station)
 
 
-def _cells(plan: Json, living: frozenset[str]) -> None:
+def _cells(plan: Json, living: frozenset[str], added: Counter[str]) -> None:
     with card("Cells", "Who decides about a cell's devices and adds their updates up: its station or the platform."):
         table(
             CELL_COLUMNS,
@@ -99,6 +101,8 @@ def _cells(plan: Json, living: frozenset[str]) -> None:
                     "served": f"{row.served} of {row.blocks}",
                     "served_sort": row.served,
                     "said": row.said,
+                    "added": words.count(added[row.cell], "update"),
+                    "added_sort": added[row.cell],
                     "now": "a station serves it" if row.cell in living else "no station",
                 }
                 for row in stations_of(plan)
@@ -134,7 +138,7 @@ def _draw(
         _legend(plan["topology"])
     _verdict(plan, names)
     if plan["topology"] == "cells":
-        _cells(plan, living)
+        _cells(plan, living, added_up(watch.events))
     with card("Seats", "Where everybody sits, and why."):
         table(
             COLUMNS,
@@ -212,7 +216,8 @@ def _place(seat: Json, names: Names) -> str:
     if seat["neighbours"]:
         return words.count(len(seat["neighbours"]), "neighbour")
     if seat["block"] >= 0:
-        return f"cell {seat['group'] + 1}, block {seat['block']}"
+        cell = seat.get("cell") or f"cell {seat['group'] + 1}"
+        return f"{cell}, block {seat['block']}"
     if seat["head_device_id"]:
         return f"cluster of {names.device(seat['head_device_id'])}"
     return "–"

@@ -35,6 +35,9 @@ class StationsServicer(rpc.StationsServicer):
     async def ReadUpdate(self, request: pb.ReadUpdateRequest, context: Context) -> pb.UpdateBytes:
         return pb.UpdateBytes(data=bytes(await self._stations.read(request)))
 
+    async def ReadUpdates(self, request: pb.ReadUpdatesRequest, context: Context) -> pb.WholeUpdates:
+        return pb.WholeUpdates(data=await self._stations.read_whole(request))
+
     async def PutSum(self, request_iterator: AsyncIterator[pb.SumBytes], context: Context) -> pb.PutSumReply:
         await self._stations.put_sum(request_iterator)
         return pb.PutSumReply()

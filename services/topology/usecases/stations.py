@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import hmac
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 from coterie_api.topology.v1 import topology_pb2 as pb
@@ -116,12 +116,27 @@ class Stations:
         """Bytes of an update that an open question to the caller names; nothing else in the store is told."""
         if not 0 < request.length <= MOST_BYTES or request.start < 0:
             raise BadAnswer(f"1 to {MOST_BYTES} bytes are read at a time, from a start of 0 or more")
-        async with self._database.reading() as tx:
-            asked = await self._asked(tx, request.key, request.question_id)
-        order = pb.StationQuestion.FromString(asked.question).order
-        if request.digest not in {order.model_digest, *(each.digest for each in order.summands)}:
-            raise UnknownQuestion(f"question {asked.id} names no update {request.digest[:80]}")
+        await self._named(request.key, request.question_id, [request.digest])
         return await asyncio.to_thread(self._blobs.read, check_digest(request.digest), request.start, request.length)
+
+    async def read_whole(self, request: pb.ReadUpdatesRequest) -> list[bytes]:
+        """Several updates that an open question to the caller names, whole."""
+        sizes = await self._named(request.key, request.question_id, request.digests)
+        if sum(sizes) > MOST_BYTES:
+            raise BadAnswer(f"up to {MOST_BYTES} bytes are read at a time, not {sum(sizes)}; ask for fewer updates")
+        files = list(zip(request.digests, sizes, strict=True))
+        return await asyncio.to_thread(lambda: [bytes(self._blobs.read(check_digest(d), 0, n)) for d, n in files])
+
+    async def _named(self, key: pb.StationKey, question_id: str, digests: Sequence[str]) -> list[int]:
+        """Sizes of files; raises unless an open question to the caller names every one of them."""
+        async with self._database.reading() as tx:
+            asked = await self._asked(tx, key, question_id)
+        order = pb.StationQuestion.FromString(asked.question).order
+        sizes = {order.model_digest: order.model_bytes} | {each.digest: each.size_bytes for each in order.summands}
+        for digest in digests:
+            if digest not in sizes:
+                raise UnknownQuestion(f"question {asked.id} names no update {digest[:80]}")
+        return [sizes[digest] for digest in digests]
 
     async def put_sum(self, pieces: AsyncIterator[pb.SumBytes]) -> None:
         """Stores the sum a question asks for, as it was told."""

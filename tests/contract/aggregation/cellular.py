@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -112,10 +112,10 @@ async def begun(house: House, *, rounds: int = 1, **parameters: object) -> tuple
     return client, task
 
 
-async def play(client: Client) -> dict[str, pb.WorkItem]:
+async def play(client: Client, updates: Mapping[str, Sequence[float]] = UPDATES) -> dict[str, pb.WorkItem]:
     """Everybody delivers; what each was told."""
     items = await works(client)
-    await hand_in(client, items)
+    await hand_in(client, items, updates)
     return items
 
 
@@ -135,9 +135,11 @@ async def works(client: Client) -> dict[str, pb.WorkItem]:
     return items
 
 
-async def hand_in(client: Client, items: dict[str, pb.WorkItem]) -> None:
+async def hand_in(
+    client: Client, items: dict[str, pb.WorkItem], updates: Mapping[str, Sequence[float]] = UPDATES
+) -> None:
     """Everybody's update, each for its own model."""
-    for device, values in UPDATES.items():
+    for device, values in updates.items():
         line = list(PLACES).index(device) % 2
         await client.deliver(
             items[device],

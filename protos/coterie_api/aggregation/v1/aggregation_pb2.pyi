@@ -1050,6 +1050,8 @@ class Event(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     DEVICE_ID_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
+    CELL_FIELD_NUMBER: _builtins.int
+    UPDATES_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """Number, increasing over all tasks."""
     task_id: _builtins.str
@@ -1064,6 +1066,10 @@ class Event(_message.Message):
     """Device; empty = none."""
     message: _builtins.str
     """For people."""
+    cell: _builtins.str
+    """Cell it is about; empty = none."""
+    updates: _builtins.int
+    """Updates of the cell's users that were added up; 0 = it tells of none."""
     def __init__(
         self,
         *,
@@ -1074,10 +1080,12 @@ class Event(_message.Message):
         round: _builtins.int = ...,
         device_id: _builtins.str = ...,
         message: _builtins.str = ...,
+        cell: _builtins.str = ...,
+        updates: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "device_id", b"device_id", "kind", b"kind", "message", b"message", "number", b"number", "round", b"round", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "cell", b"cell", "device_id", b"device_id", "kind", b"kind", "message", b"message", "number", b"number", "round", b"round", "task_id", b"task_id", "updates", b"updates"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

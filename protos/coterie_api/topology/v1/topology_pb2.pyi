@@ -2287,6 +2287,64 @@ class UpdateBytes(_message.Message):
 Global___UpdateBytes: _TypeAlias = UpdateBytes  # noqa: Y015
 
 @_typing.final
+class ReadUpdatesRequest(_message.Message):
+    """See Stations.ReadUpdates."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    QUESTION_ID_FIELD_NUMBER: _builtins.int
+    DIGESTS_FIELD_NUMBER: _builtins.int
+    question_id: _builtins.str
+    """Question that names the updates."""
+    @_builtins.property
+    def key(self) -> Global___StationKey:
+        """Who asks."""
+
+    @_builtins.property
+    def digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """SHA-256 of each, hexadecimal; together up to 4 MiB."""
+
+    def __init__(
+        self,
+        *,
+        key: Global___StationKey | None = ...,
+        question_id: _builtins.str = ...,
+        digests: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digests", b"digests", "key", b"key", "question_id", b"question_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadUpdatesRequest: _TypeAlias = ReadUpdatesRequest  # noqa: Y015
+
+@_typing.final
+class WholeUpdates(_message.Message):
+    """Updates, whole."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def data(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Each one's bytes, in the order asked for."""
+
+    def __init__(
+        self,
+        *,
+        data: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WholeUpdates: _TypeAlias = WholeUpdates  # noqa: Y015
+
+@_typing.final
 class SumBytes(_message.Message):
     """A piece of a sum."""
 

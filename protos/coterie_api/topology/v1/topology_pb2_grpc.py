@@ -665,6 +665,11 @@ class StationsStub:
                 request_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ReadUpdateRequest.SerializeToString,
                 response_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.UpdateBytes.FromString,
                 _registered_method=True)
+        self.ReadUpdates = channel.unary_unary(
+                '/coterie_api.topology.v1.Stations/ReadUpdates',
+                request_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ReadUpdatesRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.WholeUpdates.FromString,
+                _registered_method=True)
         self.PutSum = channel.stream_unary(
                 '/coterie_api.topology.v1.Stations/PutSum',
                 request_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.SumBytes.SerializeToString,
@@ -711,6 +716,13 @@ class StationsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadUpdates(self, request, context):
+        """Several of them whole, in one call: small ones.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def PutSum(self, request_iterator, context):
         """The sum a question asks for, streamed: the key first, then its bytes.
         """
@@ -745,6 +757,11 @@ def add_StationsServicer_to_server(servicer, server):
                     servicer.ReadUpdate,
                     request_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ReadUpdateRequest.FromString,
                     response_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.UpdateBytes.SerializeToString,
+            ),
+            'ReadUpdates': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadUpdates,
+                    request_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ReadUpdatesRequest.FromString,
+                    response_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.WholeUpdates.SerializeToString,
             ),
             'PutSum': grpc.stream_unary_rpc_method_handler(
                     servicer.PutSum,
@@ -888,6 +905,33 @@ class Stations:
             '/coterie_api.topology.v1.Stations/ReadUpdate',
             coterie__api_dot_topology_dot_v1_dot_topology__pb2.ReadUpdateRequest.SerializeToString,
             coterie__api_dot_topology_dot_v1_dot_topology__pb2.UpdateBytes.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadUpdates(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.topology.v1.Stations/ReadUpdates',
+            coterie__api_dot_topology_dot_v1_dot_topology__pb2.ReadUpdatesRequest.SerializeToString,
+            coterie__api_dot_topology_dot_v1_dot_topology__pb2.WholeUpdates.FromString,
             options,
             channel_credentials,
             insecure,

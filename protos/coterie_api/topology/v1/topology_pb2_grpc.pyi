@@ -224,6 +224,8 @@ class StationsStub:
     """What a station decides about its users."""
     ReadUpdate: _grpc.UnaryUnaryMultiCallable[_topology_pb2.ReadUpdateRequest, _topology_pb2.UpdateBytes]
     """Bytes of an update, or of the model, that an open question to the station names."""
+    ReadUpdates: _grpc.UnaryUnaryMultiCallable[_topology_pb2.ReadUpdatesRequest, _topology_pb2.WholeUpdates]
+    """Several of them whole, in one call: small ones."""
     PutSum: _grpc.StreamUnaryMultiCallable[_topology_pb2.SumBytes, _topology_pb2.PutSumReply]
     """The sum a question asks for, streamed: the key first, then its bytes."""
 
@@ -242,6 +244,8 @@ class StationsAsyncStub(StationsStub):
     """What a station decides about its users."""
     ReadUpdate: _aio.UnaryUnaryMultiCallable[_topology_pb2.ReadUpdateRequest, _topology_pb2.UpdateBytes]  # type: ignore[assignment]
     """Bytes of an update, or of the model, that an open question to the station names."""
+    ReadUpdates: _aio.UnaryUnaryMultiCallable[_topology_pb2.ReadUpdatesRequest, _topology_pb2.WholeUpdates]  # type: ignore[assignment]
+    """Several of them whole, in one call: small ones."""
     PutSum: _aio.StreamUnaryMultiCallable[_topology_pb2.SumBytes, _topology_pb2.PutSumReply]  # type: ignore[assignment]
     """The sum a question asks for, streamed: the key first, then its bytes."""
 
@@ -287,6 +291,14 @@ class StationsServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_topology_pb2.UpdateBytes, _abc.Awaitable[_topology_pb2.UpdateBytes]]:
         """Bytes of an update, or of the model, that an open question to the station names."""
+
+    @_abc_1.abstractmethod
+    def ReadUpdates(
+        self,
+        request: _topology_pb2.ReadUpdatesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_topology_pb2.WholeUpdates, _abc.Awaitable[_topology_pb2.WholeUpdates]]:
+        """Several of them whole, in one call: small ones."""
 
     @_abc_1.abstractmethod
     def PutSum(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 from contextlib import ExitStack
@@ -41,7 +40,6 @@ PARAMETERS = {
     "privacy": {"clip": 1.0, "dimension": 25.0},
 }
 LIMIT = Limit(20.0, 1e-5)
-_ADDED = re.compile(r"(?P<cell>\S+): its station added (?P<updates>\d+) update")
 
 
 @demo("multitask", "12 devices of two hidden kinds around 3 base stations find which of two models is theirs")
@@ -185,9 +183,8 @@ def stations(ground: Stage, task_id: str, done: list[Round]) -> list[StationRow]
         plan = ground.platform.plan(task_id, each.plan_version)
         served[number].update(seat.cell for seat in plan.seats if seat.station)
     for event in ground.platform.events(task_id):
-        told = _ADDED.match(event.message) if event.kind == EventKind.STATION_ADDED else None
-        if told:
-            added[event.round - 1][told["cell"]] += int(told["updates"])
+        if event.kind == EventKind.STATION_ADDED:
+            added[event.round - 1][event.cell] += event.updates
     return [
         StationRow(
             cell=cell,
