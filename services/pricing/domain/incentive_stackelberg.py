@@ -20,14 +20,19 @@ from scipy import sparse
 from coterie.records.words import QuoteStatus
 from services.kit.whatif import plain
 from services.pricing.domain.auction import Sale
-from services.pricing.domain.budgets import Market
-from services.pricing.domain.followers import feasible_interval, linear_response
+from services.pricing.domain.budgets import Market, server_cost, welfare
+from services.pricing.domain.followers import feasible_interval, largest_gain, linear_response
 from services.pricing.domain.game import Outcome
 from services.pricing.domain.incentives import StackelbergParameters
 from services.pricing.domain.influence import Vector, leakage
 from services.pricing.domain.money import MICRO, apportion, from_credits, whole
 from services.pricing.domain.posted_prices import Posted, auctioned, demand, lead, lead_undeclared
 from services.pricing.domain.records import Offer, Purse, Quote
+
+RIVALS = ("exact", "auction", "agnostic", "fixed", "random")
+"""Solvers that a round's prices are compared with. [MPPFL] section 5"""
+COMPARED_DEVICES = 100
+"""Beyond this many a quote is too dear to be made five times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,8 @@ def quote_stackelberg(
         for i, device_id in enumerate(device_ids)
     )
     details = _details(market, outcome, posted, parameters) | {"bids": len(before.sales)}
+    if market.devices <= COMPARED_DEVICES and parameters.influence != "declared":  # which rivals do not know
+        details["compared"] = _compared(market, parameters, task_id, round_number, share, before)
     pot = min(parameters.round_microcredits, purse.escrow_microcredits)
     return Quote(task_id, round_number, "stackelberg", QuoteStatus(posted.status), offers, pot, details)
 
@@ -89,6 +96,32 @@ def _posted(
         return auctioned(market, before.owners, before.sales, round_number, share, headroom)
     leading = lead_undeclared if parameters.influence == "declared" and solver != "agnostic" else lead
     return leading(market, solver, round_number, share, headroom, parameters.cost_spread)
+
+
+def _compared(
+    market: Market,
+    parameters: StackelbergParameters,
+    task_id: str,
+    round_number: int,
+    share: float,
+    before: Before,
+) -> list[dict[str, Any]]:
+    """What each solver would post, judged alike: in the market as it is, whatever the solver believes of it."""
+    found = []
+    for solver in dict.fromkeys((parameters.solver, *RIVALS)):
+        other = parameters.model_copy(update={"solver": solver})
+        posted = _posted(market, other, task_id, round_number, share, before)[1]
+        told = {
+            "solver": solver,
+            "price": posted.price,
+            "budget": float(posted.budgets.sum()),
+            "paid": float(posted.prices @ posted.budgets),
+            "server_cost": server_cost(market, posted.prices, posted.budgets, round_number),
+            "welfare": welfare(market, posted.prices, posted.budgets),
+            "largest_gain": largest_gain(market, posted.prices, posted.budgets),
+        }
+        found.append(plain(told))
+    return found
 
 
 def least_credits(market: Market) -> float:

@@ -118,6 +118,23 @@ async def test_an_auctions_second_round_answers_what_was_sold_in_the_first(world
     assert prices["tsk_one"][0] == prices["tsk_all"][0]
 
 
+async def test_a_quote_says_what_other_solvers_would_post_judged_alike(world: World) -> None:
+    """The leader's price costs least of those at which devices sell what is best for them; others are no equilibria."""
+    tie(world)
+    await world.fund("tsk_1", 1000 * CREDITS)
+    details = (await world.quote("tsk_1", 1, "stackelberg", DEVICES, {"pricing": {}})).market_details
+    own, *others = details.compared
+    assert [each.solver for each in details.compared] == ["exact", "auction", "agnostic", "fixed", "random"]
+    assert (own.price, own.server_cost) == (details.price, details.server_cost)
+    assert own.largest_gain == pytest.approx(0.0, abs=1e-9)
+    assert all(other.largest_gain > 1e-7 or other.server_cost >= own.server_cost for other in others)
+    await world.fund("tsk_2", 1000 * CREDITS)
+    told = {"pricing": {"solver": "auction"}}
+    second = (await world.quote("tsk_2", 1, "stackelberg", DEVICES, told)).market_details
+    assert [each.solver for each in second.compared] == ["auction", "exact", "agnostic", "fixed", "random"]
+    assert second.compared[0].price == pytest.approx(second.price)
+
+
 async def test_what_owners_declare_is_told_as_risk_and_pays_nobody(world: World) -> None:
     tie(world)
     a, b, c = DEVICES[:3]
@@ -129,6 +146,7 @@ async def test_what_owners_declare_is_told_as_risk_and_pays_nobody(world: World)
     await world.fund("tsk_2", 100 * CREDITS)
     friends = await world.quote("tsk_2", 1, "stackelberg", [a, b, c], told)
     assert friends.market_details.influence == "declared"
+    assert not friends.market_details.compared
     assert list(friends.market_details.ties) == [1, 1, 0]
     assert friends.offers[0].external_risk > 0
     for before, after in zip(strangers.offers, friends.offers, strict=True):
