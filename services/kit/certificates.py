@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from cryptography import x509
 
 from services.kit.logs import get_logger
 
@@ -51,6 +50,8 @@ def ends_at(folder: Path | None) -> float:
     """When the first of a folder's certificates ends, the service's own or its authorities'; 0 = there are none."""
     if folder is None:
         return 0.0
+    from cryptography import x509  # which services on one machine, without certificates, do without
+
     try:
         own, authorities = (x509.load_pem_x509_certificates((folder / name).read_bytes()) for name in _NAMES[1:])
     except (OSError, ValueError):  # being replaced, or for the log of whoever needs them

@@ -8,14 +8,17 @@ heard; everybody asleep is woken once it is back, to look again.
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
-import asyncpg
 import sqlalchemy as sa
 
 from services.kit.bell import Bell
 from services.kit.database import Database
 from services.kit.logs import get_logger
 from services.kit.rows import Tx
+
+if TYPE_CHECKING:
+    import asyncpg
 
 AGAIN_SECONDS = 1.0
 CHECK_SECONDS = 15.0
@@ -66,6 +69,8 @@ class Chimes:
         self._bell.ring(key)
 
     async def _listen(self) -> None:
+        import asyncpg  # which a service on SQLite does without
+
         address = self._database.url.replace("+asyncpg", "", 1)
         while True:
             try:

@@ -16,14 +16,32 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from coterie.records import reading
-from coterie.records.base import Record
+from coterie.records.base import Record, Word
 
 Tx = AsyncConnection
 Row = tuple[Any, ...]
 T = TypeVar("T")
 R = TypeVar("R", bound=Record)
+W = TypeVar("W", bound=Word)
 MOST_IN_LIST = 500
 """Values in one IN list: well under either database's limit on parameters."""
+
+
+class WordColumn(sa.types.TypeDecorator[W], Generic[W]):
+    """A column of words, stored as text; no word is the empty text."""
+
+    impl = sa.String
+    cache_ok = True
+
+    def __init__(self, kind: type[W], length: int) -> None:
+        super().__init__(length)
+        self.kind = kind
+
+    def process_bind_param(self, value: Any, dialect: sa.Dialect) -> str:
+        return "" if value is None else str(value)
+
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> W | None:
+        return self.kind(value) if value else None
 
 
 class RecordsColumn(sa.types.TypeDecorator[list[R]], Generic[R]):

@@ -1,16 +1,15 @@
 """Words on the wire and in tables: enums of `words.proto` ↔ the classes of that name in `coterie.records.words`.
 
 By name, and only here: `TASK_STATE_RUNNING` is `TaskState.RUNNING`, which is the word "running". The unspecified number
-is the empty word, which is no member. In a table a word is text.
+is the empty word, which is no member. In a table a word is text (`services.kit.rows.WordColumn`).
 """
 
 from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
-import sqlalchemy as sa
 from google.protobuf.descriptor import EnumDescriptor
 
 from coterie.records import words
@@ -65,20 +64,3 @@ def _texts(enum: str) -> dict[int, str]:
 @cache
 def _numbers(enum: str) -> dict[str, int]:
     return {text: number for number, text in _texts(enum).items()}
-
-
-class WordColumn(sa.types.TypeDecorator[W], Generic[W]):
-    """A column of words, stored as text; no word is the empty text."""
-
-    impl = sa.String
-    cache_ok = True
-
-    def __init__(self, kind: type[W], length: int) -> None:
-        super().__init__(length)
-        self.kind = kind
-
-    def process_bind_param(self, value: Any, dialect: sa.Dialect) -> str:
-        return "" if value is None else str(value)
-
-    def process_result_value(self, value: Any, dialect: sa.Dialect) -> W | None:
-        return self.kind(value) if value else None

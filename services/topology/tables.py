@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from coterie.records.words import PolicyLearner, PolicyState
-from services.kit.words import WordColumn
+from services.kit.rows import WordColumn
 
 metadata = sa.MetaData()
 

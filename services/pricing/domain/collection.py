@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy  # its parts come when they are first used
 
 from services.pricing.domain.complementarity import Mask
 from services.pricing.domain.correlated_users import Survey, marginal, privacy_cost
@@ -102,7 +102,7 @@ def _root(surplus: Callable[[float], float], lowest: float, highest: float) -> f
     high = min(high, highest)
     if surplus(high) <= 0:  # the budget is exactly the least one
         return high
-    return float(brentq(surplus, low, high, xtol=1e-300, rtol=8.9e-16, maxiter=500))
+    return float(scipy.optimize.brentq(surplus, low, high, xtol=1e-300, rtol=8.9e-16, maxiter=500))
 
 
 def _saturated(survey: Survey, prices: Prices) -> Tariff:

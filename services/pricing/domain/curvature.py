@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import lsq_linear
+import scipy  # its parts come when they are first used
 
 from services.kit.errors import InvalidInput
 from services.pricing.domain.influence import Vector
@@ -73,7 +73,7 @@ def fit(measured: Sequence[Measured]) -> CurvatureFit:
             "noise was the same in all rounds, or there are too few different ones, so that it cannot be told from "
             "progress; add tasks with other noise, such as another accuracy_weight or fixed_factor"
         )
-    found = lsq_linear(design, losses, bounds=([-np.inf, 0.0, 0.0], np.inf))
+    found = scipy.optimize.lsq_linear(design, losses, bounds=([-np.inf, 0.0, 0.0], np.inf))
     residuals = losses - design @ found.x
     freedom = len(t) - design.shape[1]
     spread = float(residuals @ residuals) / freedom * np.linalg.inv(design.T @ design)

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq, minimize_scalar
+import scipy  # its parts come when they are first used
 
 from services.pricing.domain.budgets import Market, check_round, external_risk
 from services.pricing.domain.followers import LinearResponse, PriceInterval, best_response, feasible_interval
@@ -189,7 +189,9 @@ def _crossing(condition: Callable[[float], float], interval: PriceInterval) -> L
 
 
 def _between(condition: Callable[[float], float], left: float, right: float) -> LeaderPrice:
-    root, report = brentq(condition, left, right, xtol=1e-300, rtol=8.9e-16, maxiter=500, full_output=True)
+    root, report = scipy.optimize.brentq(
+        condition, left, right, xtol=1e-300, rtol=8.9e-16, maxiter=500, full_output=True
+    )
     return LeaderPrice("ok", float(root), int(report.iterations))
 
 
@@ -210,5 +212,5 @@ def _lowest(market: Market, response: LinearResponse, interval: PriceInterval, w
     grid = _spread(interval)
     best = int(np.argmin([cost(price) for price in grid]))
     left, right = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, _SCAN - 1)])
-    found = minimize_scalar(cost, bounds=(left, right), method="bounded", options={"xatol": 1e-12})
+    found = scipy.optimize.minimize_scalar(cost, bounds=(left, right), method="bounded", options={"xatol": 1e-12})
     return LeaderPrice("ok", float(found.x), _SCAN + int(found.nfev))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, get_args
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -46,6 +45,8 @@ def expander_links(devices: int, degree: int, rng: np.random.Generator) -> Links
         raise BadMeshInput(f"no {degree}-regular expander on {devices} devices; the degree is at least 2, times V even")
     if devices <= degree + 1:
         return complete_links(devices)
+    import networkx as nx  # which no other plan needs
+
     while True:
         graph = nx.random_regular_graph(degree, devices, seed=int(rng.integers(2**31)))
         if nx.is_connected(graph):

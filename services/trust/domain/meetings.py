@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.spatial import KDTree
+import scipy  # its parts come when they are first used
 
 from services.trust.domain.graph import Floats, Integers
 from services.trust.domain.population import Stays
@@ -77,9 +77,9 @@ def visits(stays: Stays, places: Floats, radius_metres: float) -> Encounters:
     """How many stays of each carrier (b) lay within reach of each of the `places` (a, as row numbers)."""
     rows, carriers = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
     if len(places):
-        tree = KDTree(places)
+        tree = scipy.spatial.KDTree(places)
         for low in range(0, len(stays), CHUNK):
-            near = KDTree(stays.places[low : low + CHUNK]).sparse_distance_matrix(
+            near = scipy.spatial.KDTree(stays.places[low : low + CHUNK]).sparse_distance_matrix(
                 tree, radius_metres, output_type="ndarray"
             )
             rows.append(near["j"].astype(np.int64))
@@ -110,7 +110,9 @@ def _join_window(
     right, i, j = ones, left, left
     if others is None:
         near = (
-            KDTree(ones.places[left]).query_pairs(radius, output_type="ndarray") if len(left) else np.zeros((0, 2), int)
+            scipy.spatial.KDTree(ones.places[left]).query_pairs(radius, output_type="ndarray")
+            if len(left)
+            else np.zeros((0, 2), int)
         )
         i, j = left[near[:, 0]], left[near[:, 1]]
     else:
@@ -118,8 +120,8 @@ def _join_window(
         if not len(left) or not len(there):
             i = j = np.zeros(0, dtype=np.int64)
         else:
-            table = KDTree(ones.places[left]).sparse_distance_matrix(
-                KDTree(others.places[there]), radius, output_type="ndarray"
+            table = scipy.spatial.KDTree(ones.places[left]).sparse_distance_matrix(
+                scipy.spatial.KDTree(others.places[there]), radius, output_type="ndarray"
             )
             i, j = left[table["i"]], there[table["j"]]
     start = np.maximum(ones.start[i], right.start[j])

@@ -14,8 +14,7 @@ from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import coo_array, triu
-from scipy.spatial import KDTree
+import scipy  # its parts come when they are first used
 
 from services.kit.errors import InvalidInput
 from services.trust.domain.evidence import NO_PRIOR, Prior
@@ -188,7 +187,7 @@ def ownership(population: Population, rules: RelationRules = DEFAULT_RULES) -> I
     places = population.places
     static = np.flatnonzero(population.public & ~np.isnan(places[:, 0]))
     if len(static):
-        near = KDTree(places[static]).query_pairs(rules.public_range_metres, output_type="ndarray")
+        near = scipy.spatial.KDTree(places[static]).query_pairs(rules.public_range_metres, output_type="ndarray")
         i, j = static[near[:, 0]], static[near[:, 1]]
         metres = np.hypot(*(places[i] - places[j]).T)
         yield _block(RelationKind.OWNERSHIP, population, i, j, {"owner": population.owners[i], "metres": metres})
@@ -228,8 +227,8 @@ def co_work(population: Population, joiners: Joiners, rules: RelationRules = DEF
     tasks, columns = np.unique(joiners.tasks, return_inverse=True)
     pairs = np.unique(np.column_stack((order[rows[known]], columns.reshape(-1)[known])), axis=0)
     shape = (len(population), len(tasks))
-    part = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=shape).tocsr()
-    common = triu(part @ part.T, k=1).tocoo()
+    part = scipy.sparse.coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=shape).tocsr()
+    common = scipy.sparse.triu(part @ part.T, k=1).tocoo()
     enough = common.data >= rules.co_work_tasks
     i, j = common.row[enough].astype(np.int64), common.col[enough].astype(np.int64)
     times = common.data[enough]

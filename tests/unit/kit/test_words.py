@@ -11,7 +11,8 @@ from coterie.records.words import EventKind, Form, Role, TaskState
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.words.v1 import words_pb2
 from services.kit.documents import adopt
-from services.kit.words import WordColumn, number, number_in, prefix_of, text_in, word
+from services.kit.rows import WordColumn
+from services.kit.words import number, number_in, prefix_of, text_in, word
 
 ENUMS = words_pb2.DESCRIPTOR.enum_types_by_name
 

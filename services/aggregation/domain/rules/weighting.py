@@ -17,7 +17,7 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
+import scipy  # its parts come when they are first used
 
 from services.aggregation.domain.rules.rows import Vector
 from services.aggregation.errors import BadWeights
