@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,6 +69,38 @@ def test_a_run_that_was_killed_goes_on_with_what_is_missing(tmp_path: Path) -> N
     (job.folder.path / "torn.12345").write_text("{")  # what a killed process leaves beside
     again = prepare(experiment, "quick", tmp_path, seeds=2)
     assert set(again.missing) == set(job.missing) - set(half)
+
+
+STARTS_A_WORKER = """
+import os, sys, time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from coterie_lab.engines import begin_worker
+if __name__ == "__main__":
+    pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=begin_worker)
+    print(pool.submit(os.getpid).result(), flush=True)
+    time.sleep(600)
+"""
+
+
+def runs(process: str) -> bool:
+    try:
+        return "State:\tZ" not in Path("/proc", process, "status").read_text()
+    except OSError:
+        return False
+
+
+def test_workers_end_with_a_run_that_is_killed(tmp_path: Path) -> None:
+    program = tmp_path / "run.py"
+    program.write_text(STARTS_A_WORKER)
+    with subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        worker = run.stdout.readline().strip()
+        run.kill()
+    ended = time.monotonic() + 60
+    while runs(worker):
+        assert time.monotonic() < ended, "the worker goes on without its run"
+        time.sleep(0.05)
 
 
 def test_results_are_the_same_bytes_with_one_worker_and_two(tmp_path: Path) -> None:

@@ -18,8 +18,9 @@ import traceback
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import Literal, TypeAlias
 
 from coterie_lab.runs import Outcome, Work, cell_of
@@ -48,7 +49,7 @@ def run_local(todo: Sequence[Work], data: Path | None, workers: int) -> Iterator
     told = None if data is None else str(data)
     # Spawned, because a forked child of a process with torch's threads may hang.
     with _single_threaded_children():
-        pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_quiet)
+        pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=begin_worker)
         try:
             futures = [pool.submit(run_one, work, told) for work in todo]
             for future in as_completed(futures):
@@ -89,9 +90,17 @@ def _single_threaded_children() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _quiet() -> None:
-    """What simulated devices warn their owners of is no news for who reads the progress."""
+def begin_worker() -> None:
+    """A worker ends with the run that started it, however that ends, and keeps quiet."""
+    Thread(target=_end_with_parent, daemon=True).start()
+    # What simulated devices warn their owners of is no news for who reads the progress.
     logging.getLogger("coterie").setLevel(logging.ERROR)
+
+
+def _end_with_parent() -> None:
+    if parent := parent_process():
+        parent.join()
+        os._exit(1)
 
 
 def _one_thread() -> None:
