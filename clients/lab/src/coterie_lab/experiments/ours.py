@@ -193,8 +193,8 @@ EXPERIMENTS = (
         "20 devices, digits dealt unevenly (Dirichlet 0.5), a fifth of them lie, all in the same way and knowing what "
         "the honest ones send; rules are the server's own. Lies: " + ", ".join(LIES) + ".",
         resisted,
-        quick=Effort(tuple({"rule": rule, "liars": 0.2, "rounds": 60} for rule in RULES), 3, 15.0),
-        full=Effort(tuple({"rule": rule, "liars": 0.2, "rounds": 120} for rule in RULES), 10, 60.0),
+        quick=Effort(tuple({"rule": rule, "liars": 0.2, "rounds": 60} for rule in RULES), 10, 2.5),
+        full=Effort(tuple({"rule": rule, "liars": 0.2, "rounds": 120} for rule in RULES), 30, 5.0),
         claims=(
             AtMost("the trimmed mean loses at most 6 points at worst", "points lost at worst", "trimmed-mean", 6.0),
             AtMost("… and so does centred clipping", "points lost at worst", "centred-clipping", 6.0),
@@ -238,8 +238,8 @@ EXPERIMENTS = (
         "of four epochs; a coalition's worth is the accuracy of its mean update. Exact values of all 1,024 coalitions "
         "beside those of a quarter of them, sampled by the server's own inquiry.",
         contributed,
-        quick=Effort(({"devices": 10},), 20, 1.0),
-        full=Effort(({"devices": 10},), 60, 1.0),
+        quick=Effort(({"devices": 10},), 20, 0.5),
+        full=Effort(({"devices": 10},), 60, 0.5),
         claims=(
             Ordered("who labels badly is worth less", "Shapley value", (CARE[2], CARE[1], CARE[0])),
             AtMost(

@@ -71,8 +71,8 @@ EXPERIMENTS = (
         "or [0, 0.7] (weak), γ uniform on [0.05, 20], ζ = 0; devices move in turn (sweeps), or by the printed batch "
         "rules with restarts and search (payoffs).",
         formed,
-        quick=Effort(CELLS[:1] + CELLS[4:5], 10, 2.0),
-        full=Effort(CELLS, 30, 2.0),
+        quick=Effort(CELLS[:1] + CELLS[4:5], 10, 0.5),
+        full=Effort(CELLS, 30, 0.5),
         claims=(
             AtMost("40 clusters become about 25 (Fig 16; at most 28)", "clusters at the end", CONNECTED, 28.0),
             AtLeast("… and not fewer than 20", "clusters at the end", CONNECTED, 20.0),

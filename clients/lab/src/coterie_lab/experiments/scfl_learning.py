@@ -363,8 +363,8 @@ EXPERIMENTS = (
         "Figure 15",
         f"{SETTING} ω = 0.8, λ_p = 0.52, λ_c = 1.2.",
         by_payoff,
-        quick=Effort(_cells("mnist", True, (50, 150, 250), effect=LEVELS), 10, 2.0),
-        full=Effort(_cells("mnist", False, (50, 100, 150, 200, 250), effect=LEVELS), 20, 2.0),
+        quick=Effort(_cells("mnist", True, (50, 150, 250), effect=LEVELS), 10, 0.2),
+        full=Effort(_cells("mnist", False, (50, 100, 150, 200, 250), effect=LEVELS), 20, 0.2),
         claims=(
             Ordered("stronger effects pay more: none, weak, strong", "payoff", LEVELS),
             Monotone("more participants pay more under strong effects", "payoff", ("strong",), "rises"),
