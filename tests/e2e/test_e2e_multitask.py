@@ -21,6 +21,8 @@ from coterie.agent import Agent
 from coterie.client import Platform
 from coterie.errors import InvalidRequest, NotAllowed
 from coterie.privacy.ledger import Limit
+from coterie.results import RoundResult
+from coterie.torch_learner import TorchLearner
 from coterie.training import model_bytes, seeded
 from coterie_cli.demos import Choices, demos
 from coterie_cli.main import app
@@ -161,6 +163,57 @@ def test_two_kinds_of_devices_train_two_models_through_a_cell(shared_platform: R
             list(device.participations(task, ids[1]))
     cells = CliRunner().invoke(app, ["cells", "list", *options])
     assert [cell["id"] for cell in json.loads(cells.stdout)] == ["roof"]
+
+
+def test_a_device_whose_data_drift_changes_its_model_and_a_settled_one_is_sent_fewer_bytes(
+    shared_platform: RealPlatform, tmp_path: Path
+) -> None:
+    """Samples of the other kind come after round 4 and are seen in round 6 at the latest: the loss rises, and in the
+    round after that the device looks at both models."""
+    admin = shared_platform.admin
+    admin.put_cell("drift", **CELL)
+    token = admin.issue_token(admin.create_owner("drift").id, uses=3).token
+    drifting = list(zip(*data(0, 2, 20), strict=True))
+
+    def drift(result: RoundResult) -> None:
+        if result.round == 4:
+            drifting.extend(zip(*data(1, 3, 600), strict=True))
+
+    team = [
+        Agent.register(
+            shared_platform.processes.url,
+            token,
+            name=f"drift-{index}",
+            home=tmp_path / str(index),
+            learner=TorchLearner(torch.nn.Linear(2, 2), held),
+            on_round=drift if index == 2 else None,
+            profile={"location": {"x_metres": 40.0 * index, "y_metres": 10.0}},
+            limit=Limit(1e3, 1e-5, allow_raw=True),
+            cache=shared_platform.cache,
+            poll_seconds=1.0,
+        )
+        for index, held in enumerate((data(0, 0, 600), data(1, 1, 600), drifting))
+    ]
+    by_loss = {"topology": {"identity_weight": 0.2}}  # what the device itself moved last counts for its old model
+    # One short step a round: an update that stands out by its length would be refused.
+    training = {"epochs": 1, "learning_rate": 0.05, "batch_size": 1000}
+    told: dict[str, Any] = {"privacy": "none", "rounds": 9, "min_devices": 3, "quorum": 1.0, "training": training}
+    task = create(shared_platform, name="drift", parameters=by_loss, **told)
+    run_all(team, task)
+    ended = admin.wait_for_end(task)
+    assert ended.state == "finished", ended.reason
+    assert team[2].samples == 620
+    first, second, moving = (list(admin.participations(task, a.identity.id)) for a in team)
+    assert {p.model_index for p in first} == {1}
+    assert {p.model_index for p in second} == {0}
+    chosen = [p.model_index for p in moving]
+    changed = chosen.index(0)
+    assert 5 <= changed <= 7
+    assert chosen == [1] * changed + [0] * (9 - changed)
+    compared = [p.metrics["compared"] for p in moving]
+    assert compared[: changed + 1] == [2.0] * 3 + [1.0] * (changed - 3) + [2.0]
+    one = 4.0 * (2 * 2 + 2)  # weights and biases in single precision
+    assert [p.metrics["broadcast_bytes"] for p in second[:4]] == [2 * one] * 3 + [one]
 
 
 def test_one_model_alone_is_refused(shared_platform: RealPlatform) -> None:
