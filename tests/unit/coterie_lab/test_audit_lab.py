@@ -37,6 +37,13 @@ def test_no_claim_of_the_product_is_refuted(name: str) -> None:
     assert math.isfinite(found.claimed)
 
 
+@pytest.mark.parametrize("name", ["laplace", "mesh"])
+def test_an_audit_sees_where_its_canary_lies(name: str) -> None:
+    """All in one element, since this noise is measured in L1: who looks along all of them would refute nothing."""
+    found = audit(name, MECHANISMS[name], MORE)
+    assert 0.25 * found.claimed < found.shown <= found.claimed
+
+
 def test_doubles_in_the_place_of_the_grid_are_caught_by_their_low_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     def doubles(share: float, variance: float, stream: Stream) -> float:
         uniform = (float(stream.words(1)[0] >> np.uint64(11)) + 0.5) * 2.0**-53

@@ -56,11 +56,14 @@ class Sight:
 
 
 def seen(tensors: Mapping[str, NDArray[Any]], beside: Mapping[str, float] | None = None) -> dict[str, float]:
-    """Figures of what leaves: the value along the canary, the fineness of its floats, and whatever goes beside it."""
+    """Figures of what leaves: the value along the canary, the fineness of its floats, and whatever goes beside it.
+
+    A canary lies along the diagonal, or, where noise is measured in L1, wholly in the first element.
+    """
     flat = np.concatenate([np.ravel(value).astype(np.float64) for value in tensors.values()])
     along = float(flat.sum()) / math.sqrt(flat.size)
     finest = max(float(value).as_integer_ratio()[1].bit_length() for value in flat)
-    return {"value": along, "fineness": float(finest), **(beside or {})}
+    return {"value": along, "first element": float(flat[0]), "fineness": float(finest), **(beside or {})}
 
 
 def _released(make: Callable[[float], Release]) -> Observe:
