@@ -92,10 +92,15 @@ class Street:
         """A device as a process."""
         command = [sys.executable, "-m", "tests.e2e.secure_device", str(self.homes[name].folder), task, place]
         cache = str(self.homes[name].folder / "cache")
-        self.processes[name] = subprocess.Popen(
-            command, cwd=ROOT, env={**os.environ, "COTERIE_CACHE": cache}, preexec_fn=die_with_parent,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+        with (self.platform.folder / f"device-{name}.log").open("ab") as log:  # shown when a test fails
+            self.processes[name] = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env={**os.environ, "COTERIE_CACHE": cache, "OMP_NUM_THREADS": "1"},
+                preexec_fn=die_with_parent,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
 
     def ended(self, task: str) -> Task:
         ended = self.platform.admin.wait_for_end(task)
