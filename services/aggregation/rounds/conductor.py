@@ -323,6 +323,7 @@ class Conductor:
         async with self.database.writing() as tx:
             await end_task(tx, task_id, state, reason, self.clock.now())
         self._forget(task_id)
+        self.bell.ring(f"events:{task_id}")  # whoever waits for them, though no round is open any more
 
     # --- open rounds in memory ---------------------------------------------------------------------------------------
 
