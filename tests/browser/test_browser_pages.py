@@ -263,7 +263,7 @@ def test_the_page_says_so_while_the_platform_is_away_and_recovers(visitors: Any,
 
 
 def test_the_menu_works_from_the_keyboard(admin: Visitor) -> None:
-    menu, names = {"dashboardOverview", "model_trainingTasks", "hubTrust"}, set()
+    menu, names = {"dashboardOverview", "model_trainingTasks", "hubTrust"}, set[str]()
     for _ in range(3):  # figures that come anew while somebody walks through the page may take the focus with them
         page = admin.open("/")
         page.get_by_role("heading", name="Needs a person").wait_for()
