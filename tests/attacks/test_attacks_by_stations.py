@@ -18,6 +18,7 @@ from coterie_api.words.v1 import words_pb2 as words
 from coterie_cli.certificates import make_certificates
 from services.aggregation.domain import auditing
 from services.aggregation.domain.accumulator import Accumulator
+from services.aggregation.rounds import stationing
 from services.kit.caller import SERVICE, STATION, Caller, set_caller
 from services.kit.errors import CoterieError, InvalidInput, NotFound, PermissionDenied
 from services.kit.server import Server
@@ -26,6 +27,7 @@ from services.kit.upstream import open_channel
 from services.topology.commands.station import Reader, StationApp, add_up
 from services.topology.domain.station import Experience, Sight, started
 from services.topology.planners.cells import MOST_WAITED
+from services.topology.usecases import stations as desk
 from tests.contract.aggregation.cellular import (
     CELLS,
     UPDATES,
@@ -74,6 +76,24 @@ class Dropping(StationApp):
         return add_up(order, read)
 
 
+class Repeating(StationApp):
+    """Counts its first user's update twice, and says so nowhere."""
+
+    def summed(self, order: topology.SumOrder, read: Reader) -> Accumulator:
+        order.summands.append(order.summands[0])
+        return add_up(order, read)
+
+
+class Endless(StationApp):
+    """Tells the largest whole numbers there are, whose squares leave what whole numbers can hold."""
+
+    def summed(self, order: topology.SumOrder, read: Reader) -> Accumulator:
+        total = add_up(order, read)
+        (piece,) = total.pieces()
+        total.merge(iter([np.full_like(piece, np.iinfo(np.int64).min) - piece]), 0)
+        return total
+
+
 class Erasing(StationApp):
     """Hands the model's own bytes in as a sum, so that they are thrown away with it."""
 
@@ -97,6 +117,8 @@ class Erasing(StationApp):
         (Inflating, "longer than its users' updates together"),
         (Forging, "not that of its users' updates"),
         (Dropping, "not that of its users' updates"),
+        (Repeating, "longer than its users' updates together"),
+        (Endless, "longer than its users' updates together"),
         (Erasing, "which is not one of 3 numbers"),
     ],
 )
@@ -119,6 +141,71 @@ async def test_a_sum_that_is_not_that_of_the_users_is_not_believed_and_the_model
         specification = (await client.get_task(task.id)).specification
         for digest in specification.model_digests:  # none was thrown away
             assert len(await client.model(digest)) == 3
+
+
+@SQLITE
+@pytest.mark.parametrize(("seconds", "asked_in"), [(3600.0, [1]), (0.0, [1, 2])])
+async def test_a_station_that_told_a_false_sum_is_not_asked_again_for_a_while(
+    house: House, monkeypatch: pytest.MonkeyPatch, seconds: float, asked_in: list[int]
+) -> None:
+    """Who changes little of a large sum is found out by chance alone: found out once, it gets no further tries."""
+    monkeypatch.setattr(stationing, "PUT_ASIDE_SECONDS", seconds)
+    await put_cells(house)
+    async with stations(house, Forging, StationApp):
+        client, task = await begun(house, rounds=2)
+        await play(client)
+        await play(client)
+        await models_of(client, task)
+        events = await client.events(task.id)
+    left_out = [event for event in events if event.kind == LEFT_OUT]
+    assert sorted(event.round for event in left_out) == sorted(asked_in * 2)
+    assert {event.cell for event in left_out} == {"hill"}
+    assert f"asked for no sum for {seconds / 60:.0f} minutes" in left_out[0].message
+    assert sorted(event.round for event in events if event.kind == ADDED) == [1, 1, 2, 2]
+
+
+@SQLITE
+async def test_a_station_reads_no_more_bytes_at_once_than_one_call_may_hold(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither by naming a file often, nor by a long piece, nor by one that begins before the file or behind it."""
+    refused: list[str] = []
+    whole: list[int] = []
+
+    class Greedy(StationApp):
+        async def _add_up(self, key: topology.StationKey, question: topology.StationQuestion) -> None:
+            place, order = dict[str, Any](key=key, question_id=question.id), question.order
+            digests = [order.model_digest, order.summands[0].digest]
+            most = order.model_bytes + order.summands[0].size_bytes
+            monkeypatch.setattr(desk, "MOST_BYTES", most)
+            read = await self._stations.ReadUpdates(topology.ReadUpdatesRequest(**place, digests=digests))
+            whole.append(sum(len(data) for data in read.data) - most)
+            piece = dict[str, Any](**place, digest=order.model_digest)
+            attempts: list[Callable[[], Any]] = [
+                lambda: self._stations.ReadUpdates(topology.ReadUpdatesRequest(**place, digests=digests * 2)),
+                lambda: self._stations.ReadUpdate(topology.ReadUpdateRequest(**piece, length=most + 1)),
+                lambda: self._stations.ReadUpdate(topology.ReadUpdateRequest(**piece, length=0)),
+                lambda: self._stations.ReadUpdate(topology.ReadUpdateRequest(**piece, start=-8, length=8)),
+                lambda: self._stations.ReadUpdate(
+                    topology.ReadUpdateRequest(**piece, start=order.model_bytes, length=8)
+                ),
+            ]
+            for attempt in attempts:
+                try:
+                    refused.append(f"it was told {await attempt()}")
+                except InvalidInput as error:
+                    refused.append(error.message)
+            await super()._add_up(key, question)
+
+    await put_cells(house)
+    async with stations(house, Greedy, StationApp):
+        client, task = await begun(house)
+        await play(client)
+        await models_of(client, task)
+        assert len(await told(client, task, ADDED)) == 4
+    assert whole == [0, 0]
+    assert len(refused) == 10
+    assert [message for message in refused if "bytes are read at a time" not in message] == []
 
 
 @SQLITE

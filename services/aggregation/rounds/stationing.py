@@ -12,7 +12,7 @@ import secrets
 import struct
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -31,6 +31,8 @@ from services.kit.stubs import Upstreams
 
 WAIT_SECONDS = 10.0
 """How long a closing round waits for its stations."""
+PUT_ASIDE_SECONDS = 3600.0
+"""How long a station whose sum was false is asked for none: who changes little is found out by chance alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +53,16 @@ class StationSums:
     database: Database
     library: Library
     clock: Clock
+    put_aside: dict[str, float] = field(default_factory=dict)
+    """Until when, by cell. Kept in memory: a server that starts again asks again, and checks again."""
 
     async def ask(self, live: LiveRound, missing: Mapping[str, Participation]) -> list[StationSum]:
         """Sums of those of the missing updates that stations are to add up."""
         groups: dict[tuple[str, int], list[Participation]] = defaultdict(list)
         for p in missing.values():
-            if live.station_of(p.device_id):
-                groups[live.station_of(p.device_id), p.model_index].append(p)
+            cell = live.station_of(p.device_id)
+            if cell and self.put_aside.get(cell, 0.0) <= self.clock.now():
+                groups[cell, p.model_index].append(p)
         if not groups:
             return []
         told = await asyncio.gather(*(self._ask(live, cell, line, of) for (cell, line), of in groups.items()))
@@ -79,6 +84,9 @@ class StationSums:
         try:
             reply = await self.upstreams.topology.AddUp(request, timeout=WAIT_SECONDS + 5.0)
             fault = await asyncio.to_thread(self._fault, live, line, order, updates, reply)
+            if fault:
+                self.put_aside[cell] = self.clock.now() + PUT_ASIDE_SECONDS
+                fault += f"; it is asked for no sum for {PUT_ASIDE_SECONDS / 60.0:.0f} minutes"
         except CoterieError as error:
             reply, fault = topology.AddUpReply(), error.message
         what = f"{len(updates)} update{'s' if len(updates) > 1 else ''} of model {line}"

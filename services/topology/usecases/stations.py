@@ -114,9 +114,9 @@ class Stations:
 
     async def read(self, request: pb.ReadUpdateRequest) -> memoryview:
         """Bytes of an update that an open question to the caller names; nothing else in the store is told."""
-        if not 0 < request.length <= MOST_BYTES or request.start < 0:
-            raise BadAnswer(f"1 to {MOST_BYTES} bytes are read at a time, from a start of 0 or more")
-        await self._named(request.key, request.question_id, [request.digest])
+        [size] = await self._named(request.key, request.question_id, [request.digest])
+        if not (0 < request.length <= MOST_BYTES and 0 <= request.start <= size - request.length):
+            raise BadAnswer(f"1 to {MOST_BYTES} bytes are read at a time, none of them outside the file's {size}")
         return await asyncio.to_thread(self._blobs.read, check_digest(request.digest), request.start, request.length)
 
     async def read_whole(self, request: pb.ReadUpdatesRequest) -> list[bytes]:
