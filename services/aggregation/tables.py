@@ -65,6 +65,7 @@ enrolments = sa.Table(
     sa.Column("no_clerk", sa.Boolean, nullable=False, default=False),
     sa.Column("measures", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("better_json", sa.Text, nullable=False, server_default=""),
+    sa.Column("owner_id", sa.String(40), nullable=False, server_default=""),
     sa.Index("enrolments_by_device", "device_id", "state"),
 )
 
@@ -239,6 +240,7 @@ models = sa.Table(
     sa.Column("devices", sa.Integer, nullable=False, server_default="0"),
     sa.Column("samples", sa.Double, nullable=False, server_default="0"),
     sa.Column("evaluated", sa.JSON, nullable=False, server_default="{}"),
+    sa.Column("agreed", sa.JSON, nullable=False, server_default="{}"),
 )
 
 measurements = sa.Table(

@@ -3,15 +3,19 @@
 Every device's figures are its own claim, and so is the number of samples behind them: it counts up to 10 times the
 median claim. In a task that draws its devices by lot, a fixed panel measures every version, so that a mean does not
 jump because others were asked.
+
+A mean is for reading: one liar moves it. What ends a task, or is fitted to, is what owners agree on: a figure that more
+than half of them have, or a better one, each owner with one say that its devices share, however many they are and
+however many samples they claim.
 """
 
 from __future__ import annotations
 
 import hashlib
 import statistics
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from services.aggregation.domain.bounds import TIMES_MEDIAN
 
@@ -21,6 +25,8 @@ MOST_SAMPLES = float(1 << 53)
 """More samples than anybody measures; a larger claim would overflow where claims are added up."""
 PANEL = 100
 """Devices that measure every version of a task that draws its devices by lot."""
+SEVERAL = 3
+"""Devices and owners that must have measured a version before they agree on anything; all, where fewer take part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +44,33 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What is known of a model version: means of so many devices' figures, over so many samples."""
+    """What is known of a model version: means of so many devices' figures, over so many samples.
+
+    `agreed` is what owners agree on, of all model lines of the version together.
+    """
 
     metrics: dict[str, float]
     devices: int
     samples: float
+    agreed: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Voters:
+    """Who takes part in a task: the owner of each device that ever did, and who is there now."""
+
+    owners: Mapping[str, str]
+    here: Collection[str]
+
+    def suffice(self, told: Collection[str]) -> bool:
+        """Whether these devices are enough to agree: several, of several owners, or as many as are there."""
+        owners = {self.owner(device) for device in told}
+        most = {self.owner(device) for device in self.here}
+        return len(set(told)) >= min(SEVERAL, len(self.here)) and len(owners) >= min(SEVERAL, len(most))
+
+    def owner(self, device: str) -> str:
+        """Whose say a device shares; its own where no owner is known."""
+        return self.owners.get(device) or device
 
 
 def split(metrics: Mapping[str, float], enrolled_samples: float) -> tuple[float, dict[str, float]]:
@@ -83,6 +111,39 @@ def figures(measured: Sequence[Measurement], panel: Collection[str] = ()) -> Fig
     weights = counted({each.device_id: each.samples for each in told})
     found = means((weights[each.device_id], each.metrics) for each in told)
     return Figures(found, len(told), sum(weights.values()))
+
+
+def agreed(
+    measured: Sequence[Measurement], voters: Voters, better: Callable[[str], str], panel: Collection[str] = ()
+) -> dict[str, float]:
+    """What more than half of the owners have of each figure, or a better one; without figures too few told of.
+
+    Those in the panel are asked before the others, where they suffice. The best value v with Σ say(told v or better)
+    > Σ say / 2, so liars with half of the say or less can make it no better than one that an honest device told.
+    """
+    values: dict[str, list[tuple[float, str]]] = defaultdict(list)
+    for each in measured:
+        for name, value in each.metrics.items():
+            values[name].append((value, each.device_id))
+    found = {}
+    for name, told in sorted(values.items()):
+        seated = [(value, device) for value, device in told if device in panel]
+        some = next((some for some in (seated, told) if some and voters.suffice({device for _, device in some})), None)
+        if some is not None:
+            shared = Counter(voters.owner(device) for _, device in some)
+            says = [(value, 1.0 / shared[voters.owner(device)]) for value, device in some]
+            found[name] = _most_have(sorted(says, reverse=better(name) == "up"))
+    return found
+
+
+def _most_have(says: Sequence[tuple[float, float]]) -> float:
+    """The first of these values, best first, that more than half of the say is for, or for a better one."""
+    half, said = 0.5 * sum(say for _, say in says), 0.0
+    for value, say in says:
+        said += say
+        if said > half * (1.0 + 1e-9):  # shares of an owner's say add up to 1 but for rounding
+            return value
+    return says[-1][0]
 
 
 def draw_panel(devices: Iterable[str], seed: int, most: int = PANEL) -> set[str]:

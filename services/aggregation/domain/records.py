@@ -56,6 +56,7 @@ class Enrolment:
     no_clerk: bool = False
     measures: bool = False
     better_json: str = ""
+    owner_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +169,8 @@ class Model:
     """A version of one of a task's model lines; version 0 is the initial one.
 
     `metrics` are means of so many devices' figures of this very version, over so many samples; `evaluated` is what the
-    publisher's evaluator measured. Both are empty where nothing was measured.
+    publisher's evaluator measured, `agreed` what devices of more than half of the owners have, or better. All are empty
+    where nothing was measured.
     """
 
     task_id: str
@@ -181,6 +183,7 @@ class Model:
     devices: int = 0
     samples: float = 0.0
     evaluated: dict[str, float] = field(default_factory=dict)
+    agreed: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

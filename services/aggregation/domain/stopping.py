@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from coterie.figures import better_of
+from services.aggregation.domain.measuring import SEVERAL
 from services.aggregation.errors import BadTask
 
 UP, DOWN = "up", "down"
@@ -25,6 +26,14 @@ class Stop:
     def direction(self) -> str:
         """Which way is better."""
         return self.better or better_of(self.metric)
+
+    @property
+    def unheard(self) -> str:
+        """Why the task did not stop, where no version has the figure."""
+        return (
+            f"no version's {self.metric} could stop it: it counts when at least {SEVERAL} devices of {SEVERAL} owners "
+            "(all, where fewer take part) or the publisher's evaluator tell it"
+        )
 
     def is_better(self, value: float, than: float) -> bool:
         """Whether one figure is better than another."""

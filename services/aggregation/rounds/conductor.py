@@ -265,13 +265,14 @@ class Conductor:
 
     async def _enough(self, task: Task) -> str:
         """Why the task needs no further round; empty when it does."""
-        if task.round >= task.specification.rounds:
-            return f"all {task.round} rounds are done"
-        stop = task.specification.stop
+        stop, is_last = task.specification.stop, task.round >= task.specification.rounds
         if stop is None:
-            return ""
+            return f"all {task.round} rounds are done" if is_last else ""
         async with self.database.reading() as tx:
-            reason = stop.reason(await measurements.series(tx, task.id, stop.metric))
+            series = await measurements.series(tx, task.id, stop.metric)
+        if is_last:
+            return f"all {task.round} rounds are done" + ("" if series else f"; {stop.unheard}")
+        reason = stop.reason(series)
         return f"{reason}; {task.round} of {task.specification.rounds} rounds are done" if reason else ""
 
     async def _tend(self, task: Task, round_: Round) -> float:

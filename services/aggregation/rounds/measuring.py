@@ -7,12 +7,13 @@ of its last round is asked once more, without an update, so that the last versio
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from coterie.figures import better_of
 from coterie.records.words import EnrolmentState, Form, ParticipationState, Role
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from services.aggregation.domain.measuring import Measurement, draw_panel, figures, split
+from services.aggregation.domain.measuring import Measurement, Voters, agreed, draw_panel, figures, split
 from services.aggregation.domain.records import Enrolment, Model, Participation, Round, Task
 from services.aggregation.domain.secure_terms import SumRules
 from services.aggregation.domain.tasks import TaskSpecification
@@ -48,9 +49,7 @@ async def record(tx: Tx, task: Task, round_: Round, everybody: Sequence[Particip
     told = [p for p in everybody if p.state is ParticipationState.DELIVERED and p.metrics]
     measured = [_measurement(p, now) for p in told]
     await measurements.add_measurements(tx, measured)
-    lines = len(task.specification.model_digests)
-    places = {(each.line, each.version) for each in measured} | {(line, round_.number - 1) for line in range(lines)}
-    await summarise(tx, task, sorted(places))
+    await summarise(tx, task, {each.version for each in measured} | {round_.number - 1})
 
 
 def _measurement(p: Participation, now: float) -> Measurement:
@@ -59,17 +58,26 @@ def _measurement(p: Participation, now: float) -> Measurement:
     return Measurement(p.task_id, p.model_index, version, p.device_id, samples, metrics, p.delivered_at or now)
 
 
-async def summarise(tx: Tx, task: Task, places: Sequence[tuple[int, int]]) -> None:
-    """Reckons what is known of these lines and versions anew, and which version is the best."""
-    panel: set[str] = set()
-    if task.specification.draws:
-        enrolled = await tasks.list_enrolments(tx, task.id, state=EnrolmentState.ACTIVE)
-        panel = draw_panel((e.device_id for e in enrolled if e.measures), task.specification.seed)
-    for line, version in places:
-        measured = await measurements.list_measurements(tx, task.id, line, version)
-        if measured:
-            await measurements.put_figures(tx, task.id, line, version, figures(measured, panel))
+async def summarise(tx: Tx, task: Task, versions: Collection[int]) -> None:
+    """Reckons what is known of these versions anew, and which version is the best."""
+    told = {version: await measurements.list_of_version(tx, task.id, version) for version in sorted(versions)}
+    enrolled = await tasks.list_enrolments(tx, task.id) if any(told.values()) else []
+    here = [e for e in enrolled if e.state is EnrolmentState.ACTIVE]
+    voters = Voters({e.device_id: e.owner_id for e in enrolled}, {e.device_id for e in here})
+    draws, seed = task.specification.draws, task.specification.seed
+    panel = draw_panel((e.device_id for e in here if e.measures), seed) if draws else set()
+    for version, measured in told.items():
+        common = agreed(measured, voters, lambda name: _better(task, name), panel)
+        for line in sorted({each.line for each in measured}):
+            found = figures([each for each in measured if each.line == line], panel)
+            await measurements.put_figures(tx, task.id, line, version, replace(found, agreed=common))
     await choose_best(tx, task)
+
+
+def _better(task: Task, name: str) -> str:
+    """Which way a figure gets better."""
+    stop = task.specification.stop
+    return stop.direction if stop is not None and stop.metric == name else better_of(name)
 
 
 async def choose_best(tx: Tx, task: Task) -> None:
@@ -147,8 +155,7 @@ class Measuring:
                 return min(LOOK_SECONDS, max(0.01, until - self.clock.now()))
         self.forget(task.id)
         async with self.database.writing() as tx:
-            lines = range(len(task.specification.model_digests))
-            await summarise(tx, task, [(line, last.number) for line in lines])
+            await summarise(tx, task, [last.number])
         return 0.0
 
     async def _measuring(self, tx: Tx, task: Task) -> list[Enrolment]:

@@ -141,7 +141,7 @@ def contribution(record: Contribution) -> pb.Contribution:
 
 def enrolment(record: Enrolment) -> pb.Enrolment:
     """Without whom it takes as clerks: that is between the device and the choice of clerks."""
-    private = ("clerks", "no_clerk", "better_json")
+    private = ("clerks", "no_clerk", "better_json", "owner_id")
     return pb.Enrolment(**{name: value for name, value in _values(record).items() if name not in private})
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
+from statistics import fmean
 from typing import Any
 
 import sqlalchemy as sa
 
 from coterie.records.words import TaskState
 from services.aggregation import tables as t
-from services.aggregation.domain.measuring import Figures, Measurement, means
+from services.aggregation.domain.measuring import Figures, Measurement
 from services.aggregation.domain.records import Model
 from services.kit.paging import Page
 from services.kit.rows import Tx, columns, fetch_all, fetch_one, upsert
@@ -39,6 +40,13 @@ async def list_measurements(
     return await fetch_all(tx, query.order_by(m.device_id), Measurement)
 
 
+async def list_of_version(tx: Tx, task_id: str, version: int) -> list[Measurement]:
+    """What was measured of a version of every model line."""
+    m = t.measurements.c
+    query = _MEASUREMENTS.where(m.task_id == task_id, m.version == version)
+    return await fetch_all(tx, query.order_by(m.line, m.device_id), Measurement)
+
+
 async def answered(tx: Tx, task_id: str, version: int, devices: Collection[str]) -> set[str]:
     """Which of these devices measured a version, of whichever line."""
     m = t.measurements.c
@@ -63,21 +71,20 @@ async def find_version(tx: Tx, task_id: str, line: int, version: int) -> Model |
 
 
 async def series(tx: Tx, task_id: str, metric: str) -> dict[int, float]:
-    """A figure of each version that has it: the publisher's where its evaluator told any, else the devices'.
+    """A figure of each version that has it: the publisher's where its evaluator told any, else what owners agree on.
 
-    Of several model lines it is the mean by samples.
+    Of several model lines it is the mean; what owners agree on is of all lines already.
     """
     m = t.models.c
-    query = sa.select(m.version, m.evaluated, m.metrics, m.samples).where(m.task_id == task_id, m.line >= 0)
+    query = sa.select(m.version, m.evaluated, m.agreed).where(m.task_id == task_id, m.line >= 0)
     rows = (await tx.execute(query.order_by(m.version))).all()
     own = any(metric in row.evaluated for row in rows)
-    of_version: dict[int, list[tuple[float, dict[str, float]]]] = defaultdict(list)
+    of_version: dict[int, list[float]] = defaultdict(list)
     for row in rows:
-        told = row.evaluated if own else row.metrics
+        told = row.evaluated if own else row.agreed
         if metric in told:
-            of_version[row.version].append((1.0 if own else row.samples, {metric: told[metric]}))
-    found = {version: means(parts) for version, parts in of_version.items()}
-    return {version: mean[metric] for version, mean in found.items() if mean}
+            of_version[row.version].append(told[metric])
+    return {version: fmean(values) for version, values in of_version.items()}
 
 
 async def evaluated_like(tx: Tx, publisher: str, digest: str, limit: int) -> dict[str, dict[str, float]]:

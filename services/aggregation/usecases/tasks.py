@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from coterie.records.words import EnrolmentState, EventKind, JoinBy, ParticipationState, TaskState
+from coterie.records.words import EnrolmentState, EventKind, ParticipationState, TaskState
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
@@ -285,7 +285,7 @@ class TaskUseCases:
         if not 0.0 <= non_iid <= 1e6:
             raise BadTask(f"non_iid must be a finite number of at least 0, not {non_iid}")
         now = self._clock.now()
-        owner_id = caller.owner_id if caller.role == "device" else await self._owner_of(device_id, task_id)
+        owner_id = caller.owner_id if caller.role == "device" else await self._owner_of(device_id)
         async with self._database.writing() as tx:
             # Locked, so that of two devices enrolling at once the second counts the first.
             task = await sight.see_task(tx, task_id, lock=True)
@@ -304,6 +304,7 @@ class TaskUseCases:
                 no_clerk,
                 measures,
                 directions.text_of(better or {}),
+                owner_id,
             )
             await tasks.put_enrolment(tx, enrolment)
             enrolled = (await tasks.count_enrolled(tx, [task_id])).get(task_id, 0)
@@ -318,11 +319,8 @@ class TaskUseCases:
             await self._begin(task)
         return enrolment
 
-    async def _owner_of(self, device_id: str, task_id: str) -> str:
-        """Owner of a device that somebody else enrols, if the task asks for it."""
-        async with self._database.reading() as tx:
-            if (await sight.see_task(tx, task_id)).specification.join_by is not JoinBy.OWNERS:
-                return ""
+    async def _owner_of(self, device_id: str) -> str:
+        """Owner of a device that somebody else enrols."""
         with acting_as(SERVICE):
             reply = await self._upstreams.registry.GetDevices(trust.GetDevicesRequest(device_ids=[device_id]))
         return next((device.owner_id for device in reply.devices), "")

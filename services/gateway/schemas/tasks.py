@@ -35,7 +35,8 @@ class StopRule(Body):
     model_config = ConfigDict(json_schema_extra={"example": {"metric": "accuracy", "at": 0.95, "patience": 5}})
 
     metric: Annotated[Word, Field(min_length=1, max_length=64)]
-    """Figure that is watched: the publisher's evaluator's where it tells one, else the devices' mean."""
+    """Figure that is watched: the publisher's evaluator's where it tells one, else what devices of most owners
+    have (`agreed` of a version), told by at least three devices of three owners, or by all where fewer take part."""
     at: Finite | None = None
     """Stop once a model version reaches this."""
     patience: Annotated[int, Field(ge=0, le=100_000)] = 0

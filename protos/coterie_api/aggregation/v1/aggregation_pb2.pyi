@@ -1195,6 +1195,26 @@ class Model(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class AgreedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     TASK_ID_FIELD_NUMBER: _builtins.int
     LINE_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
@@ -1205,6 +1225,7 @@ class Model(_message.Message):
     DEVICES_FIELD_NUMBER: _builtins.int
     SAMPLES_FIELD_NUMBER: _builtins.int
     EVALUATED_FIELD_NUMBER: _builtins.int
+    AGREED_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """Task's id."""
     line: _builtins.int
@@ -1229,6 +1250,13 @@ class Model(_message.Message):
     def evaluated(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """What the publisher's evaluator measured; empty = not measured."""
 
+    @_builtins.property
+    def agreed(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """What devices of more than half of the owners measured of this version, of all model lines together, or a better
+        figure; each owner has one say. A task's `stop` goes by it. Without figures that fewer than three devices of three
+        owners told (all, where fewer take part).
+        """
+
     def __init__(
         self,
         *,
@@ -1242,10 +1270,11 @@ class Model(_message.Message):
         devices: _builtins.int = ...,
         samples: _builtins.float = ...,
         evaluated: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        agreed: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "devices", b"devices", "digest", b"digest", "evaluated", b"evaluated", "line", b"line", "metrics", b"metrics", "samples", b"samples", "size_bytes", b"size_bytes", "task_id", b"task_id", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agreed", b"agreed", "created_at", b"created_at", "devices", b"devices", "digest", b"digest", "evaluated", b"evaluated", "line", b"line", "metrics", b"metrics", "samples", b"samples", "size_bytes", b"size_bytes", "task_id", b"task_id", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -6,11 +6,14 @@ import math
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from coterie.figures import better_of
 from services.aggregation.domain.measuring import (
     Measurement,
+    Voters,
+    agreed,
     counted,
     draw_panel,
     figures,
@@ -94,3 +97,67 @@ def test_figures_and_claims_at_the_end_of_all_numbers_leave_a_mean_that_is_one()
     samples, _ = split({"samples": most, "loss": 1.0}, 5.0)
     alone = figures([told("a", samples, loss=-most)])
     assert (alone.metrics["loss"], math.isfinite(alone.samples)) == (-most, True)
+
+
+def voters(*devices: str, **owners: str) -> Voters:
+    return Voters(owners, {*devices, *owners})
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "common"),
+    [
+        ([0.3], 0.3),
+        ([0.3, 0.9], 0.3),
+        ([0.3, 0.9, 0.5], 0.5),
+        ([0.3, 0.9, 0.5, 0.7], 0.5),
+        ([0.3, 0.9, 0.5, 0.7, 1.0], 0.7),
+    ],
+)
+def test_owners_agree_on_what_more_than_half_of_them_have(accuracies: list[float], common: float) -> None:
+    """Of two both, of four three: half is not more than half. A loss is agreed on from its own end."""
+    measured = [
+        told(str(place), 10, accuracy=value, loss=1.0 - value, f1=value) for place, value in enumerate(accuracies)
+    ]
+    found = agreed(measured, voters(*(each.device_id for each in measured)), better_of)
+    assert found == pytest.approx({"accuracy": common, "f1": common, "loss": 1.0 - common})
+
+
+def test_an_owner_s_devices_share_one_say() -> None:
+    """b's three have a third of the say together; a's and c's figures are the others."""
+    owners = {"a": "own_a", "b1": "own_b", "b2": "own_b", "b3": "own_b", "c": "own_c"}
+    accuracy = {"a": 0.4, "b1": 1.0, "b2": 1.0, "b3": 1.0, "c": 0.5}
+    measured = [told(device, 10, accuracy=value) for device, value in accuracy.items()]
+    assert agreed(measured, Voters(owners, owners), better_of) == {"accuracy": 0.5}
+
+
+def test_too_few_agree_on_nothing() -> None:
+    measured = [told("a", 10, accuracy=1.0), told("b", 10, accuracy=1.0)]
+    assert agreed(measured, voters("a", "b", "c"), better_of) == {}
+    assert agreed(measured, voters("a", "b"), better_of) == {"accuracy": 1.0}
+    third = [*measured, told("c", 10, loss=1.0)]
+    assert agreed(third, voters("a", "b", "c"), better_of) == {}, "of each figure so many must tell"
+    one_owner = voters("d", "e", a="own_a", b="own_a", c="own_a")
+    everybody = [*measured, told("c", 10, accuracy=1.0)]
+    assert agreed(everybody, one_owner, better_of) == {}, "three devices, and one owner of three"
+    assert agreed(everybody, voters(a="own_a", b="own_a", c="own_a"), better_of) == {"accuracy": 1.0}
+
+
+def test_a_panel_that_is_too_small_to_agree_hears_the_others_too() -> None:
+    measured = [told(name, 10, loss=float(place)) for place, name in enumerate("abcdef")]
+    everybody = voters(*"abcdef")
+    assert agreed(measured, everybody, better_of, {"a", "b", "c"}) == {"loss": 1.0}
+    assert agreed(measured, everybody, better_of, {"a", "b"}) == {"loss": 3.0}
+
+
+@given(st.lists(st.floats(0, 1), min_size=3, max_size=9), st.data())
+def test_liars_with_half_of_the_say_or_less_make_no_figure_better_than_an_honest_one(
+    honest: list[float], data: st.DataObject
+) -> None:
+    """min honest ≤ agreed ≤ max honest for fewer liars than honest owners, whatever they say; up to it for as many."""
+    lies = data.draw(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=len(honest)))
+    measured = [told(f"h{place}", 10, accuracy=value) for place, value in enumerate(honest)]
+    measured += [told(f"l{place}", 1e9, accuracy=value) for place, value in enumerate(lies)]
+    found = agreed(measured, voters(*(each.device_id for each in measured)), better_of)["accuracy"]
+    assert found <= max(honest)
+    assume(len(lies) < len(honest))
+    assert found >= min(honest)

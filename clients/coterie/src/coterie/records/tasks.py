@@ -306,6 +306,9 @@ class Model(Record):
     """Samples they measured."""
     evaluated: Mapping[str, float] = field(default_factory=dict)
     """What the publisher's evaluator measured; empty = not measured."""
+    agreed: Mapping[str, float] = field(default_factory=dict)
+    """What devices of more than half of the owners measured of this version (of all lines), or better: `stop` goes by
+    it. Without figures that fewer than three devices of three owners told (all, where fewer take part)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
