@@ -30,9 +30,11 @@ links = sa.Table(
     "links",
     metadata,
     sa.Column("task_id", sa.String(40), primary_key=True),
-    sa.Column("device_a", sa.String(40), primary_key=True),
-    sa.Column("device_b", sa.String(40), primary_key=True),
+    sa.Column("device_a", sa.String(64), primary_key=True),
+    sa.Column("device_b", sa.String(64), primary_key=True),
     sa.Column("seconds", sa.Double, nullable=False),
+    sa.Column("round_trip_seconds", sa.Double, nullable=False, server_default="0"),
+    sa.Column("bytes_per_second", sa.Double, nullable=False, server_default="0"),
     sa.Column("measured_at", sa.Double, nullable=False),
 )
 

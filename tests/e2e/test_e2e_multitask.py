@@ -116,14 +116,16 @@ def _run(agent: Agent, task: str) -> None:
 
 def test_two_kinds_of_devices_train_two_models_through_a_cell(shared_platform: RealPlatform, tmp_path: Path) -> None:
     admin = shared_platform.admin
-    admin.put_cell("roof", **CELL)
+    admin.put_cell("roof", **(CELL | {"delay_limit_seconds": 60.0}))
     shared_platform.processes.start_one("station-1")  # as `coterie up --stations 1` does
     deadline = time.monotonic() + 60.0
     while not admin.cell("roof").station:
         assert time.monotonic() < deadline, "no station serves the cell"
         time.sleep(0.1)
     team = agents(shared_platform, tmp_path)
-    task = create(shared_platform)
+    # The channel carries one bit at once: whatever an upload takes beyond that, devices measured.
+    measured = {"times": "measured", "payload_bits": 1.0}
+    task = create(shared_platform, parameters={"privacy": {"dimension": 100.0}, "topology": measured})
     run_all(team, task)
     shared_platform.processes.stop_one("station-1")
     assert not admin.cell("roof").station
@@ -148,6 +150,8 @@ def test_two_kinds_of_devices_train_two_models_through_a_cell(shared_platform: R
     plan = admin.plan(task)
     seats = {seat.device_id: seat for seat in plan.seats}
     assert "out of range" in seats[ids[4]].because
+    assert all(1e-4 < seats[device].upload_seconds < 60.0 for device in ids[:4])
+    assert all(seat.upload_seconds < 1e-4 for seat in admin.plan(task, 1).seats)
     spent = team[0].home.ledger().history(task)
     assert spent[-1].charge.rho == pytest.approx(2.0 / seats[ids[0]].noise_multiplier ** 2)
     assert admin.policies() == ()

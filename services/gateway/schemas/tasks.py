@@ -226,6 +226,10 @@ class Link(Body):
     device_b: Id
     seconds: Amount
     """Seconds to transfer one message of the task."""
+    round_trip_seconds: Amount = 0.0
+    """Of a way to a cell: seconds of a request and its answer that carry nothing; 0 where it was not measured."""
+    bytes_per_second: Amount = 0.0
+    """Of a way to a cell: throughput beyond that; 0 where it was not measured, then `seconds` counts."""
 
 
 class Links(Body):

@@ -8,6 +8,24 @@ from coterie.records.words import PolicyLearner, PolicyState
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredWay:
+    """What was measured between two devices, or of a device's way to a cell; 0 for a part that was not.
+
+    seconds: what a message took.  round_trip_seconds: what one takes that carries nothing.
+    """
+
+    seconds: float
+    round_trip_seconds: float = 0.0
+    bytes_per_second: float = 0.0
+
+    def upload_seconds(self, bits: float) -> float:
+        """Seconds for an upload of so many bits; what the last one took where its throughput is not known."""
+        if not self.bytes_per_second > 0.0:
+            return self.seconds
+        return self.round_trip_seconds + bits / 8.0 / self.bytes_per_second
+
+
+@dataclass(frozen=True, slots=True)
 class StationLease:
     """Who serves a cell: the SHA-256 of its token, and when it is lost unless it is heard of."""
 

@@ -115,7 +115,8 @@ async def gather_inputs(request: pb.MakePlanRequest, sources: Sources) -> MeshIn
         trusted[i, j] = trusted[j, i] = False
     for i in alone_of(request.participants):
         trusted[i, :] = trusted[:, i] = False
-    seconds = link_seconds(devices, settings, measured, request.model_bytes)
+    took = {pair: way.seconds for pair, way in measured.items()}
+    seconds = link_seconds(devices, settings, took, request.model_bytes)
     if request.privacy == "none":
         # Nobody adds noise, so only trusted links may carry anything.
         seconds[~trusted] = np.inf

@@ -26,6 +26,7 @@ from services.kit.words import number
 from services.topology.domain.cell_checkpoints import read_meta
 from services.topology.domain.cell_noise import NoiseWeights
 from services.topology.domain.radio import User, draw_delays, measured_delays
+from services.topology.domain.records import MeasuredWay
 from services.topology.domain.scheduling import NOBODY, Floats, Picks
 from services.topology.domain.scheduling_policies import Schedule, at_random, greedy, matching, schedule
 from services.topology.errors import BadParameters, CannotPlan, NoCells
@@ -50,7 +51,8 @@ class CellsParameters(Radio):
 
     policy: "matching", "greedy", "random", "stations", or the id of a trained one. By the latter two stations decide
     that are processes of their own.  seed: of fading, of the random policy and of what stations try.  times: whether
-    delays are those of the registered channel ("declared") or what devices measured of their uploads ("measured").
+    delays are those of the registered channel ("declared") or what devices measured of their way: round trip and
+    throughput of their last upload ("measured").
     identity_weight: λ.  relative_loss: losses over their mean, so that λ means the same whatever the loss's unit.
     settle_after: equal choices after which a device downloads its likely models only.  fairness: what each round of
     waiting adds to a device's share when devices are picked. Unlike [DPVD], which serves the same largest shares round
@@ -160,7 +162,7 @@ class CellsPlanner:
             models,
             layout,
             policy,
-            measured={(b, a): seconds for (a, b), seconds in measured.items()} | measured,
+            measured=_taken(measured, rounds_waited(previous), 8.0 * request.model_bytes or settings.payload_bits),
             serving=serving,
             lost=dict.fromkeys(heard.keys() - serving, "its station is lost"),
         )
@@ -206,6 +208,19 @@ class CellsPlanner:
             round_seconds=max(seat.upload_seconds for seat in seats.values()),
             cell_details=_details(gathered, settings, told, request, waiting),
         )
+
+
+def _taken(
+    measured: Mapping[tuple[str, str], MeasuredWay], waited: Mapping[str, int], bits: float
+) -> dict[tuple[str, str], float]:
+    """Seconds of an upload by (cell, device), and the other way round: pairs are kept in order of their ids.
+
+    Who waited for MOST_WAITED rounds measures anew: a device that is not served cannot correct what one slow upload
+    once told.
+    """
+    seconds = {pair: way.upload_seconds(bits) for pair, way in measured.items()}
+    kept = {pair: each for pair, each in seconds.items() if max(waited.get(end, 0) for end in pair) < MOST_WAITED}
+    return {(b, a): each for (a, b), each in kept.items()} | kept
 
 
 def assemble(request: pb.MakePlanRequest, given: CellInputs) -> Assembly:

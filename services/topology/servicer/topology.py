@@ -7,6 +7,7 @@ from typing import Any
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.topology.v1 import topology_pb2_grpc as rpc
 from services.kit.questions import Questions
+from services.topology.domain.records import MeasuredWay
 from services.topology.usecases.cells import RegisteredCells
 from services.topology.usecases.committees import Committees
 from services.topology.usecases.links import Links
@@ -63,7 +64,10 @@ class TopologyServicer(rpc.TopologyServicer):
         return await self._committees.choose(request)
 
     async def ReportLinks(self, request: pb.ReportLinksRequest, context: Context) -> pb.ReportLinksReply:
-        links = [(link.device_a, link.device_b, link.seconds) for link in request.links]
+        links = [
+            (link.device_a, link.device_b, MeasuredWay(link.seconds, link.round_trip_seconds, link.bytes_per_second))
+            for link in request.links
+        ]
         await self._links.report(request.task_id, links)
         return pb.ReportLinksReply()
 

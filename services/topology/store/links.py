@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import sqlalchemy as sa
 
 from services.kit.rows import Tx, upsert
 from services.topology import tables
+from services.topology.domain.records import MeasuredWay
+
+Link = tuple[str, str, MeasuredWay]
 
 
-async def put(tx: Tx, task_id: str, links: Sequence[tuple[str, str, float]], now: float) -> None:
+async def put(tx: Tx, task_id: str, links: Sequence[Link], now: float) -> None:
     """Stores measured links; each pair is kept once, smaller id first."""
-    latest = {(min(a, b), max(a, b)): seconds for a, b, seconds in links}
+    latest = {(min(a, b), max(a, b)): way for a, b, way in links}
     rows = [
-        {"task_id": task_id, "device_a": low, "device_b": high, "seconds": seconds, "measured_at": now}
-        for (low, high), seconds in latest.items()
+        {"task_id": task_id, "device_a": low, "device_b": high, **asdict(way), "measured_at": now}
+        for (low, high), way in latest.items()
     ]
     await upsert(tx, tables.links, rows, ["task_id", "device_a", "device_b"])
 
 
-async def of_task(tx: Tx, task_id: str) -> dict[tuple[str, str], float]:
-    """Measured seconds by pair."""
+async def of_task(tx: Tx, task_id: str) -> dict[tuple[str, str], MeasuredWay]:
+    """What was measured, by pair."""
     rows = await tx.execute(sa.select(tables.links).where(tables.links.c.task_id == task_id))
-    return {(row.device_a, row.device_b): row.seconds for row in rows}
+    return {
+        (row.device_a, row.device_b): MeasuredWay(row.seconds, row.round_trip_seconds, row.bytes_per_second)
+        for row in rows
+    }
 
 
 async def count(tx: Tx, task_id: str, device_id: str) -> int:

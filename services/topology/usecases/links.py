@@ -12,22 +12,28 @@ from services.topology.store import links as measured
 
 MAX_LINKS = 10_000
 """At once, and of one device in a task: nobody fills the table with devices it made up."""
+LONGEST_ID = 64
 
 
 class Links:
-    """How long a message takes from device to device."""
+    """How long a message takes from device to device, and from a device to its cell."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database, self._clock = database, clock
 
-    async def report(self, task_id: str, links: list[tuple[str, str, float]]) -> None:
+    async def report(self, task_id: str, links: list[measured.Link]) -> None:
         """Stores link times a device measured; they are used from the next plan on."""
         caller = require_role("device", "admin")
         if len(links) > MAX_LINKS:
             raise BadParameters(f"at most {MAX_LINKS} links are taken at once, {len(links)} came")
-        for index, (a, b, seconds) in enumerate(links):
-            if a == b or not (math.isfinite(seconds) and seconds > 0):
-                raise BadParameters(f"link {index} ({a}, {b}): two devices and a time above 0, not {seconds}")
+        for index, (a, b, way) in enumerate(links):
+            if max(len(a), len(b)) > LONGEST_ID:
+                raise BadParameters(f"link {index}: ids have up to {LONGEST_ID} characters")
+            if a == b or not (math.isfinite(way.seconds) and way.seconds > 0):
+                raise BadParameters(f"link {index} ({a}, {b}): two devices and a time above 0, not {way.seconds}")
+            parts = (way.round_trip_seconds, way.bytes_per_second)
+            if not all(math.isfinite(part) and part >= 0 for part in parts):
+                raise BadParameters(f"link {index} ({a}, {b}): a round trip and a throughput of 0 or more, not {parts}")
             if caller.role == "device" and caller.subject not in (a, b):
                 raise BadParameters(f"link {index} ({a}, {b}): a device reports its own links only")
         async with self._database.writing() as tx:

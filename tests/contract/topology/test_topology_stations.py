@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,17 +16,20 @@ from safetensors.numpy import load, save
 from coterie.records.words import PolicyLearner, PolicyState
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words
-from services.kit.caller import SERVICE, set_caller
+from services.kit.caller import SERVICE, Caller, acting_as, set_caller
 from services.kit.documents import read_parameters
+from services.kit.errors import InvalidInput
 from services.topology.commands.station import StationApp
 from services.topology.commands.train_policy import Job
 from services.topology.domain.cell_checkpoints import read_meta
 from services.topology.domain.cell_learning import train
 from services.topology.domain.cell_learning_config import LearningConfig
+from services.topology.domain.radio import uplink_rate
 from services.topology.domain.records import StoredPolicy
 from services.topology.errors import StationLost
 from services.topology.planners import cell_stations
 from services.topology.planners.cell_network import Radio, layout_fingerprint, network, population
+from services.topology.planners.cells import MOST_WAITED
 from services.topology.store import policies
 from services.topology.usecases import stations as desk
 from tests.contract.topology.conftest import World
@@ -70,7 +74,16 @@ async def at_work(world: World, *cells: str) -> AsyncIterator[list[StationApp]]:
             await app.stop()
 
 
-async def plan(world: World, policy: str, number: int = 1, task: str = "tsk_1", **more: Any) -> pb.Plan:
+async def plan(
+    world: World,
+    policy: str,
+    number: int = 1,
+    task: str = "tsk_1",
+    *,
+    names: Iterable[str] = PLACES,
+    model_bytes: int = 0,
+    **more: Any,
+) -> pb.Plan:
     set_caller(SERVICE)
     request = pb.MakePlanRequest(
         task_id=task,
@@ -78,9 +91,10 @@ async def plan(world: World, policy: str, number: int = 1, task: str = "tsk_1", 
         topology="cells",
         privacy="optimised",
         parameters=read_parameters({"topology": {"policy": policy} | more}),
-        participants=[pb.Participant(device_id=name, samples=20, model_index=-1) for name in PLACES],
+        participants=[pb.Participant(device_id=name, samples=20, model_index=-1) for name in names],
         round=number,
         models=2,
+        model_bytes=model_bytes,
     )
     return await world.topology.MakePlan(request, timeout=60.0)
 
@@ -188,6 +202,74 @@ async def test_what_devices_measured_of_their_uploads_counts_where_the_task_says
     measured = {seat.device_id: seat for seat in (await plan(world, "matching", 2, times="measured")).seats}
     assert measured["a"].role == words.ROLE_IDLE
     assert "over the delay limit: 3.000 s to hill" in measured["a"].because
+
+
+async def tell(world: World, device: str, *links: pb.Link) -> None:
+    """As a device does."""
+    with acting_as(Caller("device", device)):
+        await world.topology.ReportLinks(pb.ReportLinksRequest(task_id="tsk_1", links=links))
+
+
+async def near(world: World, number: int, *, model_bytes: int = 0, times: str = "measured") -> dict[str, pb.Seat]:
+    """Seats of the two devices next to the first cell, by what they measured."""
+    more: dict[str, Any] = {"times": times, "fading_decibels": 0.0}  # one block is as good as another
+    found = await plan(world, "matching", number, names=("a", "b"), model_bytes=model_bytes, **more)
+    return {seat.device_id: seat for seat in found.seats}
+
+
+async def test_round_trip_and_throughput_make_a_way_and_who_lies_about_them_is_no_quicker_than_its_channel(
+    world: World,
+) -> None:
+    """An upload of 250,000 bits at 312,500 bytes a second after a round trip of 0.1 s takes 0.2 s; one of a model of
+    62,500 bytes 0.3 s. Who claims more than its channel carries is given that."""
+    world.registry.place("a", 0.0, 10.0)
+    world.registry.place("b", 60.0, 10.0)
+    name = (await world.put_cell("h" * 64, x_metres=0.0)).id  # as long as a cell's name may be
+    way = pb.Link(device_a="a", device_b=name, seconds=9.0, round_trip_seconds=0.1, bytes_per_second=312_500.0)
+    false = pb.Link(device_a="b", device_b=name, seconds=1e-9, round_trip_seconds=1e-9, bytes_per_second=1e15)
+    await tell(world, "a", way)
+    await tell(world, "b", false)
+    found = await near(world, 1)
+    assert found["a"].upload_seconds == pytest.approx(0.2)
+    radio = Radio()
+    gain = np.array(np.hypot(60.0, 10.0) ** -2.0)
+    watts, hertz = np.array(0.01), np.array(150e3)
+    rate = float(uplink_rate(gain, watts, np.array(radio.interference_watts), hertz, radio.noise_density))
+    assert found["b"].upload_seconds == pytest.approx(radio.payload_bits / rate)
+    assert (await near(world, 2, model_bytes=62_500))["a"].upload_seconds == pytest.approx(0.3)
+    assert (await near(world, 3, times="declared"))["a"].upload_seconds < 0.15
+
+
+@SQLITE
+@pytest.mark.parametrize(
+    ("teller", "changes", "why"),
+    [
+        ("a", {"round_trip_seconds": -1.0}, "round trip and a throughput of 0 or more"),
+        ("a", {"bytes_per_second": math.nan}, "round trip and a throughput of 0 or more"),
+        ("a", {"seconds": math.inf}, "a time above 0"),
+        ("a", {"device_b": "x" * 65}, "up to 64 characters"),
+        ("b", {}, "its own links only"),
+    ],
+)
+async def test_nonsense_about_a_way_and_ways_of_others_are_refused(
+    world: World, teller: str, changes: dict[str, Any], why: str
+) -> None:
+    link = pb.Link(device_a="a", device_b="hill", seconds=1.0)
+    link.MergeFrom(pb.Link(**changes))
+    with pytest.raises(InvalidInput, match=why):
+        await tell(world, teller, link)
+
+
+@SQLITE
+async def test_a_device_that_one_slow_upload_shut_out_measures_anew_after_a_few_rounds(world: World) -> None:
+    await two_cells(world)
+    slow = pb.ReportLinksRequest(task_id="tsk_1", links=[pb.Link(device_a="a", device_b="hill", seconds=3.0)])
+    await world.topology.ReportLinks(slow)
+    served = []
+    for number in range(1, MOST_WAITED + 2):
+        found = {seat.device_id: seat for seat in (await plan(world, "matching", number, times="measured")).seats}
+        served.append(found["a"].cell)
+    assert served == [""] * MOST_WAITED + ["hill"]
 
 
 @SQLITE

@@ -63,6 +63,11 @@ class Prepared:
     report: str
     body: Path | None
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its tensors."""
+        return self.body.stat().st_size if self.body is not None else 0
+
 
 class Outbox:
     """What is prepared and not yet delivered, so that a device that was killed sends the same bytes again."""

@@ -91,10 +91,10 @@ class Workbench:
             Workload.of(self.home.private_settings()).check(work)
             prepared = self.prepare(work)
             metrics = json.loads(prepared.report)["metrics"]
-            sent = time.monotonic()
+            size_bytes, sent = prepared.size_bytes, time.monotonic()
             outcome, note = self._deliver(prepared)
             if outcome == "accepted":
-                self._tell_way(work, time.monotonic() - sent)
+                self._tell_way(work, size_bytes, time.monotonic() - sent)
             if outcome == "late":
                 note = late(note, work, time.monotonic() - began)
         except LedgerError as error:
@@ -236,12 +236,23 @@ class Workbench:
                 raise
             return "repeated", str(error)
 
-    def _tell_way(self, work: WorkItem, seconds: float) -> None:
-        """Tells the cell that serves this device what an upload takes, where the task goes by that."""
+    def _tell_way(self, work: WorkItem, size_bytes: int, seconds: float) -> None:
+        """Tells the cell that serves this device round trip and throughput of its way, where the task goes by that."""
         if not work.cell or work.parameters.get("topology", {}).get("times") != "measured":
             return
         try:
-            self.platform.report_links(work.task_id, [(self.identity.id, work.cell, seconds)])
+            asked = time.monotonic()
+            self.platform.me()  # as little as a request and its answer can carry
+            round_trip = time.monotonic() - asked
+            self.platform.report_way(
+                work.task_id,
+                self.identity.id,
+                work.cell,
+                seconds=seconds,
+                round_trip_seconds=round_trip,
+                # An upload no longer than a round trip was too small to tell.
+                bytes_per_second=size_bytes / (seconds - round_trip) if seconds > round_trip else 0.0,
+            )
         except CoterieError as error:  # no reason to stop: the last report stands
             _log.info("%s could not report what its upload takes: %s", self.identity.name, error)
 

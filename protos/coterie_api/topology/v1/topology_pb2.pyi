@@ -1593,22 +1593,30 @@ class Link(_message.Message):
     DEVICE_A_FIELD_NUMBER: _builtins.int
     DEVICE_B_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
+    ROUND_TRIP_SECONDS_FIELD_NUMBER: _builtins.int
+    BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
     device_a: _builtins.str
     """One device."""
     device_b: _builtins.str
-    """The other."""
+    """The other, or the cell that served the device."""
     seconds: _builtins.float
     """Seconds to transfer one message of the task."""
+    round_trip_seconds: _builtins.float
+    """Of a way to a cell: seconds of a request and its answer that carry nothing. 0 = not measured."""
+    bytes_per_second: _builtins.float
+    """Of a way to a cell: bytes per second beyond that. 0 = not measured: then `seconds` is what every upload takes."""
     def __init__(
         self,
         *,
         device_a: _builtins.str = ...,
         device_b: _builtins.str = ...,
         seconds: _builtins.float = ...,
+        round_trip_seconds: _builtins.float = ...,
+        bytes_per_second: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_a", b"device_a", "device_b", b"device_b", "seconds", b"seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_per_second", b"bytes_per_second", "device_a", b"device_a", "device_b", b"device_b", "round_trip_seconds", b"round_trip_seconds", "seconds", b"seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

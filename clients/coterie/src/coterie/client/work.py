@@ -73,6 +73,21 @@ class AtWork(Caller):
         body = {"links": [{"device_a": a, "device_b": b, "seconds": seconds} for a, b, seconds in links]}
         self.request("POST", f"/v1/tasks/{task_id}/links", json=body, idempotent=True)
 
+    def report_way(
+        self,
+        task_id: str,
+        device_id: str,
+        cell_id: str,
+        *,
+        seconds: float,
+        round_trip_seconds: float = 0.0,
+        bytes_per_second: float = 0.0,
+    ) -> None:
+        """What an upload to a cell took, and of what that is made; tasks with `topology.times` "measured" heed it."""
+        measured = {"round_trip_seconds": round_trip_seconds, "bytes_per_second": bytes_per_second}
+        link = {"device_a": device_id, "device_b": cell_id, "seconds": seconds, **measured}
+        self.request("POST", f"/v1/tasks/{task_id}/links", json={"links": [link]}, idempotent=True)
+
     def privacy(self, device_id: str, *, delta: float = 0.0) -> PrivacyReport:
         """Privacy the device has spent, as the platform accounts for it."""
         return self.ask(PrivacyReport, "GET", f"/v1/privacy/{device_id}", params={"delta": delta})
