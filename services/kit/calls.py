@@ -20,8 +20,8 @@ _GATEWAY = """
     pricing.v1.Pricing: GetQuote WhatIf
     pricing.v1.Ledger: Deposit GetAccount GetPrivacy GetStatement ListAccounts ListPayments Summarise Verify
     aggregation.v1.Tasks: AdmitModel AnswerEvaluation AskEvaluation AuthoriseDownload CancelTask CreateTask Enrol
-        ForgetModel GetRound GetTask ListContributions ListEnrolments ListEvents ListMeasurements ListModels
-        ListParticipations ListRounds ListTasks PruneTasks RegisterModel ReplayTask StartTask SweepBlobs
+        ForgetModel GetRound GetTask ListContributions ListEnrolments ListEvents ListMeasuredTasks ListMeasurements
+        ListModels ListParticipations ListRounds ListTasks PruneTasks RegisterModel ReplayTask StartTask SweepBlobs
         TellMeasurement WhatIf Withdraw
     aggregation.v1.Work: AdmitLetter AdmitUpdate DeclineWork ForgetLetters GetWork ListLetters ObjectToVerdict
         SendLetter SubmitUpdate

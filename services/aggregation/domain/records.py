@@ -165,6 +165,16 @@ class Participation:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredTask:
+    """A task as one measured run: mean γ of its devices, and of its newest measured version loss and accuracy, in %."""
+
+    task_id: str
+    non_iid: float
+    loss: float
+    accuracy: float
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """A version of one of a task's model lines; version 0 is the initial one.
 

@@ -6,8 +6,7 @@ Every call on the way is repeatable (plan and quote are kept by task and round),
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from statistics import fmean
+from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 
 from coterie.records.words import EnrolmentState, EventKind, ParticipationState, RoundState, TaskState
@@ -26,7 +25,8 @@ from services.aggregation.domain.tasks import needed
 from services.aggregation.rounds.assignment import make_items, participations_of
 from services.aggregation.rounds.calling import first_sittings
 from services.aggregation.rounds.company import Company, disputed_heads, key_of, without_silent
-from services.aggregation.store import measurements, models, rounds, sittings, tasks
+from services.aggregation.rounds.runs import earlier_runs
+from services.aggregation.store import models, rounds, sittings, tasks
 from services.aggregation.ways import way_for
 from services.kit.clock import Clock
 from services.kit.database import Database
@@ -41,8 +41,6 @@ SPOILT_ROUNDS = 3
 SPOILS = (
     f"its sum was out of range in {SPOILT_ROUNDS} rounds running, with others each time; it is left out of the task"
 )
-MEASURED_TASKS = 30
-"""Earlier tasks that a quality model is fitted to, the newest ones."""
 SILENT_SECONDS = 60.0
 """Four heartbeats missed: one through whom others deliver is then waited for no more."""
 
@@ -188,26 +186,9 @@ class Opener:
         )
 
     async def _measured(self, task: Task) -> list[topology.MeasuredTask]:
-        """What the publisher measured of its earlier tasks of this model; γ as far as it counted there."""
+        """What the publisher measured of its earlier tasks of this model."""
         async with self.database.reading() as tx:
-            told = await measurements.evaluated_like(
-                tx, task.publisher, task.specification.model_digests[0], MEASURED_TASKS
-            )
-            found = []
-            for task_id, figures in told.items():
-                earlier = await tasks.find_task(tx, task_id)
-                assert earlier is not None  # its models are stored
-                most = earlier.specification.parameters.get("topology", {}).get("non_iid", 1.0)
-                declared = [min(e.non_iid or most, most) for e in await tasks.list_enrolments(tx, task_id)]
-                found.append(
-                    topology.MeasuredTask(
-                        task_id=task_id,
-                        non_iid=fmean(declared) if declared else most,
-                        loss=figures["loss"],
-                        accuracy=100.0 * figures["accuracy"],
-                    )
-                )
-        return found
+            return [topology.MeasuredTask(**asdict(run)) for run in await earlier_runs(tx, task)]
 
     async def quote(self, task: Task, number: int, seats: list[Enrolment], here: Company) -> pricing.Quote:
         """What these devices are offered for the round; an offer once made stands."""

@@ -17,6 +17,7 @@ from services.aggregation.domain.records import (
     Evaluation,
     Event,
     Letter,
+    MeasuredTask,
     Model,
     Participation,
     ReplayedRound,
@@ -156,6 +157,10 @@ def model(record: Model) -> pb.Model:
 def measurement(record: Measurement) -> pb.Measurement:
     told = ("device_id", "samples", "metrics", "measured_at")
     return pb.Measurement(**{name: getattr(record, name) for name in told})
+
+
+def measured_task(record: MeasuredTask) -> pb.MeasuredTask:
+    return pb.MeasuredTask(**_values(record))
 
 
 def letter(record: Letter) -> pb.Letter:

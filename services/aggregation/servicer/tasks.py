@@ -173,6 +173,12 @@ class TasksServicer(rpc.TasksServicer):
         await self._measurements.tell(*place, dict(request.metrics), is_public=request.public_metrics)
         return pb.TellMeasurementReply()
 
+    async def ListMeasuredTasks(
+        self, request: pb.ListMeasuredTasksRequest, context: Context
+    ) -> pb.ListMeasuredTasksReply:
+        found = await self._measurements.list_runs(list(request.task_ids))
+        return pb.ListMeasuredTasksReply(tasks=map(messages.measured_task, found))
+
     async def ListMeasurements(self, request: pb.ListMeasurementsRequest, context: Context) -> pb.ListMeasurementsReply:
         page = read_page(request.limit, request.cursor, ID)
         found = await self._measurements.list_measurements(request.task_id, request.line, request.version, page)

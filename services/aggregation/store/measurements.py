@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from statistics import fmean
 from typing import Any
@@ -19,6 +19,13 @@ from services.kit.rows import Tx, columns, fetch_all, fetch_one, upsert
 
 _MEASUREMENTS: sa.Select[Any] = sa.select(*columns(Measurement, t.measurements))
 _MODELS: sa.Select[Any] = sa.select(*columns(Model, t.models))
+_NEWEST: sa.Select[Any] = (
+    sa.select(t.models.c.task_id, t.models.c.evaluated, t.models.c.agreed)
+    .where(t.models.c.line == 0, t.models.c.version > 0)
+    .order_by(t.models.c.task_id.desc(), t.models.c.version.desc())
+)
+_FITTED = ("loss", "accuracy")
+"""Figures that a quality model is fitted to."""
 
 
 async def add_measurements(tx: Tx, measured: Sequence[Measurement]) -> None:
@@ -95,21 +102,31 @@ async def evaluated_like(tx: Tx, publisher: str, digest: str, limit: int) -> dic
     first, m = t.models.alias("first"), t.models.c
     same = (first.c.task_id == m.task_id) & (first.c.version == 0) & (first.c.digest == digest)
     query = (
-        sa.select(m.task_id, m.evaluated)
-        .join(t.tasks, t.tasks.c.id == m.task_id)
+        _NEWEST.join(t.tasks, t.tasks.c.id == m.task_id)
         .join(first, same)
         .where(t.tasks.c.publisher == publisher, t.tasks.c.state == TaskState.FINISHED)
-        .where(m.line == 0, m.version > 0)
-        .order_by(m.task_id.desc(), m.version.desc())
     )
     found: dict[str, dict[str, float]] = {}
     for row in await tx.execute(query):
-        told = {name: row.evaluated.get(name) for name in ("loss", "accuracy")}
-        if row.task_id not in found and all(isinstance(value, int | float) for value in told.values()):
-            found[row.task_id] = {name: float(value) for name, value in told.items()}
+        if row.task_id not in found and (told := _whole(row.evaluated)):
+            found[row.task_id] = told
         if len(found) == limit:
             break
     return found
+
+
+async def figures_of(tx: Tx, task_ids: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Loss and accuracy of each task's newest version that has both: the evaluator's, else what owners agree on."""
+    found: dict[str, dict[str, float]] = {}
+    for row in await tx.execute(_NEWEST.where(t.models.c.task_id.in_(task_ids))):
+        if row.task_id not in found and (told := _whole(row.evaluated) or _whole(row.agreed)):
+            found[row.task_id] = told
+    return found
+
+
+def _whole(told: Mapping[str, float]) -> dict[str, float]:
+    """Loss and accuracy, where both are told."""
+    return {name: float(told[name]) for name in _FITTED} if all(name in told for name in _FITTED) else {}
 
 
 def _place(task_id: str, line: int, version: int) -> sa.Update:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from coterie.records.words import EnrolmentState
 from services.aggregation.domain.measuring import SAMPLES, Measurement, split
-from services.aggregation.domain.records import Task
-from services.aggregation.errors import MetricsNotTaken, NotEnrolled, RoundOver, UnknownVersion
+from services.aggregation.domain.records import MeasuredTask, Task
+from services.aggregation.errors import BadTask, MetricsNotTaken, NotEnrolled, RoundOver, UnknownVersion
 from services.aggregation.rounds.conductor import Conductor
 from services.aggregation.rounds.measuring import choose_best, is_asked
+from services.aggregation.rounds.runs import runs_of
 from services.aggregation.store import measurements, models, tasks
 from services.aggregation.usecases import sight
 from services.aggregation.usecases.work import check_metrics
 from services.aggregation.ways import way_for
 from services.kit.bell import Bell
-from services.kit.caller import current_caller
+from services.kit.caller import current_caller, require_role
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.paging import Page
 from services.kit.rows import Tx
+
+MOST_RUNS = 100
+"""Tasks that are told of as measured runs at once."""
 
 
 class MeasurementUseCases:
@@ -60,6 +66,16 @@ class MeasurementUseCases:
         samples, told = split(metrics, float(enrolment.samples))
         found = Measurement(task.id, line, version, device_id, samples, told, self._clock.now())
         await measurements.add_measurements(tx, [found])
+
+    async def list_runs(self, task_ids: Sequence[str]) -> list[MeasuredTask]:
+        """The caller's tasks as measured runs, without those of which too little was measured."""
+        require_role("publisher", "admin")
+        if len(task_ids) > MOST_RUNS:
+            raise BadTask(f"{len(task_ids)} tasks are more than the {MOST_RUNS} that are told of at once; name fewer")
+        async with self._database.reading() as tx:
+            for task_id in task_ids:
+                await sight.see_inside(tx, task_id)
+            return await runs_of(tx, task_ids)
 
     async def list_measurements(self, task_id: str, line: int, version: int, page: Page) -> list[Measurement]:
         """What each device measured of a version; a device sees its own."""

@@ -1,27 +1,21 @@
 """Tasks as measured runs, which the quality model of clusters is fitted to. [SCFL] eqs (13), (14)
 
-What the platform has of a task: the mean noise and γ of its devices, and loss and accuracy of its newest measured
-version, what the publisher's own evaluator told of it before what devices say.
+Aggregation knows what was measured of a task, topology the noise of its plan.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import Any
 
 from coterie_api.aggregation.v1 import aggregation_pb2
 from coterie_api.topology.v1 import topology_pb2
 from coterie_api.words.v1 import words_pb2 as words
-from services.gateway.access.ownership import demand_own_task
-from services.kit.errors import InvalidInput
+from services.gateway.errors import NotYours
+from services.kit.errors import InvalidInput, PermissionDenied
 from services.kit.stubs import Upstreams
 
 MOST_TASKS = 100
-PAGE = 500
-FIGURES = ("loss", "accuracy")
 
 
 class NothingMeasured(InvalidInput):
@@ -43,61 +37,29 @@ async def with_runs(platform: Upstreams, text: str) -> str:
         raise NothingMeasured("measured must be a list of runs, or be left out")
     if len(named) > MOST_TASKS:
         raise NothingMeasured(f"{len(named)} tasks are more than the {MOST_TASKS} that are fitted to; name fewer")
-    runs = [await measured_run(platform, task_id) for task_id in dict.fromkeys(named)]
+    ids = list(dict.fromkeys(named))
+    try:
+        reply = await platform.tasks.ListMeasuredTasks(aggregation_pb2.ListMeasuredTasksRequest(task_ids=ids))
+    except PermissionDenied as error:
+        raise NotYours(error.message) from error
+    missing = set(ids) - {task.task_id for task in reply.tasks}
+    if missing:
+        raise NothingMeasured(
+            f"{', '.join(sorted(missing))}: no version has both a loss and an accuracy that count; at least three "
+            "devices of three owners tell them of public test samples (public_test_data=True), or you run coterie task "
+            "evaluate"
+        )
+    runs = [await _run(platform, task) for task in reply.tasks]
     return json.dumps({**question, "measured": [*given, *runs]})
 
 
-async def measured_run(platform: Upstreams, task_id: str) -> dict[str, float]:
-    """One task as a run."""
-    await demand_own_task(platform, task_id)
-    task = await platform.tasks.GetTask(aggregation_pb2.GetTaskRequest(task_id=task_id))
-    figures = await _newest_figures(platform, task)
-    plan = await platform.topology.GetPlan(topology_pb2.GetPlanRequest(task_id=task_id))
+async def _run(platform: Upstreams, task: aggregation_pb2.MeasuredTask) -> dict[str, float]:
+    """A task as a run, with the mean noise of those who work in its plan."""
+    plan = await platform.topology.GetPlan(topology_pb2.GetPlanRequest(task_id=task.task_id))
     noise = [seat.noise_multiplier for seat in plan.seats if seat.role != words.ROLE_IDLE]
-    told = task.specification.parameters.topology
-    most = told.non_iid if told.HasField("non_iid") else 1.0
-    degrees = [min(each.non_iid or most, most) for each in await _enrolments(platform, task_id)]
     return {
         "noise": fmean(noise) if noise else 0.0,
-        "non_iid": fmean(degrees) if degrees else most,
-        "loss": figures["loss"],
-        "accuracy": 100.0 * figures["accuracy"],
+        "non_iid": task.non_iid,
+        "loss": task.loss,
+        "accuracy": task.accuracy,
     }
-
-
-async def _newest_figures(platform: Upstreams, task: aggregation_pb2.Task) -> dict[str, float]:
-    found: dict[int, dict[str, float]] = {}
-    cursor = ""
-    while True:
-        request = aggregation_pb2.ListModelsRequest(task_id=task.id, limit=PAGE, cursor=cursor)
-        reply = await platform.tasks.ListModels(request)
-        found |= {model.version: figures for model in reply.models if (figures := _figures(model))}
-        cursor = reply.next_cursor
-        if not cursor:
-            break
-    if not found:
-        raise NothingMeasured(
-            f"{task.specification.name}: no version has both a loss and an accuracy; devices tell them of public test "
-            "samples (public_test_data=True), or run coterie task evaluate"
-        )
-    return found[max(found)]
-
-
-def _figures(model: aggregation_pb2.Model) -> dict[str, float]:
-    told: Sequence[Mapping[str, Any]] = (model.evaluated, model.metrics)
-    for figures in told:
-        if all(name in figures and math.isfinite(figures[name]) for name in FIGURES):
-            return {name: float(figures[name]) for name in FIGURES}
-    return {}
-
-
-async def _enrolments(platform: Upstreams, task_id: str) -> list[aggregation_pb2.Enrolment]:
-    found: list[aggregation_pb2.Enrolment] = []
-    cursor = ""
-    while True:
-        request = aggregation_pb2.ListEnrolmentsRequest(task_id=task_id, limit=PAGE, cursor=cursor)
-        reply = await platform.tasks.ListEnrolments(request)
-        found += reply.enrolments
-        cursor = reply.next_cursor
-        if not cursor:
-            return found

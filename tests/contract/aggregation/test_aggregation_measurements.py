@@ -231,6 +231,52 @@ async def test_beside_noise_only_public_figures_are_taken(house: House) -> None:
     assert dict((await measured(client, PUBLISHER, task.id, 0))["dev_a"].metrics) == {"accuracy": 0.5}
 
 
+async def test_tasks_are_told_as_measured_runs(house: House) -> None:
+    """γ up to the task's own 2: (1 + 2 + 2)/3; figures of the newest version, the evaluator's before the devices'."""
+    client = await house.start()
+    clusters: dict[str, Any] = {"preset": "", "topology": "star", "privacy": "none", "incentive": "none", "rounds": 2}
+
+    async def run(name: str, told: dict[str, dict[str, float]]) -> str:
+        parameters = read_parameters({"topology": {"non_iid": 2.0}})
+        task = await client.create([], name=name, parameters=parameters, **clusters)
+        for device, degree in zip(told, (1.0, 0.0, 50.0), strict=True):
+            set_caller(Caller("device", device))
+            request = pb.EnrolRequest(task_id=task.id, device_id=device, samples=10, non_iid=degree)
+            await client.tasks.Enrol(request)
+        await client.start_task(task.id)
+        for _ in range(2):
+            for device, metrics in told.items():
+                item = await client.get_work(device)
+                await client.deliver(item, device, [1.0, 0.0, 0.0], metrics=metrics)
+        assert (await client.finished(task.id)).state == words.TASK_STATE_FINISHED
+        return task.id
+
+    async def runs(*task_ids: str) -> list[pb.MeasuredTask]:
+        request = pb.ListMeasuredTasksRequest(task_ids=task_ids)
+        return list((await client.tasks.ListMeasuredTasks(request)).tasks)
+
+    honest = {"loss": 0.5, "accuracy": 0.75}
+    lie = {"loss": 0.0, "accuracy": 1.0, "samples": 1e9}
+    agreed = await run("agreed", {"dev_a": honest, "dev_b": honest, "dev_c": lie})
+    alone = await run("alone", {"dev_a": {}, "dev_b": {}, "dev_c": lie})
+    set_caller(PUBLISHER)
+    degree: Any = pytest.approx(5 / 3)
+    (found,) = await runs(alone, agreed)
+    assert (found.task_id, found.non_iid, found.loss, found.accuracy) == (agreed, degree, 0.5, 75.0)
+    await tell(client, PUBLISHER, alone, 1, loss=0.25, accuracy=0.5)
+    await tell(client, PUBLISHER, alone, 2, loss=0.125)
+    assert [(each.task_id, each.non_iid, each.loss, each.accuracy) for each in await runs(alone, agreed)] == [
+        (alone, degree, 0.25, 50.0),
+        (agreed, degree, 0.5, 75.0),
+    ]
+    with pytest.raises(InvalidInput, match="name fewer"):
+        await runs(*[agreed] * 101)
+    for other in (Caller("publisher", "pub_2"), Caller("device", "dev_a")):
+        set_caller(other)
+        with pytest.raises(PermissionDenied):
+            await runs(agreed)
+
+
 async def test_plans_go_by_what_the_publisher_measured_of_its_earlier_tasks(house: House) -> None:
     """Five tasks of the same model at γ = 1..5: what devices said of them is left aside, and so are others' tasks."""
     client = await house.start()

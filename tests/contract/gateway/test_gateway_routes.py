@@ -27,7 +27,7 @@ from services.gateway.app import build
 from services.gateway.routes.whatif import SERVICE_OF_SOLVER
 from services.gateway.settings import GatewaySettings
 from services.kit.documents import show
-from services.kit.errors import InvalidInput
+from services.kit.errors import InvalidInput, PermissionDenied
 from tests.contract.gateway.conftest import bearer
 from tests.contract.gateway.fakes import FakePlatform
 
@@ -139,42 +139,23 @@ async def test_a_solver_gets_the_body_as_it_is_and_its_answer_comes_back_as_it_i
 async def test_tasks_become_the_runs_that_quality_is_fitted_to(
     client: httpx.AsyncClient, platform: FakePlatform
 ) -> None:
-    """Mean noise of those who work, γ up to the task's own, figures of the newest version, the evaluator's first."""
-    lie = {"loss": 0.0, "accuracy": 1.0}
-    task = aggregation_pb2.Task(id="tsk_1", publisher="pub_1")
-    task.specification.name = "noisy"
-    task.specification.parameters.topology.non_iid = 2.0
-    platform.replies["GetTask"] = task
-    versions = [
-        aggregation_pb2.Model(version=2, metrics=lie, evaluated={"loss": 0.5, "accuracy": 0.75}),
-        aggregation_pb2.Model(version=1, metrics=lie),
-        aggregation_pb2.Model(version=3, metrics={"loss": 9.0}),
-    ]
-
-    async def models(request: aggregation_pb2.ListModelsRequest) -> aggregation_pb2.ListModelsReply:
-        place = int(request.cursor or 0)
-        more = str(place + 1) if place + 1 < len(versions) else ""
-        return aggregation_pb2.ListModelsReply(models=versions[place : place + 1], next_cursor=more)
-
-    platform.replies["ListModels"] = models
+    """Mean noise of those who work; the rest is as aggregation tells it."""
+    run = aggregation_pb2.MeasuredTask(task_id="tsk_1", non_iid=1.5, loss=0.5, accuracy=75.0)
+    platform.replies["ListMeasuredTasks"] = aggregation_pb2.ListMeasuredTasksReply(tasks=[run])
     told = [(words.ROLE_MEMBER, 0.1), (words.ROLE_SOLO, 0.5), (words.ROLE_IDLE, 9.0)]
     platform.replies["GetPlan"] = topology_pb2.Plan(
         seats=[topology_pb2.Seat(role=role, noise_multiplier=noise) for role, noise in told]
-    )
-    platform.replies["ListEnrolments"] = aggregation_pb2.ListEnrolmentsReply(
-        enrolments=[aggregation_pb2.Enrolment(non_iid=degree) for degree in (1.0, 0.0, 50.0)]
     )
     other = {"noise": 0.0, "non_iid": 1.0, "loss": 0.1, "accuracy": 90.0}
     body = {"tasks": ["tsk_1", "tsk_1"], "measured": [other]}
     answer = await client.post("/v1/what-if/quality", headers=bearer("publisher"), json=body)
     assert answer.status_code == 200
     (call,) = platform.called("WhatIf")
-    run = {"noise": pytest.approx(0.3), "non_iid": pytest.approx(5 / 3), "loss": 0.5, "accuracy": 75.0}
-    assert json.loads(call.request.input_json) == {"measured": [other, run]}
+    expected = {"noise": pytest.approx(0.3), "non_iid": 1.5, "loss": 0.5, "accuracy": 75.0}
+    assert json.loads(call.request.input_json) == {"measured": [other, expected]}
 
-    versions[:] = versions[2:]
     for wrong, why in (
-        ({"tasks": ["tsk_1"]}, "noisy: no version has both a loss and an accuracy"),
+        ({"tasks": ["tsk_1", "tsk_2"]}, "tsk_2: no version has both a loss and an accuracy"),
         ({"tasks": []}, "tasks must be a list of task ids"),
         ({"tasks": [f"tsk_{number}" for number in range(101)]}, "name fewer"),
         ({"tasks": ["tsk_1"], "measured": 3}, "measured must be a list"),
@@ -182,7 +163,7 @@ async def test_tasks_become_the_runs_that_quality_is_fitted_to(
         refused = await client.post("/v1/what-if/quality", headers=bearer("publisher"), json=wrong)
         assert refused.status_code == 400
         assert why in refused.json()["detail"]
-    task.publisher = "pub_2"
+    platform.replies["ListMeasuredTasks"] = PermissionDenied("task tsk_1 belongs to another publisher")
     theirs = await client.post("/v1/what-if/quality", headers=bearer("publisher"), json={"tasks": ["tsk_1"]})
     assert theirs.status_code == 403
     assert len(platform.called("WhatIf")) == 1

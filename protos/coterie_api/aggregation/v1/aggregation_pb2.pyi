@@ -1414,6 +1414,88 @@ class TellMeasurementReply(_message.Message):
 Global___TellMeasurementReply: _TypeAlias = TellMeasurementReply  # noqa: Y015
 
 @_typing.final
+class MeasuredTask(_message.Message):
+    """A task as one measured run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    NON_IID_FIELD_NUMBER: _builtins.int
+    LOSS_FIELD_NUMBER: _builtins.int
+    ACCURACY_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.str
+    """Task's id."""
+    non_iid: _builtins.float
+    """Mean γ of its devices, as far as it counted."""
+    loss: _builtins.float
+    """Loss of its newest version of which loss and accuracy are known: the evaluator's, else what owners agree on."""
+    accuracy: _builtins.float
+    """Accuracy of that version, in percent."""
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.str = ...,
+        non_iid: _builtins.float = ...,
+        loss: _builtins.float = ...,
+        accuracy: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy", b"accuracy", "loss", b"loss", "non_iid", b"non_iid", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MeasuredTask: _TypeAlias = MeasuredTask  # noqa: Y015
+
+@_typing.final
+class ListMeasuredTasksRequest(_message.Message):
+    """See Tasks.ListMeasuredTasks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Their ids, at most 100."""
+
+    def __init__(
+        self,
+        *,
+        task_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["task_ids", b"task_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListMeasuredTasksRequest: _TypeAlias = ListMeasuredTasksRequest  # noqa: Y015
+
+@_typing.final
+class ListMeasuredTasksReply(_message.Message):
+    """The runs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___MeasuredTask]:
+        """In the order asked for, without tasks of which too little was measured."""
+
+    def __init__(
+        self,
+        *,
+        tasks: _abc.Iterable[Global___MeasuredTask] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListMeasuredTasksReply: _TypeAlias = ListMeasuredTasksReply  # noqa: Y015
+
+@_typing.final
 class ListMeasurementsRequest(_message.Message):
     """See Tasks.ListMeasurements."""
 

@@ -160,6 +160,11 @@ class TasksStub:
                 request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListMeasurementsRequest.SerializeToString,
                 response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListMeasurementsReply.FromString,
                 _registered_method=True)
+        self.ListMeasuredTasks = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Tasks/ListMeasuredTasks',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListMeasuredTasksRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListMeasuredTasksReply.FromString,
+                _registered_method=True)
         self.WhatIf = channel.unary_unary(
                 '/coterie_api.aggregation.v1.Tasks/WhatIf',
                 request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.WhatIfRequest.SerializeToString,
@@ -348,6 +353,13 @@ class TasksServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListMeasuredTasks(self, request, context):
+        """Tasks of the caller's as measured runs, which a quality model is fitted to.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WhatIf(self, request, context):
         """Runs a solver on a JSON question, without a task: "combine", "step". For admins and publishers.
         """
@@ -482,6 +494,11 @@ def add_TasksServicer_to_server(servicer, server):
                     servicer.ListMeasurements,
                     request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListMeasurementsRequest.FromString,
                     response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListMeasurementsReply.SerializeToString,
+            ),
+            'ListMeasuredTasks': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListMeasuredTasks,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListMeasuredTasksRequest.FromString,
+                    response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListMeasuredTasksReply.SerializeToString,
             ),
             'WhatIf': grpc.unary_unary_rpc_method_handler(
                     servicer.WhatIf,
@@ -1165,6 +1182,33 @@ class Tasks:
             '/coterie_api.aggregation.v1.Tasks/ListMeasurements',
             coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListMeasurementsRequest.SerializeToString,
             coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListMeasurementsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListMeasuredTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coterie_api.aggregation.v1.Tasks/ListMeasuredTasks',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListMeasuredTasksRequest.SerializeToString,
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListMeasuredTasksReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -89,6 +89,8 @@ class TasksStub:
     """
     ListMeasurements: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.ListMeasurementsRequest, _aggregation_pb2.ListMeasurementsReply]
     """What each device measured of a model version, a page at a time; a device sees its own."""
+    ListMeasuredTasks: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.ListMeasuredTasksRequest, _aggregation_pb2.ListMeasuredTasksReply]
+    """Tasks of the caller's as measured runs, which a quality model is fitted to."""
     WhatIf: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.WhatIfRequest, _aggregation_pb2.WhatIfReply]
     """Runs a solver on a JSON question, without a task: "combine", "step". For admins and publishers."""
 
@@ -151,6 +153,8 @@ class TasksAsyncStub(TasksStub):
     """
     ListMeasurements: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.ListMeasurementsRequest, _aggregation_pb2.ListMeasurementsReply]  # type: ignore[assignment]
     """What each device measured of a model version, a page at a time; a device sees its own."""
+    ListMeasuredTasks: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.ListMeasuredTasksRequest, _aggregation_pb2.ListMeasuredTasksReply]  # type: ignore[assignment]
+    """Tasks of the caller's as measured runs, which a quality model is fitted to."""
     WhatIf: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.WhatIfRequest, _aggregation_pb2.WhatIfReply]  # type: ignore[assignment]
     """Runs a solver on a JSON question, without a task: "combine", "step". For admins and publishers."""
 
@@ -360,6 +364,14 @@ class TasksServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_aggregation_pb2.ListMeasurementsReply, _abc.Awaitable[_aggregation_pb2.ListMeasurementsReply]]:
         """What each device measured of a model version, a page at a time; a device sees its own."""
+
+    @_abc_1.abstractmethod
+    def ListMeasuredTasks(
+        self,
+        request: _aggregation_pb2.ListMeasuredTasksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_aggregation_pb2.ListMeasuredTasksReply, _abc.Awaitable[_aggregation_pb2.ListMeasuredTasksReply]]:
+        """Tasks of the caller's as measured runs, which a quality model is fitted to."""
 
     @_abc_1.abstractmethod
     def WhatIf(

@@ -44,7 +44,7 @@ class Platform:
     def models(self, task_id: str) -> list[Model]:
         # p = 100, S = 2, 10 and 30 samples: x = 400/1600 · Σ1/ρ, and the loss is 0.3 + 1/t + 0.4x/t.
         return [
-            made(Model, version=t, size_bytes=400, metrics={"loss": 0.3 + (1 + 0.1 * sum(1 / b for b in sold)) / t})
+            made(Model, version=t, size_bytes=400, agreed={"loss": 0.3 + (1 + 0.1 * sum(1 / b for b in sold)) / t})
             for t, sold in SOLD.items()
         ]
 

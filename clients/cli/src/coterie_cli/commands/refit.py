@@ -73,7 +73,7 @@ def sold_rounds(platform: Platform, tasks: list[records.Task]) -> dict[str, Any]
                 part = {"samples": float(samples.get(payment.device_id, 1)), "budget": payment.budget}
                 sold.setdefault(payment.round, []).append(part)
         for number in sorted(sold):
-            told = [models[number].evaluated, models[number].metrics] if number in models else []
+            told = [models[number].evaluated, models[number].agreed] if number in models else []
             losses = [figures["loss"] for figures in told if math.isfinite(figures.get("loss", math.nan))]
             if losses:
                 rounds.append({"round": number, "loss": float(losses[0]), "delivered": sold[number]})
@@ -81,8 +81,8 @@ def sold_rounds(platform: Platform, tasks: list[records.Task]) -> dict[str, Any]
         raise Mistake("these markets have different models or clip norms; a curvature is of one model, name its tasks")
     if not rounds:
         raise Mistake(
-            "no round has a measured loss; devices tell it of public test samples (public_test_data=True), or run "
-            "coterie task evaluate"
+            "no round has a measured loss that counts; at least three devices of three owners tell it of public test "
+            "samples (public_test_data=True), or run coterie task evaluate"
         )
     return {"measured": rounds, "elements": max(sizes) / BYTES_PER_ELEMENT, "clip_norm": max(norms)}
 
