@@ -1,0 +1,17 @@
+"""docker-compose.yml, as an operator meets it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+DOCUMENT: dict[str, Any] = yaml.safe_load((Path(__file__).parents[3] / "docker-compose.yml").read_text())
+
+
+def test_the_image_is_built_once_so_that_the_next_up_replaces_nobody() -> None:
+    """Compose labels an image with the service it was built for: of two, the first is out of date."""
+    ours = {name: said for name, said in DOCUMENT["services"].items() if said["image"].startswith("coterie:")}
+    assert [name for name, said in ours.items() if "build" in said] == ["certificates"]
+    assert {said.get("pull_policy") for name, said in ours.items() if name != "certificates"} == {"never"}
