@@ -76,7 +76,7 @@ def quote_stackelberg(
     )
     details = _details(market, outcome, posted, parameters) | {"bids": len(before.sales)}
     if market.devices <= COMPARED_DEVICES and parameters.influence != "declared":  # which rivals do not know
-        details["compared"] = _compared(market, parameters, task_id, round_number, share, before)
+        details["compared"] = _compared(market, parameters, task_id, round_number, share, before, posted)
     pot = min(parameters.round_microcredits, purse.escrow_microcredits)
     return Quote(task_id, round_number, "stackelberg", QuoteStatus(posted.status), offers, pot, details)
 
@@ -105,12 +105,14 @@ def _compared(
     round_number: int,
     share: float,
     before: Before,
+    own: Posted,
 ) -> list[dict[str, Any]]:
-    """What each solver would post, judged alike: in the market as it is, whatever the solver believes of it."""
+    """What each solver would post beside the task's own, judged alike: in the market as it is, not as it believes."""
     found = []
     for solver in dict.fromkeys((parameters.solver, *RIVALS)):
         other = parameters.model_copy(update={"solver": solver})
-        posted = _posted(market, other, task_id, round_number, share, before)[1]
+        is_own = solver == parameters.solver
+        posted = own if is_own else _posted(market, other, task_id, round_number, share, before)[1]
         told = {
             "solver": solver,
             "price": posted.price,
