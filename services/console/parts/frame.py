@@ -139,8 +139,12 @@ def _frame(visit: Visit, path: str) -> None:
 
 
 def _menu(mine: list[tuple[str, str, str, frozenset[str]]], path: str) -> None:
-    beside = ui.context.client.layout  # the page's content is its landmark "main", which the menu is no part of
-    with beside, ui.element("aside").classes("c-side"), ui.element("nav").classes("c-nav").props('aria-label="Pages"'):
+    client = ui.context.client  # the page's content is its landmark "main", which the menu is no part of
+    with client.layout:
+        beside = ui.element("aside").classes("c-side")
+    # Before the content, so that the keyboard comes to it first, behind the head and the link that skips both.
+    beside.move(target_index=client.layout.default_slot.children.index(client.page_container))
+    with beside, ui.element("nav").classes("c-nav").props('aria-label="Pages"'):
         for address, label, icon, _ in mine:
             here = path == address or (address != "/" and path.startswith(address))
             with ui.element("a").props(f"href={address}" + (" aria-current=page" if here else "")):
