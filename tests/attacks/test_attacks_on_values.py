@@ -88,7 +88,7 @@ async def test_later_an_update_ten_times_longer_than_was_usual_is_refused_when_i
     await deliver_all(client, HONEST | {LIAR: [1.0, 2.0, 0.0]})
     item = await client.get_work(LIAR)
     assert item.round == 2
-    with pytest.raises(InvalidInput, match="10 times what was usual in the last round"):
+    with pytest.raises(InvalidInput, match="10 times what was usual in the last round; lower the learning rate"):
         await client.deliver(item, LIAR, [23.0, 0.0, 0.0])
     await client.deliver(item, LIAR, [22.0, 0.0, 0.0])  # the bound is 10·√5 = 22.36
     await deliver_all(client, HONEST)

@@ -39,6 +39,11 @@ VISIBLE = (Form.MEAN, Form.SUM)
 """Forms of delivery whose content the platform sees."""
 SOME_NORM = 1.0
 """What is kept of a norm that is nobody's business: that it was not zero."""
+SHORTER = (
+    "lower the learning rate or scale the update down to that; where honest devices need longer ones, the publisher "
+    "raises parameters.bounds.norm_times"
+)
+"""What to do about an update that is too long."""
 
 
 class Way(Clipping, Summing):
@@ -215,7 +220,7 @@ class Way(Clipping, Summing):
         if not self.clips and update.norm > update.bound:
             raise BadUpdate(
                 f"the update's norm of {update.norm:.4g} is beyond {update.bound:.4g}, {self.bounds.norm_times:g} "
-                "times what was usual in the last round; lower the learning rate or clip the update"
+                f"times what was usual in the last round; {SHORTER}"
             )
         return {}
 
@@ -292,7 +297,7 @@ class Way(Clipping, Summing):
             times = self.bounds.norm_times
             most = bounds.get(str(line)) or times * usual_norm(p.norm for p in there)
             found |= {
-                p.device_id: f"its norm of {p.norm:.4g} is beyond {most:.4g}, {times:g} times what is usual"
+                p.device_id: f"its norm of {p.norm:.4g} is beyond {most:.4g}, {times:g} times what is usual; {SHORTER}"
                 for p in there
                 if p.norm > most
             }
