@@ -1,4 +1,4 @@
-"""Devices whose data grows between rounds, live: in clusters and with several models (a mesh: the online example)."""
+"""Devices whose data grows between rounds, live: in clusters, with several models, and in a mesh."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from coterie.agent import Agent
 from coterie.home import introduce
 from coterie.privacy.ledger import Limit
+from coterie.procedures.device_state import DeviceState
 from coterie.results import RoundResult, RunSummary
 from coterie.torch_learner import TorchLearner
 from coterie.training import model_bytes, seeded
@@ -127,3 +128,34 @@ def test_several_models_of_devices_whose_data_grows(shared_platform: RealPlatfor
     assert weights[0] == [float(AT_FIRST)] * 3
     assert all(weight >= AT_FIRST + MORE for weight in weights[1])
     assert all(weight >= AT_FIRST + 2 * MORE for weight in weights[2])
+
+
+def test_a_mesh_of_devices_whose_data_grows_gives_them_larger_batches_and_tells_their_regret(
+    shared_platform: RealPlatform, tmp_path: Path
+) -> None:
+    """Basic batches of 100, more than anybody has: a batch is what a device holds as its round is planned."""
+    team = agents(shared_platform, tmp_path, "online", 3, Limit(1e6, 1e-5, allow_raw=True))
+    introduce(*(agent.home for agent in team))
+    task = create(
+        shared_platform, 1, name="growing-mesh", preset="mesh", privacy="none", min_devices=3,
+        parameters={"topology": {"basic_batch": 100, "replan_gain": 0.0}}, training={"learning_rate": 0.5},
+    )  # fmt: skip
+    summaries = play(team, task)
+    assert_grown(shared_platform, team, task, summaries)
+    first, last = (shared_platform.admin.plan(task, version) for version in (1, 0))
+    assert [seat.batch_size for seat in first.seats] == [AT_FIRST] * 3
+    # What came after a round may have been told when the next was planned already.
+    assert all(seat.batch_size >= AT_FIRST + 2 * MORE for seat in last.seats)
+    batches = {seat.device_id: seat.batch_size for seat in last.seats}
+    for agent in team:
+        state = DeviceState.load(agent.home.memory(task))
+        assert state is not None
+        sizes = [len(batch) for batch in state.seen()]
+        assert (sizes[0], sizes[-1]) == (AT_FIRST, batches[agent.identity.id])
+        assert sizes == sorted(sizes)
+        told = next(
+            part.metrics
+            for part in shared_platform.admin.round(task, ROUNDS).participations
+            if part.device_id == agent.identity.id
+        )
+        assert 0.0 < told["regret"] < state.online_loss

@@ -180,6 +180,7 @@ class Opener:
                 models=len(spec.model_digests),
                 privacy_unit=unit_number(spec.privacy_unit),
                 model_bytes=max(model.size_bytes for model in here.current),
+                round_seconds=spec.round_seconds,
                 measured=measured,
             ),
             timeout=300.0,

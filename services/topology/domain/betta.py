@@ -149,8 +149,9 @@ def batch_sizes(network: MeshNetwork, rules: MeshRules, adjacency: Bools, *, tig
 
     [BETTA] (16)–(17): B_k = ⌊(L − max_{l in N(k)} d_kl)/b_k⌋ with b_k = r_k/B0, never below B0; the two ends of the
     slowest link keep B0. Unlike [BETTA], the slowest link is the lexicographically first of those with T = L, 1e-9 of
-    a sample is forgiven before rounding down, and batches are capped by the samples available. With `shared`
-    transfers the maximum is a sum, and the slowest device keeps B0 by the formula itself.
+    a sample is forgiven before rounding down, and batches are capped by the samples available and by the rules' most
+    seconds of computing. With `shared` transfers the maximum is a sum, and the slowest device keeps B0 by the formula
+    itself.
 
     Parameters
     ----------
@@ -158,7 +159,8 @@ def batch_sizes(network: MeshNetwork, rules: MeshRules, adjacency: Bools, *, tig
     """
     iterate = local_iterate(network, adjacency, rules.transfers)
     per_sample = network.batch_seconds / rules.basic_batch
-    room = (iterate - _transfer_seconds(network, adjacency, rules.transfers)) / per_sample
+    most = np.inf if rules.most_seconds is None else rules.most_seconds
+    room = np.minimum(iterate - _transfer_seconds(network, adjacency, rules.transfers), most) / per_sample
     sizes = np.maximum(np.floor(np.minimum(room, LARGEST_BATCH) + 1e-9).astype(np.int64), rules.basic_batch)
     if rules.transfers == "parallel" and not tight and adjacency.any():
         slowest = np.argwhere(np.triu(adjacency & (network.link_times >= iterate)))[0]

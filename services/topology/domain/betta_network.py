@@ -44,12 +44,14 @@ class MeshRules:
     basic_batch : B0 ≥ 1, the batch size `batch_seconds` was measured with.
     max_degree : links per device beyond which no link is added after the spanning tree; None for no cap.
     transfers : `parallel`, a device talks to all neighbours at once (10), or `shared`, it pays for each in turn.
+    most_seconds : beyond which no batch is enlarged, however slow the slowest is or says it is; None for no bound.
     """
 
     epsilon: float = 1.0
     basic_batch: int = 32
     max_degree: int | None = None
     transfers: Transfers = "parallel"
+    most_seconds: float | None = None
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.epsilon) and self.epsilon > 0):

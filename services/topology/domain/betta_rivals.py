@@ -94,8 +94,9 @@ def rival_plan(
 
 
 def even_batches(network: MeshNetwork, rules: MeshRules) -> NDArray[np.int64]:
-    """What every device gets through while the slowest board computes a basic batch."""
-    pace = network.batch_seconds.max() / network.batch_seconds
+    """What every device gets through while the slowest board computes a basic batch, or in the rules' most seconds."""
+    most = np.inf if rules.most_seconds is None else rules.most_seconds
+    pace = np.maximum(1.0, min(network.batch_seconds.max(), most) / network.batch_seconds)
     return np.asarray(np.floor(rules.basic_batch * pace + 1e-9), dtype=np.int64)
 
 

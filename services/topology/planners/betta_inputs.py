@@ -49,6 +49,7 @@ class MeshParameters(Parameters):
     trust_threshold: float = Field(default=0.7, gt=0, le=1)
     relations: tuple[Related, ...] = ()
     relations_need_trust: bool = True
+    trust_suffices: bool = False
     same_owner_trusted: bool = True
     may_earn_trust: bool = False
     basic_batch: int = Field(default=32, ge=1, le=1_000_000)
@@ -90,6 +91,17 @@ class MeshInputs:
     settings: MeshParameters
 
     @property
+    def social(self) -> str:
+        """What the social graph is made of, in words."""
+        told = self.settings
+        trust, related = f"trust of at least {told.trust_threshold:g}", f"relations ({', '.join(told.relations)})"
+        if not told.relations:
+            return trust
+        if told.trust_suffices:
+            return f"{related} or {trust}"
+        return f"{related} and {trust}" if told.relations_need_trust else related
+
+    @property
     def basis(self) -> str:
         """Fingerprint; equal inputs give equal plans."""
         told = hashlib.sha256(repr((self.ids, self.rules, self.settings.plan)).encode())
@@ -128,7 +140,13 @@ async def gather_inputs(request: pb.MakePlanRequest, sources: Sources) -> MeshIn
         batch_seconds(devices, settings),
         samples=[max(1, participant.samples) for participant in request.participants],
     )
-    rules = MeshRules(privacy.epsilon, settings.basic_batch, degree_cap(settings, len(ids)), settings.transfers)
+    rules = MeshRules(
+        privacy.epsilon,
+        settings.basic_batch,
+        degree_cap(settings, len(ids)),
+        settings.transfers,
+        most_seconds(settings, request.round_seconds),
+    )
     return MeshInputs(tuple(ids), tuple(d.name or d.id for d in devices), network, rules, settings)
 
 
@@ -137,6 +155,14 @@ def degree_cap(settings: MeshParameters, devices: int) -> int | None:
     if settings.max_degree == "recommended":
         return (devices - 1).bit_length() + 1
     return settings.max_degree
+
+
+def most_seconds(settings: MeshParameters, round_seconds: float) -> float | None:
+    """How long a device may compute: what its wait for letters leaves of a round, so that one that says it is slow has
+    nobody miss the deadline. None where times are declared, which is no clock of this world."""
+    if settings.times == "declared" or not round_seconds:
+        return None
+    return (1.0 - settings.wait_share) * round_seconds
 
 
 async def _social_graph(
@@ -157,14 +183,15 @@ async def _social_graph(
 async def _social_at(
     sources: Sources, devices: Sequence[trust_pb2.Device], settings: MeshParameters, at: float
 ) -> Bools:
-    """Pairs the task lets exchange raw: related as it says, trusting each other enough, or both."""
+    """Pairs the task lets exchange raw: related as it says, trusting each other enough, one of both, or both."""
     ids = [device.id for device in devices]
-    if not settings.relations:
-        return trusted_pairs(await read_matrix(sources.trust, ids, at=at), settings.trust_threshold)
-    related = await _related_at(sources, ids, settings, at)
-    if not settings.relations_need_trust:
+    related = await _related_at(sources, ids, settings, at) if settings.relations else None
+    if related is not None and not settings.relations_need_trust and not settings.trust_suffices:
         return related
-    return related & trusted_pairs(await read_matrix(sources.trust, ids, at=at), settings.trust_threshold)
+    trusted = trusted_pairs(await read_matrix(sources.trust, ids, at=at), settings.trust_threshold)
+    if related is None:
+        return trusted
+    return related | trusted if settings.trust_suffices else related & trusted
 
 
 async def _related_at(sources: Sources, ids: list[str], settings: MeshParameters, at: float) -> Bools:
@@ -191,18 +218,21 @@ def link_seconds(
     measured: Mapping[tuple[str, str], float],
     model_bytes: int,
 ) -> Floats:
-    """Seconds of one message between each two devices: as measured, else by the slower end's link.
+    """Seconds of one message between each two devices: as both ends measured it, else by the slower end's link.
 
     A message has `message_bytes`, else the model's size. A device's rate is what it measured to the platform, else that
-    of its link class, else of the default class.
+    of its link class, else of the default class. `measured` is by who tells it and of whom: of two ends the slower one
+    is believed, and what one end says alone makes a link slower, never faster.
     """
     rates = np.array([_bits_per_second(device.capabilities, settings) for device in devices])
     seconds = (settings.message_bytes or model_bytes or PAPER_BYTES) * 8.0 / np.minimum.outer(rates, rates)
     if settings.times == "measured":
-        rows = {device.id: row for row, device in enumerate(devices)}
-        for (a, b), value in measured.items():
-            if a in rows and b in rows:
-                seconds[rows[a], rows[b]] = seconds[rows[b], rows[a]] = value
+        rows, told = {device.id: row for row, device in enumerate(devices)}, np.full_like(seconds, np.nan)
+        for (teller, other), value in measured.items():
+            if teller in rows and other in rows:
+                told[rows[teller], rows[other]] = value
+        slower = np.fmax(told, told.T)
+        seconds = np.where(np.isnan(told + told.T), np.fmax(seconds, slower), slower)
     np.fill_diagonal(seconds, 0.0)
     return np.asarray(seconds, dtype=np.float64)
 
@@ -225,6 +255,11 @@ def checked_parameters(privacy: str, parameters: dict[str, Any]) -> dict[str, An
     if settings.plan == "pdoo" and privacy != "partial":
         raise BadParameters(
             'parameter topology.plan: pdoo noises every device; choose privacy "partial", or another plan'
+        )
+    if settings.trust_suffices and (settings.relations_need_trust or not settings.relations):
+        raise BadParameters(
+            "parameter topology.trust_suffices: it lets devices exchange that are related or trust each other; name "
+            "relations, and set relations_need_trust to false"
         )
     filled = {**parameters, "topology": settings.model_dump(mode="json")}
     if privacy == "partial":

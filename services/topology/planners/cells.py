@@ -213,7 +213,7 @@ class CellsPlanner:
 def _taken(
     measured: Mapping[tuple[str, str], MeasuredWay], waited: Mapping[str, int], bits: float
 ) -> dict[tuple[str, str], float]:
-    """Seconds of an upload by (cell, device), and the other way round: pairs are kept in order of their ids.
+    """Seconds of an upload by (cell, device), and the other way round: it is the device that told them.
 
     Who waited for MOST_WAITED rounds measures anew: a device that is not served cannot correct what one slow upload
     once told.

@@ -8,13 +8,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words
-from services.topology.domain.betta import MeshPlan, PlannedLink, evaluate_links
+from services.topology.domain.betta import MeshPlan, PlannedLink, Step, evaluate_links
 from services.topology.domain.betta_fast import plan_soonest
 from services.topology.domain.betta_network import BadMeshInput, DisconnectedSocialGraph, MeshNetwork
 from services.topology.domain.betta_rivals import (
@@ -52,7 +52,8 @@ class MeshPlanner:
 
         A first plan needs a social graph that connects everybody. Later, when a device is gone and trust no longer
         connects the rest, the parts are joined by their fastest links; both ends of such a link add noise. When devices
-        came, went or lost trust, the links that still hold are kept unless a whole new plan gains `replan_gain`.
+        came, went or lost trust, the links that still hold are kept unless a whole new plan gains `replan_gain`. Where
+        the links stand, batches follow what devices have by now and how fast they are.
         """
         if previous is not None and request.keep_if_stable and _basis_of(previous) == gathered.basis:
             return previous
@@ -62,9 +63,10 @@ class MeshPlanner:
         bridges = _bridges(gathered, allowed=previous is not None or gathered.settings.bridge)
         found = plan_with_bridges(gathered, bridges)
         if previous is not None and request.keep_if_stable:
-            if _still_good(previous, gathered, found):
+            standing = _standing(previous, gathered, found)
+            if standing is not None and not _is_news(previous, gathered, standing):
                 return previous
-            found = _mended(previous, gathered, bridges, found)
+            found = standing or _mended(previous, gathered, bridges, found)
         return _message(gathered, found, bridges)
 
 
@@ -139,10 +141,21 @@ def _explain(given: MeshInputs, parts: list[list[int]], chosen: list[Pair]) -> s
 
     shown = ", ".join(named(part) for part in parts[:6]) + (", …" if len(parts) > 6 else "")
     ways = ", ".join(f"{given.names[i]}–{given.names[j]}" for i, j in chosen[:6])
-    advice = f"trust between {ways} would connect them" if ways else "no possible link would connect them"
+    settings, tie = given.settings, "being related" if given.settings.relations else "trust"
+    advice = f"{tie} between {ways} would connect them" if ways else "no possible link would connect them"
+    means = ['name more "relations"'] if settings.relations else []
+    if settings.relations_need_trust or settings.trust_suffices or not settings.relations:
+        means.append('lower the parameter "trust_threshold"')
+    means.append(
+        'set "bridge" to join the parts by links whose ends add noise'
+        if ways
+        else 'choose privacy "partial" with "bridge", so that the ends of links between strangers add noise'
+    )
+    remedy = ", or ".join(means)
+    leaves = "leaves" if given.social.startswith("trust") else "leave"
     return (
-        f"trust of at least {given.settings.trust_threshold:g} leaves {len(parts)} parts, {shown}; {advice}. "
-        'Lower the parameter "trust_threshold", or set "bridge" to join the parts by links whose ends add noise'
+        f"{given.social} {leaves} {len(parts)} parts, {shown}; {advice}. {remedy[0].upper()}{remedy[1:]}. Devices are "
+        "strangers, too, while their owners do not have each other in their circles (coterie circle add)"
     )
 
 
@@ -153,22 +166,45 @@ def _basis_of(plan: pb.Plan) -> str:
     return plan.mesh_details.basis
 
 
-def _still_good(previous: pb.Plan, given: MeshInputs, found: MeshPlan) -> bool:
-    """Whether the old plan has the same devices, asks noise of exactly those who need it, and is nearly as fast."""
+def _standing(previous: pb.Plan, given: MeshInputs, found: MeshPlan) -> MeshPlan | None:
+    """The old links as things are now; None unless devices and who adds noise are the same and they are nearly as fast
+    as the plan found."""
     rows = {device_id: row for row, device_id in enumerate(given.ids)}
     if {seat.device_id for seat in previous.seats} != rows.keys():
-        return False
+        return None
     pairs = [(rows[s.device_id], rows[n.device_id]) for s in previous.seats for n in s.neighbours]
     try:
         standing = evaluate_links(given.network, given.rules, pairs)
     except (NotConnected, BadMeshInput):
-        return False
-    noised = {rows[seat.device_id] for seat in previous.seats if seat.noised}
+        return None
+    if {rows[seat.device_id] for seat in previous.seats if seat.noised} != set(standing.dp_devices):
+        return None
     gain = 1.0 - given.settings.replan_gain
-    return (
-        noised == set(standing.dp_devices)
-        and found.figures.pseudo_training_time >= gain * standing.figures.pseudo_training_time
-    )
+    if found.figures.pseudo_training_time < gain * standing.figures.pseudo_training_time:
+        return None
+    return _with_reasons(previous, given, standing)
+
+
+def _is_news(previous: pb.Plan, given: MeshInputs, standing: MeshPlan) -> bool:
+    """Whether old links that stand are trusted otherwise than they were, or a batch has changed by `replan_gain`."""
+    held = {seat.device_id: seat.batch_size for seat in previous.seats}
+    before = np.array([held[device_id] for device_id in given.ids])
+    if (np.abs(standing.batch_sizes - before) > given.settings.replan_gain * before).any():
+        return True
+    told = {frozenset((s.device_id, n.device_id)): n.trusted for s in previous.seats for n in s.neighbours}
+    return any(told[frozenset((given.ids[x.first], given.ids[x.second]))] != x.trusted for x in standing.links)
+
+
+def _with_reasons(previous: pb.Plan, given: MeshInputs, plan: MeshPlan) -> MeshPlan:
+    """The plan with those of its links that it has from the previous one in their order and with their reasons."""
+    left = {frozenset((given.ids[link.first], given.ids[link.second])): link for link in plan.links}
+    kept = []
+    for told in previous.mesh_details.links:
+        link = left.pop(frozenset(told.between), None)
+        if link is not None:
+            score = told.score if told.HasField("score") else None
+            kept.append(dataclasses.replace(link, step=cast(Step, told.step), score=score))
+    return dataclasses.replace(plan, links=(*kept, *left.values()))
 
 
 def _mended(previous: pb.Plan, given: MeshInputs, bridges: list[Pair], found: MeshPlan) -> MeshPlan:
@@ -198,7 +234,7 @@ def _mended(previous: pb.Plan, given: MeshInputs, bridges: list[Pair], found: Me
     mended = evaluate_links(network, given.rules, [(int(i), int(j)) for i, j in np.argwhere(np.triu(adjacency))])
     gain = 1.0 - given.settings.replan_gain
     worth = found.figures.pseudo_training_time >= gain * mended.figures.pseudo_training_time
-    return mended if worth else found
+    return _with_reasons(previous, given, mended) if worth else found
 
 
 # --- the plan as a message --------------------------------------------------------------------------------------------

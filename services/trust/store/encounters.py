@@ -61,16 +61,19 @@ async def keep(tx: Tx, changed: Mapping[tuple[int, str], Tally]) -> None:
         await upsert(tx, encounters, list(part), ["pair", "kind"])
 
 
-async def forget(tx: Tx, kinds: Sequence[str], device: int | None = None) -> None:
-    """Forgets tallies and derived relations of these kinds, of one device or of all."""
+async def forget(tx: Tx, kinds: Sequence[str], device: int | None = None) -> dict[tuple[int, int, str], float]:
+    """Forgets tallies and derived relations of these kinds, of one device or of all; since when each of them held."""
     counted = sa.delete(encounters).where(encounters.c.kind.in_(list(kinds)))
-    derived = sa.delete(relations).where(relations.c.source == "derived", relations.c.kind.in_(list(kinds)))
+    derived = (relations.c.source == "derived") & relations.c.kind.in_(list(kinds))
     if device is not None:
         own = sa.select(pairs.c.number).where((pairs.c.low == device) | (pairs.c.high == device))
         counted = counted.where(encounters.c.pair.in_(own))
-        derived = derived.where((relations.c.low == device) | (relations.c.high == device))
+        derived &= (relations.c.low == device) | (relations.c.high == device)
+    columns = (relations.c.low, relations.c.high, relations.c.kind, relations.c.since)
+    since = {(low, high, kind): held for low, high, kind, held in await tx.execute(sa.select(*columns).where(derived))}
     await tx.execute(counted)
-    await tx.execute(derived)
+    await tx.execute(sa.delete(relations).where(derived))
+    return since
 
 
 async def relate(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
@@ -114,7 +117,7 @@ async def history(tx: Tx, kinds: Sequence[RelationKind], device: int | None = No
     if set(kinds) - {RelationKind.CO_WORK}:
         chosen.append(sa.and_(interactions.c.kind == MEETING, interactions.c.basis.in_(_BASES)))
     if RelationKind.CO_WORK in kinds:
-        chosen.append(interactions.c.basis == Basis.PLATFORM)
+        chosen.append(sa.and_(interactions.c.basis == Basis.PLATFORM, interactions.c.positive))
     if not chosen:
         return []
     counted = interactions.c.counted_seconds  # of a meeting that both ends reported, the shorter of their durations
@@ -140,7 +143,7 @@ async def is_empty(tx: Tx) -> bool:
     """Whether nothing was ever counted though there is something to count: the tables are of an earlier version."""
     counted = sa.select(encounters.c.pair).limit(1)
     reported = sa.select(interactions.c.number).where(
-        (interactions.c.kind == MEETING) | (interactions.c.basis == Basis.PLATFORM)
+        (interactions.c.kind == MEETING) | ((interactions.c.basis == Basis.PLATFORM) & interactions.c.positive)
     )
     if (await tx.execute(counted)).first() is not None:
         return False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from services.kit.rows import Tx
@@ -41,10 +42,13 @@ class Encountering:
         await self._count(tx, before, sorted(reports, key=lambda report: report.at), STORED_KINDS, now)
 
     async def anew(self, tx: Tx, kinds: Sequence[RelationKind], now: float, device: int | None = None) -> int:
-        """Counts everything again, or all of one device, for these kinds; how many relations there are."""
-        await encounters.forget(tx, [kind.value for kind in kinds], device)
+        """Counts everything again, or all of one device, for these kinds; how many relations there are.
+
+        A relation that is still there holds since it first did: tasks that run go by that.
+        """
+        since = await encounters.forget(tx, [kind.value for kind in kinds], device)
         reports = await encounters.history(tx, kinds, device)
-        return await self._count(tx, {}, reports, kinds, now)
+        return await self._count(tx, {}, reports, kinds, now, since)
 
     async def _count(
         self,
@@ -53,13 +57,16 @@ class Encountering:
         reports: Sequence[Report],
         kinds: Sequence[RelationKind],
         now: float,
+        since: Mapping[tuple[int, int, str], float] = MappingProxyType({}),
     ) -> int:
         ends = sorted({end for report in reports if not report.task for end in (report.low, report.high)})
         standings = await encounters.standings(tx, ends)
-        changed, rows = await asyncio.to_thread(self._folded, before, reports, standings, kinds, now)
+        changed, rows = await asyncio.to_thread(self._folded, before, reports, standings, kinds)
         checks.at_most("derived relations", len(rows), MOST_DERIVED)
         await encounters.keep(tx, changed)
-        await encounters.relate(tx, rows)
+        await encounters.relate(
+            tx, [row | {"since": since.get((row["low"], row["high"], row["kind"]), now)} for row in rows]
+        )
         return len(rows)
 
     def _folded(
@@ -68,7 +75,6 @@ class Encountering:
         reports: Sequence[Report],
         standings: Mapping[int, Standing],
         kinds: Sequence[RelationKind],
-        now: float,
     ) -> tuple[dict[tuple[int, str], Tally], list[dict[str, Any]]]:
         """Changed tallies, and rows of the pairs among them that have enough."""
         changed: dict[tuple[int, str], Tally] = {}
@@ -88,18 +94,18 @@ class Encountering:
         rows = [
             row
             for place, tally in changed.items()
-            for row in self._related(RelationKind(place[1]), *places[place], tally.times, now)
+            for row in self._related(RelationKind(place[1]), *places[place], tally.times)
         ]
         return changed, rows
 
-    def _related(self, kind: RelationKind, low: int, high: int, times: int, now: float) -> list[dict[str, Any]]:
+    def _related(self, kind: RelationKind, low: int, high: int, times: int) -> list[dict[str, Any]]:
         """A row of the relation, if there is one; strength n/(n + needed), one half at the threshold."""
         needed = rule_of(kind, self._rules).needed
         if times < needed:
             return []
         because, strength = BECAUSE[kind].format(times=times), times / (times + needed)
         row = {"kind": kind.value, "low": low, "high": high, "strength": strength}
-        return [row | {"because": because, "since": now, "source": "derived"}]
+        return [row | {"because": because, "source": "derived"}]
 
 
 def _kind(report: Report, standings: Mapping[int, Standing]) -> RelationKind | None:

@@ -253,11 +253,11 @@ class _Places:
 
 
 def _reports(batch: Reports, fresh: Sequence[int], ends: Numbered, draft: Draft) -> list[Report]:
-    """What may make devices related: meetings that both ends told of or an admin vouches for, and common work."""
+    """What may make devices related: meetings that both ends told of or an admin vouches for, and good common work."""
     found = []
     for row, k in enumerate(fresh):
         basis = draft.basis[row]
-        task = batch.ids[k].partition(".")[0] if basis == Basis.PLATFORM else ""
+        task = batch.ids[k].partition(".")[0] if basis == Basis.PLATFORM and draft.positive[row] else ""
         if task or (batch.kinds[k] == MEETING and basis in (Basis.BOTH, Basis.ADMIN)):
             moment, seconds = float(draft.moments[row]), float(draft.seconds[row])
             found.append(Report(int(draft.pairs[row]), int(ends.low[k]), int(ends.high[k]), moment, seconds, task))

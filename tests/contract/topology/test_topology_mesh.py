@@ -64,23 +64,27 @@ class Meshes:
         number: int = 1,
         privacy: str = "partial",
         strangers: dict[str, list[str]] | None = None,
+        samples: int = 100,
+        task: str = "tsk_1",
+        round_seconds: float = 0.0,
         **topology: Any,
     ) -> pb.Plan:
         """The plan of a round; ε is so small that noise never pays."""
         request = pb.MakePlanRequest(
-            task_id="tsk_1",
+            task_id=task,
             key=f"{number}.1",
             topology="mesh",
             privacy=privacy,
             parameters=read_parameters({"topology": topology, "privacy": {"epsilon": 0.01}}),
             participants=[
-                pb.Participant(device_id=device, samples=100, strangers=(strangers or {}).get(device, ()))
+                pb.Participant(device_id=device, samples=samples, strangers=(strangers or {}).get(device, ()))
                 for device in devices
             ],
             round=number,
             models=1,
             model_bytes=MODEL_BYTES,
             keep_if_stable=True,
+            round_seconds=round_seconds,
         )
         # The first plan on a machine compiles the planner's loops; the aggregation server waits as long.
         plan: pb.Plan = await self.topology.MakePlan(request, timeout=300.0)
@@ -173,6 +177,87 @@ async def test_measured_links_change_the_plan_when_they_change_enough(meshes: Me
         await meshes.topology.ReportLinks(pb.ReportLinksRequest(task_id="tsk_1", links=[bad]))
 
 
+async def test_a_device_alone_makes_no_link_quick_and_takes_nothing_back_that_the_other_end_said(
+    meshes: Meshes,
+) -> None:
+    """h, on LoRa, says that its links take a microsecond; a says so of the link that g finds slow."""
+    a, g, h = devices = await three(meshes)
+    await meshes.meet(a, h)
+
+    async def tell(teller: str, other: str, seconds: float) -> None:
+        with acting_as(Caller("device", teller)):
+            told = pb.Link(device_a=other, device_b=teller, seconds=seconds)
+            await meshes.topology.ReportLinks(pb.ReportLinksRequest(task_id="tsk_1", links=[told]))
+
+    first = await meshes.plan(devices)
+    await tell(h, a, 1e-6)
+    await tell(h, g, 1e-6)
+    assert (await meshes.plan(devices, number=2)).version == first.version
+    await tell(g, a, 500.0)
+    slow = await meshes.plan(devices, number=3)
+    assert links(slow) == {frozenset((a, h)), frozenset((g, h))}
+    await tell(a, g, 1e-6)
+    assert (await meshes.plan(devices, number=4)).version == slow.version
+    await tell(a, h, 1e-3)  # and now both ends say so
+    (believed,) = {n.link_seconds for s in (await meshes.plan(devices, number=5, task="tsk_1", replan_gain=0.0)).seats
+                   for n in s.neighbours if {s.device_id, n.device_id} == {a, h}}  # fmt: skip
+    assert believed == 1e-3
+    with pytest.raises(InvalidInput, match="at most 1,000,000 s"):
+        await tell(a, h, 1e300)
+
+
+async def test_a_device_that_says_it_is_slow_has_nobody_compute_beyond_the_round(meshes: Meshes) -> None:
+    """Of 10 s half is left behind the wait for letters: 500 samples at 10 ms, though each holds 100,000."""
+    quick = [await meshes.device(owner, owner, seconds_per_sample=0.01) for owner in ("Ada", "Grace")]
+    liar = await meshes.device("Mallory", "m", seconds_per_sample=1e6)
+    for a, b in ((quick[0], quick[1]), (quick[1], liar)):
+        await meshes.meet(a, b)
+    for number, name in enumerate(("betta", "dabmd"), 1):
+        made = await meshes.plan([*quick, liar], number, plan=name, samples=100_000, round_seconds=10.0, task=name)
+        assert [seat.batch_size for seat in made.seats if seat.device_id in quick] == [500, 500]
+
+
+async def test_batches_follow_what_has_arrived_and_the_links_stay(meshes: Meshes) -> None:
+    """Ten samples each at first; then a hundred, of which the quick two get through more than the basic batch."""
+    devices = [await meshes.device(owner, owner, seconds_per_sample=pace) for owner, pace in
+               (("Ada", 0.5), ("Grace", 0.5), ("Hedy", 1.0))]  # fmt: skip
+    for a, b in ((0, 1), (1, 2), (0, 2)):
+        await meshes.meet(devices[a], devices[b])
+    first = await meshes.plan(devices, samples=10)
+    second = await meshes.plan(devices, number=2, samples=100)
+    assert {seat.batch_size for seat in first.seats} == {10}
+    assert [seat.batch_size for seat in second.seats] == [64, 64, 32]
+    assert links(second) == links(first)
+    assert (await meshes.plan(devices, number=3, samples=105)).version == second.version
+
+
+async def test_who_leaves_comes_or_loses_trust_takes_its_own_links_along_and_no_others(meshes: Meshes) -> None:
+    names = ("Ada", "Grace", "Hedy", "Mary", "Joan")
+    a, g, h, m, j = devices = [await meshes.device(name, name) for name in names]
+    pairs = [(x, y) for number, x in enumerate(devices) for y in devices[number + 1 :]]
+    for x, y in pairs:
+        await meshes.meet(x, y)
+    told: dict[str, Any] = {"replan_gain": 0.9, "max_degree": 3}
+    first = await meshes.plan(devices, **told)
+    second = await meshes.plan([a, g, h, m], number=2, **told)
+    held = {link for link in links(first) if j not in link}
+    assert held <= links(second)
+    third = await meshes.plan(devices, number=3, **told)
+    assert links(second) <= links(third)
+    assert any(j in link for link in links(third))
+    one, other = min(sorted(link) for link in links(third))
+    bad = [
+        trust_pb2.Interaction(
+            id=f"bad{n}", device_a=one, device_b=other, duration_seconds=600.0, at=meshes.registry.clock.now() - n
+        )
+        for n in range(8)
+    ]
+    await meshes.registry.vouch(*bad)
+    fourth = await meshes.plan(devices, number=4, **told)
+    assert links(third) - links(fourth) == {frozenset((one, other))}
+    assert not any(seat.noised for seat in fourth.seats)
+
+
 async def test_a_device_tells_so_many_links_and_no_more_and_each_once(
     meshes: Meshes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,6 +319,79 @@ async def test_the_social_graph_is_made_of_the_relations_the_task_names_with_or_
     assert links(again) == links(related)
     earned = await meshes.plan(devices, number=5, **both, relations_need_trust=False, may_earn_trust=True)
     assert links(earned) == {frozenset((g, h)), frozenset((a, h)), frozenset((a, g))}
+
+
+async def related_in_every_way(meshes: Meshes) -> tuple[str, dict[str, str]]:
+    """A phone, and for each kind of relation a device that it is related to in that way alone."""
+    registry = meshes.registry
+    ada = await registry.owner("Ada")
+
+    async def make(owner: str, name: str, **profile: Any) -> str:
+        pair = Keypair()
+        told = pair.profile(name)
+        for field, value in profile.items():
+            setattr(told, field, value)
+        token = await registry.token(owner)
+        request = trust_pb2.RegisterDeviceRequest(token=token, device=told, proof=pair.proof())
+        return (await registry.registry.RegisterDevice(request)).device.id
+
+    async def meet(a: str, b: str, times: int, seconds: float, kind: str = "meeting") -> None:
+        since = registry.clock.now() - times * 28_800.0
+        await registry.vouch(*(
+            trust_pb2.Interaction(id=f"{b}{n}", device_a=a, device_b=b, positive=True, duration_seconds=seconds,
+                                  at=since + n * 28_800.0, kind=kind)
+            for n in range(times)
+        ))  # fmt: skip
+
+    phone = await make(ada, "phone", brand="Acme", model="X1")
+    others = {"ownership": await make(ada, "tablet")}
+    for kind in ("parental", "co-location", "co-work", "social", "friendship"):
+        make_of = {"brand": "Acme", "model": "X1"} if kind == "parental" else {}
+        others[kind] = await make(await registry.owner(kind), kind, **make_of)
+    city = (await registry.registry.CreateOwner(trust_pb2.CreateOwnerRequest(name="City", public=True))).id
+    others["social-public"] = await make(city, "bus")
+    place = trust_pb2.Location(x_metres=5)
+    lamp = trust_pb2.UpdateDeviceRequest(device_id=others["co-location"], location=place)
+    await registry.registry.UpdateDevice(lamp)
+    await meet(phone, others["co-location"], 14, 10.0)
+    await meet(phone, others["social"], 3, 1_800.0)
+    await meet(phone, others["social-public"], 3, 60.0)
+    await befriend(meshes, phone, others["friendship"])
+    work = [
+        trust_pb2.Interaction(id=f"tsk_{n}.1.a.b", device_a=phone, device_b=others["co-work"], positive=True,
+                              duration_seconds=60.0, at=registry.clock.now(), kind="delivered")
+        for n in range(3)
+    ]  # fmt: skip
+    await registry.trust.RecordInteractions(trust_pb2.RecordInteractionsRequest(interactions=work))
+    return phone, others
+
+
+async def test_each_kind_of_relation_makes_its_own_social_graph(meshes: Meshes) -> None:
+    phone, others = await related_in_every_way(meshes)
+    alone: dict[str, Any] = {"relations_need_trust": False, "same_owner_trusted": False, "privacy": "none"}
+    kinds = list(others)
+    for kind, other in others.items():
+        made = await meshes.plan([phone, other], relations=[kind], task=kind, **alone)
+        assert links(made) == {frozenset((phone, other))}, kind
+        rest = [each for each in kinds if each != kind]
+        with pytest.raises(InvalidInput, match=r"leave 2 parts.*no possible link.*Name more \"relations\""):
+            await meshes.plan([phone, other], relations=rest, task=f"not {kind}", **alone)
+    star = await meshes.plan([phone, *others.values()], relations=kinds, task="all", plan="social", **alone)
+    friends = frozenset((others["ownership"], others["friendship"]))  # of all devices of two owners
+    assert links(star) == {frozenset((phone, other)) for other in others.values()} | {friends}
+
+
+async def test_a_social_graph_of_devices_that_are_related_or_trust_each_other(meshes: Meshes) -> None:
+    """a and g trust each other, g and h do, a and h are friends who never met: all three, none of both, or one kind."""
+    a, g, h = devices = await three(meshes)
+    await befriend(meshes, a, h)
+    told: dict[str, Any] = {"relations": ["friendship"], "plan": "social", "relations_need_trust": False}
+    either = await meshes.plan(devices, task="either", trust_suffices=True, **told)
+    assert links(either) == {frozenset((a, g)), frozenset((g, h)), frozenset((a, h))}
+    with pytest.raises(InvalidInput, match=r"relations \(friendship\) leave 2 parts.*being related between"):
+        await meshes.plan(devices, task="related", **told)
+    with pytest.raises(InvalidInput, match=r"relations \(friendship\) and trust of at least 0\.7 leave 3 parts"):
+        await meshes.plan(devices, task="both", **told | {"relations_need_trust": True})
 
 
 async def test_a_live_mesh_may_be_planned_as_each_of_bettas_rivals(meshes: Meshes) -> None:

@@ -224,6 +224,24 @@ async def test_a_device_that_comes_to_stand_has_its_meetings_counted_anew(world:
     assert await derived(world) == {"social": 1, "co-location": 1}
 
 
+async def test_a_place_that_a_device_claims_relates_it_to_nobody_who_saw_nothing(world: World) -> None:
+    """Fourteen visits of any length make a relation, so a liar says it is a lamp post that its victim visits."""
+    liar, victim = [(await world.devices(1, owner=f"P{k}"))[0] for k in range(2)]
+    await world.registry.UpdateDevice(pb.UpdateDeviceRequest(device_id=liar, location=pb.Location(x_metres=5)))
+    speak_as("device", liar)
+    visits = [
+        pb.Interaction(
+            id=f"lie{k}", device_a=liar, device_b=victim, positive=True, at=START - k * HOUR, kind="meeting",
+            duration_seconds=1,
+        )
+        for k in range(20)
+    ]  # fmt: skip
+    await world.trust.RecordInteractions(pb.RecordInteractionsRequest(interactions=visits))
+    set_platform()
+    assert await related(world, liar) == []
+    assert await derived(world) == {}
+
+
 async def test_meetings_that_an_earlier_version_stored_are_counted_at_the_start(world: World) -> None:
     walker, friend = [(await world.devices(1, owner=f"P{k}"))[0] for k in range(2)]
     await meet(world, walker, friend, 2, seconds=1_800, every=8 * HOUR)
@@ -269,6 +287,35 @@ async def test_common_tasks_make_colleagues(world: World) -> None:
     ]  # fmt: skip
     await world.trust.RecordInteractions(pb.RecordInteractionsRequest(interactions=again))
     assert await related(world, c) == [], "another round of the same two tasks is no third task"
+
+
+async def test_tasks_that_both_failed_or_that_one_spoilt_make_no_colleagues(world: World) -> None:
+    """A device that joins three tasks and sends rubbish is related to nobody by that, also when all is derived anew."""
+    liar, victim = [(await world.devices(1, owner=f"P{k}"))[0] for k in range(2)]
+    items = [
+        pb.Interaction(
+            id=f"tsk_{task}.1.a.b", device_a=liar, device_b=victim, duration_seconds=1, at=START, kind="rejected"
+        )
+        for task in range(4)
+    ]
+    await world.trust.RecordInteractions(pb.RecordInteractionsRequest(interactions=items))
+    assert await related(world, liar) == []
+    assert await derived(world) == {}
+
+
+async def test_a_relation_derived_anew_holds_since_it_first_did(world: World) -> None:
+    """Tasks that run count relations as of their first plan: deriving them again takes none away."""
+    walker, friend, third = [(await world.devices(1, owner=f"P{k}"))[0] for k in range(3)]
+    await meet(world, walker, friend, 3, seconds=1_800, every=8 * HOUR)
+    before = world.clock.now()
+    world.clock.time += HOUR
+    await meet(world, walker, third, 3, seconds=1_800, every=9 * HOUR)
+    assert await derived(world) == {"social": 2}
+    kinds = [words.RELATION_KIND_SOCIAL]
+    with acting_as(SERVICE):
+        asked = pb.GetRelatedRequest(device_ids=[walker, friend, third], kinds=kinds, at=before)
+        found = await world.trust.GetRelated(asked)
+    assert list(zip(found.rows, found.columns, strict=True)) == [(0, 1)]
 
 
 async def test_relations_page_by_cursor(world: World) -> None:

@@ -83,6 +83,7 @@ class MakePlanRequest(_message.Message):
     MODELS_FIELD_NUMBER: _builtins.int
     PRIVACY_UNIT_FIELD_NUMBER: _builtins.int
     MODEL_BYTES_FIELD_NUMBER: _builtins.int
+    ROUND_SECONDS_FIELD_NUMBER: _builtins.int
     MEASURED_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """Task's id."""
@@ -102,6 +103,8 @@ class MakePlanRequest(_message.Message):
     """What privacy hides; unspecified means a device."""
     model_bytes: _builtins.int
     """Size of one model, bytes; 0 = unknown."""
+    round_seconds: _builtins.float
+    """Longest that a round of the task lasts, seconds; 0 = unknown."""
     @_builtins.property
     def parameters(self) -> _parameters_pb2.TaskParameters:
         """Parameters of the axes."""
@@ -130,11 +133,12 @@ class MakePlanRequest(_message.Message):
         models: _builtins.int = ...,
         privacy_unit: _words_pb2.PrivacyUnit.ValueType = ...,
         model_bytes: _builtins.int = ...,
+        round_seconds: _builtins.float = ...,
         measured: _abc.Iterable[Global___MeasuredTask] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["parameters", b"parameters"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep_if_stable", b"keep_if_stable", "key", b"key", "measured", b"measured", "model_bytes", b"model_bytes", "models", b"models", "parameters", b"parameters", "participants", b"participants", "privacy", b"privacy", "privacy_unit", b"privacy_unit", "round", b"round", "task_id", b"task_id", "topology", b"topology"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep_if_stable", b"keep_if_stable", "key", b"key", "measured", b"measured", "model_bytes", b"model_bytes", "models", b"models", "parameters", b"parameters", "participants", b"participants", "privacy", b"privacy", "privacy_unit", b"privacy_unit", "round", b"round", "round_seconds", b"round_seconds", "task_id", b"task_id", "topology", b"topology"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -76,12 +77,21 @@ def test_wifi_and_lora_carry_42_kilobytes_in_the_papers_seconds() -> None:
 
 def test_what_was_measured_counts_before_what_was_declared() -> None:
     devices = [device("a"), device("b", "lora"), device("c", "lora", seconds_per_megabyte=2.0)]
-    told = MeshParameters(message_bytes=1_000_000)
-    seconds = link_seconds(devices, told, {("a", "b"): 0.5, ("a", "gone"): 9.0}, 42_000)
-    assert seconds[0, 1] == 0.5
+    told, both = MeshParameters(message_bytes=1_000_000), {("a", "b"): 0.5, ("b", "a"): 0.4, ("a", "gone"): 9.0}
+    seconds = link_seconds(devices, told, both, 42_000)
+    assert seconds[0, 1] == seconds[1, 0] == 0.5
     assert seconds[0, 2] == pytest.approx(2.0)
-    declared = link_seconds(devices, told.model_copy(update={"times": "declared"}), {("a", "b"): 0.5}, 42_000)
+    declared = link_seconds(devices, told.model_copy(update={"times": "declared"}), both, 42_000)
     assert declared[0, 1] == pytest.approx(8e6 / 37.5e3)
+
+
+def test_what_one_end_measured_makes_a_link_slower_and_never_faster() -> None:
+    devices, told = [device("a"), device("b"), device("c")], MeshParameters(message_bytes=1_000_000)
+    usual = 8e6 / 72.2e6
+    seconds = link_seconds(devices, told, {("a", "b"): 1e-9, ("c", "a"): 5.0, ("b", "c"): 3.0, ("c", "b"): 1e-9}, 1)
+    assert seconds[0, 1] == seconds[1, 0] == pytest.approx(usual)
+    assert seconds[0, 2] == seconds[2, 0] == 5.0
+    assert seconds[1, 2] == seconds[2, 1] == 3.0, "of two ends the slower one is believed"
 
 
 def test_an_unknown_link_class_and_speed_take_the_defaults() -> None:
@@ -317,6 +327,57 @@ def test_a_small_change_of_a_link_keeps_the_plan_and_a_large_one_does_not() -> N
     second = plan(inputs([*RING, (0, 2), (1, 3)], 4, seconds=slow), first)
     assert ("dev_0", "dev_1") in pairs(first)
     assert ("dev_0", "dev_1") not in pairs(second)
+
+
+def holding(given: MeshInputs, *samples: int) -> MeshInputs:
+    """The same inputs with other numbers of samples."""
+    return dataclasses.replace(given, network=dataclasses.replace(given.network, samples=np.array(samples)))
+
+
+def test_batches_follow_what_has_arrived_while_the_links_stay_as_they_are() -> None:
+    """A first plan when devices hold 10 samples each; then two of them hold 500, then nothing worth telling comes."""
+    given = inputs(RING, 4)
+    first = plan(holding(given, 10, 10, 10, 10))
+    second = plan(holding(given, 10, 500, 500, 10), first)
+    assert [seat.batch_size for seat in first.seats] == [10] * 4
+    assert [seat.batch_size for seat in second.seats] == [10, 32, 32, 10]
+    assert pairs(second) == pairs(first)
+    assert [(x.between, x.step) for x in second.mesh_details.links] == [
+        (x.between, x.step) for x in first.mesh_details.links
+    ]
+    assert plan(holding(given, 11, 500, 500, 10), second) is second, "one more of ten is within replan_gain"
+
+
+def test_batches_of_links_that_stand_follow_the_devices_speed() -> None:
+    """Transfers of 1 s each on a ring: while a device of 8 s computes, one of 1 s gets through eight times as much."""
+    given = inputs(RING, 4)
+    first = plan(given)
+    slow = dataclasses.replace(given.network, batch_seconds=np.array([8.0, 1.0, 1.0, 1.0]))
+    second = plan(dataclasses.replace(given, network=slow), first)
+    assert [seat.batch_size for seat in first.seats] == [32] * 4
+    assert pairs(second) == pairs(first)
+    assert [seat.batch_size for seat in second.seats] == [32, 256, 256, 256]
+
+
+def test_a_link_that_stands_between_noised_devices_says_when_it_is_no_longer_trusted() -> None:
+    """0 and 1 add noise because of strangers; that they stop trusting each other changes no noise, and is told."""
+    bare = inputs([(0, 1)], 3, bridge=True, plan="betta", rules=MeshRules(max_degree=2))
+    first = plan(bare)
+    everyone = {seat.device_id for seat in first.seats if seat.noised}
+    assert {"dev_0", "dev_1"} <= everyone, first
+    lost = dataclasses.replace(bare, network=dataclasses.replace(bare.network, trusted=np.zeros((3, 3), dtype=bool)))
+    second = plan(lost, first)
+    assert {n.trusted for seat in second.seats for n in seat.neighbours} == {False}
+
+
+def test_nobody_computes_beyond_the_round_because_one_says_that_it_is_slow() -> None:
+    """A device that claims 1000 s for a basic batch: the others would take all their samples, in any plan."""
+    given = inputs(RING, 4, rules=MeshRules(transfers="shared", most_seconds=3.0))
+    claimed = dataclasses.replace(given.network, batch_seconds=np.array([1000.0, 1.0, 1.0, 0.5]))
+    for name in ("betta", "social", "ring", "complete", "dabmd"):
+        settings = given.settings.model_copy(update={"plan": name})
+        seats = plan(dataclasses.replace(given, network=claimed, settings=settings)).seats
+        assert [seat.batch_size for seat in seats] == [32, 96, 96, 192], name
 
 
 def test_lost_trust_is_never_kept_even_if_a_new_plan_is_no_faster() -> None:
