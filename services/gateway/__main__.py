@@ -10,12 +10,11 @@ import uvicorn
 from fastapi import FastAPI
 
 from coterie.version import VERSION, commit
-from services.gateway.app import build
 from services.gateway.routes.base import Parts
 from services.gateway.settings import GatewaySettings
 from services.kit import folders, logs, metrics, traces
 from services.kit.lines import limited, run
-from services.kit.process import settle_memory
+from services.kit.process import settle_memory, spare_garbage
 
 BACKLOG = 2048
 
@@ -35,6 +34,8 @@ class GatewayServer(uvicorn.Server):
 
 def server(settings: GatewaySettings) -> GatewayServer:
     """A server of the whole gateway."""
+    from services.gateway.app import build  # takes a second, which is spared the search for garbage
+
     config = uvicorn.Config(
         build(settings),
         host=settings.bind,
@@ -55,6 +56,7 @@ def server(settings: GatewaySettings) -> GatewayServer:
 
 def main() -> None:
     """Reads the environment and serves."""
+    spare_garbage()
     settings = GatewaySettings()
     logs.configure("gateway", level=settings.log_level)
     try:

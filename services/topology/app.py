@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from coterie_api.topology.v1 import topology_pb2, topology_pb2_grpc
 from coterie_api.trust.v1 import trust_pb2_grpc
 from services.kit.bell import Bell
@@ -16,8 +18,6 @@ from services.kit.upstream import open_channel
 from services.kit.workers import PLANNING_NICENESS, Workers
 from services.topology.planners.base import Planner, Sources
 from services.topology.planners.cells import CellsPlanner
-from services.topology.planners.clusters import ClustersPlanner
-from services.topology.planners.mesh import MeshPlanner
 from services.topology.planners.star import StarPlanner
 from services.topology.servicer.stations import StationsServicer
 from services.topology.servicer.topology import TopologyServicer
@@ -48,11 +48,11 @@ class App:
         self.bell = Bell()
         self.chimes = Chimes(self.database, self.bell)
         self.stations = Stations(self.database, blobs, self.bell, self.chimes, self.clock)
-        planners: dict[str, Planner] = {
-            "cells": CellsPlanner(self.policies, self.stations),
-            "clusters": ClustersPlanner(),
-            "mesh": MeshPlanner(),
-            "star": StarPlanner(),
+        planners: dict[str, Callable[[], Planner]] = {
+            "cells": lambda: CellsPlanner(self.policies, self.stations),
+            "clusters": _clusters,
+            "mesh": _mesh,
+            "star": StarPlanner,
         }
         self.workers = Workers(settings.workers, niceness=PLANNING_NICENESS)
         self.questions = Questions(SOLVERS, settings)
@@ -95,3 +95,18 @@ class App:
         await self.channel.close()
         await self.clock.stop()
         await self.database.close()
+
+
+# These two bring compilers, which take half a second to load and are of no use to a platform without such tasks.
+
+
+def _clusters() -> Planner:
+    from services.topology.planners.clusters import ClustersPlanner
+
+    return ClustersPlanner()
+
+
+def _mesh() -> Planner:
+    from services.topology.planners.mesh import MeshPlanner
+
+    return MeshPlanner()

@@ -58,45 +58,47 @@ class StationSums:
 
     async def ask(self, live: LiveRound, missing: Mapping[str, Participation]) -> list[StationSum]:
         """Sums of those of the missing updates that stations are to add up."""
-        groups: dict[tuple[str, int], list[Participation]] = defaultdict(list)
+        of_cell: dict[str, dict[int, list[Participation]]] = defaultdict(lambda: defaultdict(list))
         for p in missing.values():
             cell = live.station_of(p.device_id)
             if cell and self.put_aside.get(cell, 0.0) <= self.clock.now():
-                groups[cell, p.model_index].append(p)
-        if not groups:
+                of_cell[cell][p.model_index].append(p)
+        if not of_cell:
             return []
-        told = await asyncio.gather(*(self._ask(live, cell, line, of) for (cell, line), of in groups.items()))
-        now, number = self.clock.now(), live.round.number
-        events = [
-            Event(live.task.id, now, kind, message, number, cell=cell, updates=len(of))
-            for (_, kind, message), ((cell, _), of) in zip(told, groups.items(), strict=True)
-        ]
+        told = await asyncio.gather(*(self._ask(live, cell, lines) for cell, lines in of_cell.items()))
         async with self.database.writing() as tx:
-            await tasks.add_events(tx, *events)
-        return [found for found, *_ in told if found is not None]
+            await tasks.add_events(tx, *(event for _, events in told for event in events))
+        return [found for sums, _ in told for found in sums]
 
     async def _ask(
-        self, live: LiveRound, cell: str, line: int, updates: Sequence[Participation]
-    ) -> tuple[StationSum | None, EventKind, str]:
-        """A station's sum if it is right, and what is told of it."""
-        order = order_of(live, line, updates)
-        request = topology.AddUpRequest(cell_id=cell, order=order, wait_seconds=WAIT_SECONDS)
+        self, live: LiveRound, cell: str, lines: Mapping[int, Sequence[Participation]]
+    ) -> tuple[list[StationSum], list[Event]]:
+        """A station's sums as far as they are right, and what is told of each."""
+        orders = [order_of(live, line, updates) for line, updates in lines.items()]
+        request = topology.AddUpRequest(cell_id=cell, orders=orders, wait_seconds=WAIT_SECONDS)
+        sums: Sequence[topology.ToldSum]
         try:
-            reply = await self.upstreams.topology.AddUp(request, timeout=WAIT_SECONDS + 5.0)
-            fault = await asyncio.to_thread(self._fault, live, line, order, updates, reply)
-            if fault:
+            sums = (await self.upstreams.topology.AddUp(request, timeout=WAIT_SECONDS + 5.0)).sums
+            faults = await asyncio.to_thread(self._faults, live, lines, orders, sums)
+            if any(faults):
                 self.put_aside[cell] = self.clock.now() + PUT_ASIDE_SECONDS
-                fault += f"; it is asked for no sum for {PUT_ASIDE_SECONDS / 60.0:.0f} minutes"
+                until = f"; it is asked for no sum for {PUT_ASIDE_SECONDS / 60.0:.0f} minutes"
+                faults = [fault and fault + until for fault in faults]
         except CoterieError as error:
-            reply, fault = topology.AddUpReply(), error.message
-        what = f"{len(updates)} update{'s' if len(updates) > 1 else ''} of model {line}"
-        if fault:
-            await self.discard({reply.digest} - {""})
-            message = f"{cell}: the platform added {what} up itself: {fault}"
-            return None, EventKind.STATION_LEFT_OUT, message
-        devices = tuple(p.device_id for p in updates)
-        found = StationSum(line, reply.digest, sum(units(p.weight) for p in updates), devices)
-        return found, EventKind.STATION_ADDED, f"{cell}: its station added {what} up"
+            sums, faults = [], [error.message] * len(orders)
+        found, events, now = list[StationSum](), list[Event](), self.clock.now()
+        for number, (line, updates) in enumerate(lines.items()):
+            what = f"{len(updates)} update{'s' if len(updates) > 1 else ''} of model {line}"
+            kind, message = EventKind.STATION_ADDED, f"{cell}: its station added {what} up"
+            if faults[number]:
+                kind = EventKind.STATION_LEFT_OUT
+                message = f"{cell}: the platform added {what} up itself: {faults[number]}"
+            else:
+                weight, devices = sum(units(p.weight) for p in updates), tuple(p.device_id for p in updates)
+                found.append(StationSum(line, sums[number].digest, weight, devices))
+            events.append(Event(live.task.id, now, kind, message, live.round.number, cell=cell, updates=len(updates)))
+        await self.discard({told.digest for told in sums} - {each.digest for each in found})
+        return found, events
 
     async def discard(self, digests: set[str]) -> None:
         """Removes sums that nobody needs any more; what else has the very bytes of one stays."""
@@ -105,22 +107,32 @@ class StationSums:
                 unused = digests - await models.digests_in_use(tx, digests)
             await self.library.blobs.delete_all(unused)
 
+    def _faults(
+        self,
+        live: LiveRound,
+        lines: Mapping[int, Sequence[Participation]],
+        orders: Sequence[topology.SumOrder],
+        sums: Sequence[topology.ToldSum],
+    ) -> list[str]:
+        """Why each of the sums a station told is not one, empty where nothing speaks against it. In a worker thread."""
+        told = zip(lines.items(), orders, sums, strict=True)
+        return [self._fault(live, line, order, updates, each) for (line, updates), order, each in told]
+
     def _fault(
         self,
         live: LiveRound,
         line: int,
         order: topology.SumOrder,
         updates: Sequence[Participation],
-        reply: topology.AddUpReply,
+        told: topology.ToldSum,
     ) -> str:
-        """Why what a station told is not the sum; empty where nothing speaks against it. In a worker thread."""
         base, blobs = self.library.layout(*live.bases[line]), self.library.blobs
-        if reply.size_bytes != PARTIAL_PREFIX_BYTES + 8 * base.elements:
-            return f"its sum has {reply.size_bytes} bytes, which is not one of {base.elements} numbers"
-        if struct.unpack("<q", blobs.read(reply.digest, 0, PARTIAL_PREFIX_BYTES)) != (base.elements,):
+        if told.size_bytes != PARTIAL_PREFIX_BYTES + 8 * base.elements:
+            return f"its sum has {told.size_bytes} bytes, which is not one of {base.elements} numbers"
+        if struct.unpack("<q", blobs.read(told.digest, 0, PARTIAL_PREFIX_BYTES)) != (base.elements,):
             return f"its sum does not say that it has {base.elements} numbers"
         most = auditing.longest([(p.weight, p.norm) for p in updates], order.scale, base.elements)
-        if not auditing.norm_of(read_partial(blobs, reply.digest)) <= most:
+        if not auditing.norm_of(read_partial(blobs, told.digest)) <= most:
             return "its sum is longer than its users' updates together"
         files = [(StoredFile(blobs, p.digest, p.payload_bytes), p.weight) for p in updates]
         layouts = [file.layout() for file, _ in files]
@@ -129,7 +141,7 @@ class StationSums:
             for (file, weight), layout in zip(files, layouts, strict=True):
                 right += auditing.terms_at(base, layout, file, weight, order.scale, start, stop)
             place = PARTIAL_PREFIX_BYTES + 8 * start
-            if bytes(blobs.read(reply.digest, place, 8 * (stop - start))) != right.astype("<i8").tobytes():
+            if bytes(blobs.read(told.digest, place, 8 * (stop - start))) != right.astype("<i8").tobytes():
                 return "its sum is not that of its users' updates"
         return ""
 

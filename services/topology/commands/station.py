@@ -99,7 +99,7 @@ class StationApp:
             decision.key.CopyFrom(key)
             decision.question_id = question.id
             await self._stations.Decide(decision)
-        elif question.HasField("order"):
+        elif question.HasField("sums"):
             await self._add_up(key, question)
 
     def decided(self, seen: pb.Observation) -> pb.StationDecision:
@@ -115,7 +115,7 @@ class StationApp:
 
     async def _add_up(self, key: pb.StationKey, question: pb.StationQuestion) -> None:
         loop = asyncio.get_running_loop()
-        digests = small_files(question.order)
+        digests = small_files(question.sums)
         asked = pb.ReadUpdatesRequest(key=key, question_id=question.id, digests=digests)
         held = dict(zip(digests, (await self._stations.ReadUpdates(asked)).data, strict=True)) if digests else {}
 
@@ -135,11 +135,20 @@ class StationApp:
                 return held[digest][start : start + length]
             return asyncio.run_coroutine_threadsafe(fetch(digest, start, length), loop).result()
 
-        total = await asyncio.to_thread(self.summed, question.order, read)
-        try:
-            await self._stations.PutSum(_pieces(key, question.id, total))
-        finally:
-            total.close()
+        await self._stations.PutSum(self._told(key, question, read))
+
+    async def _told(self, key: pb.StationKey, question: pb.StationQuestion, read: Reader) -> AsyncIterator[pb.SumBytes]:
+        yield pb.SumBytes(key=key, question_id=question.id)
+        for number, order in enumerate(question.sums.orders):
+            total = await asyncio.to_thread(self.summed, order, read)
+            try:
+                yield pb.SumBytes(sum=number, data=struct.pack("<q", total.elements))
+                for piece in total.pieces():
+                    data = piece.astype("<i8").tobytes()
+                    for start in range(0, len(data), READ_BYTES):
+                        yield pb.SumBytes(sum=number, data=data[start : start + READ_BYTES])
+            finally:
+                total.close()
 
 
 class Read:
@@ -161,10 +170,11 @@ class Read:
         return parse(bytes(self(PREFIX_BYTES, length)), self._size)
 
 
-def small_files(order: pb.SumOrder) -> list[str]:
+def small_files(sums: pb.SumOrders) -> list[str]:
     """Digests of files that are read in one call: the first ones that fit it together."""
-    left, found = READ_BYTES, list[str]()
-    files = {order.model_digest: order.model_bytes} | {each.digest: each.size_bytes for each in order.summands}
+    left, found, files = READ_BYTES, list[str](), dict[str, int]()
+    for order in sums.orders:
+        files |= {order.model_digest: order.model_bytes} | {each.digest: each.size_bytes for each in order.summands}
     for digest, size_bytes in files.items():
         if size_bytes <= left:
             found.append(digest)
@@ -180,14 +190,6 @@ def add_up(order: pb.SumOrder, read: Reader) -> Accumulator:
         update = Read(read, each.digest, each.size_bytes)
         total.fold(update.layout(), update, each.weight)
     return total
-
-
-async def _pieces(key: pb.StationKey, question_id: str, total: Accumulator) -> AsyncIterator[pb.SumBytes]:
-    yield pb.SumBytes(key=key, question_id=question_id, data=struct.pack("<q", total.elements))
-    for piece in total.pieces():
-        data = piece.astype("<i8").tobytes()
-        for start in range(0, len(data), READ_BYTES):
-            yield pb.SumBytes(data=data[start : start + READ_BYTES])
 
 
 class Brain:

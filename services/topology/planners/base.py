@@ -35,11 +35,12 @@ class Sources:
 class Planner(Protocol):
     """Plans one topology."""
 
-    long: bool
-    """Whether planning may take more than moments; `plan` then runs in a worker process, which can be killed."""
-
     def check(self, privacy: str, parameters: dict[str, Any]) -> dict[str, Any]:
         """The parameters with every default filled in; raises BadParameters."""
+        ...
+
+    def lasts(self, devices: int, parameters: dict[str, Any]) -> bool:
+        """Whether planning for so many may take more than moments; `plan` then runs in a process that can be killed."""
         ...
 
     async def gather(self, request: pb.MakePlanRequest, sources: Sources) -> Any:

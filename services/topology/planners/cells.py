@@ -41,6 +41,8 @@ from services.topology.usecases.policies import Policies, Tensors
 from services.topology.usecases.stations import Stations
 
 BY_HAND = ("matching", "greedy", "random")
+QUICK, FEW = (*BY_HAND, "stations"), 100
+"""Policies that schedule so many devices in moments; others, and more devices, are planned in a worker."""
 MOST_WAITED = 5
 """Rounds in a row a policy may leave out a device that some cell could serve; then the round goes by `matching`."""
 PRIVACIES = ("none", "uniform", "optimised")
@@ -123,8 +125,6 @@ class CellInputs:
 class CellsPlanner:
     """Schedules rounds over base stations."""
 
-    long = True
-
     def __init__(self, policies: Policies, stations: Stations) -> None:
         self._policies, self._stations = policies, stations
 
@@ -138,6 +138,10 @@ class CellsPlanner:
         if privacy == "uniform":
             filled["privacy"] = read_section(parameters, "privacy", UniformPrivacy).model_dump(exclude_none=True)
         return filled
+
+    def lasts(self, devices: int, parameters: dict[str, Any]) -> bool:
+        """A policy that was trained needs torch; the others are quick for the few devices of most tasks."""
+        return devices > FEW or read_section(parameters, "topology", CellsParameters).policy not in QUICK
 
     async def gather(self, request: pb.MakePlanRequest, sources: Sources) -> CellInputs:
         """Cells from the store, positions from the registry, the policy, and what stations decide, where they do."""

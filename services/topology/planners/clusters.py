@@ -164,8 +164,6 @@ class Gathered:
 class ClustersPlanner:
     """Plans social clusters."""
 
-    long = True
-
     def check(self, privacy: str, parameters: dict[str, Any]) -> dict[str, Any]:
         Rules.read(privacy, parameters)
         clusters = read_section(parameters, "topology", ClusterParameters).model_dump(exclude_none=True)
@@ -175,6 +173,10 @@ class ClustersPlanner:
         if privacy == "uniform":
             filled["privacy"] = read_section(parameters, "privacy", UniformPrivacy).model_dump(exclude_none=True)
         return filled
+
+    def lasts(self, devices: int, parameters: dict[str, Any]) -> bool:
+        """Always: it searches."""
+        return True
 
     async def gather(self, request: pb.MakePlanRequest, sources: Sources) -> Gathered:
         """Trust among the participants, through whomever it leads, and where the first plan begins."""

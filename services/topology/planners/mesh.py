@@ -37,10 +37,12 @@ Pair = tuple[int, int]
 class MeshPlanner:
     """Plans meshes."""
 
-    long = True
-
     def check(self, privacy: str, parameters: dict[str, Any]) -> dict[str, Any]:
         return checked_parameters(privacy, parameters)
+
+    def lasts(self, devices: int, parameters: dict[str, Any]) -> bool:
+        """Always: it searches."""
+        return True
 
     async def gather(self, request: pb.MakePlanRequest, sources: Sources) -> MeshInputs:
         """Trust, owners and abilities from the registry; measured links from the store."""

@@ -45,13 +45,15 @@ class UniformPrivacy(Parameters):
 class StarPlanner:
     """Plans stars."""
 
-    long = False
-
     def check(self, privacy: str, parameters: dict[str, Any]) -> dict[str, Any]:
         if privacy != "uniform":
             return parameters
         uniform = read_section(parameters, "privacy", UniformPrivacy)
         return {**parameters, "privacy": uniform.model_dump(exclude_none=True)}
+
+    def lasts(self, devices: int, parameters: dict[str, Any]) -> bool:
+        """Never: everybody has the same seat."""
+        return False
 
     async def gather(self, request: pb.MakePlanRequest, sources: Sources) -> None:
         """A star depends on nothing but its participants."""

@@ -11,7 +11,20 @@ from services.topology.domain.records import AskedStation, StationLease
 from services.topology.tables import station_questions, stations
 
 _LEASES = sa.select(*columns(StationLease, stations))
+_LEASE = _LEASES.where(stations.c.cell_id == sa.bindparam("cell"))
+_Q = station_questions.c
 _ASKED = sa.select(*columns(AskedStation, station_questions))
+_THIS = _Q.id == sa.bindparam("p_question")
+_FOUND = _ASKED.where(_THIS)
+_NEXT = (
+    _ASKED.where(_Q.cell_id == sa.bindparam("cell"), _Q.taken.is_(False), _Q.ends_at > sa.bindparam("now"))
+    .order_by(_Q.asked_at, _Q.id)
+    .limit(1)
+)
+_ASK = station_questions.insert()
+_TAKE = station_questions.update().where(_THIS, _Q.taken.is_(False)).values(taken=True)
+_ANSWER = station_questions.update().where(_THIS, _Q.answer == b"").values(answer=sa.bindparam("told"))
+_FORGET_OLD = station_questions.delete().where(_Q.ends_at < sa.bindparam("before"))
 
 
 async def put_lease(tx: Tx, lease: StationLease) -> None:
@@ -26,7 +39,7 @@ async def leases(tx: Tx) -> dict[str, StationLease]:
 
 async def lease_of(tx: Tx, cell_id: str) -> StationLease | None:
     """Who serves a cell."""
-    return await fetch_one(tx, _LEASES.where(stations.c.cell_id == cell_id), StationLease)
+    return await fetch_one(tx, _LEASE, StationLease, {"cell": cell_id})
 
 
 async def forget(tx: Tx, cell_id: str) -> None:
@@ -37,36 +50,29 @@ async def forget(tx: Tx, cell_id: str) -> None:
 
 async def ask(tx: Tx, asked: AskedStation) -> None:
     """Stores a question."""
-    await tx.execute(station_questions.insert(), [asdict(asked)])
+    await tx.execute(_ASK, [asdict(asked)])
 
 
 async def find(tx: Tx, question_id: str) -> AskedStation | None:
     """A question."""
-    return await fetch_one(tx, _ASKED.where(station_questions.c.id == question_id), AskedStation)
+    return await fetch_one(tx, _FOUND, AskedStation, {"p_question": question_id})
 
 
 async def next_open(tx: Tx, cell_id: str, now: float) -> AskedStation | None:
     """The first question to a cell's station that nobody took."""
-    c = station_questions.c
-    query = _ASKED.where(c.cell_id == cell_id, c.taken.is_(False), c.ends_at > now).order_by(c.asked_at, c.id).limit(1)
-    return await fetch_one(tx, query, AskedStation)
+    return await fetch_one(tx, _NEXT, AskedStation, {"cell": cell_id, "now": now})
 
 
 async def take(tx: Tx, question_id: str) -> bool:
     """Marks a question as taken; whether it was not yet."""
-    c = station_questions.c
-    taken = station_questions.update().where(c.id == question_id, c.taken.is_(False)).values(taken=True)
-    return bool((await tx.execute(taken)).rowcount)
+    return bool((await tx.execute(_TAKE, {"p_question": question_id})).rowcount)
 
 
-async def answer(tx: Tx, question_id: str, answer_: bytes) -> bool:
+async def answer(tx: Tx, question_id: str, told: bytes) -> bool:
     """Stores the first answer to a question; whether it is the first."""
-    c = station_questions.c
-    told = station_questions.update().where(c.id == question_id, c.answer == b"").values(answer=answer_)
-    return bool((await tx.execute(told)).rowcount)
+    return bool((await tx.execute(_ANSWER, {"p_question": question_id, "told": told})).rowcount)
 
 
-async def close(tx: Tx, question_id: str, before: float) -> None:
-    """Forgets a question, and those that ended before a time: whoever asked them is gone."""
-    c = station_questions.c
-    await tx.execute(station_questions.delete().where((c.id == question_id) | (c.ends_at < before)))
+async def forget_old(tx: Tx, before: float) -> None:
+    """Forgets questions that ended before a time: whoever asked them has the answer, or is gone."""
+    await tx.execute(_FORGET_OLD, {"before": before})

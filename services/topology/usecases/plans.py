@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 
 from coterie_api.parameters.v1.parameters_pb2 import TaskParameters
 from coterie_api.topology.v1 import topology_pb2 as pb
@@ -12,15 +13,17 @@ from services.kit.caller import require_role
 from services.kit.rows import take_turns
 from services.kit.workers import Workers
 from services.topology.errors import BadParameters, CannotPlan, UnknownPlan
-from services.topology.planners.base import Planner, Sources
+from services.topology.planners.base import Planner, Sources, parameters_of
 from services.topology.store import plans
 
 
 class Plans:
     """Who exchanges updates with whom, task by task."""
 
-    def __init__(self, sources: Sources, planners: Mapping[str, Planner], workers: Workers) -> None:
-        self._sources, self._planners, self._workers = sources, planners, workers
+    def __init__(self, sources: Sources, planners: Mapping[str, Callable[[], Planner]], workers: Workers) -> None:
+        """planners: what makes each topology's, which may take a moment; it is asked once."""
+        self._sources, self._workers = sources, workers
+        self._planners = {topology: cache(make) for topology, make in planners.items()}
         self._database, self._clock = sources.database, sources.clock
 
     async def make(self, request: pb.MakePlanRequest) -> pb.Plan:
@@ -33,9 +36,9 @@ class Plans:
             return known
         if not request.participants:
             raise CannotPlan("a plan needs at least one participant")
-        planner = self._planner(request.topology)
+        planner = await self._planner(request.topology)
         gathered = await planner.gather(request, self._sources)
-        if planner.long:
+        if planner.lasts(len(request.participants), parameters_of(request)):
             fresh = await self._workers.run(planner.plan, request, gathered, previous)
         else:
             fresh = await asyncio.to_thread(planner.plan, request, gathered, previous)
@@ -66,13 +69,13 @@ class Plans:
 
     async def check_parameters(self, topology: str, privacy: str, parameters: TaskParameters) -> TaskParameters:
         """The parameters with the defaults of this topology filled in."""
-        planner = self._planner(topology)
+        planner = await self._planner(topology)
         checked = planner.check(privacy, documents.show(parameters))
-        if planner.long:
+        if planner.lasts(1, checked):
             self._workers.warm()  # the task's first plan will be asked for soon
         return documents.read_parameters(checked)
 
-    def _planner(self, topology: str) -> Planner:
+    async def _planner(self, topology: str) -> Planner:
         if topology not in self._planners:
             raise BadParameters(f"no topology {topology!r}; choose one of: {', '.join(sorted(self._planners))}")
-        return self._planners[topology]
+        return await asyncio.to_thread(self._planners[topology])

@@ -30,6 +30,8 @@ from services.topology.store import cells, stations
 
 LEASE_SECONDS = 15.0
 """How long a station may be silent before its cell is planned without it."""
+RENEW_SECONDS = 12.0
+"""A lease that lasts longer is not renewed by a call without a question."""
 LONGEST_WAIT = 30.0
 AGAIN_SECONDS = 0.5
 """How often a waiting call looks again, should a ring have been missed."""
@@ -89,15 +91,23 @@ class Stations:
         deadline = self._clock.now() + min(max(wait_seconds, 0.0), LONGEST_WAIT)
         while True:
             with self._bell.listen(_calls(key.cell_id)) as sleeper:
-                async with self._database.writing() as tx:
+                async with self._database.reading() as tx:
                     lease, now = await self._prove(tx, key), self._clock.now()
-                    await stations.put_lease(tx, replace(lease, ends_at=now + LEASE_SECONDS))
                     found = await stations.next_open(tx, key.cell_id, now)
-                    if found is not None and await stations.take(tx, found.id):
-                        return pb.StationQuestion.FromString(found.question)
+                if (found is not None or lease.ends_at < now + RENEW_SECONDS) and await self._hear(key, found):
+                    assert found is not None
+                    return pb.StationQuestion.FromString(found.question)
                 if now >= deadline or self._bell.is_closed:
                     return pb.StationQuestion()
-                await sleeper.wait(min(deadline - now, LEASE_SECONDS / 3))
+                if found is None:
+                    await sleeper.wait(min(deadline - now, LEASE_SECONDS / 3))
+
+    async def _hear(self, key: pb.StationKey, found: AskedStation | None) -> bool:
+        """A station is heard of, and takes a question that nobody took; whether it has one."""
+        async with self._database.writing() as tx:
+            lease = await self._prove(tx, key)
+            await stations.put_lease(tx, replace(lease, ends_at=self._clock.now() + LEASE_SECONDS))
+            return found is not None and await stations.take(tx, found.id)
 
     async def decide(self, decision: pb.StationDecision) -> None:
         """A station's decision about its users."""
@@ -131,34 +141,36 @@ class Stations:
         """Sizes of files; raises unless an open question to the caller names every one of them."""
         async with self._database.reading() as tx:
             asked = await self._asked(tx, key, question_id)
-        order = pb.StationQuestion.FromString(asked.question).order
-        sizes = {order.model_digest: order.model_bytes} | {each.digest: each.size_bytes for each in order.summands}
+        orders = pb.StationQuestion.FromString(asked.question).sums.orders
+        sizes = {order.model_digest: order.model_bytes for order in orders}
+        sizes |= {each.digest: each.size_bytes for order in orders for each in order.summands}
         for digest in digests:
             if digest not in sizes:
                 raise UnknownQuestion(f"question {asked.id} names no update {digest[:80]}")
         return [sizes[digest] for digest in digests]
 
     async def put_sum(self, pieces: AsyncIterator[pb.SumBytes]) -> None:
-        """Stores the sum a question asks for, as it was told."""
+        """Stores the sums a question asks for, as they were told."""
         first = await anext(pieces, None)
         if first is None:
             raise BadAnswer("a sum begins with the station's key and its question")
         async with self._database.reading() as tx:
             asked = await self._asked(tx, first.key, first.question_id)
-        order = pb.StationQuestion.FromString(asked.question).order
-        if not order.summands:
+        orders = pb.StationQuestion.FromString(asked.question).sums.orders
+        if not orders:
             raise BadAnswer("this question asks for a decision, not for a sum")
-
-        async def data() -> AsyncIterator[bytes]:
-            yield first.data
-            async for piece in pieces:
-                yield piece.data
-
-        # A number takes a byte at least in the model, and eight in the sum.
-        digest, size = await self._blobs.put(data(), max_bytes=8 * order.model_bytes + 8)
+        stream, reply = _Sums(first, pieces), pb.AddUpReply()
+        for number, order in enumerate(orders):
+            # A number takes a byte at least in the model, and eight in the sum.
+            digest, size = await self._blobs.put(stream.of(number), max_bytes=8 * order.model_bytes + 8)
+            reply.sums.add(digest=digest, size_bytes=size)
+        if stream.piece is not None:
+            raise BadAnswer(
+                f"{len(orders)} sums are asked for, one after the other; piece of {stream.piece.sum} is none"
+            )
         async with self._database.writing() as tx:
             asked = await self._asked(tx, first.key, first.question_id)
-            await self._answer(tx, asked, pb.AddUpReply(digest=digest, size_bytes=size).SerializeToString())
+            await self._answer(tx, asked, reply.SerializeToString())
         self._bell.ring(_answers(asked.id))
 
     async def _asked(self, tx: Tx, key: pb.StationKey, question_id: str) -> AskedStation:
@@ -183,9 +195,9 @@ class Stations:
         return {cell_id: lease.ends_at > now for cell_id, lease in known.items()}
 
     async def add_up(self, request: pb.AddUpRequest) -> pb.AddUpReply:
-        """The sum that a cell's station tells; raises StationLost when it tells none in time."""
+        """The sums that a cell's station tells; raises StationLost when it tells none in time."""
         require_role()
-        question = pb.StationQuestion(order=request.order)
+        question = pb.StationQuestion(sums=pb.SumOrders(orders=request.orders))
         return pb.AddUpReply.FromString(await self.ask(request.cell_id, question, request.wait_seconds))
 
     async def ask(self, cell_id: str, question: pb.StationQuestion, wait_seconds: float) -> bytes:
@@ -197,18 +209,17 @@ class Stations:
             if lease is None or lease.ends_at <= now:
                 raise StationLost(f"no station serves {cell_id} now")
             data = question.SerializeToString()
+            await stations.forget_old(tx, now - KEPT_SECONDS)
             await stations.ask(tx, AskedStation(question.id, cell_id, now, deadline, False, data, b""))
             await self._chimes.carry(tx, _calls(cell_id))
         self._bell.ring(_calls(cell_id))
         answer = await self._await(question.id, deadline)
-        async with self._database.writing() as tx:
-            await stations.close(tx, question.id, now - KEPT_SECONDS)
-            if not answer:
+        if not answer:
+            async with self._database.writing() as tx:
                 # Unless it was started again meanwhile: it is another one then.
                 current = await stations.lease_of(tx, cell_id)
                 if current is not None and current.token_digest == lease.token_digest:
                     await stations.put_lease(tx, replace(current, ends_at=min(current.ends_at, self._clock.now())))
-        if not answer:
             _log.warning("a station let a question pass and is lost", cell=cell_id)
             raise StationLost(f"the station of {cell_id} did not answer in {wait_seconds:g} s")
         return answer
@@ -222,6 +233,19 @@ class Stations:
                 if found is None or found.answer or left <= 0.0:
                     return b"" if found is None else found.answer
                 await sleeper.wait(min(left, AGAIN_SECONDS))
+
+
+class _Sums:
+    """The sums in a stream of pieces, each as a stream of bytes of its own; `piece` is the next of them, if any."""
+
+    def __init__(self, first: pb.SumBytes, pieces: AsyncIterator[pb.SumBytes]) -> None:
+        self.piece: pb.SumBytes | None = first
+        self._pieces = pieces
+
+    async def of(self, number: int) -> AsyncIterator[bytes]:
+        while self.piece is not None and self.piece.sum == number:
+            yield self.piece.data
+            self.piece = await anext(self._pieces, None)
 
 
 def _digest(token: str) -> str:

@@ -155,6 +155,15 @@ class PlatformProcesses:
 
     def start(self, *, wait_seconds: float = 60.0) -> None:
         """Starts every service and returns when all are healthy; stops what it started when one is not."""
+        self.begin()
+        try:
+            self.wait_until_healthy(wait_seconds)
+        except BaseException:
+            self.stop()
+            raise
+
+    def begin(self) -> None:
+        """Starts every service; `wait_until_healthy` says when they are up."""
         if importlib.util.find_spec("services") is None:
             raise CannotStart(
                 "the platform's services are not installed here; run this from a checkout after `make install`, "
@@ -170,7 +179,6 @@ class PlatformProcesses:
                 self.start_one(name)
             for number in range(1, self.stations + 1):
                 self.start_one(f"{STATION}-{number}")
-            self.wait_until_healthy(wait_seconds)
         except BaseException:
             self.stop()
             raise

@@ -1719,26 +1719,26 @@ class AddUpRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CELL_ID_FIELD_NUMBER: _builtins.int
-    ORDER_FIELD_NUMBER: _builtins.int
+    ORDERS_FIELD_NUMBER: _builtins.int
     WAIT_SECONDS_FIELD_NUMBER: _builtins.int
     cell_id: _builtins.str
     """Cell whose station is asked."""
     wait_seconds: _builtins.float
     """Seconds until the answer is of no use."""
     @_builtins.property
-    def order(self) -> Global___SumOrder:
+    def orders(self) -> _containers.RepeatedCompositeFieldContainer[Global___SumOrder]:
         """What is to be added."""
 
     def __init__(
         self,
         *,
         cell_id: _builtins.str = ...,
-        order: Global___SumOrder | None = ...,
+        orders: _abc.Iterable[Global___SumOrder] | None = ...,
         wait_seconds: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["order", b"order"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell_id", b"cell_id", "order", b"order", "wait_seconds", b"wait_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell_id", b"cell_id", "orders", b"orders", "wait_seconds", b"wait_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1746,7 +1746,31 @@ Global___AddUpRequest: _TypeAlias = AddUpRequest  # noqa: Y015
 
 @_typing.final
 class AddUpReply(_message.Message):
-    """A sum as it was told; whether it is right is for whoever asked to find out."""
+    """Sums as they were told; whether they are right is for whoever asked to find out."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUMS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def sums(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToldSum]:
+        """One for each order."""
+
+    def __init__(
+        self,
+        *,
+        sums: _abc.Iterable[Global___ToldSum] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sums", b"sums"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddUpReply: _TypeAlias = AddUpReply  # noqa: Y015
+
+@_typing.final
+class ToldSum(_message.Message):
+    """A sum as it was told."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1768,7 +1792,7 @@ class AddUpReply(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___AddUpReply: _TypeAlias = AddUpReply  # noqa: Y015
+Global___ToldSum: _TypeAlias = ToldSum  # noqa: Y015
 
 @_typing.final
 class SumOrder(_message.Message):
@@ -1809,6 +1833,30 @@ class SumOrder(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SumOrder: _TypeAlias = SumOrder  # noqa: Y015
+
+@_typing.final
+class SumOrders(_message.Message):
+    """What a station is to add up, a sum for each model of a round."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ORDERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def orders(self) -> _containers.RepeatedCompositeFieldContainer[Global___SumOrder]:
+        """The sums."""
+
+    def __init__(
+        self,
+        *,
+        orders: _abc.Iterable[Global___SumOrder] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["orders", b"orders"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SumOrders: _TypeAlias = SumOrders  # noqa: Y015
 
 @_typing.final
 class Summand(_message.Message):
@@ -1967,7 +2015,7 @@ class StationQuestion(_message.Message):
 
     ID_FIELD_NUMBER: _builtins.int
     OBSERVATION_FIELD_NUMBER: _builtins.int
-    ORDER_FIELD_NUMBER: _builtins.int
+    SUMS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Identifier; empty = there is no question."""
     @_builtins.property
@@ -1975,7 +2023,7 @@ class StationQuestion(_message.Message):
         """Whom to serve."""
 
     @_builtins.property
-    def order(self) -> Global___SumOrder:
+    def sums(self) -> Global___SumOrders:
         """What to add up."""
 
     def __init__(
@@ -1983,13 +2031,13 @@ class StationQuestion(_message.Message):
         *,
         id: _builtins.str = ...,
         observation: Global___Observation | None = ...,
-        order: Global___SumOrder | None = ...,
+        sums: Global___SumOrders | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["observation", b"observation", "order", b"order", "question", b"question"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["observation", b"observation", "question", b"question", "sums", b"sums"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "observation", b"observation", "order", b"order", "question", b"question"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "observation", b"observation", "question", b"question", "sums", b"sums"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_question: _TypeAlias = _typing.Literal["observation", "order"]  # noqa: Y015
+    _WhichOneofReturnType_question: _TypeAlias = _typing.Literal["observation", "sums"]  # noqa: Y015
     _WhichOneofArgType_question: _TypeAlias = _typing.Literal["question", b"question"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_question) -> _WhichOneofReturnType_question | None: ...
 
@@ -2358,17 +2406,20 @@ Global___WholeUpdates: _TypeAlias = WholeUpdates  # noqa: Y015
 
 @_typing.final
 class SumBytes(_message.Message):
-    """A piece of a sum."""
+    """A piece of a sum; the sums of a question come one after the other, in the order asked for."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     KEY_FIELD_NUMBER: _builtins.int
     QUESTION_ID_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
+    SUM_FIELD_NUMBER: _builtins.int
     question_id: _builtins.str
     """Question it answers; in the first piece."""
     data: _builtins.bytes
     """Its next bytes."""
+    sum: _builtins.int
+    """Which of the question's sums they are of, from 0."""
     @_builtins.property
     def key(self) -> Global___StationKey:
         """Who speaks; in the first piece."""
@@ -2379,10 +2430,11 @@ class SumBytes(_message.Message):
         key: Global___StationKey | None = ...,
         question_id: _builtins.str = ...,
         data: _builtins.bytes = ...,
+        sum: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "key", b"key", "question_id", b"question_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "key", b"key", "question_id", b"question_id", "sum", b"sum"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -185,7 +185,7 @@ class TopologyServicer:
         raise NotImplementedError('Method not implemented!')
 
     def AddUp(self, request, context):
-        """Asks the station of a cell for the sum of updates; fails at once where no station serves it, and when it is silent.
+        """Asks the station of a cell for sums of updates; fails at once where no station serves it, and when it is silent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

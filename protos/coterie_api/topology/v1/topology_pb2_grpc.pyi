@@ -58,7 +58,7 @@ class TopologyStub:
     ListBlobs: _grpc.UnaryUnaryMultiCallable[_topology_pb2.ListBlobsRequest, _topology_pb2.ListBlobsReply]
     """Blobs that policies need, for whoever sweeps."""
     AddUp: _grpc.UnaryUnaryMultiCallable[_topology_pb2.AddUpRequest, _topology_pb2.AddUpReply]
-    """Asks the station of a cell for the sum of updates; fails at once where no station serves it, and when it is silent."""
+    """Asks the station of a cell for sums of updates; fails at once where no station serves it, and when it is silent."""
     WhatIf: _grpc.UnaryUnaryMultiCallable[_topology_pb2.WhatIfRequest, _topology_pb2.WhatIfReply]
     """A what-if solver on JSON text (see the what-if contract)."""
 
@@ -92,7 +92,7 @@ class TopologyAsyncStub(TopologyStub):
     ListBlobs: _aio.UnaryUnaryMultiCallable[_topology_pb2.ListBlobsRequest, _topology_pb2.ListBlobsReply]  # type: ignore[assignment]
     """Blobs that policies need, for whoever sweeps."""
     AddUp: _aio.UnaryUnaryMultiCallable[_topology_pb2.AddUpRequest, _topology_pb2.AddUpReply]  # type: ignore[assignment]
-    """Asks the station of a cell for the sum of updates; fails at once where no station serves it, and when it is silent."""
+    """Asks the station of a cell for sums of updates; fails at once where no station serves it, and when it is silent."""
     WhatIf: _aio.UnaryUnaryMultiCallable[_topology_pb2.WhatIfRequest, _topology_pb2.WhatIfReply]  # type: ignore[assignment]
     """A what-if solver on JSON text (see the what-if contract)."""
 
@@ -195,7 +195,7 @@ class TopologyServicer(metaclass=_abc_1.ABCMeta):
         request: _topology_pb2.AddUpRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_topology_pb2.AddUpReply, _abc.Awaitable[_topology_pb2.AddUpReply]]:
-        """Asks the station of a cell for the sum of updates; fails at once where no station serves it, and when it is silent."""
+        """Asks the station of a cell for sums of updates; fails at once where no station serves it, and when it is silent."""
 
     @_abc_1.abstractmethod
     def WhatIf(

@@ -19,7 +19,7 @@ from coterie.records import Plan, Task
 from coterie_cli.demos import Choices, demo
 from coterie_cli.demos.market import publisher_with
 from coterie_cli.demos.mesh import digits_regression
-from coterie_cli.demos.stage import Stage, stage
+from coterie_cli.demos.stage import Stage, rising
 
 if TYPE_CHECKING:
     from coterie.agent import Agent
@@ -47,16 +47,15 @@ TRAINING = {"epochs": 5, "batch_size": 16, "learning_rate": 0.2, "clip_norm": 2.
 def run(choices: Choices) -> dict[str, Any]:
     """Runs the demo; what came out of it, as plain values."""
     from coterie.samples import digits
-    from coterie.training import single_threaded
     from coterie_cli.console import err
 
     began = time.monotonic()
-    single_threaded()
     rounds = choices.rounds or ROUNDS
-    split = digits(len(CAST), seed=choices.seed, concentration=1.0)
     with ExitStack() as stack:
         with err.status("starting the platform …"):
-            ground = stack.enter_context(stage(planners=True))
+            up = stack.enter_context(rising(planners=True))
+            split = digits(len(CAST), seed=choices.seed, concentration=1.0)
+            ground = up()
         agents = devices(ground, split)
         meet(ground, agents)
         publisher, _ = publisher_with(ground, "library", ESCROW)

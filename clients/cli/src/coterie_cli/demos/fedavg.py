@@ -16,7 +16,7 @@ from coterie.procedures.context import RoundContext
 from coterie.records import Participation, ParticipationState, RoundState, Task, WorkItem
 from coterie.work import Delivery
 from coterie_cli.demos import Choices, demo
-from coterie_cli.demos.stage import Stage, stage
+from coterie_cli.demos.stage import Stage, rising
 from coterie_cli.progress import Standing
 
 if TYPE_CHECKING:
@@ -53,16 +53,15 @@ class Outcome:
 def run(choices: Choices) -> dict[str, Any]:
     """Runs the demo; what came out of it, as plain values."""
     from coterie.samples import digits
-    from coterie.training import single_threaded
     from coterie_cli.console import err
 
     began = time.monotonic()
-    single_threaded()
     devices, rounds = choices.devices or DEVICES, choices.rounds or ROUNDS
-    split = digits(devices, seed=choices.seed)
     with ExitStack() as stack:
         with err.status("starting the platform …"):
-            ground = stack.enter_context(stage())
+            up = stack.enter_context(rising())
+            split = digits(devices, seed=choices.seed)
+            ground = up()
         agents = _devices(ground, split, devices, honest_rounds(rounds) if choices.garbage_device else rounds)
         task = _task(ground, choices.seed, rounds, devices)
         ground.run_agents(agents, task.id)

@@ -18,7 +18,7 @@ from coterie.procedures.context import RoundContext
 from coterie.records import ParticipationState, Payment, Quote, RoundState, Task, WorkItem
 from coterie.work import Delivery
 from coterie_cli.demos import Choices, demo
-from coterie_cli.demos.stage import Stage, stage
+from coterie_cli.demos.stage import Stage, rising
 
 if TYPE_CHECKING:
     from coterie.agent import Agent
@@ -55,16 +55,15 @@ class Garbage:
 def run(choices: Choices) -> dict[str, Any]:
     """Runs the demo; what came out of it, as plain values."""
     from coterie.samples import digits
-    from coterie.training import single_threaded
     from coterie_cli.console import err
 
     began = time.monotonic()
-    single_threaded()
     devices, rounds = choices.devices or DEVICES, choices.rounds or ROUNDS
-    split = digits(devices, seed=choices.seed, concentration=3.0)
     with ExitStack() as stack:
         with err.status("starting the platform …"):
-            ground = stack.enter_context(stage())
+            up = stack.enter_context(rising())
+            split = digits(devices, seed=choices.seed, concentration=3.0)
+            ground = up()
         agents = _devices(ground, split, devices, choices)
         meet(ground, agents)
         publisher, account = publisher_with(ground, "hospital", DEPOSIT)

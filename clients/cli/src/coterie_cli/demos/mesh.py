@@ -14,7 +14,7 @@ from coterie.home import introduce
 from coterie.privacy.ledger import Limit
 from coterie.records import Object, Plan, RoundState, Task
 from coterie_cli.demos import Choices, demo
-from coterie_cli.demos.stage import Stage, stage
+from coterie_cli.demos.stage import Stage, rising
 
 if TYPE_CHECKING:
     import torch
@@ -51,16 +51,15 @@ TRAINING = {"learning_rate": 1.0, "learning_rate_decay": 0.99}
 def run(choices: Choices) -> dict[str, Any]:
     """Runs the demo; what came out of it, as plain values."""
     from coterie.samples import digits
-    from coterie.training import single_threaded
     from coterie_cli.console import err
 
     began = time.monotonic()
-    single_threaded()
     rounds = choices.rounds or ROUNDS
-    split = digits(len(CAST), seed=choices.seed, concentration=3.0)
     with ExitStack() as stack:
         with err.status("starting the platform …"):
-            ground = stack.enter_context(stage(planners=True))
+            up = stack.enter_context(rising(planners=True))
+            split = digits(len(CAST), seed=choices.seed, concentration=3.0)
+            ground = up()
         agents = _devices(ground, split, rounds)
         _meet(ground, agents)
         task = _task(ground, choices.seed, rounds)

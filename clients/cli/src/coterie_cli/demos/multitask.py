@@ -14,7 +14,7 @@ from coterie.privacy.ledger import Limit
 from coterie.records import EventKind, ParticipationState, Role, Round, RoundState, Seat, Task
 from coterie.records.reading import plain
 from coterie_cli.demos import Choices, demo
-from coterie_cli.demos.stage import Stage, stage
+from coterie_cli.demos.stage import Stage, rising
 
 if TYPE_CHECKING:
     import torch
@@ -46,16 +46,15 @@ LIMIT = Limit(20.0, 1e-5)
 def run(choices: Choices) -> dict[str, Any]:
     """Runs the demo; what came out of it, as plain values."""
     from coterie.samples import digits
-    from coterie.training import single_threaded
     from coterie_cli.console import err
 
     began = time.monotonic()
-    single_threaded()
     devices, rounds = choices.devices or DEVICES, choices.rounds or ROUNDS
-    split = digits(devices, seed=choices.seed, concentration=5.0)
     with ExitStack() as stack:
         with err.status("starting the platform …"):
-            ground = stack.enter_context(stage(stations=len(CELLS)))
+            up = stack.enter_context(rising(stations=len(CELLS)))
+            split = digits(devices, seed=choices.seed, concentration=5.0)
+            ground = up()
         for name, (x, y) in CELLS.items():
             ground.platform.put_cell(name, x_metres=x, y_metres=y, **CELL)
         agents = _devices(ground, split, choices.seed)

@@ -28,7 +28,7 @@ from coterie.procedures.star import change_of
 from coterie.records import Task
 from coterie_cli.demos import Choices, demo
 from coterie_cli.demos.mesh import digits_regression
-from coterie_cli.demos.stage import Stage, stage
+from coterie_cli.demos.stage import Stage, rising
 
 if TYPE_CHECKING:
     from coterie.agent import Agent
@@ -49,17 +49,16 @@ SUMS = {"mode": "secure", "offer_seconds": 10.0, "clerk_seconds": 20.0}
 def run(choices: Choices) -> dict[str, Any]:
     """Runs the demo; what came out of it, as plain values."""
     from coterie.samples import digits
-    from coterie.training import single_threaded
     from coterie_cli.console import err
 
     began = time.monotonic()
-    single_threaded()
     devices, rounds = max(choices.devices or DEVICES, 6), choices.rounds or ROUNDS
-    split = digits(devices, seed=choices.seed, concentration=EVEN)
     noise = noise_for(rounds)
     with ExitStack() as stack:
         with err.status("starting the platform, and owners compare fingerprints …"):
-            ground = stack.enter_context(stage())
+            up = stack.enter_context(rising())
+            split = digits(devices, seed=choices.seed, concentration=EVEN)
+            ground = up()
             agents = _devices(ground, split)
             introduce(*(agent.home for agent in agents))
         task = _task(ground, choices.seed, rounds, devices, noise)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -129,29 +129,45 @@ class Stage:
             raise self.faults[0]
 
     def close(self) -> None:
-        """Stops agents and services."""
+        """Stops agents."""
         for agent in self.agents:
             agent.stop()
         self.platform.close()
-        self.processes.stop()
 
 
 @contextmanager
-def stage(*, planners: bool = False, stations: int = 0) -> Iterator[Stage]:
-    """A platform on free ports in a temporary folder, gone at the end; with `planners`, theirs are compiled first.
+def rising(*, planners: bool = False, stations: int = 0, learning: bool = True) -> Iterator[Callable[[], Stage]]:
+    """Begins a platform on free ports in a temporary folder, gone at the end; what it gives waits until it is up.
 
-    stations: base stations beside it, each a process of its own.
+    planners: compile theirs first.  stations: base stations beside it, each a process of its own.  learning: load torch
+    meanwhile, for one thread.
     """
     if planners and not planners_are_compiled():
         compile_planners().wait()
-    with tempfile.TemporaryDirectory(prefix="coterie-demo-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
+    with ExitStack() as stack:
+        name = tempfile.TemporaryDirectory(prefix="coterie-demo-", ignore_cleanup_errors=True)
+        folder = Path(stack.enter_context(name))
         quiet = {"COTERIE_LOG_LEVEL": "WARNING"}
         processes = PlatformProcesses.on_free_ports(folder / "platform", quiet, stations=stations)
-        processes.start(wait_seconds=180.0)
-        cache = BlobCache(folder / "cache")
-        made = Stage(processes, Platform(processes.url, processes.admin_key(), cache=cache), folder, cache)
-        try:
-            yield made
-        finally:
-            made.close()
+        stack.callback(processes.stop)
+        processes.begin()
+        if learning:
+            from coterie.training import single_threaded
+
+            single_threaded()
+
+        def up() -> Stage:
+            processes.wait_until_healthy(180.0)
+            cache = BlobCache(folder / "cache")
+            made = Stage(processes, Platform(processes.url, processes.admin_key(), cache=cache), folder, cache)
+            stack.callback(made.close)
+            return made
+
+        yield up
+
+
+@contextmanager
+def stage(*, planners: bool = False) -> Iterator[Stage]:
+    """A platform as of `rising`, when it is up."""
+    with rising(planners=planners, learning=False) as up:
+        yield up()
