@@ -166,7 +166,7 @@ class Stations:
             reply.sums.add(digest=digest, size_bytes=size)
         if stream.piece is not None:
             raise BadAnswer(
-                f"{len(orders)} sums are asked for, one after the other; piece of {stream.piece.sum} is none"
+                f"{len(orders)} sums are asked for, one after the other, and sum {stream.piece.sum} is told"
             )
         async with self._database.writing() as tx:
             asked = await self._asked(tx, first.key, first.question_id)
