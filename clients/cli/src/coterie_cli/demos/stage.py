@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
 import threading
 import time
@@ -158,6 +159,7 @@ def rising(*, planners: bool = False, stations: int = 0, learning: bool = True) 
 
         def up() -> Stage:
             processes.wait_until_healthy(180.0)
+            gc.freeze()  # what torch brought stays: nobody need look for garbage in it again
             cache = BlobCache(folder / "cache")
             made = Stage(processes, Platform(processes.url, processes.admin_key(), cache=cache), folder, cache)
             stack.callback(made.close)
