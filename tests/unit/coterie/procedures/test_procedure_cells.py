@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from coterie.errors import Declined
 from coterie.home import DeviceHome
 from coterie.mail import Mail
+from coterie.model_choice import likely_models
 from coterie.privacy.grid import noised, noised_query
 from coterie.privacy.ledger import Limit
 from coterie.privacy.simulation import SeededStream
@@ -201,6 +202,20 @@ def test_a_settled_device_looks_at_all_models_when_its_loss_rises(tmp_path: Path
     assert bench.round([2.0, -1.0, 0.5], round=4).metrics["compared"] == 1.0
     found = bench.round([2.0, -1.0, 0.5], round=5)
     assert (found.metrics["compared"], found.model_index) == (3.0, 0)
+
+
+def test_beside_noise_what_a_device_fetches_follows_from_the_choices_it_told(tmp_path: Path) -> None:
+    """Which models it fetches is seen; by how much its own leads, and whether its loss rose, is for nobody to see."""
+    bench, slopes, told = Bench(tmp_path, slope=2.0), [2.0, -2.0, 6.0], list[int]()
+    for number in range(1, 12):
+        bench.fetched.clear()
+        if number == 6:
+            bench.trainer = TorchLearner(line(0.0), (torch.ones(20, 1), torch.zeros(20, 1)), loss=torch.nn.MSELoss())
+        delivery = bench.round(slopes, round=number, privacy="optimised", rounds=20)
+        assert sorted(set(bench.fetched)) == sorted(bench.model(slopes[k]) for k in likely_models(told, 3))
+        assert delivery.model_index is not None
+        told.append(delivery.model_index)
+    assert set(told[:5]) == {0}
 
 
 def test_optimised_noise_costs_two_over_the_multiplier_squared(tmp_path: Path) -> None:

@@ -86,12 +86,14 @@ class Cells:
         """Chooses, trains and hands in; metrics are those of the chosen model as it came."""
         work, learner, terms = context.work, context.learner, Terms.of(context.work)
         history = read_history(context)
+        # What is fetched is seen. Beside noise it tells what the choices told already, and no more of the data.
+        known = history.values() if work.privacy == "none" else ()
         candidates = likely_models(
             [each.model for each in history.values()],
             len(work.model_digests),
             settle_after=terms.settle_after,
-            margins=[each.margin for each in history.values()],
-            losses=[each.loss for each in history.values()],
+            margins=[each.margin for each in known],
+            losses=[each.loss for each in known],
         )
         found = find_identity(context, terms, candidates, may_draw=len(history) < DRAWN)
         received = context.model(found.model)
