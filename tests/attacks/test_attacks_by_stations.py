@@ -26,7 +26,7 @@ from services.kit.settings import ServiceSettings
 from services.kit.upstream import open_channel
 from services.topology.commands.station import Reader, StationApp, add_up
 from services.topology.domain.station import Experience, Sight, started
-from services.topology.planners.cells import MOST_WAITED
+from services.topology.planners.cells import MOST_WAITED, assemble
 from services.topology.usecases import stations as desk
 from tests.contract.aggregation.cellular import (
     CELLS,
@@ -397,6 +397,26 @@ def test_a_station_that_drops_a_user_for_ever_serves_it_after_a_few_rounds_all_t
         if by_id(previous)["a"].role == words.ROLE_SOLO:
             break
     assert rounds == MOST_WAITED + 1
+
+
+def test_stations_that_serve_nobody_stop_no_task_and_learn_what_their_own_decision_was_worth() -> None:
+    """One of three devices is less than half of those that blocks would carry; two of them are not."""
+    given = inputs([cell()], {"a": 50.0, "b": 60.0, "c": 70.0})
+    asked = request({"a": (50, 0), "b": (100, 1), "c": (80, 0)}, {"topology": {"policy": "stations"}})
+
+    def planned(*users: int) -> topology.Plan:
+        told = topology.StationDecision(users=users, blocks=range(len(users)), q_value=-1.0)
+        return PLANNER.plan(asked, dataclasses.replace(given, decisions={0: told}), None)
+
+    nobody, one, two = planned(), planned(1), planned(0, 1)
+    assert [seat.role for seat in nobody.seats] == [seat.role for seat in one.seats] == [words.ROLE_SOLO] * 3
+    assert nobody.cell_details.instead == "it serves 0 of 3 devices that blocks would carry"
+    assert one.cell_details.instead == "it serves 1 of 3 devices that blocks would carry"
+    assert nobody.cell_details.decided_reward < one.cell_details.decided_reward < nobody.cell_details.reward
+    assert (two.cell_details.instead, two.cell_details.decided_reward) == ("", 0.0)
+    assert by_id(two)["c"].role == words.ROLE_IDLE
+    lesson = assemble(asked, given).observations(None, nobody)[0].lesson
+    assert lesson.reward == nobody.cell_details.decided_reward
 
 
 def test_false_values_of_a_neighbour_move_what_is_learned_within_bounds_and_never_whom_blocks_can_carry() -> None:

@@ -184,7 +184,9 @@ def _lesson(previous: pb.Plan | None, policy: str, cell_id: str) -> pb.Lesson | 
     if cell_id not in details.q_values:
         return None
     others = math.fsum(value for cell, value in details.q_values.items() if cell != cell_id)
-    return pb.Lesson(round=details.round, reward=details.reward, neighbours=others)
+    # What their own decision was worth, also where the round went by another.
+    reward = details.decided_reward if details.instead else details.reward
+    return pb.Lesson(round=details.round, reward=reward, neighbours=others)
 
 
 def _grows(numbers: Sequence[int]) -> bool:

@@ -27,7 +27,7 @@ from services.topology.domain.cell_checkpoints import read_meta
 from services.topology.domain.cell_noise import NoiseWeights
 from services.topology.domain.radio import User, draw_delays, measured_delays
 from services.topology.domain.records import MeasuredWay
-from services.topology.domain.scheduling import NOBODY, Floats, Picks
+from services.topology.domain.scheduling import NOBODY, Cells, Floats, Picks
 from services.topology.domain.scheduling_policies import Schedule, at_random, greedy, matching, schedule
 from services.topology.errors import BadParameters, CannotPlan, NoCells
 from services.topology.planners.base import Parameters, Sources, parameters_of, read_section
@@ -44,7 +44,8 @@ BY_HAND = ("matching", "greedy", "random")
 QUICK, FEW = (*BY_HAND, "stations"), 100
 """Policies that schedule so many devices in moments; others, and more devices, are planned in a worker."""
 MOST_WAITED = 5
-"""Rounds in a row a policy may leave out a device that some cell could serve; then the round goes by `matching`."""
+"""Rounds in a row a policy may leave out a device that some cell could serve; then the round goes by `matching`. So
+does one in which it serves less than half as many as `matching`: a station that lies or learned badly stops nobody."""
 PRIVACIES = ("none", "uniform", "optimised")
 
 
@@ -196,7 +197,8 @@ class CellsPlanner:
         assembly = assemble(request, gathered)
         cells, delay = assembly.cells, assembly.delay
         waited = rounds_waited(previous)
-        found = schedule(cells, delay, _picks(assembly, gathered, settings, placed, waited))
+        chosen = _scheduled(assembly, gathered, settings, placed, waited)
+        found = chosen.found
         noise = _noise(request, parameters, assembly, found)
         # What is not hidden by noise is for the platform's eyes alone.
         adding = gathered.serving if request.privacy != "none" else frozenset()
@@ -210,7 +212,7 @@ class CellsPlanner:
         return pb.Plan(
             seats=[seats.get(p.device_id) or unplaced(p.device_id) for p in request.participants],
             round_seconds=max(seat.upload_seconds for seat in seats.values()),
-            cell_details=_details(gathered, settings, told, request, waiting),
+            cell_details=_details(gathered, settings, told, request, waiting, chosen),
         )
 
 
@@ -284,31 +286,58 @@ def _user(participant: pb.Participant, given: CellInputs) -> User:
     return User(place.x_metres, place.y_metres, task, max(participant.samples, 0))
 
 
-def _picks(
+@dataclass(frozen=True, slots=True, eq=False)
+class Chosen:
+    """A round's schedule. decided_reward: of the policy's own decision.  instead: why that is not followed."""
+
+    found: Schedule
+    decided_reward: float
+    instead: str = ""
+
+
+def _scheduled(
     assembly: Assembly,
     given: CellInputs,
     settings: CellsParameters,
     placed: list[pb.Participant],
     waited: Mapping[str, int],
-) -> Picks:
-    """(station, device): whom the policy serves; no policy leaves anybody out for ever."""
+) -> Chosen:
+    """The policy's schedule; `matching` where what was learned leaves somebody out for long, or most of the devices."""
     cells, delay = assembly.cells, assembly.delay
     rounds = np.array([waited.get(p.device_id, 0) for p in placed])
     eager = dataclasses.replace(cells, shares=cells.shares * (1.0 + settings.fairness * rounds))
-    learned = settings.policy not in BY_HAND
+    learned = _learned_picks(assembly, given)
+    if learned is None:
+        found = schedule(cells, delay, _picks_by_hand(eager, assembly, settings))
+        return Chosen(found, found.reward)
+    found, best = schedule(cells, delay, learned), schedule(cells, delay, matching(eager, delay))
     reachable = (cells.handled & (delay.min(axis=2, initial=np.inf) <= cells.limits[:, None])).any(axis=0)
-    if learned and not (reachable & (rounds >= MOST_WAITED)).any():
-        if given.decisions:
-            return assembly.picks(given.decisions)
-        if given.policy is not None:
-            from services.topology.domain.cell_learning import policy_for  # brings torch, which others do without
+    if (reachable & (rounds >= MOST_WAITED)).any():
+        return Chosen(best, found.reward, f"a device that a cell could serve waited for {MOST_WAITED} rounds")
+    served, could = (int((each.station != NOBODY).sum()) for each in (found, best))
+    if 2 * served < could:
+        return Chosen(best, found.reward, f"it serves {served} of {could} devices that blocks would carry")
+    return Chosen(found, found.reward)
 
-            return policy_for(cells, given.policy).picks(cells, delay)
+
+def _learned_picks(assembly: Assembly, given: CellInputs) -> Picks | None:
+    """(station, device): whom stations or a trained policy serve; None where nobody learned anything."""
+    if given.decisions:
+        return assembly.picks(given.decisions)
+    if given.policy is None:
+        return None
+    from services.topology.domain.cell_learning import policy_for  # brings torch, which others do without
+
+    return policy_for(assembly.cells, given.policy).picks(assembly.cells, assembly.delay)
+
+
+def _picks_by_hand(eager: Cells, assembly: Assembly, settings: CellsParameters) -> Picks:
+    """(station, device): whom a policy serves that was not learned."""
     if settings.policy == "greedy":
-        return greedy(eager, delay)
+        return greedy(eager, assembly.delay)
     if settings.policy == "random":
-        return at_random(eager, delay, np.random.default_rng([settings.seed, assembly.round, 1]))
-    return matching(eager, delay)
+        return at_random(eager, assembly.delay, np.random.default_rng([settings.seed, assembly.round, 1]))
+    return matching(eager, assembly.delay)
 
 
 def _details(
@@ -317,6 +346,7 @@ def _details(
     told: ScheduledRound,
     request: pb.MakePlanRequest,
     waiting: dict[str, int],
+    chosen: Chosen,
 ) -> pb.CellDetails:
     """What else people may ask: the policy, what its decision is worth beside `matching`, and each cell's load."""
     best = told.found
@@ -337,4 +367,6 @@ def _details(
         waited=waiting,
         q_values={given.cells[b].id: decision.q_value for b, decision in given.decisions.items()},
         lost=given.lost,
+        instead=chosen.instead,
+        decided_reward=chosen.decided_reward if chosen.instead else 0.0,
     )

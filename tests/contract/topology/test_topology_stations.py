@@ -149,6 +149,25 @@ async def test_a_station_learns_from_round_to_round_and_goes_on_from_its_checkpo
     assert lessons(file) > first
 
 
+@SQLITE
+async def test_stations_that_go_on_learning_go_on_serving_their_users(world: World) -> None:
+    """Three stations of three blocks, twelve devices: matching serves nine. With the learning rate of a training the
+    stations served seven in round 4, clashed over one device in round 5, and served nobody from then on."""
+    rng = np.random.default_rng([0, 3])
+    centres = {"north": (0.0, 250.0), "east": (220.0, -120.0), "west": (-220.0, -120.0)}
+    for cell, (x, y) in centres.items():
+        await world.put_cell(cell, x_metres=x, y_metres=y, blocks=3, radius_metres=300.0)
+    names = [f"dev_{index:02d}" for index in range(12)]
+    for name, (x, y) in zip(names, list(centres.values()) * 4, strict=True):
+        distance, angle = 250.0 * np.sqrt(rng.random()), 2 * np.pi * rng.random()
+        world.registry.place(name, float(x + distance * np.cos(angle)), float(y + distance * np.sin(angle)))
+    async with at_work(world, *centres):
+        plans = [await plan(world, "stations", number, names=names) for number in range(1, 13)]
+    assert [found.cell_details.lost for found in plans] == [{}] * 12
+    assert min(sum(load.served for load in found.cell_details.cells) for found in plans) >= 8
+    assert not [found.cell_details.instead for found in plans if "it serves" in found.cell_details.instead]
+
+
 def lessons(file: Path) -> int:
     return int(read_meta(load(file.read_bytes()))["lessons"])
 

@@ -1130,6 +1130,8 @@ class CellDetails(_message.Message):
     WAITED_FIELD_NUMBER: _builtins.int
     Q_VALUES_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
+    INSTEAD_FIELD_NUMBER: _builtins.int
+    DECIDED_REWARD_FIELD_NUMBER: _builtins.int
     policy: _builtins.str
     """"matching", "greedy", "random" or a trained policy's id."""
     layout: _builtins.str
@@ -1142,6 +1144,10 @@ class CellDetails(_message.Message):
     """Reward that "matching" would get."""
     round: _builtins.int
     """Round it is for."""
+    instead: _builtins.str
+    """Why the round goes by "matching" and not by the policy; empty where it goes by the policy."""
+    decided_reward: _builtins.float
+    """Reward that the policy's own decision would have got, where the round does not go by it."""
     @_builtins.property
     def models(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Model of each device; -1 = none yet."""
@@ -1176,10 +1182,12 @@ class CellDetails(_message.Message):
         waited: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         q_values: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         lost: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        instead: _builtins.str = ...,
+        decided_reward: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "layout", b"layout", "lost", b"lost", "matching_reward", b"matching_reward", "models", b"models", "policy", b"policy", "q_values", b"q_values", "reward", b"reward", "round", b"round", "status", b"status", "waited", b"waited"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "decided_reward", b"decided_reward", "instead", b"instead", "layout", b"layout", "lost", b"lost", "matching_reward", b"matching_reward", "models", b"models", "policy", b"policy", "q_values", b"q_values", "reward", b"reward", "round", b"round", "status", b"status", "waited", b"waited"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -108,7 +108,7 @@ def test_a_station_that_learned_nothing_follows_the_plan_and_learns_from_rewards
     sight = some_sight(rng)
     assert own.decide(sight).picks.tolist() == [True, True, False, False, False]
     assert own.decide(sight).q_value == pytest.approx(-300.0 + 200.0)
-    for _ in range(40):
+    for _ in range(120):
         sight = some_sight(rng)
         own.learn(Experience(sight, own.decide(sight).picks, -500.0, -250.0))
     assert own.decide(sight).q_value == pytest.approx(-250.0, abs=30.0)  # what is left for it of −500
