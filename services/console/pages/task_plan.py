@@ -171,6 +171,8 @@ def _verdict(plan: Json, names: Names) -> None:
             )
         else:
             note("warning", f"Not stable, says the checker: {details.get('blocking')}", "warn")
+    if details.get("instead"):
+        note("warning", f"This round goes by matching and not by the policy: {details['instead']}.", "warn")
     rows = [
         (label, words.number(details[key]))
         for key, label in (

@@ -15,3 +15,17 @@ def test_the_image_is_built_once_so_that_the_next_up_replaces_nobody() -> None:
     ours = {name: said for name, said in DOCUMENT["services"].items() if said["image"].startswith("coterie:")}
     assert [name for name, said in ours.items() if "build" in said] == ["certificates"]
     assert {said.get("pull_policy") for name, said in ours.items() if name != "certificates"} == {"never"}
+
+
+def test_a_station_of_the_profile_cells_reaches_the_planner_and_nothing_else() -> None:
+    """No port, no database, no blobs, and no certificate but its own."""
+    station = DOCUMENT["services"]["station"]
+    assert station["profiles"] == ["cells"]
+    assert station["command"] == ["python", "-m", "services.topology", "station"]
+    assert station["networks"] == ["inside"]
+    assert "ports" not in station
+    assert station["environment"] == {
+        "COTERIE_TOPOLOGY_ADDRESS": "topology:50052",
+        "COTERIE_TLS_DIR": "/certs/station",
+    }
+    assert station["volumes"] == ["stations:/data", "certs-station:/certs/station:ro"]
