@@ -219,14 +219,16 @@ class CellsPlanner:
 def _taken(
     measured: Mapping[tuple[str, str], MeasuredWay], waited: Mapping[str, int], bits: float
 ) -> dict[tuple[str, str], float]:
-    """Seconds of an upload by (cell, device), and the other way round: it is the device that told them.
+    """Seconds of an upload by (cell, device), of what devices told.
 
     Who waited for MOST_WAITED rounds measures anew: a device that is not served cannot correct what one slow upload
     once told.
     """
-    seconds = {pair: way.upload_seconds(bits) for pair, way in measured.items()}
-    kept = {pair: each for pair, each in seconds.items() if max(waited.get(end, 0) for end in pair) < MOST_WAITED}
-    return {(b, a): each for (a, b), each in kept.items()} | kept
+    return {
+        (cell, device): way.upload_seconds(bits)
+        for (device, cell), way in measured.items()
+        if waited.get(device, 0) < MOST_WAITED
+    }
 
 
 def assemble(request: pb.MakePlanRequest, given: CellInputs) -> Assembly:
