@@ -13,8 +13,9 @@ import fcntl
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
 import alembic.command
@@ -28,6 +29,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from services.kit import sqlite
 from services.kit.errors import Unavailable
+from services.kit.swift import Statements, SwiftTx
 
 _SQLITE_PRAGMAS = (
     "PRAGMA journal_mode=WAL",
@@ -38,6 +40,10 @@ _SQLITE_PRAGMAS = (
 )
 # SQLSTATE of a PostgreSQL that is lost, full up, stopping, crashed or starting: connecting again may succeed.
 _AWAY_STATES = ("08", "53", "57P01", "57P02", "57P03")
+MOST_CONNECTIONS = 16
+"""Transactions on SQLite at a time."""
+ROOM_SECONDS = 30.0
+"""For so long a transaction waits until there is room for it."""
 _MIGRATION_LOCK = 0x636F746572  # "coter": PostgreSQL advisory lock held while tables change
 
 
@@ -57,6 +63,9 @@ class Database:
         self.is_sqlite = url.startswith("sqlite")
         self._writer = asyncio.Lock()
         self.engine = self._make_engine()
+        self._statements = Statements(self.engine.dialect)
+        self._room = asyncio.Semaphore(MOST_CONNECTIONS)
+        self._idle: list[_Open] = []
 
     def _make_engine(self) -> AsyncEngine:
         if not self.is_sqlite:
@@ -70,9 +79,8 @@ class Database:
                 connect_args={"server_settings": settings, "timeout": 5, "command_timeout": 60},
             )
         Path(self.url.removeprefix("sqlite+aiosqlite:///")).parent.mkdir(parents=True, exist_ok=True)
-        short = {"async_creator_fn": sqlite.connect}
-        # The connection used last is used next: each keeps up to 8 MB of pages, and in turn all of them would.
-        engine = create_async_engine(self.url, pool_size=16, max_overflow=0, pool_use_lifo=True, connect_args=short)
+        short = {"async_creator_fn": partial(sqlite.connect, pace=sqlite.Pace())}
+        engine = create_async_engine(self.url, pool_size=MOST_CONNECTIONS, max_overflow=4, connect_args=short)
 
         @sa.event.listens_for(engine.sync_engine, "connect")
         def prepare(connection: Any, _: object) -> None:
@@ -85,7 +93,7 @@ class Database:
         @sa.event.listens_for(engine.sync_engine, "begin")
         def begin(connection: sa.Connection) -> None:
             driver: Any = connection.connection.driver_connection
-            driver.owed = connection.get_execution_options().get("begin", "BEGIN")
+            driver.begin("BEGIN")
 
         return engine
 
@@ -98,18 +106,65 @@ class Database:
                     yield connection
                 _run_later(connection)
                 return
-            async with self._writer, self.engine.connect() as connection:
-                await connection.execution_options(begin="BEGIN IMMEDIATE")
-                async with connection.begin():
-                    yield connection
-            _run_later(connection)
+            async with self._writer, self._swift("BEGIN IMMEDIATE") as tx:
+                yield tx
+                await tx.commit()
+            _run_later(tx)
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
         """A transaction that only reads."""
         with _translated():
-            async with self.engine.connect() as connection:
-                yield connection
+            if not self.is_sqlite:
+                async with self.engine.connect() as connection:
+                    yield connection
+                return
+            async with self._swift("BEGIN") as tx:
+                yield tx
+
+    @asynccontextmanager
+    async def _swift(self, begin: str) -> AsyncIterator[AsyncConnection]:
+        """A transaction on one of SQLite's connections, rolled back unless it was committed.
+
+        The connection used last is used next: each keeps up to 8 MB of pages, and in turn all of them would.
+        """
+        if self._room.locked():
+            async with asyncio.timeout(ROOM_SECONDS):
+                await self._room.acquire()
+        else:
+            await self._room.acquire()
+        open_: _Open | None = None
+        try:
+            open_ = self._idle.pop() if self._idle else await self._connect()
+            open_.driver.begin(begin)
+            yield cast("AsyncConnection", SwiftTx(open_.connection, open_.driver, self._statements))
+        finally:
+            if open_ is None:
+                self._room.release()
+            elif open_.is_clean:
+                self._idle.append(open_)
+                self._room.release()
+            else:  # also when its caller is gone: nobody else gets a connection in the middle of something
+                await asyncio.shield(asyncio.ensure_future(self._clean(open_)))
+
+    async def _connect(self) -> _Open:
+        connection = await self.engine.connect()
+        return _Open(
+            connection, cast("sqlite.ShortConnection", (await connection.get_raw_connection()).driver_connection)
+        )
+
+    async def _clean(self, open_: _Open) -> None:
+        """Ends what a connection is in, and takes it back; one that cannot is made anew when it is needed."""
+        try:
+            if open_.connection.in_transaction():
+                await open_.connection.rollback()
+            await open_.driver.rollback()
+            self._idle.append(open_)
+        except Exception:
+            await open_.connection.invalidate()
+            await open_.connection.close()
+        finally:
+            self._room.release()
 
     async def migrate(self, package: str) -> None:
         """Brings the tables to the newest version of `package`'s migrations, under a lock against other processes."""
@@ -150,7 +205,21 @@ class Database:
 
     async def close(self) -> None:
         """Closes every connection."""
+        while self._idle:
+            await self._idle.pop().connection.close()
         await self.engine.dispose()
+
+
+class _Open(NamedTuple):
+    """An open connection to SQLite, as SQLAlchemy knows it and as the driver does."""
+
+    connection: AsyncConnection
+    driver: sqlite.ShortConnection
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is under way on it; what only read is forgotten on the spot."""
+        return not self.connection.in_transaction() and self.driver.forgets()
 
 
 _LATER: WeakKeyDictionary[AsyncConnection, list[Callable[[], None]]] = WeakKeyDictionary()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.kit.caller import Caller, set_caller
 from services.kit.database import Database
+from services.kit.sqlite import ShortConnection
 from tests.contract.aggregation.conftest import Client, House
 
 
@@ -19,14 +21,28 @@ def statements(database: Database) -> Iterator[list[str]]:
     """Questions about what belongs to tasks; those about tasks alone are also asked by a replica's watch."""
     seen: list[str] = []
 
-    def note(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+    def note(statement: str) -> None:
         if any(f"FROM {table}" in statement for table in ("enrolments", "models", "events")):
             seen.append(statement)
 
+    def hear(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        note(statement)
+
+    run = ShortConnection.run
+
+    async def run_noted(self: ShortConnection, sql: str, parameters: Sequence[Any], *, many: bool) -> Any:
+        note(sql)
+        return await run(self, sql, parameters, many=many)
+
+    if database.is_sqlite:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ShortConnection, "run", run_noted)
+            yield seen
+        return
     engine = database.engine.sync_engine
-    sa.event.listen(engine, "before_cursor_execute", note)
+    sa.event.listen(engine, "before_cursor_execute", hear)
     yield seen
-    sa.event.remove(engine, "before_cursor_execute", note)
+    sa.event.remove(engine, "before_cursor_execute", hear)
 
 
 async def listed(client: Client, limit: int) -> tuple[list[pb.Task], int]:
