@@ -71,7 +71,8 @@ class Closer:
             forms = {p.form for p in delivered.values()} | {d.form for d in live.folded.values()}
             if live.choice.is_mean and not forms.isdisjoint(VISIBLE):
                 await self.complete(live, delivered)
-                await asyncio.to_thread(self._reweigh, live, weights)
+                if weights:
+                    await asyncio.to_thread(self._reweigh, live, weights)
             everybody = [replace(p, weight=weights.get(p.device_id, p.weight)) for p in everybody]
             made, findings, odd = await asyncio.to_thread(self._conclude, live, everybody, states)
         metrics = mean_metrics(everybody, len(live.bases)) | findings
