@@ -95,10 +95,11 @@ def plain(values: dict[str, Any]) -> dict[str, Any]:
 
 def inserting(tx: Tx, table: sa.Table) -> Any:
     """An INSERT into `table` that knows ON CONFLICT, which both databases spell alike but SQLAlchemy types apart."""
-    return _inserting(tx.dialect.name, table)
+    return inserting_for(tx.dialect.name, table)
 
 
-def _inserting(dialect: str, table: sa.Table) -> Any:
+def inserting_for(dialect: str, table: sa.Table) -> Any:
+    """The same, by the name of the dialect: for statements that are made once."""
     return sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)
 
 
@@ -113,7 +114,7 @@ async def upsert(
 @cache
 def _upserting(dialect: str, table: sa.Table, keys: tuple[str, ...], only: tuple[str, ...] | None) -> Any:
     """The statement of `upsert`, which costs more to make than to run for one row."""
-    statement = _inserting(dialect, table)
+    statement = inserting_for(dialect, table)
     changed = [c.name for c in table.columns if c.name not in keys] if only is None else only
     if not changed:
         return statement.on_conflict_do_nothing(index_elements=keys)

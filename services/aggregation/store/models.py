@@ -48,8 +48,27 @@ def _in_use() -> sa.CompoundSelect[Any]:
     return open_updates.union(*(sa.select(each.c.digest).where(each.c.digest.in_(wanted)) for each in others))
 
 
+def _size(*, of_one: bool) -> sa.CompoundSelect[Any]:
+    by_task = (
+        sa.select(t.models.c.size_bytes)
+        .select_from(t.models.join(t.tasks, t.tasks.c.id == t.models.c.task_id))
+        .where(t.models.c.digest == sa.bindparam("p_digest"), t.models.c.line >= 0)
+    )
+    by_upload = sa.select(t.uploads.c.size_bytes).where(t.uploads.c.digest == sa.bindparam("p_digest"))
+    if of_one:
+        by_task = by_task.where(t.tasks.c.publisher == sa.bindparam("p_of"))
+        by_upload = by_upload.where(t.uploads.c.uploader == sa.bindparam("p_of"))
+    return by_task.union_all(by_upload).limit(sa.literal_column("1"))
+
+
 # Made once: a statement that is asked in every round costs more to make than to run.
 _LATEST, _IN_USE = _latest(), _in_use()
+_SIZE, _SIZE_OF = _size(of_one=False), _size(of_one=True)
+_TAKE_LETTERS = (
+    t.letters.delete()
+    .where(t.letters.c.task_id == sa.bindparam("p_task"), t.letters.c.round <= sa.bindparam("p_round"))
+    .returning(t.letters.c.digest)
+)
 _STATES_BEFORE = (
     t.models.c.task_id == sa.bindparam("task"),
     t.models.c.line < 0,
@@ -105,15 +124,9 @@ async def list_models(tx: Tx, task_id: str, page: Page) -> list[Model]:
 
 async def find_size(tx: Tx, digest: str, *, of: str = "") -> int | None:
     """Size of a model with this digest; with `of`, only if that publisher uploaded it or a task of its has it."""
-    by_task = (
-        sa.select(t.models.c.size_bytes)
-        .select_from(t.models.join(t.tasks, t.tasks.c.id == t.models.c.task_id))
-        .where(t.models.c.digest == digest, t.models.c.line >= 0)
-    )
-    by_upload = sa.select(t.uploads.c.size_bytes).where(t.uploads.c.digest == digest)
-    if of:
-        by_task, by_upload = by_task.where(t.tasks.c.publisher == of), by_upload.where(t.uploads.c.uploader == of)
-    return (await tx.execute(by_task.union_all(by_upload).limit(1))).scalars().first()
+    found = await tx.execute(_SIZE_OF if of else _SIZE, {"p_digest": digest, "p_of": of})
+    size: int | None = found.scalars().first()
+    return size
 
 
 async def add_upload(tx: Tx, digest: str, uploader: str, size_bytes: int, now: float) -> None:
@@ -178,5 +191,4 @@ async def take_letters_of(tx: Tx, device_id: str) -> list[str]:
 
 async def take_letters(tx: Tx, task_id: str, up_to_round: int) -> list[str]:
     """Forgets letters of rounds that are over; returns their digests."""
-    where = (t.letters.c.task_id == task_id, t.letters.c.round <= up_to_round)
-    return list((await tx.execute(t.letters.delete().where(*where).returning(t.letters.c.digest))).scalars())
+    return list((await tx.execute(_TAKE_LETTERS, {"p_task": task_id, "p_round": up_to_round})).scalars())

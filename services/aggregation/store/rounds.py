@@ -37,6 +37,16 @@ _STANDING = (
 _DIGESTS = sa.select(t.participations.c.digest).where(*_IN_ROUND, t.participations.c.digest != "")
 _GIVE_UP = t.participations.update().where(*_IN_ROUND, t.participations.c.digest != "").values(kept=False)
 _FORGET_WORK = t.participations.update().where(*_IN_ROUND, t.participations.c.work != b"").values(work=b"")
+_LEND = (
+    t.rounds.update()
+    .where(
+        t.rounds.c.task_id == sa.bindparam("p_task"),
+        t.rounds.c.number == sa.bindparam("p_round"),
+        t.rounds.c.state == sa.bindparam("p_state"),
+        t.rounds.c.fence == sa.bindparam("p_fence"),
+    )
+    .values({name: sa.bindparam(name) for name in ("state", "closer", "fence")})
+)
 UNDER_WAY = (RoundState.OPEN, RoundState.CLOSING, RoundState.SETTLING)
 """States of rounds that are not over."""
 
@@ -86,20 +96,26 @@ async def list_rounds(tx: Tx, task_id: str, page: Page) -> list[Round]:
 
 async def change_round(tx: Tx, task_id: str, number: int, *, expected: RoundState, **values: Any) -> bool:
     """Changes columns of a round if it is in the expected state; whether it was."""
-    result = await tx.execute(
-        t.rounds.update()
-        .where(t.rounds.c.task_id == task_id, t.rounds.c.number == number, t.rounds.c.state == expected)
-        .values(**plain(values))
+    place = {"p_task": task_id, "p_round": number, "p_state": expected}
+    return bool((await tx.execute(_round_changing(*values), place | plain(values))).rowcount)
+
+
+@cache
+def _round_changing(*names: str) -> sa.Update:
+    r = t.rounds
+    place = (
+        r.c.task_id == sa.bindparam("p_task"),
+        r.c.number == sa.bindparam("p_round"),
+        r.c.state == sa.bindparam("p_state"),
     )
-    return bool(result.rowcount)
+    return r.update().where(*place).values({name: sa.bindparam(name) for name in names})
 
 
 async def lend(tx: Tx, held: Round, fresh: Round) -> bool:
     """Gives a round to who closes it, if it is in the state and under the lease it was read with; whether it was."""
-    r = t.rounds.c
-    where = (r.task_id == held.task_id, r.number == held.number, r.state == held.state, r.fence == held.fence)
+    place = {"p_task": held.task_id, "p_round": held.number, "p_state": held.state, "p_fence": held.fence}
     values = {"state": fresh.state, "closer": fresh.closer, "fence": fresh.fence}
-    return bool((await tx.execute(t.rounds.update().where(*where).values(**values))).rowcount)
+    return bool((await tx.execute(_LEND, place | values)).rowcount)
 
 
 async def abandon_round(tx: Tx, task_id: str, number: int, now: float) -> None:

@@ -36,6 +36,36 @@ _EVENTS: sa.Select[Any] = sa.select(*columns(Event, t.events))
 _TASK = _TASKS.where(t.tasks.c.id == sa.bindparam("p_task"))
 _TASK_LOCKED = _TASK.with_for_update()
 _ADD_EVENTS = t.events.insert()
+_ENROLLED = _ENROLMENTS.where(
+    t.enrolments.c.task_id == sa.bindparam("p_task"), t.enrolments.c.state == sa.bindparam("p_state")
+).order_by(t.enrolments.c.device_id)
+_COUNT_ENROLLED = (
+    sa.select(t.enrolments.c.task_id, sa.func.count())
+    .where(
+        t.enrolments.c.task_id.in_(sa.bindparam("tasks", expanding=True)),
+        t.enrolments.c.state == EnrolmentState.ACTIVE,
+    )
+    .group_by(t.enrolments.c.task_id)
+)
+_STATES = sa.select(t.tasks.c.id, t.tasks.c.state).where(t.tasks.c.id.in_(sa.bindparam("tasks", expanding=True)))
+_STRANGERS = (
+    sa.select(t.strangers.c.device_id, t.strangers.c.stranger_id)
+    .where(t.strangers.c.task_id == sa.bindparam("p_task"))
+    .order_by(*t.strangers.c)
+)
+_FORGET_STRANGERS = t.strangers.delete().where(
+    t.strangers.c.task_id == sa.bindparam("p_task"), t.strangers.c.device_id == sa.bindparam("p_device")
+)
+_MAY_READ: sa.Select[Any] = (
+    sa.select(sa.literal_column("1"))
+    .select_from(t.models.join(t.enrolments, t.models.c.task_id == t.enrolments.c.task_id))
+    .where(
+        t.models.c.digest == sa.bindparam("p_digest"),
+        t.models.c.line >= 0,
+        t.enrolments.c.device_id == sa.bindparam("p_device"),
+    )
+    .limit(sa.literal_column("1"))
+)
 
 
 async def add_task(tx: Tx, task: Task) -> None:
@@ -87,8 +117,7 @@ def _open_to(device_id: str, owner_id: str) -> sa.ColumnElement[bool]:
 
 async def task_states(tx: Tx, task_ids: Sequence[str]) -> dict[str, TaskState]:
     """State of each of these tasks that exists."""
-    query = sa.select(t.tasks.c.id, t.tasks.c.state).where(t.tasks.c.id.in_(task_ids))
-    return {row.id: row.state for row in await tx.execute(query)}
+    return {row.id: row.state for row in await tx.execute(_STATES, {"tasks": list(task_ids)})}
 
 
 async def change_task(tx: Tx, task_id: str, **values: Any) -> None:
@@ -113,8 +142,7 @@ async def revisions(tx: Tx) -> dict[str, int]:
 async def put_enrolment(tx: Tx, enrolment: Enrolment) -> None:
     """Stores an enrolment, replacing the device's earlier one; whom it called strangers is forgotten with it."""
     await upsert(tx, t.enrolments, [asdict(enrolment)], ["task_id", "device_id"])
-    s = t.strangers
-    await tx.execute(s.delete().where(s.c.task_id == enrolment.task_id, s.c.device_id == enrolment.device_id))
+    await tx.execute(_FORGET_STRANGERS, {"p_task": enrolment.task_id, "p_device": enrolment.device_id})
 
 
 async def add_strangers(tx: Tx, task_id: str, device_id: str, strangers: Sequence[str]) -> None:
@@ -126,10 +154,8 @@ async def add_strangers(tx: Tx, task_id: str, device_id: str, strangers: Sequenc
 
 async def list_strangers(tx: Tx, task_id: str) -> dict[str, list[str]]:
     """Whom each device of a task will not share with."""
-    s = t.strangers
-    query = sa.select(s.c.device_id, s.c.stranger_id).where(s.c.task_id == task_id).order_by(*s.c)
     found: dict[str, list[str]] = {}
-    for device_id, stranger_id in await tx.execute(query):
+    for device_id, stranger_id in await tx.execute(_STRANGERS, {"p_task": task_id}):
         found.setdefault(device_id, []).append(stranger_id)
     return found
 
@@ -144,6 +170,8 @@ async def list_enrolments(
     tx: Tx, task_id: str, page: Page | None = None, *, state: EnrolmentState | None = None
 ) -> list[Enrolment]:
     """Enrolments of a task by device id, a page of them or all."""
+    if page is None and state is not None:
+        return await fetch_all(tx, _ENROLLED, Enrolment, {"p_task": task_id, "p_state": state})
     query = _ENROLMENTS.where(t.enrolments.c.task_id == task_id).order_by(t.enrolments.c.device_id)
     if state:
         query = query.where(t.enrolments.c.state == state)
@@ -163,12 +191,7 @@ async def list_newcomers(tx: Tx, task_id: str, number: int) -> list[Enrolment]:
 
 async def count_enrolled(tx: Tx, task_ids: Sequence[str]) -> dict[str, int]:
     """Active enrolments of each task."""
-    query = (
-        sa.select(t.enrolments.c.task_id, sa.func.count())
-        .where(t.enrolments.c.task_id.in_(task_ids), t.enrolments.c.state == EnrolmentState.ACTIVE)
-        .group_by(t.enrolments.c.task_id)
-    )
-    return dict((await tx.execute(query)).all())
+    return dict((await tx.execute(_COUNT_ENROLLED, {"tasks": list(task_ids)})).all())
 
 
 async def directions_said(tx: Tx, task_ids: Sequence[str]) -> dict[str, dict[str, int]]:
@@ -187,13 +210,7 @@ async def directions_said(tx: Tx, task_ids: Sequence[str]) -> dict[str, dict[str
 
 async def is_enrolled_for_digest(tx: Tx, device_id: str, digest: str) -> bool:
     """Whether a device is enrolled in a task that has a model with this digest."""
-    query = (
-        sa.select(sa.literal(1))
-        .select_from(t.models.join(t.enrolments, t.models.c.task_id == t.enrolments.c.task_id))
-        .where(t.models.c.digest == digest, t.models.c.line >= 0, t.enrolments.c.device_id == device_id)
-        .limit(1)
-    )
-    return (await tx.execute(query)).first() is not None
+    return (await tx.execute(_MAY_READ, {"p_digest": digest, "p_device": device_id})).first() is not None
 
 
 async def add_events(tx: Tx, *events: Event) -> None:

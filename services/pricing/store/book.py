@@ -19,6 +19,7 @@ from services.pricing.tables import accounts, book, entries, postings
 _BATCH = 500
 _STREAM_ROWS = 20_000
 _HEAD = sa.select(book.c.entries, book.c.postings, book.c.payments, book.c.head, book.c.at)
+_HEAD_LOCKED = _HEAD.with_for_update()
 _held = accounts.alias("held")
 # Nothing is posted to an owner's account: it shows what its devices hold together.
 _BALANCE = sa.case(
@@ -31,6 +32,7 @@ _BALANCE = sa.case(
     else_=accounts.c.balance,
 )
 _ACCOUNT = columns(Account, accounts, balance_microcredits=_BALANCE)
+_ACCOUNT_OF: sa.Select[Any] = sa.select(*_ACCOUNT).where(accounts.c.id == sa.bindparam("p_account"))
 _POSTING = columns(Posting, postings, amount_microcredits=postings.c.amount)
 
 _LINE = columns(
@@ -40,7 +42,7 @@ _LINE = columns(
 
 async def lock_head(tx: Tx) -> Head:
     """The end of the chain, locked until the transaction ends: one writer at a time on either database."""
-    return Head(*(await tx.execute(_HEAD.with_for_update())).one())
+    return Head(*(await tx.execute(_HEAD_LOCKED)).one())
 
 
 async def read_head(tx: Tx) -> Head:
@@ -114,7 +116,7 @@ async def find_entry(tx: Tx, key: str) -> tuple[int, list[Posting]] | None:
 
 async def find_account(tx: Tx, account_id: str) -> Account | None:
     """One account."""
-    return await fetch_one(tx, sa.select(*_ACCOUNT).where(accounts.c.id == account_id), Account)
+    return await fetch_one(tx, _ACCOUNT_OF, Account, {"p_account": account_id})
 
 
 async def list_accounts(tx: Tx, prefix: str, after: str, limit: int) -> list[Account]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -24,9 +25,17 @@ _SETTLEMENT = columns(
 )
 
 
+# Made once: a statement that is asked in every round costs more to make than to run.
+_ESCROW_OF: sa.Select[Any] = sa.select(*_ESCROW).where(escrows.c.task_id == sa.bindparam("p_task"))
+_SETTLEMENT_OF: sa.Select[Any] = sa.select(*_SETTLEMENT).where(
+    settlements.c.task_id == sa.bindparam("p_task"), settlements.c.round == sa.bindparam("p_round")
+)
+_ADD_SETTLEMENT = settlements.insert()
+
+
 async def find_escrow(tx: Tx, task_id: str) -> Escrow | None:
     """A task's escrow."""
-    return await fetch_one(tx, sa.select(*_ESCROW).where(escrows.c.task_id == task_id), Escrow)
+    return await fetch_one(tx, _ESCROW_OF, Escrow, {"p_task": task_id})
 
 
 async def add_escrow(tx: Tx, escrow: Escrow) -> None:
@@ -48,8 +57,7 @@ async def mark_released(tx: Tx, task_id: str, at: float) -> None:
 
 async def find_settlement(tx: Tx, task_id: str, round_number: int) -> Settlement | None:
     """A round's settlement."""
-    query = sa.select(*_SETTLEMENT).where(settlements.c.task_id == task_id, settlements.c.round == round_number)
-    return await fetch_one(tx, query, Settlement)
+    return await fetch_one(tx, _SETTLEMENT_OF, Settlement, {"p_task": task_id, "p_round": round_number})
 
 
 async def add_settlement(tx: Tx, settlement: Settlement) -> None:
@@ -63,7 +71,7 @@ async def add_settlement(tx: Tx, settlement: Settlement) -> None:
         "escrow": settlement.escrow_microcredits,
         "digest": settlement.digest,
     }
-    await tx.execute(sa.insert(settlements), row)
+    await tx.execute(_ADD_SETTLEMENT, row)
 
 
 async def add_payments(tx: Tx, made: Sequence[Payment], entry: int) -> None:

@@ -5,23 +5,34 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from dataclasses import replace as changed
+from functools import cache
 from operator import attrgetter
 from typing import Any
 
 import sqlalchemy as sa
 
 from coterie.records.words import QuoteStatus
-from services.kit.rows import Tx, inserting
+from services.kit.rows import Tx, inserting_for
 from services.pricing.domain.records import Offer, Quote, Terms
 from services.pricing.tables import quotes
 
 _FIELDS = attrgetter(*(name for name in Offer.__slots__ if name != "terms"))
 
 
+# Made once: a statement that is asked in every round costs more to make than to run.
+_QUOTE = sa.select(quotes).where(quotes.c.task_id == sa.bindparam("p_task"), quotes.c.round == sa.bindparam("p_round"))
+_QUOTE_LOCKED = _QUOTE.with_for_update()
+
+
+@cache
+def _adding(dialect: str) -> Any:
+    return inserting_for(dialect, quotes).on_conflict_do_nothing(index_elements=["task_id", "round"])
+
+
 async def find(tx: Tx, task_id: str, round_number: int, *, lock: bool = False) -> Quote | None:
     """A round's quote; `lock` keeps it as it is until the transaction ends."""
-    query = sa.select(quotes).where(quotes.c.task_id == task_id, quotes.c.round == round_number)
-    row = (await tx.execute(query.with_for_update() if lock else query)).one_or_none()
+    query = _QUOTE_LOCKED if lock else _QUOTE
+    row = (await tx.execute(query, {"p_task": task_id, "p_round": round_number})).one_or_none()
     if row is None:
         return None
     offers = tuple(_offer(*offer) for offer in json.loads(row.offers))
@@ -32,8 +43,8 @@ async def find(tx: Tx, task_id: str, round_number: int, *, lock: bool = False) -
 
 async def add(tx: Tx, quote: Quote, at: float) -> bool:
     """Stores a quote unless the round has one; whether it did."""
-    statement = inserting(tx, quotes).on_conflict_do_nothing(index_elements=["task_id", "round"])
-    result = await tx.execute(statement, {"task_id": quote.task_id, "round": quote.round, **_row(quote), "at": at})
+    row = {"task_id": quote.task_id, "round": quote.round, **_row(quote), "at": at}
+    result = await tx.execute(_adding(tx.dialect.name), row)
     return bool(result.rowcount)
 
 

@@ -8,19 +8,24 @@ from coterie_api.topology.v1 import topology_pb2 as pb
 from services.kit.rows import Tx, upsert
 from services.topology.tables import plan_keys, plans
 
+# Made once: a statement that is asked in every round costs more to make than to run.
+_OF_TASK = sa.select(plans.c.plan).where(plans.c.task_id == sa.bindparam("p_task"))
+_VERSION = _OF_TASK.where(plans.c.version == sa.bindparam("p_version"))
+_NEWEST = _OF_TASK.order_by(plans.c.version.desc()).limit(sa.literal_column("1"))
+_FOR = sa.select(plan_keys.c.version).where(
+    plan_keys.c.task_id == sa.bindparam("p_task"), plan_keys.c.key == sa.bindparam("p_key")
+)
+
 
 async def find(tx: Tx, task_id: str, version: int = 0) -> pb.Plan | None:
     """A version of a task's plan; 0 means the newest."""
-    query = sa.select(plans.c.plan).where(plans.c.task_id == task_id)
-    query = query.where(plans.c.version == version) if version else query.order_by(plans.c.version.desc()).limit(1)
-    found = (await tx.execute(query)).scalar_one_or_none()
+    found = (await tx.execute(_VERSION if version else _NEWEST, {"p_task": task_id, "p_version": version})).scalar()
     return None if found is None else pb.Plan.FromString(found)
 
 
 async def find_for(tx: Tx, task_id: str, key: str) -> pb.Plan | None:
     """The plan a request with this key was answered with."""
-    query = sa.select(plan_keys.c.version).where(plan_keys.c.task_id == task_id, plan_keys.c.key == key)
-    version = (await tx.execute(query)).scalar_one_or_none()
+    version = (await tx.execute(_FOR, {"p_task": task_id, "p_key": key})).scalar_one_or_none()
     return None if version is None else await find(tx, task_id, version)
 
 
