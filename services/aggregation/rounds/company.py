@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from coterie.records.words import ParticipationState
 from coterie_api.trust.v1 import trust_pb2 as trust
@@ -65,6 +65,11 @@ class Company:
     bounds: Bounds
     norm_bounds: dict[str, float]
     verdicts: dict[str, str]
+    _counted: dict[str, float] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        owners = {device: self.devices[device].owner_id for device in self.samples}
+        object.__setattr__(self, "_counted", self.bounds.counted(self.samples, owners))
 
     @property
     def samples(self) -> dict[str, int]:
@@ -72,7 +77,7 @@ class Company:
 
     def counted(self) -> dict[str, float]:
         """How many of everybody's samples count."""
-        return self.bounds.counted(self.samples, {d: self.devices[d].owner_id for d in self.samples})
+        return self._counted
 
 
 def key_of(devices: Collection[str], alone: Collection[str] = ()) -> str:
