@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -9,7 +10,7 @@ import sqlalchemy as sa
 from services.kit.rows import Row, Tx, batches, insert_rows
 from services.trust.domain.evidence import Evidence
 from services.trust.domain.pairs import EVIDENCE
-from services.trust.store.social import among
+from services.trust.store.social import among, wanted
 from services.trust.tables import devices, inheritances, owner_records
 
 _RECORD = [owner_records.c[name] for name in EVIDENCE]
@@ -19,12 +20,13 @@ _CHANGED = ", ".join(f"{name} = excluded.{name}" for name in EVIDENCE)
 
 async def some(tx: Tx, keys: list[int]) -> dict[int, Evidence]:
     """Records by key, as far as there are any."""
-    found = await tx.execute(sa.select(owner_records.c.key, *_RECORD).where(_with(tx, keys)))
+    found = await tx.execute(_some(tx.dialect.name), {"wanted": wanted(tx, keys)})
     return {key: Evidence(*rest) for key, *rest in found}
 
 
-def _with(tx: Tx, keys: list[int]) -> sa.ColumnElement[bool]:
-    return among(tx, owner_records.c.key, keys, sa.BigInteger())
+@cache
+def _some(dialect: str) -> sa.Select[Any]:
+    return sa.select(owner_records.c.key, *_RECORD).where(among(dialect, owner_records.c.key, sa.BigInteger()))
 
 
 async def save(tx: Tx, rows: list[Row]) -> None:
@@ -56,9 +58,14 @@ async def devices_of(tx: Tx, owners: list[int]) -> list[tuple[int, int]]:
 
 async def owners_of(tx: Tx, numbers: list[int]) -> dict[int, int]:
     """Owners of devices, both by number."""
+    found = await tx.execute(_owners(tx.dialect.name), {"wanted": wanted(tx, numbers)})
+    return dict(found.all())
+
+
+@cache
+def _owners(dialect: str) -> sa.Select[Any]:
     query = sa.select(devices.c.number, devices.c.owner_number)
-    found = await tx.execute(query.where(among(tx, devices.c.number, numbers, sa.BigInteger())))
-    return {row.number: row.owner_number for row in found}
+    return query.where(among(dialect, devices.c.number, sa.BigInteger()))
 
 
 async def inherit(tx: Tx, rows: list[Row]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -72,17 +73,31 @@ async def pairs_since(tx: Tx, known: int) -> list[Row]:
 
 async def known_ids(tx: Tx, reporter: int, ids: Sequence[str]) -> set[str]:
     """Which of `ids` the reporter has used before: one statement, whatever their number."""
-    query = sa.select(interactions.c.id).where(interactions.c.reporter == reporter)
-    found = await tx.execute(query.where(among(tx, interactions.c.id, list(ids), sa.Text())))
+    found = await tx.execute(_known(tx.dialect.name), {"p_reporter": reporter, "wanted": wanted(tx, list(ids))})
     return set(found.scalars())
 
 
-def among(tx: Tx, column: sa.Column[Any], values: list[Any], kind: sa.types.TypeEngine[Any]) -> sa.ColumnElement[bool]:
-    """Whether a column's value is one of `values`: one parameter, whatever their number."""
-    if tx.dialect.name == "sqlite":
-        given = sa.func.json_each(json.dumps(values)).table_valued("value")
+@cache
+def _known(dialect: str) -> sa.Select[Any]:
+    query = sa.select(interactions.c.id).where(interactions.c.reporter == sa.bindparam("p_reporter"))
+    return query.where(among(dialect, interactions.c.id, sa.Text()))
+
+
+def among(dialect: str, column: sa.Column[Any], kind: sa.types.TypeEngine[Any]) -> sa.ColumnElement[bool]:
+    """Whether a column's value is one of those that the parameter "wanted" has: one parameter, whatever their number.
+
+    Statements with it are made once for each database: they cost more to make than to run.
+    """
+    if dialect == "sqlite":
+        given = sa.func.json_each(sa.bindparam("wanted", type_=sa.Text())).table_valued("value")
         return column.in_(sa.select(given.c.value))
-    return column == sa.func.any(sa.cast(values, postgresql.ARRAY(kind)))
+    many = postgresql.ARRAY(kind)
+    return column == sa.func.any(sa.cast(sa.bindparam("wanted", type_=many), many))
+
+
+def wanted(tx: Tx, values: list[Any]) -> Any:
+    """The values of `among`'s parameter, as each database takes them."""
+    return json.dumps(values) if tx.dialect.name == "sqlite" else values
 
 
 PAIR = ("number", "low", "high", *EVIDENCE, "version")
@@ -126,12 +141,17 @@ async def change(tx: Tx, rows: list[Row]) -> None:
 
 async def waiting(tx: Tx, of_pairs: list[int], since: float, until: float) -> list[Row]:
     """Reports of these pairs that wait for their other half: number, reporter, pair, time and duration."""
+    given = {"since": since, "until": until, "wanted": wanted(tx, of_pairs)}
+    return [tuple(row) for row in await tx.execute(_waiting(tx.dialect.name), given)]
+
+
+@cache
+def _waiting(dialect: str) -> sa.Select[Any]:
     i = interactions.c
     query = sa.select(i.number, i.reporter, i.pair, i.at, i.duration_seconds).where(
-        i.basis == sa.literal_column("'waiting'"), i.at >= since, i.at <= until
+        i.basis == sa.literal_column("'waiting'"), i.at >= sa.bindparam("since"), i.at <= sa.bindparam("until")
     )
-    found = await tx.execute(query.where(among(tx, interactions.c.pair, of_pairs, sa.BigInteger())))
-    return [tuple(row) for row in found]
+    return query.where(among(dialect, interactions.c.pair, sa.BigInteger()))
 
 
 async def waiting_count(tx: Tx, pair: int, since: float, until: float, most: int) -> int:
@@ -156,12 +176,14 @@ _DAYS = {
 }
 
 
+_USED_ON = {dialect: sa.text(_USED.format(days=days)) for dialect, days in _DAYS.items()}
+
+
 async def used(tx: Tx, days: list[tuple[int, float]], reporter: int, full_seconds: float) -> list[Row]:
     """What counts of some pairs on some days, each given by pair and start: place of the day in the list, sort of
     evidence (`saturation`), units, and how many of them are the reporter's."""
     given = {**_given(tx, days), "full": full_seconds, "reporter": reporter, "length": DAY_SECONDS}
-    statement = sa.text(_USED.format(days=_DAYS[tx.dialect.name]))
-    return [tuple(row) for row in await tx.execute(statement, given)]
+    return [tuple(row) for row in await tx.execute(_USED_ON[tx.dialect.name], given)]
 
 
 _SURPLUS = """
