@@ -90,6 +90,17 @@ def runs(process: str) -> bool:
         return False
 
 
+def test_a_stored_trial_that_was_damaged_runs_again(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, NAME, "quick")
+    whole, cut, other = (Work(NAME, (("devices", 6),), seed) for seed in range(3))
+    for work in (whole, cut, other):
+        folder.store(Outcome(work, (), 1.0))
+    path = folder.path / f"{cut.key}.json"
+    path.write_bytes(path.read_bytes()[:40])
+    (folder.path / f"{other.key}.json").write_bytes(b"\0" * 100)
+    assert folder.finished() == {whole.key}
+
+
 def test_workers_end_with_a_run_that_is_killed(tmp_path: Path) -> None:
     program = tmp_path / "run.py"
     program.write_text(STARTS_A_WORKER)

@@ -89,14 +89,12 @@ class RunFolder:
         beside.replace(target)
 
     def stored(self) -> Iterator[Outcome]:
-        """Every finished trial, in the order of their names."""
+        """Every finished trial, in the order of their names. What a power cut or a full disk damaged has to run again."""
         for path in sorted(self.path.glob("*.json")):
-            told = json.loads(path.read_text(encoding="utf-8"))
-            work = Work(
-                told["work"]["experiment"], tuple((k, v) for k, v in told["work"]["cell"]), told["work"]["seed"]
-            )
-            readings = tuple(Reading(**each) for each in told["readings"])
-            yield Outcome(work, readings, told["seconds"], told["error"])
+            try:
+                yield _outcome(path.read_bytes())
+            except (ValueError, KeyError, TypeError):
+                continue
 
     def finished(self) -> set[str]:
         """Keys of the trials that need not run again; those that failed are tried again."""
@@ -146,6 +144,12 @@ SCHEMA = pa.schema(
         ("value", pa.float64()),
     ]
 )
+
+
+def _outcome(data: bytes) -> Outcome:
+    told = json.loads(data)
+    work = Work(told["work"]["experiment"], tuple((k, v) for k, v in told["work"]["cell"]), told["work"]["seed"])
+    return Outcome(work, tuple(Reading(**each) for each in told["readings"]), told["seconds"], told["error"])
 
 
 def newest(root: Path, experiment: str, mode: Mode) -> RunFolder | None:
