@@ -108,6 +108,26 @@ def test_the_secrets_are_all_the_manifests_ask_for_and_the_same_each_time(tmp_pa
     assert "authority" not in first
 
 
+def test_secrets_need_the_command_and_say_so_before_anything_is_made(tmp_path: Path) -> None:
+    (tmp_path / "deploy" / "kubernetes").mkdir(parents=True)
+    script = shutil.copy(PLACE / "make-secrets", tmp_path / "deploy" / "kubernetes")
+    environment = {"PATH": "/usr/bin:/bin"}
+    said = subprocess.run(
+        [script, str(tmp_path / "drawn")], capture_output=True, text=True, env=environment, check=False
+    )
+    assert (said.returncode, said.stdout) == (1, "")
+    assert "run make install first" in said.stderr
+    assert not (tmp_path / "drawn").exists()
+    command = tmp_path / ".venv" / "bin" / "coterie"
+    command.parent.mkdir(parents=True)
+    command.write_text("#!/bin/sh\necho this checkout has its own >&2\nexit 3\n")
+    command.chmod(0o755)
+    said = subprocess.run(
+        [script, str(tmp_path / "drawn")], capture_output=True, text=True, env=environment, check=False
+    )
+    assert said.stderr == "this checkout has its own\n"
+
+
 def test_a_replica_keeps_its_name_over_restarts() -> None:
     (aggregation,) = (one for one in workloads(built("production")) if one["metadata"]["name"] == "aggregation")
     (container,) = containers(aggregation)

@@ -89,7 +89,7 @@ class RunFolder:
         beside.replace(target)
 
     def stored(self) -> Iterator[Outcome]:
-        """Every finished trial, in the order of their names. What a power cut or a full disk damaged has to run again."""
+        """Every finished trial, in the order of their names; not those that a power cut or a full disk damaged."""
         for path in sorted(self.path.glob("*.json")):
             try:
                 yield _outcome(path.read_bytes())
