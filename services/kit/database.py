@@ -244,6 +244,7 @@ def _locked_file(path: Path) -> IO[str]:
 def _vacuum(path: str) -> None:
     with contextlib.closing(sqlite3.connect(path, timeout=10.0, isolation_level=None)) as connection:
         connection.execute("VACUUM")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # or the smaller file waits in the log for the next one
 
 
 def migrations_of(package: str) -> Config:

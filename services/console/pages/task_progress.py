@@ -125,7 +125,7 @@ def _row(visit: Visit, each: Round, metrics: list[str]) -> dict[str, Any]:
     return {
         "number": each.number,
         **state_cell("state", each.state),
-        "delivered": f"{each.delivered} / {each.participants}",
+        "delivered": f"{each.delivered} / {each.participants}" if each.participants else "–",
         "delivered_share": each.delivered / max(1, each.participants),
         "delivered_sort": each.delivered,
         "quorum": each.quorum,

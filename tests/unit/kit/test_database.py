@@ -34,6 +34,21 @@ async def test_a_block_that_raises_changes_nothing(settings: ServiceSettings) ->
     await database.close()
 
 
+async def test_room_of_deleted_rows_goes_back_to_the_disk_at_once(settings: ServiceSettings) -> None:
+    database = await open_with_table(settings)
+    if not database.is_sqlite:
+        pytest.skip("PostgreSQL does so by itself")
+    async with database.writing() as connection:
+        await connection.execute(NUMBERS.insert(), [{"n": n} for n in range(50_000)])
+    async with database.writing() as connection:
+        await connection.execute(NUMBERS.delete())
+    path = Path(database.url.removeprefix("sqlite+aiosqlite:///"))
+    files = [path, path.with_name(f"{path.name}-wal")]
+    await database.vacuum()
+    assert sum(file.stat().st_size for file in files) < 50_000
+    await database.close()
+
+
 async def test_fifty_writers_at_once_all_succeed_while_readers_read(settings: ServiceSettings) -> None:
     database = await open_with_table(settings)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from coterie.records import Event, Measurement, Model, Round, Task, TaskSpecification
+from coterie.records import Event, Measurement, Model, ReplayedRound, Round, Task, TaskSpecification
 from coterie_cli.commands import results
 from coterie_cli.commands import task as task_commands
 from coterie_cli.main import app
@@ -24,8 +24,16 @@ Run = Callable[..., str]
 class Platform:
     """A task of two rounds whose last version was not measured."""
 
-    def __init__(self, folder: Path, best: int | None = None, disputed: int = 0, state: str = "finished") -> None:
-        self.folder, self.disputed = folder, disputed
+    def __init__(
+        self,
+        folder: Path,
+        best: int | None = None,
+        disputed: int = 0,
+        state: str = "finished",
+        parts: int = 3,
+        again: str = "",
+    ) -> None:
+        self.folder, self.disputed, self.parts, self.again = folder, disputed, parts, again
         spec = made(TaskSpecification, name="digits", rounds=2)
         self.known = made(
             Task, id="tsk_digits", specification=spec, state=state, reason="all 2 rounds are done", best_version=best
@@ -38,11 +46,16 @@ class Platform:
         return self.known
 
     def rounds(self, task_id: str) -> list[Round]:
-        common = {"state": "done", "participants": 3, "delivered": 3, "attempt": 1, "opened_at": 1.0, "done_at": 2.5}
+        common = {"state": "done", "participants": self.parts, "delivered": self.parts, "attempt": 1}
+        common |= {"opened_at": 1.0, "done_at": 2.5}
         return [
             made(Round, number=1, metrics={"accuracy": 0.1}, **common),
             made(Round, number=2, metrics={"accuracy": 0.6}, disputed=self.disputed, **common),
         ]
+
+    def replay(self, task_id: str) -> list[ReplayedRound]:
+        replayed = (self.again,) if self.again else ()
+        return [made(ReplayedRound, round=1, model_digests=("a",), replayed_digests=replayed, same=self.again == "a")]
 
     def models(self, task_id: str) -> list[Model]:
         figures: Sequence[dict[str, float]] = [{"accuracy": 0.1, "loss": 2.3}, {"accuracy": 0.6, "loss": 1.2}, {}]
@@ -151,3 +164,14 @@ def test_a_list_of_tasks_wraps_nothing_in_eighty_columns(run: Run, monkeypatch: 
     lines = run("list").splitlines()
     assert len(lines) == 2
     assert lines[1].split()[:5] == [task.id, "kitchen-phones", "running", "100/100", "1000"]
+
+
+def test_rounds_of_a_pruned_task_do_not_claim_that_nobody_delivered(run: Run) -> None:
+    assert "3/3" in run("results", "digits")
+    assert "0/0" not in run("results", "digits", parts=0)
+
+
+def test_a_replay_fails_when_bits_differ_and_when_nothing_could_be_compared(run: Run) -> None:
+    assert "the same bits" in run("replay", "digits", again="a")
+    assert "with other bits" in run("replay", "digits", again="b", code=1)
+    assert "0 of 1 rounds made again" in run("replay", "digits", code=1)

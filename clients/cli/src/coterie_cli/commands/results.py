@@ -170,7 +170,7 @@ def results_table(task: records.Task, rounds: Sequence[Round], models: Sequence[
                 f"{version} best" if task.best_version == version else str(version),
                 *([str(line)] if lines > 1 else []),
                 *(str(getattr(round, extra, "–")) for extra in extras),
-                f"{round.delivered}/{round.participants}" if round else "–",
+                _updates(round) if round else "–",
                 *(_figure(name, metrics) for name in names),
                 *([_figure(name, evaluated) for name in names] if own else [took]),
                 *([made[line, version].digest[: 8 if own else 12]] if versioned else []),
@@ -188,9 +188,14 @@ def _told(model: Model | None, round: Round | None, versioned: bool) -> tuple[Ma
     return (model.metrics, model.evaluated) if model else ({}, {})
 
 
+def _updates(round: Round) -> str:
+    """How many came of how many devices, which `coterie prune` forgets with the devices' parts."""
+    return f"{round.delivered}/{round.participants}" if round.participants else "–"
+
+
 def _under_way(round: Round, columns: Sequence[str], extras: Sequence[str]) -> list[str]:
     """The row of a round that has made no version."""
-    cells = {"version": str(round.number), "updates": f"{round.delivered}/{round.participants}", "digest": round.state}
+    cells = {"version": str(round.number), "updates": _updates(round), "digest": round.state}
     cells |= {extra: str(getattr(round, extra)) for extra in extras}
     return [cells.get(column, "–") for column in columns]
 
@@ -227,7 +232,7 @@ def _finding(task: records.Task, rounds: list[Round]) -> RenderableType:
         ["standard error", f"{found['standard_error']:.3g}"],
         *([["off by no more than (95 %)", f"{found['interval']:.3g}"]] if "interval" in found else []),
         ["off by no more than (95 %, Chebyshev)", f"{found['error_bound']:.3g}"],
-        ["answers", f"{found['answers']:.0f} of {rounds[-1].participants}"],
+        ["answers", " of ".join(f"{each:.0f}" for each in (found["answers"], rounds[-1].participants) if each)],
         ["asked for", f"{section['low']:g} to {section['high']:g}"],
     ]
     return table(f"{section['question']}\n{_title(task)}", ["", ""], rows)

@@ -178,7 +178,7 @@ def watch(task: Task, url: Url = "", key: Key = "", as_json: AsJson = False) -> 
 
 @app.command("replay", epilog="[bold]Examples[/]  coterie task replay swift\n\ncoterie task replay swift --json")
 def replay(task: Task, url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
-    """Make a task's models again from its stored updates and compare every bit; fails when one differs."""
+    """Make a task's models again from stored updates and compare every bit; fails when one differs or none is made."""
     with connect(url, key) as platform:
         found = platform.find_task(task)
         rounds = list(platform.replay(found.id))
@@ -186,7 +186,7 @@ def replay(task: Task, url: Url = "", key: Key = "", as_json: AsJson = False) ->
     different = [round for round in again if not round.same]
     said = f"{len(again)} of {len(rounds)} rounds made again, {len(different)} of them with other bits"
     show(rounds, as_json, lambda: table(said, _REPLAYED, [_replayed_row(round) for round in rounds]))
-    if different:
+    if different or not again:
         raise typer.Exit(FAILED)
 
 
