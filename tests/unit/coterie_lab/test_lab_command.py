@@ -17,10 +17,11 @@ from coterie_lab import data as data_sets
 from coterie_lab import federations as fed
 from coterie_lab.cohorts import kernel_for
 from coterie_lab.engines import run_one
-from coterie_lab.experiment import Effort
+from coterie_lab.experiment import Effort, Plot
 from coterie_lab.images import image_set
 from coterie_lab.main import app
 from coterie_lab.pages import BEGIN, END, index, page, shown
+from coterie_lab.plots import draw
 from coterie_lab.registry import UnknownExperiment, find, registered
 from coterie_lab.running import Engine, carry_out, prepare
 from coterie_lab.runs import Outcome, RunFolder, Work
@@ -228,6 +229,15 @@ def test_an_experiment_that_trains_names_the_kernel_its_model_is_faster_with() -
     for each in training:
         assert each.kernel == kernel_for(models[each.paper])
     assert kernel_for(fed.colour_cnn()) == "looped"
+
+
+def test_a_legend_names_what_was_measured_alone(tmp_path: Path) -> None:
+    plot = Plot("by split", "", "accuracy", groups=("even", "between", "uneven"))
+    name = draw({"market": {0.0: [0.5, 0.6], 2.0: [0.4]}, "fixed": {0.0: [0.3]}}, plot, "x", tmp_path)
+    text = (tmp_path / f"{name}.svg").read_text()
+    assert ">even<" in text
+    assert ">uneven<" in text
+    assert "between" not in text
 
 
 def test_the_index_counts_verdicts_of_pages_and_leaves_other_text_alone(tmp_path: Path) -> None:

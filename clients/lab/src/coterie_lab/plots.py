@@ -44,7 +44,7 @@ def draw(found: Curves, plot: Plot, experiment: str, folder: Path) -> str:
     spelt = plot.figure.translate(GREEK)
     name = "-".join([experiment, *"".join(c if c.isalnum() and c.isascii() else " " for c in spelt).split()])
     with mpl.rc_context(STYLE):
-        bars = len(found) * max(1, len(plot.groups))
+        bars = len(found) * len(_groups(found, plot))
         height = (
             max(HEIGHT, 0.9 + 0.22 * bars + 0.12 * len(found)) if plot.x == "" else HEIGHT + 0.24 * (len(found) // 2)
         )
@@ -84,12 +84,12 @@ def _lines(axes: Axes, found: Curves, plot: Plot) -> None:
 
 
 def _bars(axes: Axes, found: Curves, plot: Plot) -> None:
-    groups = plot.groups or ("",)
+    groups = _groups(found, plot)
     thick = 0.8 / len(groups)
-    for k, group in enumerate(groups):
+    for place, (k, group) in enumerate(groups.items()):
         values = [each.get(float(k), [float("nan")]) for each in found.values()]
         means, spread = [float(np.mean(each)) for each in values], [float(np.std(each)) for each in values]
-        places = np.arange(len(found)) + (k - (len(groups) - 1) / 2) * thick
+        places = np.arange(len(found)) + (place - (len(groups) - 1) / 2) * thick
         colour = COLOURS[k % len(COLOURS)]
         axes.barh(places, means, thick * 0.92, xerr=spread, capsize=2, color=colour, label=group)
     axes.set_yticks(range(len(found)), list(found))
@@ -97,3 +97,9 @@ def _bars(axes: Axes, found: Curves, plot: Plot) -> None:
     axes.set_xlabel(plot.y)
     if plot.log_y:
         axes.set_xscale("log")
+
+
+def _groups(found: Curves, plot: Plot) -> dict[int, str]:
+    """The groups of bars of which something was measured, by their number, which chooses their colour in every mode."""
+    measured = {x for values in found.values() for x in values}
+    return {k: group for k, group in enumerate(plot.groups) if float(k) in measured} or {0: ""}
