@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import threading
-from itertools import combinations
+from collections.abc import Callable
+from itertools import combinations, pairwise
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from coterie.agent import Agent
 from coterie.home import introduce
 from coterie.privacy.ledger import Limit
+from coterie.records import Plan
 from coterie.training import model_bytes
+from coterie_cli.main import app
+from services.trust.domain.city import build_city
+from services.trust.readers.gowalla import EDGES
 from tests.e2e.real_platform import RealPlatform
+from tests.unit.trust.city_files import write_city
 
 ROUNDS, EPSILON = 3, 0.25
 PLANS = {"betta": None, "social": 5, "dabmd": 5, "pdoo": 5, "ring": 5, "expander": 10, "complete": 10}
@@ -41,35 +51,45 @@ def street(shared_platform: RealPlatform, tmp_path_factory: pytest.TempPathFacto
     return found
 
 
-@pytest.mark.parametrize("plan", PLANS)
-def test_a_live_mesh_trains_by_each_plan(plan: str, shared_platform: RealPlatform, street: list[Agent]) -> None:
-    admin = shared_platform.admin
+def train(platform: RealPlatform, team: list[Agent], name: str, rounds: int, parameters: dict[str, Any]) -> Plan:
+    """Runs a mesh task with these agents to its end; its plan."""
+    admin = platform.admin
     task = admin.create_task(
-        name=f"mesh {plan}",
+        name=name,
         preset="mesh",
         model_digests=[admin.upload_model(model_bytes(torch.nn.Linear(4, 3)))],
-        rounds=ROUNDS,
-        min_devices=len(street),
+        rounds=rounds,
+        min_devices=len(team),
         quorum=1.0,
         auto_start=True,
         round_seconds=120.0,
-        parameters={"topology": {"plan": plan, "times": "declared"}, "privacy": {"epsilon": EPSILON}},
+        parameters=parameters,
     ).id
-    before = {agent.identity.id: agent.home.ledger().spent() for agent in street}
 
     def work(agent: Agent) -> None:
         agent.join(task)
         agent.run()
 
-    threads = [threading.Thread(target=work, args=(agent,), daemon=True) for agent in street]
+    threads = [threading.Thread(target=work, args=(agent,), daemon=True) for agent in team]
     for thread in threads:
         thread.start()
     ended = admin.wait_for_end(task)
     for thread in threads:
         thread.join(60.0)
-    assert ended.state == "finished", f"{ended.reason}\n{shared_platform.logs()}"
-    made = admin.plan(task)
-    links = {frozenset((seat.device_id, n.device_id)) for seat in made.seats for n in seat.neighbours}
+    assert ended.state == "finished", f"{ended.reason}\n{platform.logs()}"
+    return admin.plan(task)
+
+
+def links_of(plan: Plan) -> set[frozenset[str]]:
+    return {frozenset((seat.device_id, n.device_id)) for seat in plan.seats for n in seat.neighbours}
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_a_live_mesh_trains_by_each_plan(plan: str, shared_platform: RealPlatform, street: list[Agent]) -> None:
+    before = {agent.identity.id: agent.home.ledger().spent() for agent in street}
+    parameters = {"topology": {"plan": plan, "times": "declared"}, "privacy": {"epsilon": EPSILON}}
+    made = train(shared_platform, street, f"mesh {plan}", ROUNDS, parameters)
+    links = links_of(made)
     assert len(links) == PLANS[plan] or plan == "betta"
     ids = [agent.identity.id for agent in street]
     trusted = {frozenset(pair) for mine in (ids[:3], ids[3:], ids[2:4]) for pair in combinations(mine, 2)}
@@ -85,4 +105,56 @@ def test_a_live_mesh_trains_by_each_plan(plan: str, shared_platform: RealPlatfor
             assert now.raw_releases == was.raw_releases
         else:
             assert (now.epsilon, now.raw_releases) == (was.epsilon, was.raw_releases + ROUNDS - 1)
-    assert {r.metrics["heard"] for r in admin.rounds(task)} == {1.0}
+    assert {r.metrics["heard"] for r in shared_platform.admin.rounds(made.task_id)} == {1.0}
+
+
+def gowalla_folder(folder: Path) -> tuple[list[str], str]:
+    """Files of three people who know each other in a row; their devices' names, and the relation they have."""
+    edges = "".join(f"{a}\t{b}\n" for a, b in ((0, 1), (1, 0), (1, 2), (2, 1)))
+    (folder / EDGES).write_text(edges)
+    return ["town-0", "town-1", "town-2"], "social"
+
+
+def santander_folder(folder: Path) -> tuple[list[str], str]:
+    """Files of an invented city; the devices of one of its people who has three, and the relation they have."""
+    city = build_city(60, seed=5)
+    write_city(folder, city.population, city.stays)
+    owners, devices = city.population.owners, city.population.devices
+    rich = next(owner for owner in np.unique(owners[owners > 0]) if np.count_nonzero(owners == owner) == 3)
+    return [f"town-{device}" for device in devices[owners == rich].tolist()], "ownership"
+
+
+@pytest.mark.parametrize(("form", "made"), [("gowalla", gowalla_folder), ("santander", santander_folder)])
+def test_a_task_runs_on_a_network_imported_from_published_files(
+    form: str,
+    made: Callable[[Path], tuple[list[str], str]],
+    shared_platform: RealPlatform,
+    tmp_path: Path,
+) -> None:
+    """Devices register under imported names and mesh along imported ties, of one kind of relation."""
+    admin, options = shared_platform.admin, ["--url", shared_platform.processes.url]
+    names, relation = made(tmp_path)
+    names = [f"{form}-{name}" for name in names]
+    options += ["--key", shared_platform.processes.admin_key(), "--name", f"{form}-town", "--users", "3"]
+    imported = CliRunner().invoke(app, ["trust", "import", str(tmp_path), "--format", form, *options])
+    assert imported.exit_code == 0, imported.output
+    stored = {device.name: device for device in admin.devices()}
+    team = []
+    for name in names:
+        token = admin.issue_token(stored[name].owner_id, uses=1).token
+        inputs = torch.randn(60, 4)
+        team.append(
+            Agent.register(
+                shared_platform.processes.url, token, name=name, home=tmp_path / name, model=torch.nn.Linear(4, 3),
+                data=(inputs, inputs[:, :3].argmax(dim=1)), limit=Limit(1e6, 1e-5, allow_raw=True),
+                cache=shared_platform.cache, poll_seconds=1.0,
+            )
+        )  # fmt: skip
+    introduce(*(agent.home for agent in team))
+    parameters = {"plan": "social", "relations": [relation], "relations_need_trust": False, "same_owner_trusted": False}
+    run = train(shared_platform, team, f"mesh of {form}", 2, {"topology": parameters})
+    assert [agent.identity.id for agent in team] == [stored[name].id for name in names], "claimed, not made anew"
+    ids = [agent.identity.id for agent in team]
+    expected = {frozenset(pair) for pair in (combinations(ids, 2) if form == "santander" else pairwise(ids))}
+    assert links_of(run) == expected
+    assert not any(seat.noised for seat in run.seats)

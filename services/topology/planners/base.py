@@ -64,9 +64,12 @@ def read_section(parameters: dict[str, Any], section: str, kind: type[P]) -> P:
     try:
         return kind.model_validate(parameters.get(section, {}))
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join([section, *(str(part) for part in first["loc"])])
-        raise BadParameters(f"parameter {where}: {first['msg']} (got {str(first['input'])[:60]})") from error
+        first, *others = error.errors()
+        where, told = [section, *(str(part) for part in first["loc"])], first["msg"]
+        alternatives = [e["msg"] for e in others if e["loc"][:1] == first["loc"][:1] and isinstance(e["loc"][-1], str)]
+        if alternatives and isinstance(first["loc"][-1], str):  # of several forms that it may have, it has none
+            where, told = where[:2], ", or: ".join([told, *alternatives])
+        raise BadParameters(f"parameter {'.'.join(where)}: {told} (got {str(first['input'])[:60]})") from error
 
 
 def strangers_of(participants: Sequence[pb.Participant]) -> list[tuple[int, int]]:

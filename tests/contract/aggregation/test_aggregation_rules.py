@@ -66,6 +66,8 @@ def told(rule: str, **parameters: object) -> dict[str, Any]:
         ("multi-krum", {"f": 1}, [2.5, 25.0, 0.0], {"dev_e"}),
         ("nnm+krum", {"f": 1}, [2.5, 25.0, 0.0], {"dev_e"}),
         ("centred-clipping", {"radius": 0.5}, None, set()),
+        ("mean-around-median", {"f": 1}, None, set()),
+        ("geometric-median", {}, None, set()),
     ],
 )
 async def test_a_round_closes_by_its_tasks_rule(
@@ -97,7 +99,7 @@ async def test_a_round_closes_by_its_tasks_rule(
     assert combined == f"{rule} used {5 - len(notes)} of 5 updates" + (f"; set aside: {named}{more}" if notes else "")
 
 
-@pytest.mark.parametrize("rule", ["fedavgm", "fedadam", "trimmed-mean+fedyogi"])
+@pytest.mark.parametrize("rule", ["fedavgm", "fedadam", "fedadagrad", "trimmed-mean+fedyogi"])
 async def test_an_optimiser_remembers_across_rounds_and_restarts(house: House, rule: str) -> None:
     """The same task twice, once stopped dead between and in rounds: the same bytes, and what the formulas say."""
     parameters = {"learning_rate": 0.5} | ({"f": 1} if "trimmed" in rule else {})

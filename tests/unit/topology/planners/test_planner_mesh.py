@@ -143,6 +143,16 @@ def test_senseless_parameters_are_refused_by_name(section: str, values: dict[str
         PLANNER.check("partial", {section: values})
 
 
+def test_a_choice_that_is_none_is_refused_with_all_there_are() -> None:
+    plans = "'betta', 'social', 'ring', 'expander', 'complete', 'dabmd' or 'pdoo' \\(got tree\\)"
+    with pytest.raises(BadParameters, match=f"parameter topology.plan: Input should be {plans}"):
+        PLANNER.check("partial", {"topology": {"plan": "tree"}})
+    with pytest.raises(BadParameters, match=r"topology\.max_degree: .*greater than or equal to 1, or: .*'recommended'"):
+        PLANNER.check("partial", {"topology": {"max_degree": 0}})
+    with pytest.raises(BadParameters, match=r"topology\.relations\.1: Input should be 'ownership'.*got cousin"):
+        PLANNER.check("partial", {"topology": {"relations": ["social", "cousin", "uncle"]}})
+
+
 # --- plans ------------------------------------------------------------------------------------------------------------
 
 
