@@ -70,8 +70,8 @@ def exact_epsilon(multiplier: float, delta: float) -> float:
 def exact_multiplier(epsilon: float, delta: float) -> float:
     """Smallest noise multiplier σ for which the Gaussian mechanism is (ε, δ) private.
 
-    Solves δ(σ, ε) = δ on a bracket: zero-concentrated privacy gives a multiplier that always suffices, and halving
-    it soon gives one that does not. Sound for every ε > 0; infinite ε gives 0.
+    Solves δ(σ, ε) = δ on a bracket: zero-concentrated privacy gives a multiplier that always suffices, as does the one
+    of ε = 0, and halving it soon gives one that does not. Sound for every ε > 0; infinite ε gives 0.
 
     Examples:
         >>> round(exact_multiplier(1.0, 1e-5), 4)
@@ -83,7 +83,7 @@ def exact_multiplier(epsilon: float, delta: float) -> float:
     target = math.log(check_delta(delta))
     if math.isinf(epsilon):
         return 0.0
-    high = zcdp.multiplier_of_rho(zcdp.rho_of_epsilon(epsilon, delta))
+    high = min(_enough_at_none(delta), zcdp.multiplier_of_rho(zcdp.rho_of_epsilon(epsilon, delta)))
     low = 0.5 * high
     while _log_delta(low, epsilon) <= target:
         low *= 0.5
@@ -103,7 +103,9 @@ def exact_multipliers(epsilons: NDArray[np.float64], delta: float) -> NDArray[np
     if not bool(np.all((epsilon > 0.0) & np.isfinite(epsilon))):
         raise ValueError(f"every epsilon must be positive and finite, got {epsilon!r}; drop devices without noise")
     target, root = math.log(check_delta(delta)), math.sqrt(math.log(1.0 / delta))
-    high = np.log((np.sqrt(root * root + epsilon) + root) / epsilon / math.sqrt(2.0))  # enough, by zCDP
+    with np.errstate(over="ignore"):
+        high = np.log((np.sqrt(root * root + epsilon) + root) / epsilon / math.sqrt(2.0))  # enough, by zCDP
+    high = np.minimum(high, math.log(_enough_at_none(delta)))
     low = high - 1.0
     while bool(np.any(private := _log_deltas(np.exp(low), epsilon) <= target)):
         low = np.where(private, low - 1.0, low)
@@ -113,6 +115,14 @@ def exact_multipliers(epsilons: NDArray[np.float64], delta: float) -> NDArray[np
         high = np.where(private, middle, high)
         low = np.where(private, low, middle)
     return np.asarray(np.exp(high) * _SAFETY, dtype=np.float64)
+
+
+def _enough_at_none(delta: float) -> float:
+    """A multiplier that suffices for (0, δ), and so at every ε: δ(σ, 0) = 2Φ(1/2σ) − 1 < 1/(σ√2π).
+
+    By zero-concentrated privacy it would grow without bound as ε falls, and at last be no number.
+    """
+    return 1.01 / (delta * math.sqrt(2.0 * math.pi))
 
 
 def _log_delta(multiplier: float, epsilon: float) -> float:
