@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from coterie.records import Event, Measurement, Model, ReplayedRound, Round, Task, TaskSpecification
+from coterie.records import Event, Measurement, Model, ReplayedRound, Round, Stop, Task, TaskSpecification
 from coterie_cli.commands import results
 from coterie_cli.commands import task as task_commands
 from coterie_cli.main import app
@@ -32,9 +32,10 @@ class Platform:
         state: str = "finished",
         parts: int = 3,
         again: str = "",
+        stop: Stop | None = None,
     ) -> None:
         self.folder, self.disputed, self.parts, self.again = folder, disputed, parts, again
-        spec = made(TaskSpecification, name="digits", rounds=2)
+        spec = made(TaskSpecification, name="digits", rounds=2, stop=stop)
         self.known = made(
             Task, id="tsk_digits", specification=spec, state=state, reason="all 2 rounds are done", best_version=best
         )
@@ -59,7 +60,7 @@ class Platform:
 
     def models(self, task_id: str) -> list[Model]:
         figures: Sequence[dict[str, float]] = [{"accuracy": 0.1, "loss": 2.3}, {"accuracy": 0.6, "loss": 1.2}, {}]
-        return [made(Model, version=n, digest=f"{n:064x}", metrics=each) for n, each in enumerate(figures)]
+        return [made(Model, version=n, digest=f"{n:064x}", metrics=each, agreed=each) for n, each in enumerate(figures)]
 
     def measurements(self, task_id: str, version: int, *, line: int = 0) -> list[Measurement]:
         return [made(Measurement, device_id="dev_1", samples=30.0, metrics={"accuracy": 0.5 + version / 10})]
@@ -98,6 +99,15 @@ def test_each_version_stands_with_its_own_figures(run: Run) -> None:
     assert lines[2].split() == ["0", "–", "10.0%", "2.3", "–", "000000000000"]
     assert lines[3].split() == ["1", "3/3", "60.0%", "1.2", "1.50", "000000000000"]
     assert lines[4].split() == ["2", "3/3", "not", "measured", "not", "measured", "1.50", "000000000000"]
+    assert len(lines) == 5, "nothing is wrapped in 80 columns"
+
+
+def test_what_owners_agree_on_stands_beside_the_mean_where_a_task_stops_by_it(run: Run) -> None:
+    stop = Stop(metric="accuracy", at=0.9, patience=0, better="up")
+    lines = run("results", "digits", stop=stop).splitlines()
+    columns = ["version", "updates", "accuracy", "↑", "loss", "↓", "agreed", "accuracy", "↑", "seconds", "digest"]
+    assert lines[1].split() == columns
+    assert lines[3].split() == ["1", "3/3", "60.0%", "1.2", "60.0%", "1.50", "000000000000"]
     assert len(lines) == 5, "nothing is wrapped in 80 columns"
 
 

@@ -150,7 +150,8 @@ def results_table(task: records.Task, rounds: Sequence[Round], models: Sequence[
     )
     told = [_told(made.get(place), by_number.get(place[1]), versioned) for place in places]
     own = any(evaluated for _, evaluated in told)
-    names = _names((each for pair in told for each in pair), task)[: 2 if own else MOST_FIGURES]
+    agreed = "" if own else _stopping_by(task, models)
+    names = _names((each for pair in told for each in pair), task)[: 2 if own or agreed else MOST_FIGURES]
     extras = _extras(rounds)
     columns = [
         "version" if versioned else "round",
@@ -158,6 +159,7 @@ def results_table(task: records.Task, rounds: Sequence[Round], models: Sequence[
         *extras,
         "updates",
         *(headed(name, task.better) for name in names),
+        *([f"agreed {headed(agreed, task.better)}"] if agreed else []),
         *([f"own {headed(name, task.better)}" for name in names] if own else ["seconds"]),
         *(["digest"] if versioned else []),
     ]
@@ -172,6 +174,7 @@ def results_table(task: records.Task, rounds: Sequence[Round], models: Sequence[
                 *(str(getattr(round, extra, "–")) for extra in extras),
                 _updates(round) if round else "–",
                 *(_figure(name, metrics) for name in names),
+                *([_figure(agreed, made[line, version].agreed)] if agreed else []),
                 *([_figure(name, evaluated) for name in names] if own else [took]),
                 *([made[line, version].digest[: 8 if own else 12]] if versioned else []),
             ]
@@ -191,6 +194,12 @@ def _told(model: Model | None, round: Round | None, versioned: bool) -> tuple[Ma
 def _updates(round: Round) -> str:
     """How many came of how many devices, which `coterie prune` forgets with the devices' parts."""
     return f"{round.delivered}/{round.participants}" if round.participants else "–"
+
+
+def _stopping_by(task: records.Task, models: Sequence[Model]) -> str:
+    """The figure that the task's stop goes by as owners agree on it; empty without one."""
+    stop = task.specification.stop
+    return stop.metric if stop and any(stop.metric in model.agreed for model in models) else ""
 
 
 def _under_way(round: Round, columns: Sequence[str], extras: Sequence[str]) -> list[str]:
