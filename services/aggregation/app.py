@@ -24,6 +24,7 @@ from services.aggregation.settings import AggregationSettings
 from services.aggregation.store.library import Library
 from services.aggregation.usecases.blobs import Sweeper
 from services.aggregation.usecases.evaluations import EvaluationUseCases
+from services.aggregation.usecases.history import HistoryUseCases
 from services.aggregation.usecases.letters import LetterUseCases
 from services.aggregation.usecases.measurements import MeasurementUseCases
 from services.aggregation.usecases.models import ModelUseCases
@@ -80,6 +81,7 @@ class App:
         )
         intake = Intake(self.database, library, bell, self.chimes, clock, settings.replica)
         tasks = TaskUseCases(self.database, self.upstreams, self.conductor, library, bell, clock)
+        history = HistoryUseCases(self.database, library, bell, clock)
         models = ModelUseCases(self.database, library, clock, settings.publisher_quota_bytes)
         evaluations = EvaluationUseCases(self.database, library, bell, clock)
         quota = Quota(self.database, self.conductor, settings.device_quota_bytes)
@@ -91,7 +93,7 @@ class App:
         self.questions = Questions(SOLVERS, settings)
         sweeper = Sweeper(self.database, self.upstreams, library.blobs, clock)
         pruner = Pruner(self.database, library.blobs, clock)
-        answering = TasksServicer(tasks, models, evaluations, measured, sweeper, pruner, self.questions)
+        answering = TasksServicer(tasks, history, models, evaluations, measured, sweeper, pruner, self.questions)
         self.server.add(aggregation_pb2_grpc.add_TasksServicer_to_server, answering, _SERVICES["Tasks"].full_name)
         self.server.add(
             aggregation_pb2_grpc.add_WorkServicer_to_server, WorkServicer(work, letters), _SERVICES["Work"].full_name

@@ -11,6 +11,7 @@ from coterie_api.aggregation.v1 import aggregation_pb2_grpc as rpc
 from services.aggregation.servicer import messages
 from services.aggregation.usecases.blobs import Sweeper
 from services.aggregation.usecases.evaluations import EvaluationUseCases
+from services.aggregation.usecases.history import HistoryUseCases
 from services.aggregation.usecases.measurements import MeasurementUseCases
 from services.aggregation.usecases.models import ModelUseCases
 from services.aggregation.usecases.pruning import Pruner
@@ -31,6 +32,7 @@ class TasksServicer(rpc.TasksServicer):
     def __init__(
         self,
         tasks: TaskUseCases,
+        history: HistoryUseCases,
         models: ModelUseCases,
         evaluations: EvaluationUseCases,
         measurements: MeasurementUseCases,
@@ -38,8 +40,8 @@ class TasksServicer(rpc.TasksServicer):
         pruner: Pruner,
         questions: Questions,
     ) -> None:
-        self._tasks, self._models, self._evaluations, self._questions = tasks, models, evaluations, questions
-        self._measurements, self._sweeper, self._pruner = measurements, sweeper, pruner
+        self._tasks, self._history, self._models, self._questions = tasks, history, models, questions
+        self._evaluations, self._measurements, self._sweeper, self._pruner = evaluations, measurements, sweeper, pruner
 
     async def CreateTask(self, request: pb.CreateTaskRequest, context: Context) -> pb.Task:
         return messages.task(await self._tasks.create(messages.specification_from(request.specification)))
@@ -81,24 +83,24 @@ class TasksServicer(rpc.TasksServicer):
 
     async def ListRounds(self, request: pb.ListRoundsRequest, context: Context) -> pb.ListRoundsReply:
         page = read_page(request.limit, request.cursor, NUMBER)
-        found = await self._tasks.list_rounds(request.task_id, page)
+        found = await self._history.list_rounds(request.task_id, page)
         cursor = next_cursor(found, page.limit, lambda view: str(view.round.number))
         return pb.ListRoundsReply(rounds=map(messages.round_, found), next_cursor=cursor)
 
     async def GetRound(self, request: pb.GetRoundRequest, context: Context) -> pb.RoundDetail:
-        view, everybody = await self._tasks.get_round(request.task_id, request.number)
+        view, everybody = await self._history.get_round(request.task_id, request.number)
         return pb.RoundDetail(round=messages.round_(view), participations=map(messages.participation, everybody))
 
     async def ListParticipations(
         self, request: pb.ListParticipationsRequest, context: Context
     ) -> pb.ListParticipationsReply:
         page = read_page(request.limit, request.cursor, NUMBER)
-        found = await self._tasks.list_participations(request.task_id, request.device_id, page)
+        found = await self._history.list_participations(request.task_id, request.device_id, page)
         cursor = next_cursor(found, page.limit, lambda part: str(part.round))
         return pb.ListParticipationsReply(participations=map(messages.participation, found), next_cursor=cursor)
 
     async def ListEvents(self, request: pb.ListEventsRequest, context: Context) -> pb.ListEventsReply:
-        found = await self._tasks.list_events(
+        found = await self._history.list_events(
             request.task_id,
             after=request.after,
             limit=page_size(request.limit),
@@ -108,13 +110,13 @@ class TasksServicer(rpc.TasksServicer):
 
     async def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsReply:
         page = read_page(request.limit, request.cursor, LINE_AND_VERSION)
-        found = await self._tasks.list_models(request.task_id, page)
+        found = await self._history.list_models(request.task_id, page)
         cursor = next_cursor(found, page.limit, lambda model: f"{model.line}:{model.version}")
         return pb.ListModelsReply(models=map(messages.model, found), next_cursor=cursor)
 
     async def ReplayTask(self, request: pb.ReplayTaskRequest, context: Context) -> pb.ReplayTaskReply:
         page = read_page(request.limit, request.cursor, NUMBER)
-        found = await self._tasks.replay(request.task_id, page)
+        found = await self._history.replay(request.task_id, page)
         cursor = next_cursor(found, page.limit, lambda replayed: str(replayed.round))
         return pb.ReplayTaskReply(rounds=map(messages.replayed_round, found), next_cursor=cursor)
 

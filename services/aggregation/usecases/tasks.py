@@ -1,4 +1,4 @@
-"""Tasks: created, joined, started, watched, cancelled."""
+"""Tasks: created, joined, started, cancelled."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from coterie.records.words import EnrolmentState, EventKind, ParticipationState, TaskState
+from coterie.records.words import EnrolmentState, EventKind, TaskState
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
@@ -16,9 +16,6 @@ from services.aggregation.domain.records import (
     Enrolment,
     Event,
     Model,
-    Participation,
-    ReplayedRound,
-    RoundView,
     Task,
     TaskView,
 )
@@ -30,16 +27,13 @@ from services.aggregation.errors import (
     NotYourTask,
     TaskExists,
     TooFewClerks,
-    UnknownRound,
     WrongTaskState,
 )
 from services.aggregation.rounds.conductor import Conductor
 from services.aggregation.rounds.ending import end_task
-from services.aggregation.rounds.replaying import Replayer
-from services.aggregation.store import models, rounds, tasks
+from services.aggregation.store import models, tasks
 from services.aggregation.store.library import Library
 from services.aggregation.usecases import sight
-from services.aggregation.usecases.waiting import latest
 from services.kit.bell import Bell
 from services.kit.caller import SERVICE, acting_as, current_caller, require_device, require_role
 from services.kit.clock import Clock
@@ -65,7 +59,6 @@ class TaskUseCases:
         bell: Bell,
         clock: Clock,
     ) -> None:
-        self._replayer = Replayer(database, library)
         self._database, self._upstreams, self._conductor = database, upstreams, conductor
         self._library, self._bell, self._clock = library, bell, clock
 
@@ -342,64 +335,3 @@ class TaskUseCases:
         async with self._database.reading() as tx:
             await sight.see_inside(tx, task_id)
             return await tasks.list_enrolments(tx, task_id, page)
-
-    # --- what happened -----------------------------------------------------------------------------------------------
-
-    async def list_rounds(self, task_id: str, page: Page) -> list[RoundView]:
-        """Rounds of a task in order."""
-        async with self._database.reading() as tx:
-            await sight.see_inside(tx, task_id)
-            found = await rounds.list_rounds(tx, task_id, page)
-            counts = await rounds.count_participations(tx, task_id, [r.number for r in found])
-        return [RoundView(r, *counts.get(r.number, (0, 0, 0))) for r in found]
-
-    async def get_round(self, task_id: str, number: int) -> tuple[RoundView, list[Participation]]:
-        """A round and everybody in it; a device sees only its own part."""
-        caller = current_caller()
-        async with self._database.reading() as tx:
-            await sight.see_inside(tx, task_id)
-            round_ = await rounds.find_round(tx, task_id, number)
-            if round_ is None:
-                raise UnknownRound(f"task {task_id} has had no round {number}")
-            everybody = await rounds.list_participations(tx, task_id, number)
-        delivered = sum(p.state is ParticipationState.DELIVERED for p in everybody)
-        visible = [p for p in everybody if caller.role != "device" or p.device_id == caller.subject]
-        disputed = sum(bool(p.objection) for p in everybody)
-        return RoundView(round_, len(everybody), delivered, disputed), visible
-
-    async def list_participations(self, task_id: str, device_id: str, page: Page) -> list[Participation]:
-        """A device's part in each round of a task; a device may ask for its own only."""
-        if require_role("publisher", "admin", "device").role == "device":
-            require_device(device_id)
-        async with self._database.reading() as tx:
-            await sight.see_inside(tx, task_id)
-            return await rounds.list_device_participations(tx, task_id, device_id, page)
-
-    async def list_events(self, task_id: str, *, after: int, limit: int, wait_seconds: float) -> list[Event]:
-        """Events after a number; waits for the first."""
-        async with self._database.reading() as tx:
-            await sight.see_inside(tx, task_id)
-        deadline = latest(self._clock, wait_seconds)
-        while True:
-            with self._bell.listen(f"events:{task_id}", f"task:{task_id}") as sleeper:
-                async with self._database.reading() as tx:
-                    found = await tasks.list_events(tx, task_id, after=after, limit=limit)
-                left = deadline - self._clock.now()
-                if found or left <= 0:
-                    return found
-                await sleeper.wait(min(left, 1.0))
-
-    async def replay(self, task_id: str, page: Page) -> list[ReplayedRound]:
-        """Rounds of a task made again from their stored updates, for its publisher to compare."""
-        require_role("publisher", "admin")
-        view = await self.get(task_id)
-        async with self._database.reading() as tx:
-            await sight.see_inside(tx, task_id)
-            found = await rounds.list_rounds(tx, task_id, page)
-        return [await self._replayer.replay(view.task, round_) for round_ in found]
-
-    async def list_models(self, task_id: str, page: Page) -> list[Model]:
-        """Model versions of a task."""
-        async with self._database.reading() as tx:
-            await sight.see_inside(tx, task_id)
-            return await models.list_models(tx, task_id, page)

@@ -15,7 +15,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from coterie.privacy.gaussian import exact_multiplier, paper_multiplier
 from coterie.records.words import Form, ParticipationState, Role
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
@@ -27,6 +26,7 @@ from services.aggregation.domain.rounds import OUT, witness_pairs
 from services.aggregation.domain.rules.choice import choose
 from services.aggregation.domain.secure_terms import SumRules
 from services.aggregation.domain.tasks import TaskSpecification
+from services.aggregation.domain.trust_noise import TrustNoise
 from services.aggregation.errors import BadTask, BadUpdate
 from services.aggregation.ways import way
 from services.aggregation.ways.base import Way
@@ -34,8 +34,6 @@ from services.aggregation.ways.roster import Roster, Tie, Update
 
 CLERKS, THRESHOLD, LEAST = 4, 2, 3
 """Clerks of a cluster that is a secure sum, how many open it together, and the fewest devices it has."""
-BUDGET_SCALE, BUDGET_SHIFT, TRUST_TOLERANCE = 100.0, 1.0, 1e-9
-"""θ1 and θ2 of [SCFL] (11) unless the task says others, and by how much trust may miss the threshold."""
 HOPEFUL = (ParticipationState.ASSIGNED, ParticipationState.DELIVERED)
 """States of members whose work may come to count."""
 
@@ -125,13 +123,13 @@ class Clusters(Way):
     def _leave_alone(self, seat: topology.Seat) -> None:
         seat.role, seat.head_device_id, seat.group = words.ROLE_SOLO, "", -1
         if self.specification.privacy == "trust":
-            seat.noise_multiplier = self.noise_max
+            seat.noise_multiplier = self.trust_noise.most
             seat.weight = seat.weight_alone or seat.weight
 
     @property
-    def noise_max(self) -> float:
-        """The noise of a device alone."""
-        return float(self.specification.parameters["privacy"]["noise_max"])
+    def trust_noise(self) -> TrustNoise:
+        """The terms of noise, where it goes by trust."""
+        return TrustNoise.of(self.specification.parameters)
 
     def sums_of(self, plan: topology.Plan, devices: Collection[str], number: int) -> dict[int, list[str]]:
         """Every cluster is a sum; they are numbered from 1, since 0 is the sum of those alone."""
@@ -149,20 +147,8 @@ class Clusters(Way):
         return 0.0 if self.specification.privacy == "trust" else super().sum_noise(plan)
 
     def noise_by_trust(self, planned: float, least_trust: float) -> float:
-        """What the member that trusts the clerks least needs: none from the threshold on. [SCFL] (9), (11)."""
-        if self.specification.privacy != "trust":
-            return planned
-        told = self.specification.parameters["privacy"]
-        if least_trust >= told["trust_threshold"] - TRUST_TOLERANCE:
-            return 0.0
-        if least_trust <= 0.0:
-            return self.noise_max
-        budget = self.specification.parameters.get("topology", {})
-        scale, shift = float(budget.get("budget_scale", BUDGET_SCALE)), float(budget.get("budget_shift", BUDGET_SHIFT))
-        epsilon, delta = scale * least_trust / (least_trust + shift), float(told["delta"])
-        exact = told["calibration"] == "exact"
-        sigma = exact_multiplier(epsilon, delta) if exact else paper_multiplier(1.0, delta) / epsilon
-        return min(self.noise_max, sigma)
+        """What the member that trusts the clerks least needs."""
+        return planned if self.specification.privacy != "trust" else self.trust_noise.multiplier(least_trust)
 
     def masked_weight(self, roster: Roster, device_id: str, *, noised: bool) -> float:
         """Its planned quality."""
@@ -181,7 +167,7 @@ class Clusters(Way):
             items[device].CopyFrom(roster.items[device])
             items[device].role, items[device].attempt = words.ROLE_SOLO, attempt
             if self.specification.privacy == "trust":
-                items[device].noise_multiplier = self.noise_max
+                items[device].noise_multiplier = self.trust_noise.most
                 items[device].self_weight = items[device].weight_alone or items[device].self_weight
         return items
 
@@ -260,7 +246,7 @@ class Clusters(Way):
         """The largest noise multiplier that a device may use for whom the plan has this one."""
         if self.specification.privacy != "trust" or not (planned > 0.0 or alone):
             return planned
-        return max(planned, float(self.specification.parameters["privacy"]["noise_max"]))
+        return max(planned, self.trust_noise.most)
 
     @property
     def earns(self) -> bool:

@@ -1,0 +1,63 @@
+"""How much noise trust leaves due: none from a threshold on, the largest where there is none. [SCFL] (9), (11)
+
+[SCFL] Social-Aware Clustered Federated Learning. The planner says it of a member and its head; here it is said of what
+only an open round knows: the clerks of a cluster's sum, and who is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from coterie.privacy.gaussian import exact_multiplier, paper_multiplier
+
+TOLERANCE = 1e-9
+"""By how much trust may miss the threshold."""
+_PLACES = {
+    "most": "noise_max",
+    "threshold": "trust_threshold",
+    "delta": "delta",
+    "calibration": "calibration",
+    "scale": "budget_scale",
+    "shift": "budget_shift",
+}
+"""Where a task's parameters say it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrustNoise:
+    """A task's terms of noise by trust; the defaults are topology's, which fills them into every new task.
+
+    Attributes
+    ----------
+    most : σ of a device alone, and of one that trusts nobody.
+    threshold : α_th, trust from which there is none.
+    delta : δ of every release.
+    calibration : "exact" when σ is the least there is for (ε, δ), else the paper's.
+    scale, shift : θ1 and θ2 of ε(α) = θ1 α/(α + θ2).
+    """
+
+    most: float
+    threshold: float = 0.7
+    delta: float = 1e-6
+    calibration: str = "exact"
+    scale: float = 100.0
+    shift: float = 1.0
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, Any]) -> TrustNoise:
+        """From a task's parameters."""
+        told = {**parameters["privacy"], **parameters.get("topology", {})}
+        return cls(**{name: told[place] for name, place in _PLACES.items() if place in told})
+
+    def multiplier(self, trust: float) -> float:
+        """σ that trust α leaves due: that of ε(α), at most the largest."""
+        if trust >= self.threshold - TOLERANCE:
+            return 0.0
+        if trust <= 0.0:
+            return self.most
+        epsilon = self.scale * trust / (trust + self.shift)
+        exact = self.calibration == "exact"
+        sigma = exact_multiplier(epsilon, self.delta) if exact else paper_multiplier(1.0, self.delta) / epsilon
+        return min(self.most, sigma)
