@@ -30,6 +30,14 @@ class Mesh(Way):
     def check_model(self, layout: Layout) -> None:
         """Any will do: what has no gradients stays on the device."""
 
+    def check(self) -> None:
+        super().check()
+        if self.specification.training.get("proximal"):
+            raise BadTask(
+                "training.proximal pulls to the round's model, which a mesh has none of: every device steps its own; "
+                "leave it out, or choose the topology star, clusters or cells"
+            )
+
     def check_rule(self, choice: Choice) -> None:
         if not choice.is_plain:
             raise BadTask(

@@ -162,6 +162,7 @@ async def test_a_state_is_nobodys_to_list_or_download_and_old_ones_are_forgotten
         (told("krum", f=1, tau=1), r"parameters\.rule\.tau: krum has no such parameter"),
         (told("median") | {"preset": "mesh"}, "in a mesh devices mix among themselves"),
         (told("fedadam") | {"preset": "mesh"}, "in a mesh devices mix among themselves"),
+        ({"preset": "mesh", "training_json": '{"proximal": 0.1}'}, "a mesh has none of"),
     ],
 )
 async def test_a_rule_that_cannot_work_is_refused_when_the_task_is_made(
