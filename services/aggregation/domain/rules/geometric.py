@@ -24,6 +24,8 @@ FLAT = 1e-12
 """Points this much thinner than long, across their main direction, lie on a line."""
 WARM_STEPS = 20
 MAX_STEPS = 500
+PARTS = tuple(0.5**halvings for halvings in range(12))
+"""Parts of Newton's step that are tried: beside a point close by, all of it leads too far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +120,18 @@ def _search(points: Matrix, weights: Vector) -> Found:
         if step <= WARM_STEPS:
             here = weiszfeld
             continue
-        newton = here + _newton(away, distances, pulls, down)
-        ahead = float(weights @ np.linalg.norm(points - newton, axis=1))
-        if ahead >= total and reached <= 1e-10:
+        leap = _newton(away, distances, pulls, down)
+        part = next((part for part in PARTS if _sum(points, here + part * leap, weights) < total), 0.0)
+        if not part and reached <= 1e-10:
             break  # nothing left that numbers of this size can show
-        here = newton if ahead < total else weiszfeld
+        here = here + part * leap if part else weiszfeld
     pulls = _pulls(np.linalg.norm(points - best, axis=1), weights)
     return Found(pulls / pulls.sum(), step, gap)
+
+
+def _sum(points: Matrix, place: Vector, weights: Vector) -> float:
+    """Sum of distances from a place."""
+    return float(weights @ np.linalg.norm(points - place, axis=1))
 
 
 def _pulls(distances: Vector, weights: Vector) -> Vector:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from services.aggregation.domain.rules import rows as rows_module
 from services.aggregation.domain.rules.axis import rule_for
 from services.aggregation.domain.rules.combining import combine
+from services.aggregation.domain.rules.geometric import median
 from services.aggregation.domain.rules.rows import ArrayRows
 from tests.unit.aggregation.domain import rule_oracles as oracle
 
@@ -116,6 +117,16 @@ def test_no_point_has_a_smaller_sum_of_distances_than_the_geometric_median(cloud
     found = oracle.sum_of_distances(run("geometric-median", updates).tolist(), plain, ones)
     least = oracle.least_sum_of_distances(plain, ones)
     assert found <= least * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("seed", [7438, 1959, 867, 1669, 8351])
+def test_a_median_close_beside_an_update_is_found_all_the_same(seed: int) -> None:
+    """There all of Newton's step leads too far and Weiszfeld's hardly on; the search used to end before."""
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(2, 7)), int(rng.integers(1, 5))
+    found = median(rng.normal(size=(n, d)) * 10.0 ** rng.integers(-2, 3, size=(n, 1)), np.ones(n))
+    assert found.gap <= 1e-10
+    assert found.steps < 100
 
 
 @pytest.mark.parametrize("f", [0, 1, 4, 9])
