@@ -31,6 +31,7 @@ ELSEWHERE = {
     "fleet run": "tests/e2e/test_e2e_docs_pages.py",
     "task results mean": "tests/e2e/test_e2e_docs_pages.py",
     "privacy show": "the pages on privacy",
+    "payments deposit": "tests/unit/coterie_cli/commands/test_cli_payments.py",
 }
 """How commands begin that are run by other tests, and where."""
 HERE = (
