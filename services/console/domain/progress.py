@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
-from coterie.records import Participation, Round, Task
-from coterie.records.words import RoundState, TaskState
+from coterie.records import Event, Participation, Round, Task
+from coterie.records.words import EventKind, RoundState, TaskState
+from services.console.domain import words
 
 Point = tuple[float, float]
 Curve = tuple[str, list[Point]]
@@ -26,6 +27,21 @@ def name_of(metric: str) -> tuple[str, str]:
     """A metric's name and, for one model line's share of it, which."""
     match = _OF_MODEL.match(metric)
     return (match["name"], f"model {match['line']}") if match else (metric, "all")
+
+
+def figure_of(metrics: Mapping[str, float], name: str) -> str:
+    """A metric in words; where only model lines have it, theirs in order."""
+    if name in metrics:
+        return words.number(metrics[name])
+    lines = sorted((name_of(metric)[1], value) for metric, value in metrics.items() if name_of(metric)[0] == name)
+    return " · ".join(words.number(value) for _, value in lines) or words.number(None)
+
+
+def warnings_of(events: Iterable[Event]) -> list[str]:
+    """What the newest round that is over warns of."""
+    told = [event for event in events if event.kind in (EventKind.ROUND_CLOSED, EventKind.ROUND_WARNED)]
+    newest = max((event.round for event in told), default=0)
+    return [event.message for event in told if event.round == newest and event.kind is EventKind.ROUND_WARNED]
 
 
 def curves(rounds: Sequence[Round], name: str) -> list[Curve]:

@@ -10,8 +10,8 @@ from coterie.figures import headed
 from coterie.records import Round
 from services.console.domain import words
 from services.console.domain.names import Names
-from services.console.domain.progress import curves, metric_names
-from services.console.parts.blocks import card, empty
+from services.console.domain.progress import curves, figure_of, metric_names, warnings_of
+from services.console.parts.blocks import card, empty, note
 from services.console.parts.charts import chart, lines, palette
 from services.console.parts.tables import Column, state_cell, table
 from services.console.parts.visit import Visit
@@ -41,6 +41,8 @@ async def show(visit: Visit, watch: Watch, names: Names) -> None:
     def draw_rounds() -> None:
         rows.clear()
         with rows:
+            for why in warnings_of(watch.events):
+                note("warning", f"The last round warns: {why}.", "warn")
             _rounds(visit, watch)
 
     draw_rounds()
@@ -139,7 +141,7 @@ def _row(visit: Visit, each: Round, metrics: list[str]) -> dict[str, Any]:
         key: value
         for number, name in enumerate(metrics[:6])
         for key, value in (
-            (f"m{number}", words.number(each.metrics.get(name))),
+            (f"m{number}", figure_of(each.metrics, name)),
             (f"m{number}_sort", each.metrics.get(name, "")),
         )
     }
