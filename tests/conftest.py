@@ -11,6 +11,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+import structlog
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
@@ -21,6 +22,15 @@ from services.kit.settings import ServiceSettings
 os.environ["COLUMNS"] = "160"
 # What tests start, platforms above all, keeps its bytecode: else each process compiles all it imports, at every start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# A traceback in a log is one as Python prints it; laying out every variable takes a second, on the event loop.
+structlog.configure(
+    processors=[
+        structlog.processors.add_log_level,
+        structlog.dev.set_exc_info,
+        structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S", utc=False),
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 # No test is timed: a busy machine must not turn a true property into a failure.
 hypothesis_settings.register_profile("coterie", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 hypothesis_settings.load_profile("coterie")

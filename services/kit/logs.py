@@ -17,14 +17,15 @@ from services.kit.caller import current_request_id
 def configure(service: str, *, level: str = "INFO", text: bool | None = None) -> None:
     """Sets logging up for the whole process; `text` defaults to whether standard error is a terminal."""
     as_text = sys.stderr.isatty() if text is None else text
-    renderer = structlog.dev.ConsoleRenderer() if as_text else structlog.processors.JSONRenderer()
+    # A traceback without the values of variables: they may be secrets, and to lay them out takes a second.
+    as_lines = (_make_harmless, structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback))
     structlog.configure(
         processors=[
             _stamp(service),
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info if not as_text else _make_harmless,
-            renderer,
+            structlog.processors.format_exc_info,
+            *(as_lines if as_text else (structlog.processors.JSONRenderer(),)),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),

@@ -1,0 +1,32 @@
+"""What a service's log says of an error."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+CODE = """
+from services.kit import logs
+
+logs.configure("trust", text={text})
+password = "correct horse"
+try:
+    raise RuntimeError("odd \\x1b[2J")
+except RuntimeError:
+    logs.get_logger().exception("it failed")
+"""
+
+
+def log_of(text: bool) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", CODE.format(text=text)], capture_output=True, text=True, check=True
+    ).stderr
+
+
+def test_a_traceback_names_the_error_and_no_variable_s_value_and_commands_no_terminal() -> None:
+    for text in (True, False):
+        said = log_of(text)
+        assert "RuntimeError: odd \\u001b[2J" in said
+        assert "it failed" in said
+        assert "correct horse" not in said
+        assert "\x1b[2J" not in said
