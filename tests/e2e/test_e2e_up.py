@@ -34,7 +34,7 @@ def test_one_command_starts_the_platform_with_its_console_and_stops_both(tmp_pat
 
 def _up_and_down(tmp_path: Path, traces: str) -> None:
     metrics = _ports_in_a_row()
-    up = ["up", "--any-ports", "--json", "--data", str(tmp_path / "data")]
+    up = ["up", "--any-ports", "--json", "--data", str(tmp_path / "data"), "--stations", "1"]
     with subprocess.Popen(
         [sys.executable, "-m", "coterie_cli.main", *up],
         cwd=ROOT,
@@ -61,6 +61,7 @@ def _up_and_down(tmp_path: Path, traces: str) -> None:
                 numbered = enumerate((*SERVICES, CONSOLE))
                 watch(browser, tmp_path / "watched", {name: metrics + number for number, name in numbered})
             assert _answers(document["url"], key)
+            _is_served(browser, document["url"], key)
             process.send_signal(signal.SIGTERM)
             process.wait(60)
             for url in (console, document["url"]):
@@ -69,6 +70,18 @@ def _up_and_down(tmp_path: Path, traces: str) -> None:
                 except httpx.ConnectError:
                     continue
                 raise AssertionError(f"{url} still answers")
+
+
+def _is_served(browser: httpx.Client, url: str, key: str) -> None:
+    """The platform's one station takes a cell that is put up while it waits."""
+    headers = {"Authorization": f"Bearer {key}"}
+    cell = {"blocks": 2, "power_watts": 0.01, "bandwidth_hertz": 1e5, "delay_limit_seconds": 0.4, "radius_metres": 300}
+    put = browser.put(f"{url}/v1/cells/roof", json={"x_metres": 0, "y_metres": 0, **cell}, headers=headers)
+    assert put.status_code in (200, 201), put.text
+    deadline = time.monotonic() + 60
+    while not browser.get(f"{url}/v1/cells", headers=headers).json()["items"][0]["station"]:
+        assert time.monotonic() < deadline, "no station took the cell"
+        time.sleep(0.2)
 
 
 def test_two_platforms_run_side_by_side_and_a_service_that_dies_is_started_again(tmp_path: Path) -> None:
@@ -145,11 +158,11 @@ def wait_until(condition: Callable[[], bool], *, seconds: float) -> None:
 
 
 def _ports_in_a_row() -> int:
-    """The first of six ports that nobody holds."""
+    """The first of seven ports that nobody holds."""
     for first in range(21000, 32000, 10):
-        if busy_port({str(port): port for port in range(first, first + 6)}) is None:
+        if busy_port({str(port): port for port in range(first, first + 7)}) is None:
             return first
-    raise AssertionError("no six free ports in a row")
+    raise AssertionError("no seven free ports in a row")
 
 
 def _doctor(data: Path, url: str, key: str) -> set[str]:
