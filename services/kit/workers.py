@@ -32,7 +32,6 @@ from services.kit.lifeline import die_when_closed
 WHAT_IF_NICENESS, PLANNING_NICENESS = 3, 1
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # no fork of ours goes on with gRPC; read when it starts
 _context = multiprocessing.get_context("forkserver")
 _starting = threading.Lock()  # the standard library's list of children is not made for several threads
 _preloaded: set[str] = set()
