@@ -1,4 +1,4 @@
-"""Figures of the evidence rule: what honest pairs earn, and what liars gain. The table of docs/trust.md.
+"""Figures of the evidence rule: what honest pairs earn, and what liars gain. The table of docs/explanation/trust.md.
 
     python bench/trust_evidence.py
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A device in bash: curl, openssl, jq, awk and coreutils (od, sha256sum). It trains a linear classifier (tensors "weight"
-# and "bias", F32) on a CSV file of "label,feature,…" lines, and follows docs/protocol.md. It adds no noise and opens no
+# and "bias", F32) on a CSV file of "label,feature,…" lines, and follows docs/reference/protocol.md. It adds no noise and opens no
 # letters, so it declines tasks that ask for either.
 #
 #   COTERIE_URL=… COTERIE_TOKEN=ct_… COTERIE_NAME=shell COTERIE_HOME=shell COTERIE_TASK=digits ./device.sh digits.csv

@@ -10,7 +10,7 @@ import pytest
 
 from tests.architecture.test_imports import ROOT
 
-GLOSSARY = ROOT / "docs" / "glossary.md"
+GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 ROWS = [line.strip("| ").split(" | ") for line in GLOSSARY.read_text().splitlines() if line.startswith("| ")]
 WORDS = [row for row in ROWS if row[0] != "word"]
 

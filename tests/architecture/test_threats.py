@@ -6,7 +6,7 @@ import re
 
 from tests.architecture.test_imports import ROOT
 
-MODEL = (ROOT / "docs" / "threat-model.md").read_text()
+MODEL = (ROOT / "docs" / "explanation" / "threat-model.md").read_text()
 DEFINED = {
     name
     for file in (ROOT / "tests").rglob("test_*.py")

@@ -68,7 +68,7 @@ class S3Server:
 
 @contextmanager
 def s3_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
-    """A server, named by the variables of docs/operations.md."""
+    """A server, named by the variables of docs/howto/operations.md."""
     with S3Server().running() as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
         monkeypatch.setenv("AWS_ALLOW_HTTP", "true")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs" / "explanation"
 TEXT = (DOCS / "compare.md").read_text()
 _SOURCE = re.compile(r"\[([A-Z]\d)\]")
 

@@ -1,4 +1,4 @@
-"""The vectors of docs/protocol.md: what the SDK makes of fixed keys, byte for byte, and what it refuses.
+"""The vectors of docs/reference/protocol.md: what the SDK makes of fixed keys, byte for byte, and what it refuses.
 
 `python -m tests.contract.test_protocol_vectors` writes the file anew; the test fails when the SDK no longer agrees.
 """
@@ -26,7 +26,7 @@ from coterie.work import Delivery, MemberReport
 from services.trust.domain import checks
 from services.trust.errors import InvalidField
 
-FILE = Path(__file__).parents[2] / "docs" / "protocol-vectors.json"
+FILE = Path(__file__).parents[2] / "docs" / "reference" / "protocol-vectors.json"
 ADA = DeviceKeys(hashlib.sha256(b"ada signs").digest(), hashlib.sha256(b"ada seals").digest())
 BOB = DeviceKeys(hashlib.sha256(b"bob signs").digest(), hashlib.sha256(b"bob seals").digest())
 HEADER = Header(Subject("tsk_1", 2, 3, "update"), "dev_ada", "dev_böb")
@@ -47,7 +47,7 @@ def made() -> dict[str, Any]:
     """All vectors, computed now."""
     change = {name: AFTER[name] - BEFORE[name] for name in BEFORE}
     return {
-        "about": "vectors of docs/protocol.md; bytes are hexadecimal unless a name says base64",
+        "about": "vectors of docs/reference/protocol.md; bytes are hexadecimal unless a name says base64",
         "devices": {name: _device(name, each) for name, each in (("ada", ADA), ("bob", BOB))},
         "small_order": {
             "sealing_keys": [value.to_bytes(32, "little").hex() for value in SMALL_SEALING],

@@ -449,7 +449,7 @@ def test_the_example_of_the_documentation_works(shared_platform: RealPlatform, t
     from coterie.training import model_bytes, single_threaded
 
     single_threaded()
-    page = (ROOT / "docs" / "presets" / "clusters.md").read_text()
+    page = (ROOT / "docs/howto/presets/clusters.md").read_text()
     published, device = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     admin, url = shared_platform.admin, shared_platform.processes.url
     made = admin.create_key("publisher", "documented")

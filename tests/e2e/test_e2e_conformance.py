@@ -110,4 +110,4 @@ def test_every_step_has_a_name_of_its_own_and_says_what_it_expects() -> None:
 
 
 def test_the_protocol_page_names_the_command() -> None:
-    assert "coterie conformance" in (ROOT / "docs" / "protocol.md").read_text()
+    assert "coterie conformance" in (ROOT / "docs" / "reference" / "protocol.md").read_text()

@@ -17,9 +17,9 @@ from tests.contract.test_docs_commands import ROOT, commands_of
 from tests.e2e.real_platform import RealPlatform
 
 PAGES = (
-    "docs/rules.md",
-    "docs/presets/README.md",
-    "docs/protocol.md",
+    "docs/howto/rules.md",
+    "docs/howto/presets/README.md",
+    "docs/reference/protocol.md",
     "docs/howto/own-learner.md",
     "docs/howto/own-rule.md",
 )
@@ -102,23 +102,23 @@ def test_every_command_of_the_page_is_run_here_or_elsewhere(page: str) -> None:
 
 
 def test_the_task_at_each_device_s_own_pace_is_replayed(reader: Reader) -> None:
-    reader.types(shown("docs/rules.md", "task", "create", "brisk"))
+    reader.types(shown("docs/howto/rules.md", "task", "create", "brisk"))
     assert "9 accepted" in reader.end(reader.fleet("brisk", 5), ["fleet"])
-    said = reader.types(shown("docs/rules.md", "task", "replay", "brisk"))
+    said = reader.types(shown("docs/howto/rules.md", "task", "replay", "brisk"))
     assert said.count("same") >= 3, said
 
 
 def test_the_task_that_pays_by_contribution_is_valued_and_paid(reader: Reader) -> None:
-    reader.types([*shown("docs/rules.md", "task", "create", "fair"), "--rounds", "2"])
+    reader.types([*shown("docs/howto/rules.md", "task", "create", "fair"), "--rounds", "2"])
     devices = reader.fleet("fair", 5)
-    said = reader.types(shown("docs/rules.md", "task", "evaluate", "fair"))
+    said = reader.types(shown("docs/howto/rules.md", "task", "evaluate", "fair"))
     reader.end(devices, ["fleet"])
     assert "2 rounds valued" in said
-    assert reader.types(shown("docs/rules.md", "task", "contributions", "fair")).count("dev_") == 5
+    assert reader.types(shown("docs/howto/rules.md", "task", "contributions", "fair")).count("dev_") == 5
 
 
 def test_versions_are_shown_measured_saved_and_gone_on_from(reader: Reader) -> None:
-    page = "docs/presets/README.md"
+    page = "docs/howto/presets/README.md"
     (reader.folder / "package").mkdir()
     (reader.folder / "package" / "module.py").write_text(FIGURES)
     reader.types(shown(page, "task", "create", "sharp"))
@@ -140,7 +140,7 @@ def test_versions_are_shown_measured_saved_and_gone_on_from(reader: Reader) -> N
 def test_an_owner_s_token_is_made_as_the_protocol_says(reader: Reader) -> None:
     reader.platform.admin.create_owner("Ada")
     reader.key = reader.platform.processes.admin_key()
-    assert reader.types(shown("docs/protocol.md", "owners", "token")).strip()
+    assert reader.types(shown("docs/reference/protocol.md", "owners", "token")).strip()
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ NOT_RUN = {
     "…": "an id that only the reader has",
     "dev_1": "an id that only the reader has",
     "--model": "a file of the reader's; the pages of docs/howto make theirs and are run",
-    "--preset survey": "asks a question; docs/presets/survey.md is run",
+    "--preset survey": "asks a question; docs/howto/presets/survey.md is run",
     "weak": "is shown to be refused; docs/howto/own-rule.md is run",
     "--from-task": "begins with a task of the reader's; tests/unit/coterie_cli has it",
     "clinic.": "code of the reader's",
@@ -98,7 +98,7 @@ def versions(text: str) -> dict[int, float]:
 
 
 def test_the_questions_that_the_page_of_rules_asks_have_the_answers_it_shows() -> None:
-    text = (ROOT / "docs" / "rules.md").read_text()
+    text = (ROOT / "docs" / "howto" / "rules.md").read_text()
     asked = [block for block in FENCE.findall(text) if "what-if" in block]
     script = "\n".join(line for block in asked for line in block.splitlines() if not line.startswith("#"))
     shown = re.findall(r"^# (\{.*)$", "\n".join(asked), re.MULTILINE)

@@ -38,7 +38,7 @@ CELL = {
     "radius_metres": 300.0,
 }
 ROUNDS = 4
-GUIDE = Path(__file__).parents[2] / "docs" / "presets" / "multitask.md"
+GUIDE = Path(__file__).parents[2] / "docs/howto/presets/multitask.md"
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from tests.e2e.real_platform import ROOT, RealPlatform
 
 
 def run_example(page: str, platform: RealPlatform, folder: Path) -> dict[str, Any]:
-    text = (ROOT / "docs" / "presets" / page).read_text()
+    text = (ROOT / "docs/howto/presets" / page).read_text()
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     names: dict[str, Any] = {"url": platform.processes.url, "admin_key": platform.processes.admin_key()}
     exec(compile(code, page, "exec"), names | {"folder": folder}, found := dict[str, Any]())

@@ -157,7 +157,7 @@ def test_meetings_and_friendship_count_when_both_sides_say_so(shared_platform: R
     assert as_device(keys[1].api_key, "trust", "friends", owners[1]) == []
 
 
-GUIDE = Path(__file__).parents[2] / "docs" / "trust.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "explanation" / "trust.md"
 
 
 def test_the_guides_commands_run_as_printed(

@@ -1,5 +1,5 @@
 // A device in TypeScript: registers, joins a task, trains a linear classifier on a CSV file, hands in its change.
-// It adds no noise and opens no letters, so it declines work that asks for either. What it does is docs/protocol.md.
+// It adds no noise and opens no letters, so it declines work that asks for either. What it does is docs/reference/protocol.md.
 
 import { Home, registration, sha256 } from "./home.js";
 import { Platform, TooMuch, isObject, objectOf, pause, why, type Answer } from "./platform.js";

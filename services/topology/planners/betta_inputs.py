@@ -43,7 +43,7 @@ LinkClass = Literal["wifi", "lora", "bluetooth", "cellular", "ethernet"]
 
 
 class MeshParameters(Parameters):
-    """How a mesh is planned; every default is for real use, the paper's values are in `docs/presets/mesh.md`."""
+    """How a mesh is planned; every default is for real use, the paper's values are in `docs/howto/presets/mesh.md`."""
 
     plan: Literal["betta", Rival] = "betta"
     trust_threshold: float = Field(default=0.7, gt=0, le=1)

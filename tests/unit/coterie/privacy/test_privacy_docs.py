@@ -1,11 +1,11 @@
-"""The examples of docs/privacy.md and of the docstrings run as printed."""
+"""The examples of docs/explanation/privacy.md and of the docstrings run as printed."""
 
 import doctest
 from pathlib import Path
 
 from coterie.privacy import accounting, gaussian
 
-GUIDE = Path(__file__).parents[4] / "docs" / "privacy.md"
+GUIDE = Path(__file__).parents[4] / "docs" / "explanation" / "privacy.md"
 
 
 def test_the_guides_examples_run_as_printed() -> None:

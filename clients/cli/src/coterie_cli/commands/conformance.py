@@ -51,7 +51,7 @@ def conformance(
 ) -> None:
     """Play the platform, honest and lying, for a device under test, and name the step that failed.
 
-    What is expected of a device is docs/protocol.md.
+    What is expected of a device is docs/reference/protocol.md.
     """
     chosen = part or list(PARTS)
     if unknown := [name for name in chosen if name not in PARTS]:

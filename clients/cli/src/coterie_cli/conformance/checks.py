@@ -1,4 +1,4 @@
-"""What must be true of what a device sends; `Broken` says which rule of docs/protocol.md it is not by."""
+"""What must be true of what a device sends; `Broken` says which rule of docs/reference/protocol.md it is not by."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 The platform sees sums alone. Each device adds its share of the noise that the sum needs. Beside it stands what the same
 ε costs where every device must hide by itself, and what the training gives without noise: the same digits with the
 same devices, of which the same are lost. Every device has some of every digit. Where each has few of them, updates
-point apart, clipping takes more away, and the same noise weighs more (docs/secure-sums.md).
+point apart, clipping takes more away, and the same noise weighs more (docs/explanation/secure-sums.md).
 """
 
 from __future__ import annotations

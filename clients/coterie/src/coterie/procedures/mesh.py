@@ -43,7 +43,7 @@ _log = logging.getLogger("coterie.mesh")
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a task wants its mesh devices to work; the fields mean what `docs/presets/mesh.md` says."""
+    """How a task wants its mesh devices to work; the fields mean what `docs/howto/presets/mesh.md` says."""
 
     epsilon: float = 1.0
     sensitivity: Literal["clipped", "paper"] = "clipped"
