@@ -72,7 +72,7 @@ def test_nothing_is_ever_unpickled() -> None:
             assert "torch.load" not in path.read_text(), path
 
 
-ORDERS = {"local_steps.py", "procedures/device_state.py", "samples.py", "numpy_learner.py"}
+ORDERS = {"local_steps.py", "strategies/device_state.py", "samples.py", "numpy_learner.py"}
 """Modules of the device that draw from numpy: the order of samples, and samples to try things with. Nothing private."""
 
 

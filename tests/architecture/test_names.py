@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from services.aggregation.ways import combinations, presets
+from services.aggregation.strategies import combinations, presets
 from tests.architecture.test_imports import ROOT, files
 
 TOPOLOGIES = {topology for topology, _, _ in combinations()}
 PRESETS = set(presets()) - TOPOLOGIES
-PAGES = ("services/topology/planners", "services/aggregation/ways", "clients/coterie/src/coterie/procedures")
+PAGES = ("services/topology/planners", "services/aggregation/strategies", "clients/coterie/src/coterie/strategies")
 DEMOS = "clients/cli/src/coterie_cli/demos"
 NOUNS = {"cells"}
 """Topologies whose name is also the plural of something that is kept: a cell is a base station."""
@@ -49,13 +49,13 @@ def test_no_module_is_called_after_a_preset_or_after_a_topology_it_is_not_the_pa
 def test_a_wrong_name_would_be_found() -> None:
     wrong = (
         "services/pricing/whatif/market.py",
-        "services/aggregation/ways/clusters_market.py",
+        "services/aggregation/strategies/clusters_market.py",
         "services/topology/whatif/mesh.py",
         "services/topology/domain/cells.py",
-        "clients/coterie/src/coterie/procedures/mesh_state.py",
+        "clients/coterie/src/coterie/strategies/mesh_state.py",
     )
     right = (
-        "services/aggregation/ways/mesh.py",
+        "services/aggregation/strategies/mesh.py",
         "services/topology/store/cells.py",
         "services/topology/domain/cell_noise.py",
         f"{DEMOS}/market.py",

@@ -1,4 +1,4 @@
-"""Every key that a planner, a noise, an incentive, a rule or a way reads of a task's parameters is in their message."""
+"""Every parameter that a planner, noise, incentive, rule or strategy reads is in the message of parameters."""
 
 from __future__ import annotations
 

@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from coterie.privacy.ledger import Limit
-from coterie.procedures.budget_sale import BudgetSale
-from coterie.procedures.clusters import Clusters
+from coterie.strategies.budget_sale import BudgetSale
+from coterie.strategies.clusters import Clusters
 from coterie.torch_learner import TorchLearner
-from tests.unit.coterie.procedures.mesh_devices import Device, PostOffice, module, samples, work_for
-from tests.unit.coterie.procedures.priced_round import Device as Seller
-from tests.unit.coterie.procedures.priced_round import work_item
-from tests.unit.coterie.procedures.test_procedure_budget_sale import linear_trainer, stored_model
-from tests.unit.coterie.procedures.test_procedure_cells import Bench
-from tests.unit.coterie.procedures.test_procedure_clusters import Circle, direction
+from tests.unit.coterie.strategies.mesh_devices import Device, PostOffice, module, samples, work_for
+from tests.unit.coterie.strategies.priced_round import Device as Seller
+from tests.unit.coterie.strategies.priced_round import work_item
+from tests.unit.coterie.strategies.test_device_strategy_budget_sale import linear_trainer, stored_model
+from tests.unit.coterie.strategies.test_device_strategy_cells import Bench
+from tests.unit.coterie.strategies.test_device_strategy_clusters import Circle, direction
 
 OF_THE_NETWORK = {"heard", "noise_scale", "simulated_transfer_seconds", "step_seconds"}
 COSTS = {"costs": {"quadratic": 1.0, "linear": 0.04, "fixed": 0.0}}

@@ -17,11 +17,11 @@ from coterie.errors import Declined
 from coterie.home import DeviceHome
 from coterie.mail import Mail
 from coterie.privacy.ledger import Limit
-from coterie.procedures import masked, procedure_for, sums_apart
-from coterie.procedures.context import RoundContext
-from coterie.procedures.star import Star
 from coterie.records import WorkItem
 from coterie.records.words import Role
+from coterie.strategies import masked, strategy_for, sums_apart
+from coterie.strategies.context import RoundContext
+from coterie.strategies.star import Star
 from coterie.sums import joining
 from coterie.sums.circle import Circle
 from coterie.sums.contribution import purpose, rho_alone
@@ -276,8 +276,8 @@ def test_colluders_default_as_the_specification_says() -> None:
 def test_terms_beside_work_of_a_kind_that_does_not_mask_are_no_way_around_them(
     desk: Desk, topology: str, privacy: str, incentive: str
 ) -> None:
-    """Such a procedure would hand its update in as it is, or send it to others in letters."""
+    """Such a strategy would hand its update in as it is, or send it to others in letters."""
     work = dataclasses.replace(desk.context(desk.terms()).work, topology=topology, privacy=privacy, incentive=incentive)
     with pytest.raises(Declined, match="in the clear only"):
-        procedure_for(work)
-    assert procedure_for(dataclasses.replace(work, sum=None))
+        strategy_for(work)
+    assert strategy_for(dataclasses.replace(work, sum=None))

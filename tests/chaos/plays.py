@@ -21,10 +21,10 @@ from coterie.home import DeviceHome, introduce
 from coterie.numpy_learner import Arrays, NumpyLearner
 from coterie.privacy.ledger import Limit
 from coterie.privacy.simulation import SeededStream
-from coterie.procedures import Procedure, procedure_for
-from coterie.procedures.context import RoundContext
 from coterie.records import Task, WorkItem
 from coterie.registration import register_device
+from coterie.strategies import Strategy, strategy_for
+from coterie.strategies.context import RoundContext
 from coterie.work import Delivery
 from coterie_cli.asking import blank
 from tests.chaos.deployment import GATEWAYS, PATIENT, Deployment
@@ -154,14 +154,14 @@ def learner(number: int) -> NumpyLearner:
 
 
 class Slowly:
-    """A procedure over which a device takes its time, so that faults find it at work."""
+    """A strategy over which a device takes its time, so that faults find it at work."""
 
-    def __init__(self, procedure: Procedure, seconds: float) -> None:
-        self._procedure, self._seconds = procedure, seconds
+    def __init__(self, strategy: Strategy, seconds: float) -> None:
+        self._strategy, self._seconds = strategy, seconds
 
     def prepare(self, context: RoundContext) -> Delivery:
         time.sleep(self._seconds)
-        return self._procedure.prepare(context)
+        return self._strategy.prepare(context)
 
 
 class Company:
@@ -209,8 +209,8 @@ class Company:
         def noise() -> SeededStream:
             return SeededStream(number)
 
-        def choose(work: WorkItem) -> Procedure:
-            return Slowly(procedure_for(work), self.play.thought_seconds * (1 + number))
+        def choose(work: WorkItem) -> Strategy:
+            return Slowly(strategy_for(work), self.play.thought_seconds * (1 + number))
 
         return Agent(
             home.folder,

@@ -11,10 +11,10 @@ from typing import Any
 from coterie.agent import Agent
 from coterie.client import Platform
 from coterie.home import DeviceHome
-from coterie.procedures import procedure_for
-from coterie.procedures.context import RoundContext
 from coterie.records import WorkItem
 from coterie.registration import register_device
+from coterie.strategies import strategy_for
+from coterie.strategies.context import RoundContext
 from coterie.transport import Interrupted
 from coterie.work import Delivery
 from tests.dumps.cast import CASTS, HELD_ROUND, MILLION, ROUNDS, Cast, agent_of
@@ -61,7 +61,7 @@ class Hold:
 
 
 class Held:
-    """A procedure that asks before it begins."""
+    """A strategy that asks before it begins."""
 
     def __init__(self, name: str, hold: Hold) -> None:
         self._name, self._hold = name, hold
@@ -69,7 +69,7 @@ class Held:
     def prepare(self, context: RoundContext) -> Delivery:
         """Does the work as it should be done."""
         self._hold.before_work(self._name, context.work)
-        return procedure_for(context.work).prepare(context)
+        return strategy_for(context.work).prepare(context)
 
 
 class Play:

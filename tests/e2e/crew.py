@@ -12,8 +12,8 @@ from safetensors.numpy import load_file
 
 from coterie.agent import Agent
 from coterie.client import Platform
-from coterie.procedures.context import RoundContext
 from coterie.results import RunSummary
+from coterie.strategies.context import RoundContext
 from coterie.work import Delivery
 from tests.e2e.real_platform import PATIENT, RealPlatform, model
 

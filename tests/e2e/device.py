@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from coterie.agent import Agent
-from coterie.procedures.context import RoundContext
+from coterie.strategies.context import RoundContext
 from coterie.work import Delivery
 from tests.e2e.crew import NO_PAUSE, SAMPLES, Seeded
 

@@ -19,8 +19,8 @@ import numpy as np
 from coterie.agent import Agent
 from coterie.home import Outbox
 from coterie.privacy.ledger import Limit
-from coterie.procedures.context import RoundContext
-from coterie.procedures.star import Star
+from coterie.strategies.context import RoundContext
+from coterie.strategies.star import Star
 from coterie.work import Delivery
 
 LIMIT = Limit(1e6, 1e-5, "device", allow_raw=True)

@@ -22,9 +22,9 @@ from coterie.client import Platform
 from coterie.errors import InvalidRequest, NotAllowed, RoundOver
 from coterie.home import DeviceHome, introduce
 from coterie.privacy.ledger import Limit
-from coterie.procedures.clusters import Clusters
-from coterie.procedures.context import RoundContext
 from coterie.records import Participation, Task
+from coterie.strategies.clusters import Clusters
+from coterie.strategies.context import RoundContext
 from coterie.work import Delivery
 from services.topology.domain.quality import QualityModel
 from tests.e2e.real_platform import PATIENT, ROOT, SHAPES, RealPlatform, model

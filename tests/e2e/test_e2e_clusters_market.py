@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import pytest
 
-from coterie.procedures.context import RoundContext
 from coterie.records import WorkItem
+from coterie.strategies.context import RoundContext
 from tests.e2e.real_platform import RealPlatform
 from tests.e2e.test_e2e_clusters import ALONE, MILLION, TOGETHER, Scripted, Society, change
 

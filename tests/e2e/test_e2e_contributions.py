@@ -11,8 +11,8 @@ import pytest
 from coterie.agent import Agent
 from coterie.client import Platform
 from coterie.evaluation import Tensors, evaluate
-from coterie.procedures.context import RoundContext
 from coterie.records import WorkItem
+from coterie.strategies.context import RoundContext
 from coterie.work import Delivery
 from tests.e2e.real_platform import PATIENT, SHAPES, RealPlatform, model, real_platform
 

@@ -12,8 +12,8 @@ import torch
 from coterie.agent import Agent
 from coterie.home import introduce
 from coterie.privacy.ledger import Limit
-from coterie.procedures.device_state import DeviceState
 from coterie.results import RoundResult, RunSummary
+from coterie.strategies.device_state import DeviceState
 from coterie.torch_learner import TorchLearner
 from coterie.training import model_bytes, seeded
 from tests.e2e.real_platform import RealPlatform

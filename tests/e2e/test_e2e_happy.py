@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load
 
-from coterie.procedures.context import round_seed
+from coterie.strategies.context import round_seed
 from tests.e2e.crew import NAMES, Crew
 from tests.e2e.real_platform import SHAPES, RealPlatform
 

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from coterie.home import DeviceHome, introduce
-from coterie.procedures.device_state import DeviceState, Outgoing
+from coterie.strategies.device_state import DeviceState, Outgoing
 from coterie.training import model_bytes
 from coterie_cli.main import app
 from coterie_cli.processes import die_with_parent

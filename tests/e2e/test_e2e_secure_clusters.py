@@ -13,8 +13,8 @@ from safetensors.numpy import load
 
 from coterie.agent import Agent
 from coterie.home import DeviceHome
-from coterie.procedures.clusters import Clusters
-from coterie.procedures.context import RoundContext
+from coterie.strategies.clusters import Clusters
+from coterie.strategies.context import RoundContext
 from coterie.work import Delivery
 from tests.e2e.real_platform import RealPlatform
 from tests.e2e.secure_device import LIMIT, Learner

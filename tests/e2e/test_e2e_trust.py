@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 from coterie.agent import Agent
 from coterie.client.trust import Meeting
 from coterie.home import DeviceHome
-from coterie.procedures.context import RoundContext
 from coterie.registration import register_device
+from coterie.strategies.context import RoundContext
 from coterie.work import Delivery
 from coterie_cli.main import app
 from tests.e2e.crew import NO_PAUSE, SAMPLES, Crew, Seeded, Shift
@@ -77,8 +77,8 @@ class Turncoat(Seeded):
 
 
 def _agent(platform: RealPlatform, home: Path, name: str) -> Agent:
-    procedure = (Turncoat if name == "quinn" else Seeded)(name, NO_PAUSE)
-    return Agent(home, samples=SAMPLES, cache=platform.cache, poll_seconds=1.0, choose=lambda work: procedure)
+    strategy = (Turncoat if name == "quinn" else Seeded)(name, NO_PAUSE)
+    return Agent(home, samples=SAMPLES, cache=platform.cache, poll_seconds=1.0, choose=lambda work: strategy)
 
 
 def test_a_device_that_delivers_garbage_loses_its_trust_and_the_reasons_are_told(

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from coterie.home import DeviceHome, introduce
-from coterie.procedures import Procedure, procedure_for
 from coterie.records import WorkItem
 from coterie.registration import register_device
+from coterie.strategies import Strategy, strategy_for
 from services.kit.settings import ServiceSettings
 from tests.dumps.cast import CASTS, HELD_ROUND, ROUNDS, agent_of
 from tests.dumps.stored import Dump, versions
@@ -44,9 +44,9 @@ class Devices:
                 self.threads[-1].start()
 
     def _work(self, name: str, task: str) -> None:
-        def choose(work: WorkItem) -> Procedure:
+        def choose(work: WorkItem) -> Strategy:
             self.made.add((name, work.round))
-            return procedure_for(work)
+            return strategy_for(work)
 
         try:
             agent = agent_of(self.homes[name].folder, name, self.platform.cache, choose=choose)

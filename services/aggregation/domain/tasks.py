@@ -1,4 +1,4 @@
-"""What a task is, and the rules every task follows; those of its topology, privacy and incentive are in `ways`."""
+"""A task and the rules every task follows; rules of a topology, privacy or incentive are in `strategies`."""
 
 from __future__ import annotations
 

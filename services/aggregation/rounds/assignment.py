@@ -10,8 +10,8 @@ from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
 from services.aggregation.domain.records import Model, Participation, Round, Task
-from services.aggregation.ways import way_for
-from services.aggregation.ways.roster import Tie
+from services.aggregation.strategies import strategy_for
+from services.aggregation.strategies.roster import Tie
 from services.kit.words import number, word
 
 HEADER_ROOM_BYTES = 65_536
@@ -28,18 +28,18 @@ def make_items(
     previous: Sequence[Model],
 ) -> dict[str, pb.WorkItem]:
     """One work item for every seat of the plan."""
-    way = way_for(task.specification)
+    strategy = strategy_for(task.specification)
     offers = {offer.device_id: offer for offer in quote.offers}
     seats = {seat.device_id: seat for seat in plan.seats if seat.device_id in devices}
-    items, training = {}, way.training_json(round_)
+    items, training = {}, strategy.training_json(round_)
     for device_id, seat in seats.items():
         # One that is quoted nothing now may have had an offer before the round was planned anew.
-        offer = offers.get(device_id, pricing.Offer()) if way.is_quoted(seat) else pricing.Offer()
+        offer = offers.get(device_id, pricing.Offer()) if strategy.is_quoted(seat) else pricing.Offer()
         items[device_id] = _item(task, round_, seat, offer, models, previous)
         items[device_id].training_json = training
-        items[device_id].parameters.CopyFrom(way.parameters(offer))
+        items[device_id].parameters.CopyFrom(strategy.parameters(offer))
         items[device_id].say = say.get(device_id, 1.0)
-        items[device_id].peers.extend(_peers(way.ties(seat, seats), devices))
+        items[device_id].peers.extend(_peers(strategy.ties(seat, seats), devices))
     return items
 
 

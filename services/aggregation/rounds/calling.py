@@ -18,7 +18,7 @@ from services.aggregation.domain.secure_terms import SumRules
 from services.aggregation.domain.sittings import Seat, Sitting
 from services.aggregation.rounds.live import LiveRound
 from services.aggregation.store import sittings, tasks
-from services.aggregation.ways import way_for
+from services.aggregation.strategies import strategy_for
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.stubs import Upstreams
@@ -140,10 +140,10 @@ def first_sittings(
 ) -> list[Sitting]:
     """The sums of a round that opens, one for each cohort, for which clerks are to be called; none in the clear."""
     spec = task.specification
-    rules, way = SumRules.of(spec.parameters), way_for(spec)
+    rules, strategy = SumRules.of(spec.parameters), strategy_for(spec)
     if not rules.secure:
         return []
-    noise = way.sum_noise(plan)
+    noise = strategy.sum_noise(plan)
     return [
         Sitting(
             task_id=task.id,
@@ -154,12 +154,12 @@ def first_sittings(
             attempt=1,
             since=round_.opened_at,
             deadline_at=round_.opened_at + rules.offer_seconds + spec.round_seconds * max(spec.max_attempts, 1),
-            clip_norm=way.sum_norm(round_),
+            clip_norm=strategy.sum_norm(round_),
             noise_multiplier=noise,
-            heaviest=way.heaviest_masked(plan, counted, noised=noise > 0.0),
+            heaviest=strategy.heaviest_masked(plan, counted, noised=noise > 0.0),
             participants=Participants.of({device: devices[device].signing_key for device in members}).text,
         )
-        for cohort, members in way.sums_of(plan, devices, round_.number).items()
+        for cohort, members in strategy.sums_of(plan, devices, round_.number).items()
     ]
 
 

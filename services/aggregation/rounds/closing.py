@@ -16,8 +16,8 @@ from services.aggregation.rounds.making import Made, make
 from services.aggregation.rounds.stationing import StationSums
 from services.aggregation.store import models, rounds, sittings, sums, tasks
 from services.aggregation.store.library import Library, read_partial, write_partial
-from services.aggregation.ways import way_for
-from services.aggregation.ways.base import VISIBLE
+from services.aggregation.strategies import strategy_for
+from services.aggregation.strategies.base import VISIBLE
 from services.kit.clock import Clock
 from services.kit.database import Database, after_commit
 from services.kit.metrics import ROUND_SECONDS
@@ -60,13 +60,15 @@ class Closer:
         for participation in found:
             if participation.state is ParticipationState.DELIVERED:
                 live.roster.hear(participation.device_id, participation.members)
-        refused = live.way.refused(found, live.round.norm_bounds)
+        refused = live.strategy.refused(found, live.round.norm_bounds)
         if refused and not live.choice.is_mean and live.unbearable_without(refused):
             await self._go_back(live, [p for p in _without(found, refused) if p.device_id in refused])
             return False
-        everybody = live.way.verdicts(live.roster, _without(found, refused))
+        everybody = live.strategy.verdicts(live.roster, _without(found, refused))
         delivered = {p.device_id: p for p in everybody if p.state is ParticipationState.DELIVERED}
-        weights = live.way.weigh_together(live.roster, list(delivered.values())) if live.buffering is not None else {}
+        weights = (
+            live.strategy.weigh_together(live.roster, list(delivered.values())) if live.buffering is not None else {}
+        )
         async with live.lock:
             forms = {p.form for p in delivered.values()} | {d.form for d in live.folded.values()}
             if live.choice.is_mean and not forms.isdisjoint(VISIBLE):
@@ -77,7 +79,7 @@ class Closer:
             made, findings, odd = await asyncio.to_thread(self._conclude, live, everybody, states)
         metrics = mean_metrics(everybody, len(live.bases)) | findings
         before = {p.device_id: (p.state, p.weight) for p in found}
-        metrics |= live.way.clip_told(live.round)
+        metrics |= live.strategy.clip_told(live.round)
         everybody = [made.judged(p) for p in everybody]
         ruled = [p for p in everybody if (p.state, p.weight) != before[p.device_id] or made.concerns(p.device_id)]
         await self.store(task, live.round, everybody, ruled, made, metrics, odd)
@@ -171,10 +173,10 @@ class Closer:
     def _conclude(
         self, live: LiveRound, everybody: list[Participation], states: Mapping[int, Model]
     ) -> tuple[Made, dict[str, float], dict[str, str]]:
-        """New models, what the way found, and which updates stand out and why. Runs in a worker thread."""
+        """New models, what the strategy found, and which updates stand out and why. Runs in a worker thread."""
         made = make(self.library, live, everybody, states)
-        odd = live.way.suspicious(everybody, self.library.layout(*live.bases[0]).elements)
-        return made, live.way.findings(everybody, live.sums()), odd
+        odd = live.strategy.suspicious(everybody, self.library.layout(*live.bases[0]).elements)
+        return made, live.strategy.findings(everybody, live.sums()), odd
 
     async def store(
         self,
@@ -228,7 +230,7 @@ class Closer:
                 *((EventKind.ROUND_COMBINED, sentence, "") for sentence in made.told),
                 *((EventKind.DEVICE_DROPPED, SILENT, device) for device in dropped),
                 *((EventKind.UPDATE_SUSPICIOUS, why, device) for device, why in odd.items()),
-                *((EventKind.ROUND_WARNED, why, "") for why in way_for(task.specification).warnings(metrics)),
+                *((EventKind.ROUND_WARNED, why, "") for why in strategy_for(task.specification).warnings(metrics)),
                 *((_EVENT_OF[p.state], p.note, p.device_id) for p in ruled if p.state in _EVENT_OF),
             ]
             happened = (Event(task.id, now, kind, message, round_.number, device) for kind, message, device in told)

@@ -28,7 +28,7 @@ from services.aggregation.rounds.live import LiveRound
 from services.aggregation.store.library import Library
 from services.aggregation.store.opened import OpenedSum, OpenedSums
 from services.aggregation.store.updates import StoredUpdate, StoredUpdates
-from services.aggregation.ways.base import VISIBLE
+from services.aggregation.strategies.base import VISIBLE
 
 Vector = npt.NDArray[np.float64]
 Change = Callable[[], Iterable[Vector]]

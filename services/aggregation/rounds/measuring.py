@@ -19,7 +19,7 @@ from services.aggregation.domain.secure_terms import SumRules
 from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.rounds.assignment import HEADER_ROOM_BYTES
 from services.aggregation.store import measurements, models, rounds, tasks
-from services.aggregation.ways import way_for
+from services.aggregation.strategies import strategy_for
 from services.kit.bell import Bell
 from services.kit.clock import SharedClock
 from services.kit.database import Database
@@ -34,7 +34,7 @@ LOOK_SECONDS = 0.25
 
 def has_versions(spec: TaskSpecification) -> bool:
     """Whether the server makes model versions, which somebody can measure."""
-    return way_for(spec).form is not Form.REPORT
+    return strategy_for(spec).form is not Form.REPORT
 
 
 def is_asked(spec: TaskSpecification) -> bool:

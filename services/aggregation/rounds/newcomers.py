@@ -62,7 +62,7 @@ class Newcomers:
         self.bell.ring(*(f"device:{device}" for device in live.admit(everybody)))
 
     async def _seat(self, live: LiveRound, waiting: Sequence[Enrolment]) -> None:
-        task, number, way = live.task, live.round.number, live.way
+        task, number, strategy = live.task, live.round.number, live.strategy
         found = await self.opener.active_devices(waiting)
         fresh = found.keys() - live.roster.items.keys()
         before = len(live.roster.items)
@@ -75,9 +75,9 @@ class Newcomers:
         seats = [seat for seat in enrolled if seat.device_id in live.roster.items or seat.device_id in fresh]
         devices = await self.opener.active_devices(seats)
         seats = [seat for seat in seats if seat.device_id in devices]
-        here = Company(seats, devices, current, previous, way.bounds, {}, {})
+        here = Company(seats, devices, current, previous, strategy.bounds, {}, {})
         key = f"{number}.{live.round.attempt}+{key_of(here.samples)}"
-        plan = way.prepared(await self.opener.plan(task, number, key, here))
+        plan = strategy.prepared(await self.opener.plan(task, number, key, here))
         quote = await self.opener.quote(task, number, seats, here)
         say = await self.opener.say(task, [seat.device_id for seat in seats])
         round_ = replace(live.round, plan_version=plan.version)

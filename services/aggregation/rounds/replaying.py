@@ -13,7 +13,7 @@ from services.aggregation.rounds.live import LiveRound
 from services.aggregation.rounds.making import Made, make
 from services.aggregation.store import models, rounds
 from services.aggregation.store.library import Library
-from services.aggregation.ways.base import VISIBLE
+from services.aggregation.strategies.base import VISIBLE
 from services.kit.database import Database
 
 

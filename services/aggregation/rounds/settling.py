@@ -14,8 +14,8 @@ from services.aggregation.domain.rounds import conduct_of
 from services.aggregation.domain.rules.outlying import DISTANCE, FAR, ROUNDS, is_outlying
 from services.aggregation.rounds.leases import demand
 from services.aggregation.store import contributions, models, rounds, sittings, tasks
-from services.aggregation.ways import way_for
-from services.aggregation.ways.base import Way
+from services.aggregation.strategies import strategy_for
+from services.aggregation.strategies.base import Strategy
 from services.kit.blobs import BlobStore
 from services.kit.claims import claim_message
 from services.kit.clock import Clock
@@ -51,7 +51,7 @@ class Settler:
 
     async def is_ready(self, task: Task, round_: Round) -> bool:
         """Whether a round can be settled: one that is paid by contribution waits for its evaluator, so long."""
-        if not way_for(task.specification).is_valued:
+        if not strategy_for(task.specification).is_valued:
             return True
         async with self.database.reading() as tx:
             values = await contributions.values_of(tx, task.id, round_.number)
@@ -75,28 +75,28 @@ class Settler:
 
     async def settle(self, task: Task, round_: Round) -> bool:
         """Pays and records a settling round and moves it to done; True when the escrow is spent."""
-        way = way_for(task.specification)
+        strategy = strategy_for(task.specification)
         async with self.database.reading() as tx:
             everybody = await rounds.list_participations(tx, task.id, round_.number)
-            values = await contributions.values_of(tx, task.id, round_.number) if way.is_valued else {}
+            values = await contributions.values_of(tx, task.id, round_.number) if strategy.is_valued else {}
         settlement = await self.upstreams.ledger.SettleRound(
             pricing.SettleRoundRequest(
                 task_id=task.id,
                 round=round_.number,
-                work=[work_of(way, p, values) for p in everybody if p.state is not ParticipationState.IDLE],
-                payoffs=way.payoffs(everybody, await self._plans(task, way.plans_paid(everybody))),
+                work=[work_of(strategy, p, values) for p in everybody if p.state is not ParticipationState.IDLE],
+                payoffs=strategy.payoffs(everybody, await self._plans(task, strategy.plans_paid(everybody))),
             ),
             timeout=120.0,
         )
         await self._record_conduct(task, round_, everybody, disputable=False)
-        if way.judges and round_.number > 1:
+        if strategy.judges and round_.number > 1:
             await self._tell_verdicts(task, round_.number - 1)
         await self.blobs.delete_all(await self._finish(task, round_, settlement))
         return settlement.exhausted
 
     async def tell_last_verdicts(self, task: Task) -> float:
         """Records the verdicts of an ended task's last round; seconds to wait until members had time to object."""
-        if not way_for(task.specification).judges:
+        if not strategy_for(task.specification).judges:
             return 0.0
         for last in (task.round, task.round - 1):
             async with self.database.reading() as tx:
@@ -143,10 +143,10 @@ class Settler:
         self, task: Task, round_: Round, everybody: list[Participation], *, disputable: bool
     ) -> None:
         """Records how everybody behaved: at once, or where a head's word stands alone a round later (`disputable`)."""
-        conduct, way = await self._conduct(task, round_, everybody), way_for(task.specification)
-        proved = way.proved(everybody)
+        conduct, strategy = await self._conduct(task, round_, everybody), strategy_for(task.specification)
+        proved = strategy.proved(everybody)
         judged = {p.device_id for p in conduct if p.judged_by}
-        chosen = [pair for pair in way.witnesses(conduct, round_.number) if judged.isdisjoint(pair) != disputable]
+        chosen = [pair for pair in strategy.witnesses(conduct, round_.number) if judged.isdisjoint(pair) != disputable]
         interactions = [
             trust.Interaction(
                 id=f"{task.id}.{round_.number}.{a[-12:]}.{b[-12:]}",
@@ -246,15 +246,15 @@ def _told(
                 yield a, b, objecting[member].state, DISPUTED_SECONDS
 
 
-def work_of(way: Way, p: Participation, values: Mapping[str, float]) -> pricing.Work:
+def work_of(strategy: Strategy, p: Participation, values: Mapping[str, float]) -> pricing.Work:
     """What pricing is told."""
     spent = p.privacy if p.state is ParticipationState.DELIVERED else []
     return pricing.Work(
         device_id=p.device_id,
         owner_id=p.owner_id,
         outcome=number(p.state),
-        budget=way.sold(p),
-        quality=way.quality(p, values),
+        budget=strategy.sold(p),
+        quality=strategy.quality(p, values),
         privacy=[claim_message(charge) for charge in spent],
         aside=p.aside,
     )

@@ -46,7 +46,7 @@ class Tending:
         standing = Standing(
             live.delivered,
             live.pending,
-            live.way.quorum(round_.quorum, list(live.roster.states.values())),
+            live.strategy.quorum(round_.quorum, list(live.roster.states.values())),
             round_.deadline_at,
             round_.attempt,
             task.specification.max_attempts,
@@ -100,9 +100,9 @@ class Tending:
         round_, roster = live.round, live.roster
         if not roster.via or round_.attempt >= live.task.specification.max_attempts:
             return {}, round_.deadline_at
-        patience = round_.opened_at + live.way.patience * (round_.deadline_at - round_.opened_at)
+        patience = round_.opened_at + live.strategy.patience * (round_.deadline_at - round_.opened_at)
         assigned = ParticipationState.ASSIGNED
         waiting = [device for device in set(roster.via.values()) if roster.states.get(device) is assigned]
         unreachable = await self.opener.unreachable(waiting) if waiting else set()
-        lost = live.way.lost(roster, overdue=now >= patience, unreachable=unreachable)
+        lost = live.strategy.lost(roster, overdue=now >= patience, unreachable=unreachable)
         return lost, min(patience, now + LIFE_CHECK_SECONDS) if waiting and now < patience else round_.deadline_at

@@ -28,8 +28,8 @@ from services.aggregation.rounds.live import LiveRound
 from services.aggregation.rounds.totals import opened_sum
 from services.aggregation.store.library import Library, UpdateReader
 from services.aggregation.store.opened import OpenedSums
-from services.aggregation.ways import way_for
-from services.aggregation.ways.base import VISIBLE
+from services.aggregation.strategies import strategy_for
+from services.aggregation.strategies.base import VISIBLE
 
 Vector = npt.NDArray[np.float64]
 IN_MEMORY = 1 << 24
@@ -154,7 +154,7 @@ def begin_sums(
 ) -> Valuation:
     """Takes a round of secure sums up, with every opened sum as a player."""
     by_device = {p.device_id: p for p in everybody}
-    told, counts = [sitting for sitting in sittings if sitting.opened], way_for(task.specification).counts
+    told, counts = [sitting for sitting in sittings if sitting.opened], strategy_for(task.specification).counts
     rows = OpenedSums(library.blobs, [opened_sum(sitting, by_device, counts) for sitting in told])
     players = []
     for sitting in told:

@@ -12,10 +12,10 @@ from services.aggregation.errors import BadWorths, WrongTaskState
 from services.aggregation.rounds.valuing import EVALUATIONS, Valuation, begin, begin_sums
 from services.aggregation.store import contributions, models, rounds, sittings, tasks
 from services.aggregation.store.library import Library
+from services.aggregation.strategies import strategy_for
+from services.aggregation.strategies.base import VISIBLE
 from services.aggregation.usecases import sight
 from services.aggregation.usecases.waiting import latest
-from services.aggregation.ways import way_for
-from services.aggregation.ways.base import VISIBLE
 from services.kit.bell import Bell
 from services.kit.caller import current_caller, require_role
 from services.kit.clock import Clock
@@ -28,7 +28,7 @@ MOST_WORTH = 1e12
 
 def _ripe(task: Task) -> tuple[RoundState, ...]:
     """States in which a round may be valued; raises when no round of the task ever can."""
-    spec, chosen = task.specification, way_for(task.specification)
+    spec, chosen = task.specification, strategy_for(task.specification)
     if chosen.form not in VISIBLE:
         raise WrongTaskState("in a mesh the server sees no update, so it cannot say what one contributed")
     if SumRules.of(spec.parameters).secure and not chosen.is_valued:

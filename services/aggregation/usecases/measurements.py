@@ -12,9 +12,9 @@ from services.aggregation.rounds.conductor import Conductor
 from services.aggregation.rounds.measuring import choose_best, is_asked
 from services.aggregation.rounds.runs import runs_of
 from services.aggregation.store import measurements, models, tasks
+from services.aggregation.strategies import strategy_for
 from services.aggregation.usecases import sight
 from services.aggregation.usecases.work import check_metrics
-from services.aggregation.ways import way_for
 from services.kit.bell import Bell
 from services.kit.caller import current_caller, require_role
 from services.kit.clock import Clock
@@ -43,7 +43,7 @@ class MeasurementUseCases:
             if await measurements.find_version(tx, task_id, line, version) is None:
                 raise UnknownVersion(f"task {task_id} has no version {version} of model {line}")
             if caller.role == "device":
-                way_for(task.specification).check_figures(metrics, is_public=is_public)
+                strategy_for(task.specification).check_figures(metrics, is_public=is_public)
                 await self._take(tx, task, line, version, metrics)
             else:
                 told = {name: value for name, value in metrics.items() if name != SAMPLES}

@@ -10,7 +10,7 @@ from coterie.records.words import EnrolmentState, EventKind, TaskState
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
-from services.aggregation import ways
+from services.aggregation import strategies
 from services.aggregation.domain import directions
 from services.aggregation.domain.records import (
     Enrolment,
@@ -65,7 +65,7 @@ class TaskUseCases:
     async def create(self, specification: TaskSpecification) -> TaskView:
         """Stores a new task; the same specification again returns the task that exists."""
         caller = require_role("publisher", "admin")
-        spec = ways.complete(specification)
+        spec = strategies.complete(specification)
         await self._check_known(spec)
         spec = await self._with_defaults(spec)
         await self._check_start(spec)
@@ -74,7 +74,7 @@ class TaskUseCases:
             (await asyncio.to_thread(self._library.layout, *m)).elements
             for m in zip(spec.model_digests, sizes, strict=True)
         ]
-        ways.check_grid(spec, max(elements, default=1))
+        strategies.check_grid(spec, max(elements, default=1))
         now = self._clock.now()
         task = Task(new_id("tsk"), caller.subject, spec, TaskState.CREATED, "", 0, now, 0.0, 0.0, False, 0)
         async with self._database.writing() as tx:
@@ -150,7 +150,7 @@ class TaskUseCases:
         if size is None:
             raise BadTask(f"you have registered no model {digest[:16]}…; upload it first (POST /v1/models)")
         layout = await asyncio.to_thread(self._library.layout, digest, size)
-        ways.way_for(spec).check_model(layout)
+        strategies.strategy_for(spec).check_model(layout)
         return size
 
     async def get(self, task_id: str) -> TaskView:
@@ -207,7 +207,7 @@ class TaskUseCases:
         """Refuses to start secure sums that could have no committee."""
         missing = await self._missing_owners(task)
         if missing > 0:
-            clerks = ways.way_for(task.specification).committee(task.specification.min_devices).clerks
+            clerks = strategies.strategy_for(task.specification).committee(task.specification.min_devices).clerks
             raise TooFewClerks(
                 f"secure sums need {clerks} clerks of different owners, the enrolled devices that may be clerks have "
                 f"{clerks - missing} owners; enrol devices of more owners, or create the task with fewer clerks"
@@ -215,7 +215,7 @@ class TaskUseCases:
 
     async def _missing_owners(self, task: Task) -> int:
         """Owners that a committee still lacks; 0 or less where there are enough, or none is needed."""
-        rules = ways.way_for(task.specification).committee(task.specification.min_devices)
+        rules = strategies.strategy_for(task.specification).committee(task.specification.min_devices)
         if not rules.secure:
             return 0
         async with self._database.reading() as tx:

@@ -18,7 +18,7 @@ Spec = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """One way of learning, with its choices."""
+    """One strategy, with its choices."""
 
     name: str
     title: str

@@ -130,7 +130,7 @@ def _task(visit: Visit, task: Json, last: Json | None, joined: bool, settle: Any
         facts(
             [
                 ("Learns", spec["description"] or "its publisher does not say"),
-                ("Way of learning", spec["preset"] or f"{spec['topology']}, {spec['privacy']}"),
+                ("Strategy", spec["preset"] or f"{spec['topology']}, {spec['privacy']}"),
                 *who_sees(spec),
                 *((what, said) for what, said in consequences(_asked(spec)) if what != "Cost"),
                 ("Pays", _pay(spec)),

@@ -50,7 +50,7 @@ def add(pages: Pages) -> None:
 
 async def show(visit: Visit, preset: str = "fedavg") -> None:
     """Draws the page."""
-    with heading("New task", "Choose a way of learning; see what your choices mean before anything starts."):
+    with heading("New task", "Choose a strategy; see what your choices mean before anything starts."):
         pass
     contract = (await visit.platform.contract())["components"]["schemas"]["NewTask"]["properties"]
     mine = {} if visit.is_admin else {"publisher": visit.person.subject}
@@ -77,7 +77,7 @@ class Form:
         """Draws everything for a preset."""
         with ui.element("div").classes("c-split"):
             with ui.element("div").classes("c-stack").style("gap: var(--gap)"):
-                with card("Way of learning"):
+                with card("Strategy"):
                     self._kind = ui.radio({each.name: each.title for each in PRESETS}, value=preset).props("inline")
                     self._about = text(BY_NAME[preset].about, "c-faint")
                 with card("What it is called"):

@@ -13,7 +13,7 @@ from coterie.sums.terms import Terms
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.domain.tasks import TaskSpecification
-from services.aggregation.ways import way_for
+from services.aggregation.strategies import strategy_for
 from services.kit.caller import Caller, set_caller
 from services.kit.documents import read_parameters
 from services.kit.errors import CoterieError
@@ -142,12 +142,12 @@ def test_noise_by_trust_in_the_clerks_is_that_of_the_planner_for_trust_in_a_head
     for calibration, scale in cases:
         noise = {"trust_threshold": 0.7, "noise_max": 0.6, "delta": 1e-6, "calibration": calibration}
         told = json.dumps({"privacy": noise, "topology": {} if scale == 100.0 else {"budget_scale": scale}})
-        way = way_for(
+        strategy = strategy_for(
             TaskSpecification("t", topology="clusters", privacy="trust", incentive="payoff", parameters_json=told)
         )
         model = QualityModel(calibration=calibration, budget_scale=scale)
         trusts = [0.0, 0.05, 0.2, 0.4, 0.69, 0.7, 0.9, 1.0]
-        assert [way.noise_by_trust(0.0, trust) for trust in trusts] == pytest.approx(model.noise(trusts).tolist())
+        assert [strategy.noise_by_trust(0.0, trust) for trust in trusts] == pytest.approx(model.noise(trusts).tolist())
 
 
 @pytest.mark.parametrize(

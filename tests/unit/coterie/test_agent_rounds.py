@@ -19,10 +19,10 @@ from coterie.cache import BlobCache
 from coterie.errors import BadHome, CoterieError, Unauthenticated
 from coterie.privacy.ledger import Limit
 from coterie.privacy.simulation import SeededStream
-from coterie.procedures.context import RoundContext, round_seed
-from coterie.procedures.star import Star
 from coterie.records import WorkItem
 from coterie.results import RoundResult, RunSummary
+from coterie.strategies.context import RoundContext, round_seed
+from coterie.strategies.star import Star
 from coterie.training import model_bytes, single_threaded
 from coterie.work import Delivery
 from tests.e2e.stand_in import StandIn, problem

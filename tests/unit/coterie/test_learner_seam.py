@@ -149,7 +149,7 @@ def test_of_a_learner_that_does_not_see_to_it_samples_are_taken_one_by_one() -> 
         guarded.gradient_sum(np.arange(3), float("inf"))
 
 
-def test_a_learner_without_gradients_declines_the_ways_that_need_them() -> None:
+def test_a_learner_without_gradients_declines_the_strategies_that_need_them() -> None:
     guarded = Guarded(Mean([1.0]))
     with pytest.raises(BadLearner, match="gradients of single samples, which Mean does not give; add trained"):
         guarded.trained()

@@ -51,7 +51,7 @@ def test_the_platform_s_client_is_imported_without_arithmetic_and_keys() -> None
 def test_only_the_training_modules_need_torch() -> None:
     blocked = "import importlib, sys\nsys.modules.update(torch=None, sklearn=None)\n"
     rest = sorted(modules() - NEED_TORCH)
-    assert {"coterie.agent", "coterie.procedures.mesh", "coterie.privacy.ledger"} <= set(rest)
+    assert {"coterie.agent", "coterie.strategies.mesh", "coterie.privacy.ledger"} <= set(rest)
     imported = imported_by(f"{blocked}for name in {rest}: importlib.import_module(name)\ndel sys.modules['torch']")
     assert "scipy" not in imported
 

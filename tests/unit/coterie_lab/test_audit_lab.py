@@ -19,8 +19,8 @@ from coterie.privacy.grid import noised_tensors
 from coterie.privacy.ledger import PrivacyLedger, Receipt
 from coterie.privacy.releases import Arrays, Change
 from coterie.privacy.stream import Stream
-from coterie.procedures import star
-from coterie.procedures.context import RoundContext
+from coterie.strategies import star
+from coterie.strategies.context import RoundContext
 from coterie.work import Tensors
 from coterie_lab.audit import audit, clopper_pearson, lower_bound, main
 from coterie_lab.canaries import MECHANISMS, _bound_to_bytes

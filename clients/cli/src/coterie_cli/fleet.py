@@ -21,9 +21,9 @@ from safetensors.numpy import save as save_tensors
 
 from coterie.errors import CorruptDownload, Refused, RoundOver
 from coterie.keys import DeviceKeys
-from coterie.procedures.context import round_seed
 from coterie.records import RegisteredDevice, UpdateOutcome, Work, WorkItem
 from coterie.registration import registration_body
+from coterie.strategies.context import round_seed
 from coterie.tensor_files import load as load_tensors
 from coterie.transport import Backoff
 from coterie.work import Delivery

@@ -40,10 +40,10 @@ from coterie.learner import Guarded, Learner, learner_of
 from coterie.links import Choice
 from coterie.privacy.ledger import Limit, Spent
 from coterie.privacy.stream import FreshStream, Stream
-from coterie.procedures import Procedure, procedure_for
 from coterie.records import Work, WorkItem
 from coterie.registration import register_device
 from coterie.results import RoundResult, RunSummary
+from coterie.strategies import Strategy, strategy_for
 from coterie.transport import Backoff, Interrupted, Stop
 from coterie.workbench import Workbench
 
@@ -80,7 +80,7 @@ class Agent:
         cache: BlobCache | None = None,
         seed: int | None = None,
         simulated_noise: Callable[[], Stream] | None = None,
-        choose: Callable[[WorkItem], Procedure] = procedure_for,
+        choose: Callable[[WorkItem], Strategy] = strategy_for,
         on_round: Callable[[RoundResult], None] | None = None,
         on_error: Literal["stop", "continue"] = "stop",
         heartbeat_seconds: float = 15.0,
@@ -102,7 +102,7 @@ class Agent:
             cache: where models are kept; shared by agents of a process when given to each.
             seed: of the training order; left out, the task's.
             simulated_noise: makes streams of noise that can be drawn again, for simulations: they hide nothing.
-            choose: picks the procedure for a work item.
+            choose: picks the strategy for a work item.
             on_round: called after each round; a good place to add data that has arrived.
             on_error: whether the agent stops when its learner's code raises, or goes on with the next round. Either way
                 the round is declined in one line, and the traceback is in the log "coterie.agent".

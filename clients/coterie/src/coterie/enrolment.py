@@ -12,8 +12,8 @@ from coterie.errors import BadLearner, Declined, Refused
 from coterie.home import DeviceHome, DeviceIdentity
 from coterie.learner import Guarded, Learner
 from coterie.privacy.ledger import PrivacyLedger
-from coterie.procedures import consent, sums_apart
 from coterie.records import TaskSpecification, Work
+from coterie.strategies import consent, sums_apart
 from coterie.sums.joining import Joined, kept
 from coterie.workload import sound_id
 

@@ -17,7 +17,7 @@ CoterieError
 ├── Unreachable             no answer, or 503, for longer than patience allowed
 ├── BadAnswer               an answer that this version of the SDK cannot read
 ├── CorruptDownload         what was downloaded is not what was asked for
-├── Declined                a procedure will not do the work it was given, and why
+├── Declined                a strategy will not do the work it was given, and why
 │   ├── NotInCircle             it would tell something to a device its owner does not know
 │   └── BadLearner              the device's own learner cannot do the work, or does it wrong
 │       ├── NotFinite               it gave NaN or infinity
@@ -114,7 +114,7 @@ class CorruptDownload(CoterieError):
 
 
 class Declined(CoterieError):
-    """A procedure will not do this work; the message is told to the platform."""
+    """A strategy will not do this work; the message is told to the platform."""
 
 
 class NotInCircle(Declined):

@@ -24,9 +24,9 @@ from coterie.cache import BlobCache
 from coterie.home import introduce
 from coterie.learner import Learner
 from coterie.privacy.ledger import Limit
-from coterie.procedures.consent import unit_of
 from coterie.records import TaskSpecification
 from coterie.results import RoundResult
+from coterie.strategies.consent import unit_of
 
 AT_ONCE = 16
 HEARTBEAT_SECONDS = 60.0

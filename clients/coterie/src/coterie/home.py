@@ -11,7 +11,7 @@ private.json    what the owner keeps to itself, such as costs; optional
 joined/         what each task said when the device joined it
 clerk.db        what it keeps as a clerk of secure sums (`coterie.sums.cabinet`)
 outbox/         updates prepared and not yet known to have arrived
-tasks/<task>/   what a procedure carries from round to round
+tasks/<task>/   what a strategy carries from round to round
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Outbox:
 
 
 class Memory:
-    """What a procedure carries from round to round of one task: named sets of tensors."""
+    """What a strategy carries from round to round of one task: named sets of tensors."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -218,7 +218,7 @@ class DeviceHome:
         return Cabinet(self.folder / "clerk.db")
 
     def memory(self, task_id: str) -> Memory:
-        """What a procedure keeps for a task."""
+        """What a strategy keeps for a task."""
         return Memory(self.folder / "tasks" / task_id)
 
     def identity(self) -> DeviceIdentity | None:

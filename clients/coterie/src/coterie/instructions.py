@@ -33,7 +33,7 @@ class Instructions:
 
     @classmethod
     def of(cls, training: Mapping[str, Any], batch_size: int = 0) -> Instructions:
-        """From a work item: `batch_size` above 0 replaces the training object's; procedures read other keys."""
+        """From a work item: `batch_size` above 0 replaces the training object's; strategies read other keys."""
         known = {name: training[name] for name in cls.__slots__ if name in training}
         if batch_size:
             known["batch_size"] = batch_size
@@ -78,7 +78,7 @@ KNOWN: dict[str, _Number] = {
     "least_budget": _Number(False, 0, above=True),
     "learning_rate_decay": _Number(False, 0, 1, above=True),
 }
-"""Keys of a task's training object: those of `Instructions`, then those that single ways of learning read."""
+"""Keys of a task's training object: those of `Instructions`, then those that single strategies read."""
 
 
 def check_training(training: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The seam between a device's own code and this package: agents, procedures and fleets speak to a `Learner` only.
+"""The seam between a device's own code and this package: agents, strategies and fleets speak to a `Learner` only.
 
     class Mine:
         samples = 120                                   # how many training samples there are now; may change
@@ -10,7 +10,7 @@
 A learner may also have `better`, a dict that says of figures whether they get better "up" or "down" (the others go by
 their names), and `arrive()`, called after each round, to take over data that has come meanwhile.
 
-Some ways of learning also need gradients (the market and example-level privacy clip each sample's, a mesh takes one
+Some strategies also need gradients (the market and example-level privacy clip each sample's, a mesh takes one
 step a round): a learner that can give them has the methods of `Gradients` too, any other declines such work.
 """
 
@@ -90,7 +90,7 @@ class Gradients(Protocol):
 
 
 class Guarded:
-    """A learner as procedures see it: whatever its author's code does wrong declines the round and says what it was."""
+    """A learner as strategies see it: whatever its author's code does wrong declines the round and says what it was."""
 
     def __init__(self, learner: Learner, *, tells: bool = True) -> None:
         """`tells`: whether the words of an author's error may go to the platform; they may hold private figures."""
@@ -149,7 +149,7 @@ class Guarded:
     def _gradients(self) -> Gradients:
         if not isinstance(self.learner, Gradients):
             raise BadLearner(
-                f"this way of learning needs the gradients of single samples, which {type(self.learner).__name__} does "
+                f"this strategy needs the gradients of single samples, which {type(self.learner).__name__} does "
                 "not give; add trained, loss_of and gradient_sum to it, or use a TorchLearner"
             )
         return self.learner

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from coterie.client import Platform
 from coterie.errors import Refused, RoundOver
 from coterie.evaluation import Tensors
-from coterie.procedures.consent import NO_NOISE
-from coterie.procedures.context import RoundContext
 from coterie.records import Model, WorkItem
+from coterie.strategies.consent import NO_NOISE
+from coterie.strategies.context import RoundContext
 from coterie.tensor_files import load_file
 
 WAIT_SECONDS = 20.0

@@ -203,7 +203,7 @@ class TorchLearner:
         at_home = [name for name in trainable if name not in self._names]
         if at_home:
             raise BadLearner(
-                f"this way of learning trains what travels and nothing else, but {at_home[0]} stays at home; freeze it "
+                f"this strategy trains what travels and nothing else, but {at_home[0]} stays at home; freeze it "
                 "(requires_grad_(False)) or exchange it"
             )
         return tuple(trainable)

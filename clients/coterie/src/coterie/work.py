@@ -37,7 +37,7 @@ class SumSeal:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Delivery:
-    """What a procedure hands back.
+    """What a strategy hands back.
 
     Attributes:
         tensors: change of the model ("mean"), a weighted sum of changes ("sum"), masked words and sealed seeds

@@ -39,12 +39,12 @@ from coterie.learner import Guarded, Learner
 from coterie.mail import Mail
 from coterie.privacy.ledger import LedgerError, PrivacyLedger
 from coterie.privacy.stream import Stream
-from coterie.procedures import Procedure, consent
-from coterie.procedures.context import RoundContext, round_seed
-from coterie.procedures.masked import is_hidden_alone, refuse_downgrade
 from coterie.records import WorkItem
 from coterie.records.words import Pace
 from coterie.results import RoundResult, late
+from coterie.strategies import Strategy, consent
+from coterie.strategies.context import RoundContext, round_seed
+from coterie.strategies.masked import is_hidden_alone, refuse_downgrade
 from coterie.sums.uploads import FORM as MASKED
 from coterie.transport import Interrupted
 from coterie.workload import Workload
@@ -62,7 +62,7 @@ class Workbench:
         enrolments: tasks it has joined, by id.
         learner: how it learns; None on a device that trains nothing.
         public_figures: whether the learner's figures are of samples that the owner calls public.
-        choose: picks the procedure for a work item.
+        choose: picks the strategy for a work item.
         seed: of the training order; None for the task's.
         noise: makes the stream that one release draws its noise from.
         stopping: True when the device was told to stop.
@@ -77,7 +77,7 @@ class Workbench:
     enrolments: Enrolments
     learner: Learner | None
     public_figures: bool
-    choose: Callable[[WorkItem], Procedure]
+    choose: Callable[[WorkItem], Strategy]
     seed: int | None
     noise: Callable[[], Stream]
     stopping: Callable[[], bool]

@@ -75,7 +75,7 @@ class Victims:
 
 
 def seen(module: nn.Module, victims: Victims, target: str, seed: int) -> Seen:
-    """What the attacker gets of the victim in this way of learning."""
+    """What the attacker gets of the victim in this strategy."""
     devices = 1 if target in ("raw", "noised") else int(target.rpartition(" ")[2])
     steps = [victims.step(module, device).numpy().astype(np.float64) for device in range(devices)]
     stream = SeededStream("attack", seed, target)

@@ -7,7 +7,7 @@ beside the claim, which is what the ledger composes of the charges the code itse
 the claim false; one below proves nothing, for an audit finds only what it looks for: values, the fineness of floats,
 and every figure that travels beside them.
 
-Attributes of the audit: mechanisms are the product's own code from release or procedure on; noise is seeded, so a run
+Attributes of the audit: mechanisms are the product's own code from release or strategy on; noise is seeded, so a run
 can be repeated.
 """
 

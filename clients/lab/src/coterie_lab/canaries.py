@@ -29,11 +29,11 @@ from coterie.privacy.ledger import Limit
 from coterie.privacy.releases import COUNT, Answer, Arrays, Change, CountedChange, Descent, Laplaced, Release
 from coterie.privacy.simulation import SeededStream
 from coterie.privacy.stream import Stream
-from coterie.procedures.budget_sale import noised_descent
-from coterie.procedures.clusters import Clusters
-from coterie.procedures.context import RoundContext
-from coterie.procedures.star import Star
 from coterie.records import WorkItem
+from coterie.strategies.budget_sale import noised_descent
+from coterie.strategies.clusters import Clusters
+from coterie.strategies.context import RoundContext
+from coterie.strategies.star import Star
 from coterie.sums.contribution import contribution
 from coterie.sums.grid import choose_grid
 from coterie.sums.terms import Terms
@@ -110,7 +110,7 @@ def _market(canary: float) -> Release:
     return Descent(rho, lambda noised: noised_descent(Guarded(_Learner(canary)), received, steps, rho, noised))
 
 
-# --- procedures -------------------------------------------------------------------------------------------------------
+# --- strategies -------------------------------------------------------------------------------------------------------
 
 
 @dataclass

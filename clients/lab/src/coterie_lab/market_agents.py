@@ -27,9 +27,9 @@ from coterie.client import Platform
 from coterie.local_steps import LocalSteps
 from coterie.privacy.ledger import Limit
 from coterie.privacy.simulation import SeededStream
-from coterie.procedures import procedure_for
-from coterie.procedures.budget_sale import noised_descent
-from coterie.procedures.context import RoundContext
+from coterie.strategies import strategy_for
+from coterie.strategies.budget_sale import noised_descent
+from coterie.strategies.context import RoundContext
 from coterie.torch_learner import TorchLearner
 from coterie.training import load_model, model_bytes, single_threaded
 from coterie.work import Delivery
@@ -158,7 +158,7 @@ def _device(ground: Stage, data: Images, part: torch.Tensor, number: int, seed: 
         data=(data[0][part], data[1][part]),
         limit=Limit(1e6, 1e-5, "example"),
         simulated_noise=lambda: noise,
-        choose=(lambda work: ClippedSteps()) if method == "no noise" else procedure_for,
+        choose=(lambda work: ClippedSteps()) if method == "no noise" else strategy_for,
     )
     costs = np.random.default_rng([seed, number])
     quadratic, linear = float(costs.uniform(0.8, 1.2)), float(costs.uniform(0.02, 0.06))

@@ -2187,7 +2187,7 @@ class WorkItem(_message.Message):
     privacy_unit: _words_pb2.PrivacyUnit.ValueType
     """What noise protects."""
     topology: _builtins.str
-    """Preset or axes, for the agent's choice of procedure."""
+    """Preset or axes, for the agent's choice of strategy."""
     privacy: _builtins.str
     """Privacy axis."""
     incentive: _builtins.str

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from coterie.privacy.accounting import gaussian_charge, total
 from coterie.privacy.ledger import BudgetExceeded, Limit, PrivacyLedger
 from coterie.privacy.lifetime import Lifetime, multiplier_for
-from coterie.procedures import consent
 from coterie.records import TaskSpecification
+from coterie.strategies import consent
 from tests.answers import made
 
 

@@ -242,7 +242,7 @@ def _aim(specification: dict[str, Any], target_epsilon: float, delta: float) -> 
 
 def _price(task: records.Task) -> str:
     """What all rounds cost a device, on a line of its own, where that is known beforehand."""
-    from coterie.procedures.consent import lifetime_of
+    from coterie.strategies.consent import lifetime_of
 
     lifetime = lifetime_of(task.specification)
     return "" if lifetime is None else f"\neach device spends {lifetime}"

@@ -14,8 +14,8 @@ import numpy as np
 from coterie.home import introduce
 from coterie.privacy.clipping import clip_update
 from coterie.privacy.ledger import Limit
-from coterie.procedures.star import change_of
 from coterie.records import Plan, Task
+from coterie.strategies.star import change_of
 from coterie_cli.demos import Choices, demo
 from coterie_cli.demos.market import publisher_with
 from coterie_cli.demos.mesh import digits_regression

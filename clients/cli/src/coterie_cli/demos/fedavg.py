@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from coterie.procedures import Procedure, procedure_for
-from coterie.procedures.context import RoundContext
 from coterie.records import Participation, ParticipationState, RoundState, Task, WorkItem
+from coterie.strategies import Strategy, strategy_for
+from coterie.strategies.context import RoundContext
 from coterie.work import Delivery
 from coterie_cli.demos import Choices, demo
 from coterie_cli.demos.stage import Stage, rising
@@ -79,15 +79,15 @@ def _devices(ground: Stage, split: Split, devices: int, honest: int) -> list[Age
     """Registers the devices; the last one delivers garbage after `honest` rounds."""
     from coterie.samples import digits_model
 
-    def turncoat(work: WorkItem) -> Procedure:
-        return procedure_for(work) if work.round <= honest else Garbage()
+    def turncoat(work: WorkItem) -> Strategy:
+        return strategy_for(work) if work.round <= honest else Garbage()
 
     tokens = {owner: ground.token_for(owner, devices) for owner in OWNERS}
     agents = []
     for index in range(devices):
         owner = OWNERS[index % len(OWNERS)]
         name = f"{owner.lower()}-{index // len(OWNERS) + 1}"
-        choose: Callable[[WorkItem], Procedure] = turncoat if index == devices - 1 else procedure_for
+        choose: Callable[[WorkItem], Strategy] = turncoat if index == devices - 1 else strategy_for
         agents.append(
             ground.add_agent(
                 tokens[owner],

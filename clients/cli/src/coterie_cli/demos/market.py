@@ -13,9 +13,9 @@ import numpy as np
 
 from coterie.client import Platform
 from coterie.privacy.accounting import priced_charge
-from coterie.procedures import Procedure, procedure_for
-from coterie.procedures.context import RoundContext
 from coterie.records import ParticipationState, Payment, Quote, RoundState, Task, WorkItem
+from coterie.strategies import Strategy, strategy_for
+from coterie.strategies.context import RoundContext
 from coterie.work import Delivery
 from coterie_cli.demos import Choices, demo
 from coterie_cli.demos.stage import Stage, rising
@@ -97,7 +97,7 @@ def _devices(ground: Stage, split: Split, devices: int, choices: Choices) -> lis
     for index, shard in enumerate(split.shards):
         owner = OWNERS[index % len(OWNERS)]
         garbage = choices.garbage_device and index == 0
-        choose: Callable[[WorkItem], Procedure] = (lambda work: Garbage()) if garbage else procedure_for
+        choose: Callable[[WorkItem], Strategy] = (lambda work: Garbage()) if garbage else strategy_for
         agent = ground.add_agent(
             tokens[owner],
             f"{owner.lower()}-{index // len(OWNERS) + 1}",

@@ -112,7 +112,7 @@ def _hindsight(agent: Agent, task_id: str, shard: tuple[torch.Tensor, torch.Tens
     from coterie.hindsight import best_fixed
     from coterie.learner import Guarded
     from coterie.models import Flat
-    from coterie.procedures.device_state import DeviceState
+    from coterie.strategies.device_state import DeviceState
     from coterie.torch_learner import TorchLearner
 
     state, learner = DeviceState.load(agent.home.memory(task_id)), Guarded(TorchLearner(digits_regression(), shard))

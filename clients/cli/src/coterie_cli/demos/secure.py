@@ -24,8 +24,8 @@ from coterie.privacy.clipping import clip_update
 from coterie.privacy.gaussian import exact_multiplier
 from coterie.privacy.ledger import Limit
 from coterie.privacy.lifetime import Lifetime
-from coterie.procedures.star import change_of
 from coterie.records import Task
+from coterie.strategies.star import change_of
 from coterie_cli.demos import Choices, demo
 from coterie_cli.demos.mesh import digits_regression
 from coterie_cli.demos.stage import Stage, rising

@@ -1,0 +1,245 @@
+"""Cells: a device finds out which of the task's K models is its own, trains that one and hands its change in. [DPVD]
+
+It scores the models it holds by its loss and by whether its descent direction agrees with the model's last move
+(`coterie.model_choice`), remembers what it chose and how clearly, and once its choices agree fetches its likely models
+only; from time to time, and when its loss rises, all of them. Its first choices are drawn among near-equal models, with
+words that only the device knows: what is told then fits more data than the best model's number would.
+
+With privacy, z is the plan's noise multiplier: the deviation of noise over the clip norm M. Per example, every step
+sums clipped gradients of all X samples and adds noise of √steps · z · M; for a whole device, the change is clipped to M
+once and gets noise of z · M. Replacing an example, or all the device's data, moves what is released by at most 2M, so
+either way a round costs ρ = 2/z². Which model the device chose is told to the platform and is not covered by it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.errors import NotFinite
+from coterie.instructions import Instructions
+from coterie.learner import Guarded
+from coterie.model_choice import DRAWN, alignment, choose, lead, likely_models, near_equal, scores
+from coterie.models import Flat, load_model
+from coterie.privacy.releases import Arrays, Change, Descent, Queried, Raw
+from coterie.records import WorkItem
+from coterie.strategies import strategy
+from coterie.strategies.context import RoundContext
+from coterie.strategies.star import change_of, kept_noise, promised_noise, trained_change
+from coterie.work import Delivery
+
+HISTORY, COIN = "identities", "coin"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How devices find their model: the task's "topology" parameters, and `clip` of "privacy"."""
+
+    identity_weight: float
+    relative_loss: bool
+    settle_after: int
+    clip: float
+
+    @classmethod
+    def of(cls, work: WorkItem) -> Terms:
+        """From a work item."""
+        topology, privacy = work.parameters.get("topology", {}), work.parameters.get("privacy", {})
+        return cls(
+            float(topology.get("identity_weight", 0.5)),
+            bool(topology.get("relative_loss", True)),
+            int(topology.get("settle_after", 3)),
+            float(privacy.get("clip", 1.0)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a device found out in a round: the model it chose, and loss and alignment of each model it compared."""
+
+    model: int
+    losses: Mapping[int, float]
+    alignments: Mapping[int, float]
+    margin: float = math.nan
+    compared_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is remembered of a round: the chosen model, its score's lead (NaN: compared with none) and its loss."""
+
+    model: int
+    margin: float = math.nan
+    loss: float = math.nan
+
+
+@strategy("cells")
+class Cells:
+    """One of K models, chosen anew each round."""
+
+    def prepare(self, context: RoundContext) -> Delivery:
+        """Chooses, trains and hands in; metrics are those of the chosen model as it came."""
+        work, learner, terms = context.work, context.learner, Terms.of(context.work)
+        history = read_history(context)
+        # What is fetched is seen. Beside noise it tells what the choices told already, and no more of the data.
+        known = history.values() if work.privacy == "none" else ()
+        candidates = likely_models(
+            [each.model for each in history.values()],
+            len(work.model_digests),
+            settle_after=terms.settle_after,
+            margins=[each.margin for each in known],
+            losses=[each.loss for each in known],
+        )
+        found = find_identity(context, terms, candidates, may_draw=len(history) < DRAWN)
+        received = context.model(found.model)
+        learner.load(received)
+        metrics = context.figures() | (figures(found, candidates) if work.privacy == "none" else {})
+        instructions = Instructions.of(work.training, work.batch_size)
+        change = _protected(context, terms, instructions, received)
+        kept = Choice(found.model, found.margin, found.losses[found.model])
+        keep_history(context, history | {work.round: kept})
+        return Delivery(
+            change,
+            float(context.samples),
+            metrics=metrics,
+            public_metrics=context.public_metrics,
+            model_index=found.model,
+            budget=rho_of(work) if work.privacy == "optimised" else 0.0,
+            privacy=context.charges(),
+        )
+
+
+def find_identity(
+    context: RoundContext, terms: Terms, candidates: tuple[int, ...], *, may_draw: bool = False
+) -> Identity:
+    """argmax_k λ S_k − (1 − λ) L_k over the candidate lines, on the device's training samples.
+
+    may_draw: one of the near-equal lines instead, where there are several.
+    """
+    learner, losses, alignments = context.learner, {}, {}
+    everything, compared_bytes = np.arange(learner.samples), 0
+    for line in candidates:
+        model = context.model(line)
+        compared_bytes += sum(value.nbytes for value in model.values())
+        learner.load(model)
+        losses[line] = learner.loss_of(everything)
+        alignments[line] = _alignment(context, learner, line, model)
+    told = ([losses[line] for line in candidates], [alignments[line] for line in candidates], terms.identity_weight)
+    value = scores(*told, relative_loss=terms.relative_loss)
+    chosen = int(choose(*told, relative_loss=terms.relative_loss))
+    near = near_equal(value)
+    if may_draw and len(near) > 1:
+        chosen = int(near[_word(context) % len(near)])
+    return Identity(candidates[chosen], losses, alignments, lead(value), compared_bytes)
+
+
+def _word(context: RoundContext) -> int:
+    """What this round is drawn with: the same when it is done again, and known to nobody else.
+
+    From a key kept on disk, because the same work must release the same bytes, hence of the same model.
+    """
+    kept = context.memory.load(COIN)
+    if kept is None or "key" not in kept:
+        kept = {"key": context.noise().words(4)}
+        context.memory.save(COIN, kept)
+    drawn = hashlib.blake2b(b"%d" % context.work.round, key=kept["key"].tobytes()[:64], digest_size=8)
+    return int.from_bytes(drawn.digest(), "big")
+
+
+def _alignment(context: RoundContext, learner: Guarded, line: int, model: Arrays) -> float:
+    """S of the model the learner holds; 0 while the line has not moved."""
+    work = context.work
+    if line >= len(work.previous_digests) or work.previous_digests[line] == work.model_digests[line]:
+        return 0.0
+    flat, before = Flat.of(model, learner.trained()), load_model(context.fetch(work.previous_digests[line]))
+    try:
+        gradient = flat.vector(learner.gradient_sum(np.arange(learner.samples), math.inf))
+    except NotFinite:
+        return 0.0
+    move = flat.vector(model) - flat.vector(before)
+    return alignment(gradient, move) if bool(np.isfinite(move).all()) else 0.0  # whatever the platform sends
+
+
+def figures(found: Identity, compared: tuple[int, ...]) -> dict[str, float]:
+    """What the platform is told of the choice: which model, how many were compared, and their bytes: the broadcast."""
+    sizes = {"compared": float(len(compared)), "broadcast_bytes": float(found.compared_bytes)}
+    return {"model": float(found.model)} | sizes
+
+
+# --- the change, protected --------------------------------------------------------------------------------------------
+
+
+def _protected(context: RoundContext, terms: Terms, instructions: Instructions, received: Arrays) -> Arrays:
+    """Trains the chosen model and returns its change, with noise where the task promises it."""
+    work, learner = context.work, context.learner
+    learner.load(received)
+    if work.privacy == "optimised" and work.privacy_unit == "example":
+        return context.release(
+            Descent(rho_of(work), lambda noised: descended(context, terms, instructions, received, noised))
+        )
+    learner.train(instructions, context.seed)
+    change = trained_change(context, received, noised=work.privacy != "none")
+    match work.privacy:
+        case "none":
+            return context.release(Raw(change))
+        case "uniform":
+            return context.release(Change(change, instructions.clip_norm, kept_noise(context)))
+        case _:
+            return context.release(Change(change, terms.clip, promised_noise(work), "replaced"))
+
+
+def rho_of(work: WorkItem) -> float:
+    """ρ = 2/z² of a round."""
+    return 2.0 / promised_noise(work) ** 2
+
+
+def descended(
+    context: RoundContext, terms: Terms, instructions: Instructions, received: Arrays, noised: Queried
+) -> Arrays:
+    """The change after `epochs` steps on all samples at once; together they cost what the plan's multiplier says."""
+    learner, steps = context.learner, max(instructions.epochs, 1)
+    samples, flat, model = learner.samples, Flat.of(received, learner.trained()), received
+    # ρ adds up over steps: √steps times the noise each makes the sum come out as planned. z is over M, not over 2M.
+    multiplier = context.work.noise_multiplier * math.sqrt(steps) / 2.0
+    for _ in range(steps):
+        learner.load(model)
+        total = flat.vector(learner.gradient_sum(np.arange(samples), terms.clip))
+        noisy = noised(total, 2.0 * terms.clip, multiplier)
+        model = flat.put(flat.vector(model) - instructions.learning_rate * noisy / samples, received)
+    return change_of(received, model)
+
+
+# --- what was chosen before -------------------------------------------------------------------------------------------
+
+
+def read_history(context: RoundContext) -> dict[int, Choice]:
+    """What was chosen in each earlier round of this task, in order; empty when nothing readable was kept."""
+    kept = context.memory.load(HISTORY)
+    if kept is None or "rounds" not in kept or "models" not in kept:
+        return {}
+    unknown = np.full(len(kept["rounds"]), math.nan)
+    columns = (kept["rounds"], kept["models"], kept.get("margins", unknown), kept.get("losses", unknown))
+    lines = range(len(context.work.model_digests))
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return {
+        int(number): Choice(int(model), margin, loss)
+        for number, model, margin, loss in rows
+        if number < context.work.round and model in lines
+    }
+
+
+def keep_history(context: RoundContext, history: Mapping[int, Choice]) -> None:
+    """On disk when this returns."""
+    rounds = sorted(history)
+    columns: dict[str, NDArray[Any]] = {
+        "rounds": np.array(rounds, dtype=np.int64),
+        "models": np.array([history[number].model for number in rounds], dtype=np.int64),
+        "margins": np.array([history[number].margin for number in rounds]),
+        "losses": np.array([history[number].loss for number in rounds]),
+    }
+    context.memory.save(HISTORY, columns)

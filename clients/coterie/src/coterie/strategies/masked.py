@@ -1,0 +1,179 @@
+"""Secure sums on the device: the terms are checked before it trains, and its change leaves masked, noised and charged.
+
+Charge and note of the place are one transaction of the ledger, made before anything is stored to be sent; what is
+stored then is sent again as it is, ever after. The masks' seeds and the letters' key are kept nowhere.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.errors import Declined, NotInCircle
+from coterie.privacy.accounting import Charge, gaussian_charge, raw_charge
+from coterie.privacy.adaptive import adapts
+from coterie.privacy.releases import Arrays
+from coterie.records import WorkItem
+from coterie.strategies.context import RoundContext
+from coterie.sums import notes
+from coterie.sums.acceptance import Myself, TermsRefused, UnknownClerks, check_terms, company_of, first_seen
+from coterie.sums.circle import Circle
+from coterie.sums.contribution import charged_multiplier, contribution, purpose, rho_alone
+from coterie.sums.joining import Joined
+from coterie.sums.terms import BadTerms, Participants, Terms
+from coterie.sums.uploads import FORM, make_upload
+from coterie.work import Delivery, SumSeal, Tensors
+
+CLEAR = "this device joined the task with clear sums; it joins again when it is started anew"
+
+
+@dataclass(frozen=True, slots=True)
+class Sitting:
+    """A sum this device may take part in."""
+
+    terms: Terms
+    participants: Participants
+    myself: Myself
+    circle: Circle
+
+
+def refuse_downgrade(work: WorkItem, joined: Joined, circle: Circle) -> None:
+    """Declines work in the clear of a task that was joined as secure, or where the owner takes part in nothing else."""
+    if work.sum:
+        return
+    if joined.secure and not is_hidden_alone(work, joined):
+        raise Declined("this task was joined as secure; work without the terms of a secure sum is never done")
+    if circle.secure_only:
+        raise Declined("this device's owner takes part in secure sums only; see `coterie circle set --clear-too`")
+
+
+def is_hidden_alone(work: WorkItem, joined: Joined) -> bool:
+    """Whether work in the clear is that of a cluster's device alone, with all the noise it was promised."""
+    return joined.apart and work.role == "solo" and 0.0 < joined.noise_alone <= work.noise_multiplier
+
+
+def accept(context: RoundContext, received: Tensors) -> Sitting:
+    """The sum the work is for, if the device may take part in it; declines with the reason, and what to do."""
+    work, joined = context.work, context.joined
+    if joined is None or not joined.secure:
+        raise Declined(CLEAR)
+    try:
+        terms = Terms.read(work.sum or "")
+        if (terms.task, terms.round) != (work.task_id, work.round):
+            raise TermsRefused("the terms are for another round than the work they came with")
+        told = context.mail.platform.sum_participants(terms.place, terms.participants)
+        participants = Participants.read(told)
+        # Where the clip norm adapts, one more element tells whether the update was within it.
+        elements = sum(tensor.size for tensor in received.values()) + counts(work)
+        key = context.keys.public().signing
+        myself = Myself(context.device_id, context.owner_id, key, work.model_digests[0], elements)
+        check_terms(
+            terms,
+            participants,
+            myself,
+            joined.promise(terms.least, terms.honest, terms.count, terms.noise),
+            context.mail.circle,
+        )
+    except UnknownClerks as error:
+        raise NotInCircle(str(error), error.clerks) from error
+    except (BadTerms, TermsRefused) as error:
+        raise Declined(str(error)) from error
+    return Sitting(terms, participants, myself, context.mail.circle)
+
+
+def deliver(context: RoundContext, sitting: Sitting, change: Arrays) -> Delivery:
+    """A model's change as it leaves: masked words and sealed seeds; charged and noted."""
+    terms, weight = sitting.terms, weight_of(context, sitting)
+    place = (terms.task, terms.round, purpose(terms))
+    if terms.noise == 0.0:
+        charge, alone = raw_charge(*place), 0.0
+    else:
+        charge = gaussian_charge(*place, "device", charged_multiplier(terms, sitting.circle))
+        alone = rho_alone(terms)
+    return release(
+        context,
+        sitting,
+        lambda: contribution(in_file_order(context, change), terms, weight, context.noise(), counts(context.work)),
+        charge,
+        weight=weight,
+        alone=alone,
+    )
+
+
+def counts(work: WorkItem) -> bool:
+    """Whether the sum holds a count of the updates within its clip norm."""
+    return work.privacy == "uniform" and adapts(work.parameters)
+
+
+def release(
+    context: RoundContext,
+    sitting: Sitting,
+    values: Callable[[], NDArray[np.int64]],
+    charge: Charge,
+    *,
+    weight: float = 1.0,
+    alone: float = 0.0,
+    budget: float = 0.0,
+) -> Delivery:
+    """Whole numbers, noise included, as they leave; `alone` is their ρ if t clerks and the platform work together."""
+    context.check(charge)
+    try:
+        delivery = _masked(context, sitting, values(), weight, budget)
+        context.charge(charge, lambda database: _note(database, sitting.terms, alone))
+    except TermsRefused as error:
+        raise Declined(str(error)) from error
+    return replace(delivery, privacy=context.charges())
+
+
+def deliver_charged(context: RoundContext, sitting: Sitting, change: Callable[[], Arrays], budget: float) -> Delivery:
+    """A change that carries its own noise and pays for itself, in a sum without more noise.
+
+    The place is noted first: a device that may not take part makes no release.
+    """
+    terms, weight = sitting.terms, weight_of(context, sitting)
+    try:
+        context.ledger.note(lambda database: _note(database, terms))
+        values = contribution(in_file_order(context, change()), terms, weight, context.noise())
+        delivery = _masked(context, sitting, values, weight, budget)
+    except TermsRefused as error:
+        raise Declined(str(error)) from error
+    return replace(delivery, privacy=context.charges())
+
+
+def weight_of(context: RoundContext, sitting: Sitting) -> float:
+    """What the device's update weighs in the sum."""
+    return context.work.self_weight or (1.0 if sitting.terms.noise > 0.0 else float(context.samples))
+
+
+def _masked(
+    context: RoundContext, sitting: Sitting, values: NDArray[np.int64], weight: float, budget: float
+) -> Delivery:
+    terms, circle = sitting.terms, sitting.circle
+    company = company_of(sitting.participants, context.device_id, circle)
+    upload, signature = make_upload(values, terms, context.device_id, context.keys, company, circle.company_least)
+    known = first_seen(terms, sitting.myself, circle)
+    if known is not circle:
+        context.keep_circle(known)
+    seal = SumSeal(terms.digest.hex(), signature.hex())
+    return Delivery(upload.tensors(), weight, form=FORM, budget=budget, sum=seal)
+
+
+def _note(database: sqlite3.Connection, terms: Terms, alone: float = 0.0) -> None:
+    notes.prepare(database)
+    notes.note(database, terms)
+    if alone > 0.0:
+        notes.keep_alone(database, purpose(terms), alone)
+
+
+def in_file_order(context: RoundContext, change: Arrays) -> NDArray[Any]:
+    """All entries in one vector: tensors in the order of their data in the model's file, each in C order."""
+    from safetensors import safe_open
+
+    with safe_open(context.fetch(context.work.model_digests[0]), framework="numpy") as file:
+        names = list(file.offset_keys())
+    return np.concatenate([np.ravel(change[name]) for name in names])

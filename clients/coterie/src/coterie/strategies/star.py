@@ -1,0 +1,93 @@
+"""Star: every device trains alone and hands its change in; with privacy "uniform", clipped and noised as a whole."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from coterie.errors import Declined, NotFinite
+from coterie.instructions import Instructions
+from coterie.privacy.adaptive import WITHIN, adapts
+from coterie.privacy.releases import COUNT, Arrays, Change, CountedChange, Raw
+from coterie.records import WorkItem
+from coterie.strategies import masked, strategy
+from coterie.strategies.context import RoundContext
+from coterie.work import Delivery, Tensors
+
+_ROUNDING = 1e-9
+_log = logging.getLogger("coterie.star")
+
+
+@strategy("star", privacy="none", incentive="none")
+@strategy("star", privacy="uniform", incentive="none")
+@strategy("star", privacy="none", incentive="contribution")
+@strategy("star", privacy="uniform", incentive="contribution")
+class Star:
+    """Federated averaging: the change of the model after local epochs, weighted by samples; masked in secure sums."""
+
+    masks: ClassVar[bool] = True
+
+    def prepare(self, context: RoundContext) -> Delivery:
+        """Trains from the round's model; metrics are those of the model as it came."""
+        work, learner = context.work, context.learner
+        instructions = Instructions.of(work.training, work.batch_size)
+        received = context.model()
+        sitting = masked.accept(context, received) if work.sum else None
+        learner.load(received)
+        metrics = context.figures() if sitting is None else {}
+        learner.train(instructions, context.seed)
+        change = trained_change(context, received, noised=work.privacy != "none")
+        if sitting is not None:
+            return masked.deliver(context, sitting, change)
+        if work.privacy != "uniform":
+            return _delivery(context, context.release(Raw(change)), metrics)
+        bounds = instructions.clip_norm, kept_noise(context)
+        if not adapts(work.parameters):
+            return _delivery(context, context.release(Change(change, *bounds)), metrics)
+        told = context.release(CountedChange(change, *bounds))
+        within = float(told.pop(COUNT)[0])  # noised and charged with the update: no figure of private data
+        return _delivery(context, told, {**metrics, WITHIN: within})
+
+
+def _delivery(context: RoundContext, change: Arrays, metrics: Mapping[str, float]) -> Delivery:
+    return Delivery(
+        change,
+        float(context.samples),
+        metrics=metrics,
+        public_metrics=context.public_metrics,
+        privacy=context.charges(),
+    )
+
+
+def trained_change(context: RoundContext, received: Tensors, *, noised: bool) -> Arrays:
+    """What training changed. Where noise hides it, zeros if it is not finite: declining would tell of the data."""
+    try:
+        return change_of(received, context.learner.parameters())
+    except NotFinite as error:
+        if not noised:
+            raise
+        _log.warning("round %d: zeros are sent in the place of the update: %s", context.work.round, error)
+        return {name: np.zeros_like(value) for name, value in received.items()}
+
+
+def change_of(before: Tensors, after: Tensors) -> Arrays:
+    """after − before for every tensor, in the type the model has."""
+    return {name: np.asarray(after[name] - before[name], dtype=before[name].dtype) for name in before}
+
+
+def kept_noise(context: RoundContext) -> float:
+    """The plan's noise multiplier where it is no less than the task promised when the device joined it."""
+    noise, joined = promised_noise(context.work), context.joined
+    if joined is not None and noise < joined.noise_multiplier * (1.0 - _ROUNDING):
+        raise Declined("this work asks for less noise than the task promised when the device joined it")
+    return noise
+
+
+def promised_noise(work: WorkItem) -> float:
+    """The plan's noise multiplier where the task promises noise; declines when there is none."""
+    if work.noise_multiplier <= 0.0:
+        raise Declined("the task promises noise but the plan gives this device none; ask the publisher to check it")
+    return work.noise_multiplier

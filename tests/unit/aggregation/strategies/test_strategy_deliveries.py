@@ -1,0 +1,120 @@
+"""Which deliveries each strategy takes, and with what weight: nobody gains influence by the form of what it sends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import pytest
+
+from coterie.records.words import Form, ParticipationState
+from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.words.v1 import words_pb2 as words
+from services.aggregation.domain.records import Delivery
+from services.aggregation.domain.tasks import TaskSpecification
+from services.aggregation.errors import BadUpdate, RoundOver
+from services.aggregation.strategies import combinations, strategy_for
+from services.aggregation.strategies.base import Strategy
+from services.aggregation.strategies.roster import Roster
+from services.topology.planners.clusters import ClusterParameters, TrustPrivacy
+
+FORMS = ("mean", "sum", "report")
+
+
+def strategy_of(topology: str, privacy: str, incentive: str) -> Strategy:
+    told = {"topology": ClusterParameters().model_dump(), "privacy": TrustPrivacy().model_dump()}
+    specification = TaskSpecification(
+        "t", topology=topology, privacy=privacy, incentive=incentive, parameters_json=json.dumps(told)
+    )
+    return strategy_for(specification)
+
+
+def delivery(device: str, form: str, weight: float = 1.0, members: Iterable[str] = ()) -> Delivery:
+    told = tuple({"device_id": m, "outcome": ParticipationState.DELIVERED, "note": "", "weight": 0.0} for m in members)
+    return Delivery("tsk", 1, device, "", 1, Form(form), weight, {}, 0, 0.0, members=told)
+
+
+def roster(attempt: int = 1) -> Roster:
+    """h heads m, s is alone; all enrolled with 10 samples."""
+    items = {
+        "h": pb.WorkItem(
+            role=words.ROLE_HEAD,
+            self_weight=30.0,
+            weight_alone=18.0,
+            peers=[pb.Peer(device_id="m", role=words.ROLE_MEMBER, weight=20.0)],
+        ),
+        "m": pb.WorkItem(
+            role=words.ROLE_MEMBER, self_weight=20.0, peers=[pb.Peer(device_id="h", role=words.ROLE_HEAD)]
+        ),
+        "s": pb.WorkItem(role=words.ROLE_SOLO, self_weight=5.0),
+    }
+    states = dict.fromkeys(items, ParticipationState.ASSIGNED)
+    counted = dict.fromkeys(items, 10.0)
+    return Roster(items, states, dict.fromkeys(items, 10), attempt, via={"m": "h"}, counted=counted)
+
+
+@pytest.mark.parametrize("axes", sorted(axes for axes in combinations() if axes[0] != "clusters"))
+def test_outside_clusters_a_task_takes_one_form_and_no_more_weight_than_samples(axes: tuple[str, str, str]) -> None:
+    """A sum says its weight itself, and a report brings nothing: a star takes neither, a mesh nothing but reports."""
+    strategy = strategy_of(*axes)
+    taken = "report" if axes[0] == "mesh" else "mean"
+    for form in FORMS:
+        if form == taken:
+            strategy.check_delivery(roster(), delivery("s", form, 1.0 if axes[2] == "correlated" else 10.0))
+        else:
+            with pytest.raises(BadUpdate, match=f"form {taken}"):
+                strategy.check_delivery(roster(), delivery("s", form))
+    if taken == "mean":
+        with pytest.raises(BadUpdate, match="10 samples"):
+            strategy.check_delivery(roster(), delivery("s", "mean", 10.1))
+
+
+@pytest.mark.parametrize("axes", sorted(axes for axes in combinations() if axes[0] == "clusters"))
+def test_in_clusters_members_report_and_the_others_bring_no_more_than_the_plan_gives_them(
+    axes: tuple[str, str, str],
+) -> None:
+    strategy = strategy_of(*axes)
+    for device, form, most in (("h", "sum", 30.0), ("h", "mean", 30.0), ("s", "mean", 5.0), ("s", "sum", 5.0)):
+        if (device, form, axes[1]) == ("h", "sum", "trust"):
+            with pytest.raises(BadUpdate, match="a sum of one hides nobody"):
+                strategy.check_delivery(roster(), delivery(device, form, most))
+        else:
+            strategy.check_delivery(roster(), delivery(device, form, most))
+        with pytest.raises(BadUpdate, match="above"):
+            strategy.check_delivery(roster(), delivery(device, form, most * 1.001))
+    counts = strategy.weigh(roster(), delivery("h", "mean", 30.0))
+    assert counts == (18.0 if axes[1] == "trust" else 30.0), "left alone a head counts what it is worth alone"
+    strategy.check_delivery(roster(), delivery("h", "sum", 50.0, members=["m"]))
+    with pytest.raises(BadUpdate, match="above"):
+        strategy.check_delivery(roster(), delivery("h", "sum", 50.0 * 1.001, members=["m"]))
+    with pytest.raises(BadUpdate, match="in a sum"):
+        strategy.check_delivery(roster(), delivery("h", "mean", 1.0, members=["m"]))
+    with pytest.raises(BadUpdate, match="no members of h"):
+        strategy.check_delivery(roster(), delivery("h", "sum", 1.0, members=["m", "s"]))
+    strategy.check_delivery(roster(), delivery("m", "report"))
+    for device, form in (("m", "mean"), ("m", "sum"), ("h", "report"), ("s", "report")):
+        with pytest.raises(BadUpdate, match="the plan wants"):
+            strategy.check_delivery(roster(), delivery(device, form))
+        with pytest.raises(RoundOver):  # planned anew meanwhile: it may have been right before
+            strategy.check_delivery(roster(attempt=2), delivery(device, form))
+
+
+@pytest.mark.parametrize("axes", sorted(combinations()))
+def test_the_platform_knows_what_a_delivery_weighs_whatever_it_claims(axes: tuple[str, str, str]) -> None:
+    strategy, company = strategy_of(*axes), roster()
+    company.counted["s"] = 7.0  # of the 10 samples it enrolled with
+    known = {"clusters": 5.0}.get(axes[0], 1.0 if axes[2] == "correlated" else 7.0)
+    assert strategy.weigh(company, delivery("s", "mean", 10.0)) == known
+    if axes[0] == "clusters":
+        assert strategy.weigh(company, delivery("s", "mean", 1e-9)) == known
+        assert strategy.weigh(company, delivery("h", "sum", 1.0, members=["m"])) == 50.0
+
+
+def test_a_members_report_waits_for_its_letter_and_a_heads_sum_for_those_in_it() -> None:
+    strategy = strategy_of("clusters", "trust", "payoff")
+    assert strategy.letters_first(roster(), delivery("m", "report")) == ("h", ["m"])
+    assert strategy.letters_first(roster(), delivery("h", "sum", members=["m"])) == ("h", ["m"])
+    assert strategy.letters_first(roster(), delivery("h", "sum")) == ("h", [])
+    reported = roster()
+    reported.states["m"] = ParticipationState.DELIVERED
+    assert strategy.letters_first(reported, delivery("m", "report")) == ("", ())
