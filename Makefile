@@ -62,7 +62,7 @@ test-slow: $(STAMP) ## the tests that take minutes each
 	$(BIN)/python -m pytest -q -m slow
 
 .PHONY: chaos
-chaos: $(STAMP) ## every preset in bad weather: kills, stops, clocks, networks, disk, database (ten minutes; CHAOS_SEED=N repeats one)
+chaos: $(STAMP) ## every preset under faults: kills, stops, clocks, networks, disk, database (ten minutes; CHAOS_SEED=N repeats one)
 	$(BIN)/python -m pytest -q -s -m slow tests/chaos
 
 .PHONY: demo

@@ -8,16 +8,16 @@ import sys
 from pathlib import Path
 
 from coterie.sums.terms import survivors_digest
-from tests.attacks.hall import Hall, names, survivors_of
+from tests.attacks.sum_fixture import SumFixture, names, survivors_of
 
 if __name__ == "__main__":
-    hall = Hall(Path(sys.argv[1]), names(4), clerks=3, least=3)
+    sum_fixture = SumFixture(Path(sys.argv[1]), names(4), clerks=3, least=3)
     for number in range(1, 10_000):
-        hall.round = number
-        terms = dataclasses.replace(hall.terms(), least=3, honest=2)
-        deliveries = hall.deliver_all(terms)
-        hall.muster(terms, "dev_00", deliveries)
+        sum_fixture.round = number
+        terms = dataclasses.replace(sum_fixture.terms(), least=3, honest=2)
+        deliveries = sum_fixture.deliver_all(terms)
+        sum_fixture.muster(terms, "dev_00", deliveries)
         survivors = survivors_of(deliveries)
-        signature = hall.desks["dev_00"].agree(terms, hall.participants, survivors)
+        signature = sum_fixture.desks["dev_00"].agree(terms, sum_fixture.participants, survivors)
         chosen = survivors_digest(terms.digest, survivors)
         print(number, terms.digest.hex(), chosen.hex(), signature.hex(), flush=True)

@@ -15,9 +15,9 @@ from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.rounds import settling
 from services.kit.caller import Caller, set_caller
 from services.kit.errors import Conflict, InvalidInput
-from tests.contract.aggregation.conftest import Client, House, eventually, house
+from tests.contract.aggregation.conftest import Client, ServiceFixture, eventually, service
 
-__all__ = ["house"]
+__all__ = ["service"]
 
 DEVICES = ["dev_a", "dev_b", "dev_c", "dev_d"]
 DELIVERED, REJECTED = words.PARTICIPATION_STATE_DELIVERED, words.PARTICIPATION_STATE_REJECTED
@@ -26,11 +26,11 @@ Items = dict[str, pb.WorkItem]
 Said = dict[str, words.ParticipationState.ValueType]
 
 
-async def clustered(house: House, rounds: int, owners: list[str] | None = None) -> tuple[Client, pb.Task]:
+async def clustered(service: ServiceFixture, rounds: int, owners: list[str] | None = None) -> tuple[Client, pb.Task]:
     """A running task of four devices that all trust each other."""
-    client = await house.start()
-    house.fakes.trust |= dict.fromkeys(itertools.combinations(DEVICES, 2), 0.9)
-    house.fakes.owners |= dict(zip(DEVICES, owners or [f"own_{device}" for device in DEVICES], strict=True))
+    client = await service.start()
+    service.fakes.trust |= dict.fromkeys(itertools.combinations(DEVICES, 2), 0.9)
+    service.fakes.owners |= dict(zip(DEVICES, owners or [f"own_{device}" for device in DEVICES], strict=True))
     task = await client.create(DEVICES, rounds=rounds, preset="clusters", quorum=0.2)
     await client.start_task(task.id)
     return client, task
@@ -65,7 +65,7 @@ async def report(client: Client, item: pb.WorkItem, member: str, head: str) -> N
         sender=member,
         recipient=head,
         kind=words.LETTER_KIND_UPDATE,
-        digest=await client.house.blobs.put_bytes(data),
+        digest=await client.service.blobs.put_bytes(data),
         size_bytes=len(data),
     )
     await client.work.SendLetter(pb.SendLetterRequest(letter=letter))
@@ -80,7 +80,7 @@ async def lead(client: Client, item: pb.WorkItem, head: str, said: Said, weight:
     members = [pb.MemberReport(device_id=member, outcome=outcome, note="bad") for member, outcome in said.items()]
     is_sum = weight is not None or len(qualities) > 1
     data = save({"w": np.array([0.3 * (total if is_sum else 1.0), 0.1, 0.0], np.float32)})
-    digest = await client.house.blobs.put_bytes(data)
+    digest = await client.service.blobs.put_bytes(data)
     await client.deliver(
         item,
         head,
@@ -105,18 +105,18 @@ async def object_to(client: Client, task_id: str, number: int, device: str) -> N
     await client.work.ObjectToVerdict(request)
 
 
-def told_of(house: House, number: int, *devices: str) -> list[tuple[bool, float]]:
+def told_of(service: ServiceFixture, number: int, *devices: str) -> list[tuple[bool, float]]:
     """(positive, seconds) of what the registry heard about a pair in a round."""
     return [
         (told.positive, told.duration_seconds)
-        for told in house.fakes.interactions.values()
+        for told in service.fakes.interactions.values()
         if {told.device_a, told.device_b} == set(devices) and told.note.startswith(f"round {number} ")
     ]
 
 
 @SQLITE
-async def test_a_head_that_rejects_everybody_and_claims_their_weight_is_not_believed(house: House) -> None:
-    client, task = await clustered(house, rounds=1)
+async def test_a_head_that_rejects_everybody_and_claims_their_weight_is_not_believed(service: ServiceFixture) -> None:
+    client, task = await clustered(service, rounds=1)
     head, members, items = await items_of(client, 1)
     assert len(members) == 3
     everything = math.fsum([items[head].self_weight, *(peer.weight for peer in items[head].peers)])
@@ -136,8 +136,8 @@ async def test_a_head_that_rejects_everybody_and_claims_their_weight_is_not_beli
 
 
 @SQLITE
-async def test_a_head_s_sum_is_bounded_by_the_qualities_in_it(house: House) -> None:
-    client, _ = await clustered(house, rounds=1)
+async def test_a_head_s_sum_is_bounded_by_the_qualities_in_it(service: ServiceFixture) -> None:
+    client, _ = await clustered(service, rounds=1)
     head, members, items = await items_of(client, 1)
     for member in members:
         await report(client, items[member], member, head)
@@ -145,7 +145,7 @@ async def test_a_head_s_sum_is_bounded_by_the_qualities_in_it(house: House) -> N
     claims = [pb.MemberReport(device_id=member, outcome=DELIVERED) for member in members]
     for share, taken in ((1.01, False), (1.0, True)):  # of the clip norm, which is 1
         data = save({"w": np.array([share * weight, 0.0, 0.0], np.float32)})
-        digest = await client.house.blobs.put_bytes(data)
+        digest = await client.service.blobs.put_bytes(data)
         told: dict[str, Any] = {
             "form": words.FORM_SUM,
             "weight": weight,
@@ -161,8 +161,8 @@ async def test_a_head_s_sum_is_bounded_by_the_qualities_in_it(house: House) -> N
 
 
 @SQLITE
-async def test_a_head_that_several_dispute_costs_them_little_and_leads_no_more(house: House) -> None:
-    client, task = await clustered(house, rounds=3)
+async def test_a_head_that_several_dispute_costs_them_little_and_leads_no_more(service: ServiceFixture) -> None:
+    client, task = await clustered(service, rounds=3)
     head, members, items = await items_of(client, 1)
     for member in members:
         await report(client, items[member], member, head)
@@ -175,7 +175,7 @@ async def test_a_head_that_several_dispute_costs_them_little_and_leads_no_more(h
     assert items[head].verdict == ""
     _, found = await parts(client, task.id, 1)
     assert {found[member].judged_by for member in members} == {head}
-    assert told_of(house, 1, first, head) == []  # a head's word alone waits for the other side
+    assert told_of(service, 1, first, head) == []  # a head's word alone waits for the other side
     for member in (first, second):
         await object_to(client, task.id, 1, member)
         await object_to(client, task.id, 1, member)
@@ -191,10 +191,10 @@ async def test_a_head_that_several_dispute_costs_them_little_and_leads_no_more(h
     round_, found = await parts(client, task.id, 1)
     assert round_.disputed == 2
     assert found[first].objection == "my letter was there"
-    assert told_of(house, 1, first, head) == told_of(house, 1, second, head) == [(False, settling.DISPUTED_SECONDS)]
-    assert told_of(house, 1, first, second) == []
-    assert told_of(house, 1, silent, head) == [(False, settling.WHOLE_INTERACTION_SECONDS)]
-    assert told_of(house, 2, first, head) == [(True, settling.WHOLE_INTERACTION_SECONDS)]
+    assert told_of(service, 1, first, head) == told_of(service, 1, second, head) == [(False, settling.DISPUTED_SECONDS)]
+    assert told_of(service, 1, first, second) == []
+    assert told_of(service, 1, silent, head) == [(False, settling.WHOLE_INTERACTION_SECONDS)]
+    assert told_of(service, 2, first, head) == [(True, settling.WHOLE_INTERACTION_SECONDS)]
     with pytest.raises(Conflict, match="final"):
         await object_to(client, task.id, 1, silent)
     kinds = [event.kind for event in await client.events(task.id)]
@@ -202,9 +202,9 @@ async def test_a_head_that_several_dispute_costs_them_little_and_leads_no_more(h
 
 
 @SQLITE
-async def test_many_devices_of_one_owner_do_not_unseat_an_honest_head(house: House) -> None:
-    client, task = await clustered(house, rounds=3, owners=["own_liar", "own_liar", "own_liar", "own_liar"])
-    house.fakes.owners[(await items_of(client, 1))[0]] = "own_honest"
+async def test_many_devices_of_one_owner_do_not_unseat_an_honest_head(service: ServiceFixture) -> None:
+    client, task = await clustered(service, rounds=3, owners=["own_liar", "own_liar", "own_liar", "own_liar"])
+    service.fakes.owners[(await items_of(client, 1))[0]] = "own_honest"
     for number_ in (1, 2):
         head, members, items = await items_of(client, number_)
         for member in members:
@@ -218,8 +218,10 @@ async def test_many_devices_of_one_owner_do_not_unseat_an_honest_head(house: Hou
 
 
 @SQLITE
-async def test_in_the_last_round_members_have_time_to_object(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    client, task = await clustered(house, rounds=1)
+async def test_in_the_last_round_members_have_time_to_object(
+    service: ServiceFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, task = await clustered(service, rounds=1)
     head, members, items = await items_of(client, 1)
     for member in members:
         await report(client, items[member], member, head)
@@ -227,18 +229,18 @@ async def test_in_the_last_round_members_have_time_to_object(house: House, monke
     await client.finished(task.id)
 
     async def released() -> bool:
-        return task.id in house.fakes.released
+        return task.id in service.fakes.released
 
     await eventually(released)  # money waits for nobody's objection
-    assert told_of(house, 1, members[0], head) == []
+    assert told_of(service, 1, members[0], head) == []
     for member in members:
         await object_to(client, task.id, 1, member)
     monkeypatch.setattr(settling, "OBJECTION_SECONDS", 0.0)
-    await house.apps[0].stop()
-    await house.start()  # takes the ended task up where it was
+    await service.apps[0].stop()
+    await service.start()  # takes the ended task up where it was
 
     async def told() -> bool:
-        return bool(told_of(house, 1, members[0], head))
+        return bool(told_of(service, 1, members[0], head))
 
     await eventually(told)
-    assert told_of(house, 1, members[0], head) == [(False, settling.DISPUTED_SECONDS)]
+    assert told_of(service, 1, members[0], head) == [(False, settling.DISPUTED_SECONDS)]

@@ -40,10 +40,10 @@ from tests.contract.aggregation.cellular import (
     stations,
     told,
 )
-from tests.contract.aggregation.conftest import House, eventually, house
+from tests.contract.aggregation.conftest import ServiceFixture, eventually, service
 from tests.unit.topology.planners.test_planner_cells import PLANNER, by_id, cell, inputs, request
 
-__all__ = ["house", "patient"]
+__all__ = ["patient", "service"]
 
 SQLITE = pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
 ADDED, LEFT_OUT = words.EVENT_KIND_STATION_ADDED, words.EVENT_KIND_STATION_LEFT_OUT
@@ -122,14 +122,14 @@ class Erasing(StationApp):
     ],
 )
 async def test_a_sum_that_is_not_that_of_the_users_is_not_believed_and_the_model_is_as_without_the_station(
-    house: House, liar: type[StationApp], why: str
+    service: ServiceFixture, liar: type[StationApp], why: str
 ) -> None:
-    await put_cells(house)
-    client, task = await begun(house)
+    await put_cells(service)
+    client, task = await begun(service)
     await play(client)
     honest = await models_of(client, task)
-    async with stations(house, liar, StationApp):
-        client, task = await begun(house)
+    async with stations(service, liar, StationApp):
+        client, task = await begun(service)
         await play(client)
         models = await models_of(client, task)
         assert [model.tobytes() for model in models] == [model.tobytes() for model in honest]
@@ -145,13 +145,13 @@ async def test_a_sum_that_is_not_that_of_the_users_is_not_believed_and_the_model
 @SQLITE
 @pytest.mark.parametrize(("seconds", "asked_in"), [(3600.0, [1]), (0.0, [1, 2])])
 async def test_a_station_that_told_a_false_sum_is_not_asked_again_for_a_while(
-    house: House, monkeypatch: pytest.MonkeyPatch, seconds: float, asked_in: list[int]
+    service: ServiceFixture, monkeypatch: pytest.MonkeyPatch, seconds: float, asked_in: list[int]
 ) -> None:
     """Who changes little of a large sum is found out by chance alone: found out once, it gets no further tries."""
     monkeypatch.setattr(stationing, "PUT_ASIDE_SECONDS", seconds)
-    await put_cells(house)
-    async with stations(house, Forging, StationApp):
-        client, task = await begun(house, rounds=2)
+    await put_cells(service)
+    async with stations(service, Forging, StationApp):
+        client, task = await begun(service, rounds=2)
         await play(client)
         await play(client)
         await models_of(client, task)
@@ -165,7 +165,7 @@ async def test_a_station_that_told_a_false_sum_is_not_asked_again_for_a_while(
 
 @SQLITE
 async def test_a_station_reads_no_more_bytes_at_once_than_one_call_may_hold(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    service: ServiceFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither by naming a file often, nor by a long piece, nor by one that begins before the file or behind it."""
     refused: list[str] = []
@@ -198,9 +198,9 @@ async def test_a_station_reads_no_more_bytes_at_once_than_one_call_may_hold(
                         refused.append(error.message)
             await super()._add_up(key, question)
 
-    await put_cells(house)
-    async with stations(house, Greedy, StationApp):
-        client, task = await begun(house)
+    await put_cells(service)
+    async with stations(service, Greedy, StationApp):
+        client, task = await begun(service)
         await play(client)
         await models_of(client, task)
         assert len(await told(client, task, ADDED)) == 4
@@ -211,7 +211,7 @@ async def test_a_station_reads_no_more_bytes_at_once_than_one_call_may_hold(
 
 @SQLITE
 async def test_a_station_that_tells_fewer_sums_or_more_than_asked_for_is_believed_in_those_that_are_right(
-    house: House,
+    service: ServiceFixture,
 ) -> None:
     refused: list[str] = []
 
@@ -229,12 +229,12 @@ async def test_a_station_that_tells_fewer_sums_or_more_than_asked_for_is_believe
             told_first.sums.orders.append(question.sums.orders[0])
             await super()._add_up(key, told_first)
 
-    await put_cells(house)
-    client, task = await begun(house)
+    await put_cells(service)
+    client, task = await begun(service)
     await play(client)
     honest = await models_of(client, task)
-    async with stations(house, Miscounting, StationApp):
-        client, task = await begun(house)
+    async with stations(service, Miscounting, StationApp):
+        client, task = await begun(service)
         await play(client)
         models = await models_of(client, task)
         (left_out,) = await told(client, task, LEFT_OUT)
@@ -245,7 +245,9 @@ async def test_a_station_that_tells_fewer_sums_or_more_than_asked_for_is_believe
 
 
 @SQLITE
-async def test_a_station_weighs_nothing_and_reads_the_updates_it_adds_up_and_nothing_else(house: House) -> None:
+async def test_a_station_weighs_nothing_and_reads_the_updates_it_adds_up_and_nothing_else(
+    service: ServiceFixture,
+) -> None:
     """Weights are the platform's; what no open question names is not told, whatever its digest."""
     seen: list[topology.SumOrder] = []
     refused: list[CoterieError] = []
@@ -264,10 +266,10 @@ async def test_a_station_weighs_nothing_and_reads_the_updates_it_adds_up_and_not
                         refused.append(error)
             await super()._add_up(key, question)
 
-    secret = await house.blobs.put_bytes(save({"w": np.ones(3, np.float32)}) + b"not meant for stations")
-    await put_cells(house)
-    async with stations(house, Curious, StationApp):
-        client, task = await begun(house)
+    secret = await service.blobs.put_bytes(save({"w": np.ones(3, np.float32)}) + b"not meant for stations")
+    await put_cells(service)
+    async with stations(service, Curious, StationApp):
+        client, task = await begun(service)
         await play(client)
         await models_of(client, task)
     assert all(isinstance(error, NotFound) for error in refused)
@@ -276,11 +278,11 @@ async def test_a_station_weighs_nothing_and_reads_the_updates_it_adds_up_and_not
 
 
 @SQLITE
-async def test_nobody_speaks_for_a_cell_without_its_token(house: House) -> None:
+async def test_nobody_speaks_for_a_cell_without_its_token(service: ServiceFixture) -> None:
     """Neither another station, nor a device or a publisher; a cell that is served is not taken."""
-    await put_cells(house)
-    async with stations(house):
-        channel = open_channel(house.settings, house.settings.topology_address)
+    await put_cells(service)
+    async with stations(service):
+        channel = open_channel(service.settings, service.settings.topology_address)
         stub = rpc.StationsStub(channel)
         for role, error in ((STATION, CoterieError), (Caller("device", "dev_a"), PermissionDenied)):
             set_caller(role)
@@ -298,7 +300,7 @@ async def test_nobody_speaks_for_a_cell_without_its_token(house: House) -> None:
         for call in calls:
             with pytest.raises(PermissionDenied, match="another station serves hill"):
                 await call()
-        assert await serving(house) == set(CELLS)
+        assert await serving(service) == set(CELLS)
         await channel.close()
 
 
@@ -334,10 +336,10 @@ async def test_with_tls_a_station_s_certificate_opens_what_stations_call_and_no_
     await server.stop()
 
 
-async def plan_of(house: House, task_id: str) -> topology.Plan:
+async def plan_of(service: ServiceFixture, task_id: str) -> topology.Plan:
     """A task's first plan, once there is one."""
     set_caller(SERVICE)
-    channel = open_channel(house.settings, house.settings.topology_address)
+    channel = open_channel(service.settings, service.settings.topology_address)
     found: list[topology.Plan] = []
 
     async def planned() -> bool:
@@ -357,7 +359,7 @@ async def plan_of(house: House, task_id: str) -> topology.Plan:
 
 @SQLITE
 async def test_a_station_that_chooses_too_little_noise_others_users_or_values_without_end_is_left_out(
-    house: House,
+    service: ServiceFixture,
 ) -> None:
     """Its users go to whoever else reaches them; here nobody does, so they wait and are told why."""
     lies = iter(("noise", "users", "value", "block"))
@@ -376,11 +378,11 @@ async def test_a_station_that_chooses_too_little_noise_others_users_or_values_wi
                     decision.blocks[0] = decision.blocks[1]
             return decision
 
-    await put_cells(house)
-    async with stations(house, Lying, StationApp):
+    await put_cells(service)
+    async with stations(service, Lying, StationApp):
         for why in ("noise problem asks for", "not its users", "beyond any reward", "do not carry"):
-            _, task = await begun(house, policy="stations")
-            plan = await plan_of(house, task.id)
+            _, task = await begun(service, policy="stations")
+            plan = await plan_of(service, task.id)
             assert why in plan.cell_details.lost["hill"]
             assert {seat.cell for seat in plan.seats} == {"town", ""}
 

@@ -16,10 +16,10 @@ from coterie.sums.clerk import BadSurvivors, NotMustered, TooFewAgreements
 from coterie.sums.rolls import read_survivors
 from coterie.sums.terms import BadTerms, Participants, Place, Terms, agreement_message
 from services.aggregation.domain.secure import MusterAgain, Settled, count_votes, judge_musters, rejected_devices
-from tests.attacks.hall import (
+from tests.attacks.sum_fixture import (
     NOON,
     TASK,
-    Hall,
+    SumFixture,
     chosen_digest,
     circle_of,
     clear_sum,
@@ -30,8 +30,8 @@ from tests.attacks.hall import (
 
 
 @pytest.fixture
-def hall(tmp_path: Path) -> Hall:
-    return Hall(tmp_path)
+def sum_fixture(tmp_path: Path) -> SumFixture:
+    return SumFixture(tmp_path)
 
 
 # --- 1: different survivors to different clerks -----------------------------------------------------------------------
@@ -62,23 +62,23 @@ def test_three_clerks_of_whom_two_agree_would_fall_to_one_traitor() -> None:
 @pytest.mark.parametrize("clerks", [3, 4])
 def test_different_survivors_to_different_clerks_are_never_both_answered(clerks: int, tmp_path: Path) -> None:
     for number, sides in enumerate(product((0, 1), repeat=clerks - 1)):
-        hall = Hall(tmp_path / str(number), names(6), clerks)
-        terms = hall.terms()
-        deliveries = hall.deliver_all(terms)
-        hall.muster_all(terms, deliveries)
+        sum_fixture = SumFixture(tmp_path / str(number), names(6), clerks)
+        terms = sum_fixture.terms()
+        deliveries = sum_fixture.deliver_all(terms)
+        sum_fixture.muster_all(terms, deliveries)
         sets = [survivors_of(deliveries), survivors_of(deliveries, names(6)[:5])]
         digests = [chosen_digest(terms, each) for each in sets]
         traitor, *honest = names(clerks)
         signed = [{traitor: keys_of(traitor).sign(agreement_message(terms.digest, each))} for each in digests]
         for clerk, side in zip(honest, sides, strict=True):
-            signed[side][clerk] = hall.desks[clerk].agree(terms, hall.participants, sets[side])
+            signed[side][clerk] = sum_fixture.desks[clerk].agree(terms, sum_fixture.participants, sets[side])
             with pytest.raises(AgreedOtherwise):
-                hall.desks[clerk].agree(terms, hall.participants, sets[1 - side])
+                sum_fixture.desks[clerk].agree(terms, sum_fixture.participants, sets[1 - side])
         answered = {
             side
             for side in (0, 1)
             for clerk in honest
-            if _answers(hall, clerk, terms, digests[side], signed[side] | _stolen(signed[1 - side]))
+            if _answers(sum_fixture, clerk, terms, digests[side], signed[side] | _stolen(signed[1 - side]))
         }
         assert len(answered) <= 1
 
@@ -88,9 +88,9 @@ def _stolen(signatures: dict[str, bytes]) -> dict[str, bytes]:
     return {f"{clerk} again": signature for clerk, signature in signatures.items()}
 
 
-def _answers(hall: Hall, clerk: str, terms: Terms, chosen: bytes, agreements: dict[str, bytes]) -> bool:
+def _answers(sum_fixture: SumFixture, clerk: str, terms: Terms, chosen: bytes, agreements: dict[str, bytes]) -> bool:
     try:
-        hall.desks[clerk].answer(terms, chosen, agreements)
+        sum_fixture.desks[clerk].answer(terms, chosen, agreements)
     except (BadSurvivors, TooFewAgreements):
         return False
     return True
@@ -99,35 +99,35 @@ def _answers(hall: Hall, clerk: str, terms: Terms, chosen: bytes, agreements: di
 # --- 2: too few survivors, lowered terms ------------------------------------------------------------------------------
 
 
-def test_fewer_survivors_than_promised_are_refused(hall: Hall) -> None:
-    terms = hall.terms()
-    deliveries = hall.deliver_all(terms)
-    hall.muster_all(terms, deliveries)
-    for desk in hall.desks.values():
+def test_fewer_survivors_than_promised_are_refused(sum_fixture: SumFixture) -> None:
+    terms = sum_fixture.terms()
+    deliveries = sum_fixture.deliver_all(terms)
+    sum_fixture.muster_all(terms, deliveries)
+    for desk in sum_fixture.desks.values():
         with pytest.raises(BadSurvivors, match="fewer"):
-            desk.agree(terms, hall.participants, survivors_of(deliveries, names(8)[:3]))
+            desk.agree(terms, sum_fixture.participants, survivors_of(deliveries, names(8)[:3]))
 
 
-def test_with_terms_lowered_for_clerks_only_all_signatures_fail(hall: Hall) -> None:
-    terms = hall.terms()
-    deliveries = hall.deliver_all(terms)
+def test_with_terms_lowered_for_clerks_only_all_signatures_fail(sum_fixture: SumFixture) -> None:
+    terms = sum_fixture.terms()
+    deliveries = sum_fixture.deliver_all(terms)
     lowered = dataclasses.replace(terms, least=3, honest=2)
-    for muster in hall.muster_all(lowered, deliveries).values():
+    for muster in sum_fixture.muster_all(lowered, deliveries).values():
         assert muster.ready == ()
         assert set(muster.faults.values()) == {"signature"}
-    for desk in hall.desks.values():
+    for desk in sum_fixture.desks.values():
         with pytest.raises(BadSurvivors, match="not mustered"):
-            desk.agree(lowered, hall.participants, survivors_of(deliveries, names(8)[:3]))
+            desk.agree(lowered, sum_fixture.participants, survivors_of(deliveries, names(8)[:3]))
 
 
-def test_what_was_opened_under_other_terms_of_the_place_does_not_count(hall: Hall) -> None:
-    terms = hall.terms()
-    deliveries = hall.deliver_all(terms)
-    hall.muster_all(terms, deliveries)
+def test_what_was_opened_under_other_terms_of_the_place_does_not_count(sum_fixture: SumFixture) -> None:
+    terms = sum_fixture.terms()
+    deliveries = sum_fixture.deliver_all(terms)
+    sum_fixture.muster_all(terms, deliveries)
     lowered = dataclasses.replace(terms, least=3, honest=2)
-    for desk in hall.desks.values():
+    for desk in sum_fixture.desks.values():
         with pytest.raises(NotMustered):
-            desk.agree(lowered, hall.participants, survivors_of(deliveries, names(8)[:3]))
+            desk.agree(lowered, sum_fixture.participants, survivors_of(deliveries, names(8)[:3]))
 
 
 # --- 3: sybils --------------------------------------------------------------------------------------------------------
@@ -138,86 +138,86 @@ FRIENDS = names(8)[:4]
 def test_among_sybils_a_device_is_in_no_sum_without_three_of_its_company(tmp_path: Path) -> None:
     """n − 1 sybils: devices of the platform's own making, ready to be in any sum."""
     sybils = [f"syb_{number}" for number in range(12)]
-    hall = Hall(tmp_path, [*FRIENDS, "dev_victim", *sybils])
-    terms = hall.terms()
-    deliveries = hall.deliver_all(terms)
-    deliveries["dev_victim"] = hall.deliver(terms, "dev_victim", circle=circle_of(FRIENDS, company_least=3))
+    sum_fixture = SumFixture(tmp_path, [*FRIENDS, "dev_victim", *sybils])
+    terms = sum_fixture.terms()
+    deliveries = sum_fixture.deliver_all(terms)
+    deliveries["dev_victim"] = sum_fixture.deliver(terms, "dev_victim", circle=circle_of(FRIENDS, company_least=3))
     for there in (0, 1, 2, 3):
         alive = {device: each for device, each in deliveries.items() if device not in FRIENDS[there:]}
-        for clerk in hall.desks:
-            muster = hall.muster(terms, clerk, alive)
+        for clerk in sum_fixture.desks:
+            muster = sum_fixture.muster(terms, clerk, alive)
             assert ("dev_victim" in muster.ready) == (there == 3)
             assert muster.faults == ({} if there == 3 else {"dev_victim": "company"})
 
 
 def test_company_that_drops_after_the_muster_takes_the_device_with_it(tmp_path: Path) -> None:
     sybils = [f"syb_{number}" for number in range(12)]
-    hall = Hall(tmp_path, [*FRIENDS, "dev_victim", *sybils])
-    terms = hall.terms()
-    deliveries = hall.deliver_all(terms)
-    deliveries["dev_victim"] = hall.deliver(terms, "dev_victim", circle=circle_of(FRIENDS, company_least=3))
-    hall.muster_all(terms, deliveries)
+    sum_fixture = SumFixture(tmp_path, [*FRIENDS, "dev_victim", *sybils])
+    terms = sum_fixture.terms()
+    deliveries = sum_fixture.deliver_all(terms)
+    deliveries["dev_victim"] = sum_fixture.deliver(terms, "dev_victim", circle=circle_of(FRIENDS, company_least=3))
+    sum_fixture.muster_all(terms, deliveries)
     dropped = survivors_of(deliveries, [*FRIENDS[:2], "dev_victim", *sybils])
-    for desk in hall.desks.values():
+    for desk in sum_fixture.desks.values():
         with pytest.raises(BadSurvivors, match="company"):
-            desk.agree(terms, hall.participants, dropped)
+            desk.agree(terms, sum_fixture.participants, dropped)
 
 
 def test_sybils_listed_under_the_companys_keys_at_agree_are_refused(tmp_path: Path) -> None:
     """The participants' digest is checked again: the list shown now must be the one of the terms."""
     sybils = [f"syb_{number}" for number in range(12)]
-    hall = Hall(tmp_path, [*FRIENDS, "dev_victim", *sybils])
-    terms = hall.terms()
-    deliveries = hall.deliver_all(terms)
-    deliveries["dev_victim"] = hall.deliver(terms, "dev_victim", circle=circle_of(FRIENDS, company_least=3))
-    hall.muster_all(terms, deliveries)
-    keys = dict(hall.participants.keys)
+    sum_fixture = SumFixture(tmp_path, [*FRIENDS, "dev_victim", *sybils])
+    terms = sum_fixture.terms()
+    deliveries = sum_fixture.deliver_all(terms)
+    deliveries["dev_victim"] = sum_fixture.deliver(terms, "dev_victim", circle=circle_of(FRIENDS, company_least=3))
+    sum_fixture.muster_all(terms, deliveries)
+    keys = dict(sum_fixture.participants.keys)
     for friend, sybil in zip(FRIENDS, sybils, strict=False):
         keys[sybil] = keys[friend]
-    for desk in hall.desks.values():
+    for desk in sum_fixture.desks.values():
         with pytest.raises(BadTerms, match="participants"):
             desk.agree(terms, Participants.of(keys), survivors_of(deliveries, ["dev_victim", *sybils]))
 
 
 def test_one_friend_under_three_ids_is_one_companion(tmp_path: Path) -> None:
     """The terms themselves list sybils under a friend's key: they cannot sign, and would count once."""
-    hall = Hall(tmp_path, [*FRIENDS, "dev_victim", "syb_0", "syb_1"])
-    keys = {**hall.participants.keys, **dict.fromkeys(("syb_0", "syb_1"), keys_of(FRIENDS[0]).public().signing)}
+    sum_fixture = SumFixture(tmp_path, [*FRIENDS, "dev_victim", "syb_0", "syb_1"])
+    keys = {**sum_fixture.participants.keys, **dict.fromkeys(("syb_0", "syb_1"), keys_of(FRIENDS[0]).public().signing)}
     people = Participants.of(keys)
-    terms = dataclasses.replace(hall.terms(), participants=people.digest)
-    deliveries = hall.deliver_all(terms, without=FRIENDS[1:])
-    deliveries["dev_victim"] = hall.deliver(terms, "dev_victim", circle=circle_of(FRIENDS, company_least=3))
-    muster = hall.muster(terms, FRIENDS[0], deliveries, people)
+    terms = dataclasses.replace(sum_fixture.terms(), participants=people.digest)
+    deliveries = sum_fixture.deliver_all(terms, without=FRIENDS[1:])
+    deliveries["dev_victim"] = sum_fixture.deliver(terms, "dev_victim", circle=circle_of(FRIENDS, company_least=3))
+    muster = sum_fixture.muster(terms, FRIENDS[0], deliveries, people)
     assert muster.faults == {"dev_victim": "company", "syb_0": "signature", "syb_1": "signature"}
 
 
 # --- 4: replay after forgetting ---------------------------------------------------------------------------------------
 
 
-def test_a_replayed_round_is_refused_after_forget_and_by_the_database_opened_again(hall: Hall) -> None:
-    terms = hall.terms()
-    deliveries = hall.deliver_all(terms)
-    hall.open(terms, deliveries)
-    for clerk in list(hall.desks):
-        hall.desks[clerk].forget(hall.place)
-    for clerk in list(hall.desks):
-        for desk in (hall.desks[clerk], hall.start(clerk)):
+def test_a_replayed_round_is_refused_after_forget_and_by_the_database_opened_again(sum_fixture: SumFixture) -> None:
+    terms = sum_fixture.terms()
+    deliveries = sum_fixture.deliver_all(terms)
+    sum_fixture.open(terms, deliveries)
+    for clerk in list(sum_fixture.desks):
+        sum_fixture.desks[clerk].forget(sum_fixture.place)
+    for clerk in list(sum_fixture.desks):
+        for desk in (sum_fixture.desks[clerk], sum_fixture.start(clerk)):
             with pytest.raises(SittingOver):
-                desk.offer(hall.place, NOON + 600)
+                desk.offer(sum_fixture.place, NOON + 600)
             with pytest.raises(SittingOver):
-                hall.muster(terms, clerk, deliveries)
+                sum_fixture.muster(terms, clerk, deliveries)
             with pytest.raises(SittingOver):
-                desk.agree(terms, hall.participants, survivors_of(deliveries, names(8)[:5]))
+                desk.agree(terms, sum_fixture.participants, survivors_of(deliveries, names(8)[:5]))
 
 
-def test_letters_of_a_forgotten_sitting_do_not_open_in_the_next(hall: Hall) -> None:
-    terms = hall.terms()
-    deliveries = hall.deliver_all(terms)
-    for desk in hall.desks.values():
-        desk.forget(hall.place)
-    hall.sitting = 2
-    later = hall.terms()
-    for muster in hall.muster_all(later, deliveries).values():
+def test_letters_of_a_forgotten_sitting_do_not_open_in_the_next(sum_fixture: SumFixture) -> None:
+    terms = sum_fixture.terms()
+    deliveries = sum_fixture.deliver_all(terms)
+    for desk in sum_fixture.desks.values():
+        desk.forget(sum_fixture.place)
+    sum_fixture.sitting = 2
+    later = sum_fixture.terms()
+    for muster in sum_fixture.muster_all(later, deliveries).values():
         assert muster.ready == ()
 
 
@@ -242,29 +242,31 @@ def test_a_clerk_killed_at_any_moment_has_on_disk_whatever_it_signed(tmp_path: P
 # --- 8, 10: a device that cheats one clerk, a clerk that slanders -----------------------------------------------------
 
 
-def test_a_device_that_seals_other_seeds_to_one_clerk_is_out_alone_and_the_sum_is_bit_equal(hall: Hall) -> None:
-    terms = hall.terms()
-    deliveries = hall.deliver_all(terms)
+def test_a_device_that_seals_other_seeds_to_one_clerk_is_out_alone_and_the_sum_is_bit_equal(
+    sum_fixture: SumFixture,
+) -> None:
+    terms = sum_fixture.terms()
+    deliveries = sum_fixture.deliver_all(terms)
     cheat = deliveries["dev_06"]
-    other = hall.deliver(terms, "dev_06")
+    other = sum_fixture.deliver(terms, "dev_06")
     letters = (cheat.upload.letters[0], other.upload.letters[1], *cheat.upload.letters[2:])
     cheat.upload = dataclasses.replace(cheat.upload, letters=letters)
-    faults = {at: hall.muster(terms, clerk, deliveries).faults for at, clerk in enumerate(hall.desks)}
+    faults = {at: sum_fixture.muster(terms, clerk, deliveries).faults for at, clerk in enumerate(sum_fixture.desks)}
     assert faults == {0: {}, 1: {"dev_06": "letter"}, 2: {}, 3: {}}
     assert rejected_devices(faults, 2) == frozenset(), "one clerk's word punishes nobody"
-    settled = hall.settle(terms, deliveries)
+    settled = sum_fixture.settle(terms, deliveries)
     assert settled == Settled(frozenset(range(4)), frozenset(set(names(8)) - {"dev_06"}))
     honest = [deliveries[device] for device in names(8) if device != "dev_06"]
-    assert hall.open(terms, deliveries).tolist() == clear_sum(honest).tolist()
+    assert sum_fixture.open(terms, deliveries).tolist() == clear_sum(honest).tolist()
 
 
 def test_removing_a_faulted_device_equals_never_having_had_it(tmp_path: Path) -> None:
-    hall = Hall(tmp_path)
-    terms = hall.terms()
-    deliveries = hall.deliver_all(terms)
+    sum_fixture = SumFixture(tmp_path)
+    terms = sum_fixture.terms()
+    deliveries = sum_fixture.deliver_all(terms)
     deliveries["dev_06"].signature = bytes(64)
-    with_it = hall.open(terms, deliveries)
-    again = Hall(tmp_path / "again")
+    with_it = sum_fixture.open(terms, deliveries)
+    again = SumFixture(tmp_path / "again")
     other = again.terms()
     without = again.open(other, again.deliver_all(other, without=["dev_06"]))
     assert with_it.tolist() == without.tolist()
@@ -286,12 +288,14 @@ def test_a_slandering_clerk_is_left_out_and_one_slandered_device_is_out_unpunish
 
 
 @pytest.mark.parametrize("liar", range(4))
-def test_a_clerk_one_word_off_by_one_is_outvoted_and_named(hall: Hall, liar: int) -> None:
-    terms = hall.terms()
-    deliveries = hall.deliver_all(terms)
-    hall.muster_all(terms, deliveries)
+def test_a_clerk_one_word_off_by_one_is_outvoted_and_named(sum_fixture: SumFixture, liar: int) -> None:
+    terms = sum_fixture.terms()
+    deliveries = sum_fixture.deliver_all(terms)
+    sum_fixture.muster_all(terms, deliveries)
     survivors = survivors_of(deliveries)
-    answers = list(hall.answer_all(terms, chosen_digest(terms, survivors), hall.agree_all(terms, survivors)).values())
+    answers = list(
+        sum_fixture.answer_all(terms, chosen_digest(terms, survivors), sum_fixture.agree_all(terms, survivors)).values()
+    )
     lied = sorted(answers[liar].sums)[0]
     wrong = answers[liar].sums[lied].copy()
     wrong[2] += 1
@@ -317,21 +321,21 @@ def test_a_clerk_one_word_off_by_one_is_outvoted_and_named(hall: Hall, liar: int
 # --- 15, 16: repeated ids and keys, two cohorts -----------------------------------------------------------------------
 
 
-def test_survivors_with_one_id_three_times_are_refused(hall: Hall) -> None:
-    terms = hall.terms()
-    deliveries = hall.deliver_all(terms)
-    hall.muster_all(terms, deliveries)
+def test_survivors_with_one_id_three_times_are_refused(sum_fixture: SumFixture) -> None:
+    terms = sum_fixture.terms()
+    deliveries = sum_fixture.deliver_all(terms)
+    sum_fixture.muster_all(terms, deliveries)
     one = survivors_of(deliveries)[0]
     padded = [one, one, one, survivors_of(deliveries)[1]]
     with pytest.raises(BadTerms):
         read_survivors(canonical.encode([[device, root.hex()] for device, root in padded]))
-    for desk in hall.desks.values():
+    for desk in sum_fixture.desks.values():
         with pytest.raises(BadSurvivors, match="twice"):
-            desk.agree(terms, hall.participants, padded)
+            desk.agree(terms, sum_fixture.participants, padded)
 
 
-def test_terms_with_a_repeated_key_or_one_key_behind_two_clerks_are_refused(hall: Hall) -> None:
-    terms = hall.terms()
+def test_terms_with_a_repeated_key_or_one_key_behind_two_clerks_are_refused(sum_fixture: SumFixture) -> None:
+    terms = sum_fixture.terms()
     with pytest.raises(BadTerms, match="canonical"):
         Terms.read(terms.text.replace('"bits":64', '"bits":64,"bits":64'))
     doubled = dataclasses.replace(terms.clerks[1], signing_key=terms.clerks[0].signing_key)
@@ -339,13 +343,13 @@ def test_terms_with_a_repeated_key_or_one_key_behind_two_clerks_are_refused(hall
         Terms.read(dataclasses.replace(terms, clerks=(terms.clerks[0], doubled, *terms.clerks[2:])).text)
 
 
-def test_a_clerk_of_two_cohorts_that_forgets_one_serves_the_other(hall: Hall) -> None:
-    first = hall.terms()
-    hall.cohort = 1
-    other = hall.terms()
-    for desk in hall.desks.values():
+def test_a_clerk_of_two_cohorts_that_forgets_one_serves_the_other(sum_fixture: SumFixture) -> None:
+    first = sum_fixture.terms()
+    sum_fixture.cohort = 1
+    other = sum_fixture.terms()
+    for desk in sum_fixture.desks.values():
         desk.forget(first.place)
-    deliveries = hall.deliver_all(other)
-    assert hall.open(other, deliveries).tolist() == clear_sum(deliveries.values()).tolist()
+    deliveries = sum_fixture.deliver_all(other)
+    assert sum_fixture.open(other, deliveries).tolist() == clear_sum(deliveries.values()).tolist()
     with pytest.raises(ClerkRefuses):
-        hall.muster(first, "dev_00", deliveries)
+        sum_fixture.muster(first, "dev_00", deliveries)

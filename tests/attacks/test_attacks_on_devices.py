@@ -18,9 +18,9 @@ from coterie.sums.contribution import contribution, purpose
 from coterie.sums.grid import choose_grid, out_of_range
 from coterie.sums.letters import LetterKey
 from coterie.sums.terms import BadTerms, NamedClerk, Participants, Terms, offer_message
-from tests.attacks.hall import (
+from tests.attacks.sum_fixture import (
     PROMISE,
-    Hall,
+    SumFixture,
     chosen_digest,
     circle_of,
     keys_of,
@@ -35,8 +35,8 @@ NOISY = dataclasses.replace(PROMISE, noise_multiplier=2.0)
 
 
 @pytest.fixture
-def hall(tmp_path: Path) -> Hall:
-    return Hall(tmp_path, least=6)
+def sum_fixture(tmp_path: Path) -> SumFixture:
+    return SumFixture(tmp_path, least=6)
 
 
 def noisy(terms: Terms) -> Terms:
@@ -54,23 +54,23 @@ def check(
 # --- 5, 14: second sittings and old rounds ----------------------------------------------------------------------------
 
 
-def test_a_second_sitting_has_fresh_seeds_noise_and_charge(hall: Hall) -> None:
-    first = noisy(hall.terms())
-    one = hall.deliver(first, ME)
-    hall.sitting = 2
-    second = noisy(hall.terms())
-    two = hall.deliver(second, ME)
+def test_a_second_sitting_has_fresh_seeds_noise_and_charge(sum_fixture: SumFixture) -> None:
+    first = noisy(sum_fixture.terms())
+    one = sum_fixture.deliver(first, ME)
+    sum_fixture.sitting = 2
+    second = noisy(sum_fixture.terms())
+    two = sum_fixture.deliver(second, ME)
     assert not set(one.upload.commitments) & set(two.upload.commitments)
     assert one.upload.letter_key != two.upload.letter_key
     assert purpose(first) != purpose(second)
-    again = hall.deliver(second, ME)
+    again = sum_fixture.deliver(second, ME)
     assert not set(again.upload.commitments) & set(two.upload.commitments), "no seed is used twice"
 
 
-def test_without_noise_a_second_sitting_is_declined(hall: Hall, tmp_path: Path) -> None:
-    first = hall.terms()
-    hall.sitting = 2
-    second = hall.terms()
+def test_without_noise_a_second_sitting_is_declined(sum_fixture: SumFixture, tmp_path: Path) -> None:
+    first = sum_fixture.terms()
+    sum_fixture.sitting = 2
+    second = sum_fixture.terms()
     with closing(sqlite3.connect(tmp_path / "ledger.db")) as database:
         notes.prepare(database)
         notes.note(database, first)
@@ -78,11 +78,11 @@ def test_without_noise_a_second_sitting_is_declined(hall: Hall, tmp_path: Path) 
             notes.note(database, second)
 
 
-def test_an_old_round_or_sitting_is_refused_though_the_outbox_is_empty(hall: Hall, tmp_path: Path) -> None:
+def test_an_old_round_or_sitting_is_refused_though_the_outbox_is_empty(sum_fixture: SumFixture, tmp_path: Path) -> None:
     """The note outlives the outbox: it is in the ledger's file."""
-    old = noisy(hall.terms())
-    hall.round, hall.sitting = 3, 2
-    new = noisy(hall.terms())
+    old = noisy(sum_fixture.terms())
+    sum_fixture.round, sum_fixture.sitting = 3, 2
+    new = noisy(sum_fixture.terms())
     path = tmp_path / "ledger.db"
     with closing(sqlite3.connect(path)) as database, database:
         notes.prepare(database)
@@ -104,56 +104,56 @@ def with_clerk(terms: Terms, at: int, **changes: Any) -> Terms:
     return dataclasses.replace(terms, clerks=tuple(clerks))
 
 
-def test_a_substituted_clerk_key_is_refused_loudly(hall: Hall) -> None:
-    terms = hall.terms()
+def test_a_substituted_clerk_key_is_refused_loudly(sum_fixture: SumFixture) -> None:
+    terms = sum_fixture.terms()
     evil = keys_of("evil")
     clerk = terms.clerks[1]
     signature = evil.sign(offer_message(terms.place, clerk.device, clerk.session_key))
     with pytest.raises(TermsRefused, match="ANOTHER KEY"):
-        check(with_clerk(terms, 1, signing_key=evil.public().signing, signature=signature), hall.participants)
+        check(with_clerk(terms, 1, signing_key=evil.public().signing, signature=signature), sum_fixture.participants)
 
 
-def test_a_substituted_session_key_is_refused(hall: Hall) -> None:
-    terms = hall.terms()
+def test_a_substituted_session_key_is_refused(sum_fixture: SumFixture) -> None:
+    terms = sum_fixture.terms()
     with pytest.raises(TermsRefused, match="not signed by it"):
-        check(with_clerk(terms, 2, session_key=b"\7" * 32), hall.participants)
-    check(resigned(terms, "dev_02"), hall.participants)  # the clerk itself may choose its key
+        check(with_clerk(terms, 2, session_key=b"\7" * 32), sum_fixture.participants)
+    check(resigned(terms, "dev_02"), sum_fixture.participants)  # the clerk itself may choose its key
 
 
-def test_an_offer_of_another_sitting_is_refused(hall: Hall) -> None:
-    terms = hall.terms()
-    hall.sitting = 2
-    later = hall.terms()
+def test_an_offer_of_another_sitting_is_refused(sum_fixture: SumFixture) -> None:
+    terms = sum_fixture.terms()
+    sum_fixture.sitting = 2
+    later = sum_fixture.terms()
     with pytest.raises(TermsRefused, match="not signed by it"):
-        check(dataclasses.replace(later, clerks=terms.clerks), hall.participants)
+        check(dataclasses.replace(later, clerks=terms.clerks), sum_fixture.participants)
 
 
-def test_a_substituted_owner_is_refused(hall: Hall) -> None:
+def test_a_substituted_owner_is_refused(sum_fixture: SumFixture) -> None:
     """Else one owner could hold two seats under another's name."""
-    terms = hall.terms()
+    terms = sum_fixture.terms()
     with pytest.raises(TermsRefused, match="another owner"):
-        check(with_clerk(terms, 3, owner="own_else"), hall.participants)
+        check(with_clerk(terms, 3, owner="own_else"), sum_fixture.participants)
     two_of_one = circle_of(names(8))
     members = dict(two_of_one.members)
     members["dev_03"] = dataclasses.replace(members["dev_03"], owner=members["dev_02"].owner)
     with pytest.raises(TermsRefused, match="another owner"):
-        check(terms, hall.participants, circle=dataclasses.replace(two_of_one, members=members))
+        check(terms, sum_fixture.participants, circle=dataclasses.replace(two_of_one, members=members))
 
 
-def test_a_substituted_participant_key_is_refused(hall: Hall) -> None:
+def test_a_substituted_participant_key_is_refused(sum_fixture: SumFixture) -> None:
     for device in (ME, "dev_05"):
-        people = Participants.of({**hall.participants.keys, device: keys_of("evil").public().signing})
-        terms = dataclasses.replace(hall.terms(), participants=people.digest)
+        people = Participants.of({**sum_fixture.participants.keys, device: keys_of("evil").public().signing})
+        terms = dataclasses.replace(sum_fixture.terms(), participants=people.digest)
         with pytest.raises(TermsRefused, match=r"under its own key|ANOTHER KEY"):
             check(terms, people)
-    absent = Participants.of({device: key for device, key in hall.participants.keys.items() if device != ME})
-    terms = dataclasses.replace(hall.terms(), participants=absent.digest, count=7)
+    absent = Participants.of({device: key for device, key in sum_fixture.participants.keys.items() if device != ME})
+    terms = dataclasses.replace(sum_fixture.terms(), participants=absent.digest, count=7)
     with pytest.raises(TermsRefused):
         check(terms, absent)
 
 
-def test_strangers_posing_under_new_ids_are_no_members(hall: Hall) -> None:
-    terms = hall.terms()
+def test_strangers_posing_under_new_ids_are_no_members(sum_fixture: SumFixture) -> None:
+    terms = sum_fixture.terms()
     evil = keys_of("evil")
     session = b"\5" * 32
     posing = NamedClerk(
@@ -164,16 +164,16 @@ def test_strangers_posing_under_new_ids_are_no_members(hall: Hall) -> None:
         evil.sign(offer_message(terms.place, "dev_evil", session)),
     )
     with pytest.raises(TermsRefused, match="not in this device's circle"):
-        check(dataclasses.replace(terms, clerks=(*terms.clerks[:3], posing)), hall.participants)
+        check(dataclasses.replace(terms, clerks=(*terms.clerks[:3], posing)), sum_fixture.participants)
 
 
 # --- 7: letters swapped, damaged, replayed ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("attack", ["letter key", "root", "damage", "another device", "another sitting", "missing"])
-def test_a_tampered_letter_is_the_fault_of_that_device_alone(hall: Hall, attack: str) -> None:
-    terms = hall.terms()
-    deliveries = hall.deliver_all(terms)
+def test_a_tampered_letter_is_the_fault_of_that_device_alone(sum_fixture: SumFixture, attack: str) -> None:
+    terms = sum_fixture.terms()
+    deliveries = sum_fixture.deliver_all(terms)
     victim = deliveries["dev_06"]
     up = victim.upload
     if attack == "letter key":
@@ -187,29 +187,29 @@ def test_a_tampered_letter_is_the_fault_of_that_device_alone(hall: Hall, attack:
     elif attack == "another device":
         victim.upload = dataclasses.replace(up, letters=deliveries["dev_05"].upload.letters)
     elif attack == "another sitting":
-        victim.upload = hall.deliver(dataclasses.replace(terms, sitting=2), "dev_06").upload
+        victim.upload = sum_fixture.deliver(dataclasses.replace(terms, sitting=2), "dev_06").upload
         victim.signature = keys_of("dev_06").sign(victim.upload.message(terms, "dev_06"))
     else:
         victim.upload = dataclasses.replace(up, letters=(b"", *up.letters[1:]))
-    muster = hall.muster(terms, "dev_00", deliveries)
+    muster = sum_fixture.muster(terms, "dev_00", deliveries)
     assert set(muster.faults) == {"dev_06"}
     assert set(muster.ready) == set(names(8)) - {"dev_06"}
 
 
-def test_a_letter_of_another_round_is_a_fault(hall: Hall) -> None:
-    terms = hall.terms()
-    deliveries = hall.deliver_all(terms)
+def test_a_letter_of_another_round_is_a_fault(sum_fixture: SumFixture) -> None:
+    terms = sum_fixture.terms()
+    deliveries = sum_fixture.deliver_all(terms)
     victim = deliveries["dev_06"]
-    victim.upload = hall.deliver(dataclasses.replace(terms, round=9), "dev_06").upload
+    victim.upload = sum_fixture.deliver(dataclasses.replace(terms, round=9), "dev_06").upload
     victim.signature = keys_of("dev_06").sign(victim.upload.message(terms, "dev_06"))
-    assert hall.muster(terms, "dev_00", deliveries).faults == {"dev_06": "terms"}
+    assert sum_fixture.muster(terms, "dev_00", deliveries).faults == {"dev_06": "terms"}
 
 
-def test_a_candidate_the_platform_invented_is_a_stranger(hall: Hall) -> None:
-    terms = hall.terms()
-    deliveries = hall.deliver_all(terms)
-    deliveries["syb_1"] = hall.deliver(terms, "syb_1")
-    muster = hall.muster(terms, "dev_00", deliveries)
+def test_a_candidate_the_platform_invented_is_a_stranger(sum_fixture: SumFixture) -> None:
+    terms = sum_fixture.terms()
+    deliveries = sum_fixture.deliver_all(terms)
+    deliveries["syb_1"] = sum_fixture.deliver(terms, "syb_1")
+    muster = sum_fixture.muster(terms, "dev_00", deliveries)
     assert muster.faults == {"syb_1": "stranger"}
 
 
@@ -219,16 +219,16 @@ def test_a_candidate_the_platform_invented_is_a_stranger(hall: Hall) -> None:
 @pytest.mark.parametrize(("elements", "bits"), [(500, 32), (5, 64)])
 def test_a_garbage_upload_is_out_of_range(tmp_path: Path, elements: int, bits: int) -> None:
     """Random words for a value: by their norm at 32 bits, by their range at 64."""
-    hall = Hall(tmp_path, least=6, elements=elements)
-    terms = noisy(hall.terms())
+    sum_fixture = SumFixture(tmp_path, least=6, elements=elements)
+    terms = noisy(sum_fixture.terms())
     assert terms.bits == bits
     deliveries = {
-        device: hall.deliver(terms, device, contribution(np.ones(elements), terms, 1.0, SeededStream(device)))
-        for device in hall.devices
+        device: sum_fixture.deliver(terms, device, contribution(np.ones(elements), terms, 1.0, SeededStream(device)))
+        for device in sum_fixture.devices
     }
-    honest = hall.open(terms, deliveries)
+    honest = sum_fixture.open(terms, deliveries)
     assert out_of_range(honest, 8, terms.grid()) is None
-    other = Hall(tmp_path / "other", least=6, elements=elements)
+    other = SumFixture(tmp_path / "other", least=6, elements=elements)
     again = noisy(other.terms())
     mixed = {device: other.deliver(again, device, each.values) for device, each in deliveries.items()}
     garbage = np.random.default_rng(1).integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1, elements)
@@ -247,18 +247,28 @@ def test_no_seed_value_or_key_is_kept_or_told_by_the_platform_or_any_one_clerk(
     drawn = iter(planted * 8)
     monkeypatch.setattr(uploads, "token_bytes", lambda count: next(drawn))
     monkeypatch.setattr(LetterKey, "generate", classmethod(lambda cls: LetterKey(letter_key)))
-    hall = Hall(tmp_path)
-    terms = hall.terms()
+    sum_fixture = SumFixture(tmp_path)
+    terms = sum_fixture.terms()
     value = [0x1122334455667788 % 2**40 + at for at in range(5)]
     with caplog.at_level(logging.DEBUG):
-        deliveries = {device: hall.deliver(terms, device, value) for device in hall.devices}
-        musters = hall.muster_all(terms, deliveries)
+        deliveries = {device: sum_fixture.deliver(terms, device, value) for device in sum_fixture.devices}
+        musters = sum_fixture.muster_all(terms, deliveries)
         survivors = survivors_of(deliveries)
-        agreements = hall.agree_all(terms, survivors)
-        answers = hall.answer_all(terms, chosen_digest(terms, survivors), agreements)
-    secrets = [*planted, letter_key, np.array(value).tobytes(), *(keys_of(name).signing for name in hall.devices)]
+        agreements = sum_fixture.agree_all(terms, survivors)
+        answers = sum_fixture.answer_all(terms, chosen_digest(terms, survivors), agreements)
+    secrets = [
+        *planted,
+        letter_key,
+        np.array(value).tobytes(),
+        *(keys_of(name).signing for name in sum_fixture.devices),
+    ]
     seen = [each.upload.body() for each in deliveries.values()]
-    seen += [repr(musters).encode(), repr(agreements).encode(), terms.text.encode(), hall.participants.text.encode()]
+    seen += [
+        repr(musters).encode(),
+        repr(agreements).encode(),
+        terms.text.encode(),
+        sum_fixture.participants.text.encode(),
+    ]
     seen += [words.tobytes() for answer in answers.values() for words in answer.sums.values()]
     seen += [path.read_bytes() for path in tmp_path.iterdir()]
     seen.append(caplog.text.encode())
@@ -281,41 +291,41 @@ def test_no_seed_value_or_key_is_kept_or_told_by_the_platform_or_any_one_clerk(
     ],
     ids=str,
 )
-def test_a_downgrade_is_declined(hall: Hall, changes: dict[str, Any], why: str) -> None:
-    terms = dataclasses.replace(noisy(hall.terms()), **changes)
+def test_a_downgrade_is_declined(sum_fixture: SumFixture, changes: dict[str, Any], why: str) -> None:
+    terms = dataclasses.replace(noisy(sum_fixture.terms()), **changes)
     with pytest.raises(TermsRefused, match=why):
-        check(terms, hall.participants, NOISY)
+        check(terms, sum_fixture.participants, NOISY)
 
 
 @pytest.mark.parametrize("noise", ["nan", "inf", "-2.0", "2", "2.0 "])
-def test_noise_that_is_no_number_is_refused(hall: Hall, noise: str) -> None:
-    text = noisy(hall.terms()).text.replace('"noise_multiplier":"2.0"', f'"noise_multiplier":"{noise}"')
+def test_noise_that_is_no_number_is_refused(sum_fixture: SumFixture, noise: str) -> None:
+    text = noisy(sum_fixture.terms()).text.replace('"noise_multiplier":"2.0"', f'"noise_multiplier":"{noise}"')
     if noise == "2":
-        check(Terms.read(text), hall.participants, NOISY)
+        check(Terms.read(text), sum_fixture.participants, NOISY)
         return
     with pytest.raises(BadTerms):
         Terms.read(text)
 
 
 def test_a_smaller_committee_than_promised_is_declined(tmp_path: Path) -> None:
-    smaller = Hall(tmp_path / "three", clerks=3, least=6)
+    smaller = SumFixture(tmp_path / "three", clerks=3, least=6)
     with pytest.raises(TermsRefused, match="number of clerks"):
         check(smaller.terms(), smaller.participants)
-    five = Hall(tmp_path / "five", clerks=5, threshold=3, least=6)
+    five = SumFixture(tmp_path / "five", clerks=5, threshold=3, least=6)
     terms = five.terms()
     check(terms, five.participants, Promise(5, 3, 2, 0.0))
     with pytest.raises(TermsRefused, match="number of clerks"):
         check(terms, five.participants, Promise(5, 2, 2, 0.0))
 
 
-def test_an_empty_circle_declines_and_names_the_commands(hall: Hall) -> None:
+def test_an_empty_circle_declines_and_names_the_commands(sum_fixture: SumFixture) -> None:
     with pytest.raises(TermsRefused, match="coterie circle verify dev_00; coterie circle verify dev_01"):
-        check(hall.terms(), hall.participants, circle=Circle())
+        check(sum_fixture.terms(), sum_fixture.participants, circle=Circle())
 
 
-def test_masks_hide_equal_values_from_each_other(hall: Hall) -> None:
+def test_masks_hide_equal_values_from_each_other(sum_fixture: SumFixture) -> None:
     """Two devices with the same update send words that have nothing in common."""
-    terms = hall.terms()
-    one, other = (hall.deliver(terms, device, [5] * 5).upload.masked for device in ("dev_01", "dev_02"))
+    terms = sum_fixture.terms()
+    one, other = (sum_fixture.deliver(terms, device, [5] * 5).upload.masked for device in ("dev_01", "dev_02"))
     assert not set(one.tolist()) & set(other.tolist())
     assert masks.word_type(64) == one.dtype

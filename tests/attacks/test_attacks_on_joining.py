@@ -31,7 +31,7 @@ from coterie.sums.terms import Participants, Place, Terms
 from coterie.sums.uploads import check_signature, read_upload
 from coterie.work import Delivery
 from tests.answers import made
-from tests.attacks.hall import TASK, Hall, circle_of, keys_of, names, owner_of
+from tests.attacks.sum_fixture import TASK, SumFixture, circle_of, keys_of, names, owner_of
 from tests.e2e.secure_device import Learner
 
 ME = "dev_07"
@@ -59,14 +59,14 @@ class Desk:
     """One device with a folder, at a sum whose terms the platform writes as it likes."""
 
     def __init__(self, folder: Path) -> None:
-        self.hall, self.home = Hall(folder, least=6), DeviceHome(folder / "home")
+        self.sum_fixture, self.home = SumFixture(folder, least=6), DeviceHome(folder / "home")
         self.circle = circle_of(names(8))
         (folder / MODEL).write_bytes(BODY)
         self.folder = folder
         self.kept: list[Circle] = []
 
     def terms(self, noise: float = 0.0, **changes: Any) -> Terms:
-        terms = dataclasses.replace(self.hall.terms(), model=MODEL)
+        terms = dataclasses.replace(self.sum_fixture.terms(), model=MODEL)
         if noise:
             grid = choose_grid(terms.count, terms.elements, 1.0, noise, terms.honest)
             terms = dataclasses.replace(terms, noise_multiplier=repr(noise), bits=grid.bits, scale=grid.scale)
@@ -83,7 +83,7 @@ class Desk:
             sum=terms.text,
             self_weight=1.0,
         )
-        shown: Any = Shown(self.hall.participants)
+        shown: Any = Shown(self.sum_fixture.participants)
         training: Any = Learner()
         keys = keys_of(ME)
         return RoundContext(
@@ -229,7 +229,7 @@ def test_the_same_terms_again_are_the_same_charge_and_other_terms_of_the_place_a
     assert desk.home.ledger().spent().releases == 1
     with pytest.raises(Declined, match="other terms"):
         desk.round(dataclasses.replace(terms, plan_version=2), NOISY)
-    desk.hall.sitting = 2
+    desk.sum_fixture.sitting = 2
     desk.round(desk.terms(noise=2.0), NOISY)
     assert desk.home.ledger().spent().releases == 2
     with pytest.raises(Declined, match="not done again"):
@@ -238,7 +238,7 @@ def test_the_same_terms_again_are_the_same_charge_and_other_terms_of_the_place_a
 
 def test_without_noise_a_model_is_summed_once_and_a_second_sitting_is_declined(desk: Desk) -> None:
     desk.round(desk.terms())
-    desk.hall.sitting = 2
+    desk.sum_fixture.sitting = 2
     with pytest.raises(Declined, match="only one update of a model"):
         desk.round(desk.terms())
     assert desk.home.ledger().spent().raw_releases == 1

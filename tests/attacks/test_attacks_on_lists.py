@@ -19,9 +19,9 @@ from services.kit.database import Database
 from services.kit.documents import read_parameters
 from services.kit.errors import InvalidInput
 from services.kit.paging import MOST_BYTES
-from tests.contract.aggregation.conftest import Client, House, house
+from tests.contract.aggregation.conftest import Client, ServiceFixture, service
 
-__all__ = ["house"]
+__all__ = ["service"]
 MEBIBYTE = 1 << 20
 
 
@@ -44,8 +44,10 @@ async def listed(client: Client, limit: int = 500) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
-async def test_a_task_with_a_megabyte_of_hints_is_refused_and_one_with_as_much_as_allowed_is_not(house: House) -> None:
-    client = await house.start()
+async def test_a_task_with_a_megabyte_of_hints_is_refused_and_one_with_as_much_as_allowed_is_not(
+    service: ServiceFixture,
+) -> None:
+    client = await service.start()
     for size in (MEBIBYTE, MAX_TRAINING_BYTES + 1):
         with pytest.raises(InvalidInput, match=f"at most {MAX_TRAINING_BYTES} are taken"):
             await client.create([], training_json=hints(size))
@@ -58,8 +60,8 @@ async def test_a_task_with_a_megabyte_of_hints_is_refused_and_one_with_as_much_a
 
 
 @pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
-async def test_a_task_with_deep_hints_or_an_endless_description_is_refused(house: House) -> None:
-    client = await house.start()
+async def test_a_task_with_deep_hints_or_an_endless_description_is_refused(service: ServiceFixture) -> None:
+    client = await service.start()
     with pytest.raises(InvalidInput, match="nested too deeply"):
         await client.create([], training_json='{"a":' + "[" * 5000 + "]" * 5000 + "}")
     with pytest.raises(InvalidInput, match=f"at most {MAX_DESCRIPTION_CHARACTERS}"):
@@ -68,9 +70,11 @@ async def test_a_task_with_deep_hints_or_an_endless_description_is_refused(house
 
 
 @pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
-async def test_seventy_five_tasks_of_a_megabyte_from_before_the_limits_do_not_break_the_list(house: House) -> None:
-    client = await house.start()
-    database = Database(house.settings.database_for("aggregation"), "aggregation")
+async def test_seventy_five_tasks_of_a_megabyte_from_before_the_limits_do_not_break_the_list(
+    service: ServiceFixture,
+) -> None:
+    client = await service.start()
+    database = Database(service.settings.database_for("aggregation"), "aggregation")
     names = [f"task {number:02}" for number in range(75)]
     async with database.writing() as tx:
         for number, name in enumerate(names):
@@ -85,8 +89,8 @@ async def test_seventy_five_tasks_of_a_megabyte_from_before_the_limits_do_not_br
 
 
 @pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
-async def test_a_list_of_small_tasks_is_cut_by_number_alone(house: House) -> None:
-    client = await house.start()
+async def test_a_list_of_small_tasks_is_cut_by_number_alone(service: ServiceFixture) -> None:
+    client = await service.start()
     for number in range(5):
         await client.create([], name=f"task {number}")
     assert await listed(client, limit=2) == [["task 4", "task 3"], ["task 2", "task 1"], ["task 0"]]

@@ -26,9 +26,9 @@ from services.aggregation.domain.layout import (
 from services.aggregation.errors import BadModel
 from services.kit.caller import Caller, set_caller
 from services.kit.errors import InvalidInput
-from tests.contract.aggregation.conftest import Client, House, house
+from tests.contract.aggregation.conftest import Client, ServiceFixture, service
 
-__all__ = ["house"]
+__all__ = ["service"]
 
 TWICE = {
     "the very same entry": '"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},',
@@ -112,12 +112,14 @@ def test_a_header_above_the_limit_is_not_even_read() -> None:
 
 async def put(client: Client, data: bytes) -> str:
     set_caller(Caller("publisher", "pub_1"))
-    return await client.house.blobs.put_bytes(data)
+    return await client.service.blobs.put_bytes(data)
 
 
 @pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
-async def test_a_publisher_s_deep_or_many_dimensional_header_is_the_publisher_s_mistake(house: House) -> None:
-    client = await house.start()
+async def test_a_publisher_s_deep_or_many_dimensional_header_is_the_publisher_s_mistake(
+    service: ServiceFixture,
+) -> None:
+    client = await service.start()
     for lie in ("sixty thousand dimensions", "a deep shape", "deep notes"):
         digest = await put(client, file_of(LIES[lie]))
         with pytest.raises(InvalidInput):
@@ -126,8 +128,10 @@ async def test_a_publisher_s_deep_or_many_dimensional_header_is_the_publisher_s_
 
 
 @pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
-async def test_a_device_s_deep_or_many_dimensional_update_is_refused_and_the_round_goes_on(house: House) -> None:
-    client = await house.start()
+async def test_a_device_s_deep_or_many_dimensional_update_is_refused_and_the_round_goes_on(
+    service: ServiceFixture,
+) -> None:
+    client = await service.start()
     task = await client.create(["dev_liar", "dev_honest"], rounds=1)
     await client.start_task(task.id)
     lying, honest = [await client.get_work(device) for device in ("dev_liar", "dev_honest")]

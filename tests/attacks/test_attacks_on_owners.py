@@ -50,7 +50,7 @@ class Courier:
         self.notes.append(note)
 
 
-class House:
+class OwnerFixture:
     """A device with one linked browser, and everything that was done in its owner's name."""
 
     def __init__(self, folder: Path) -> None:
@@ -103,56 +103,60 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path / "home")
+def owner_fixture(tmp_path: Path) -> OwnerFixture:
+    return OwnerFixture(tmp_path / "home")
 
 
-def test_what_the_linked_browser_signed_is_done(house: House) -> None:
-    assert house.hear(house.decision(number=1)) == "done"
-    assert house.hear(house.decision(act="join", task="tsk_1", terms="0a", number=2)) == "done"
-    assert [each.act for each in house.done] == ["pause", "join"]
-    assert [state for _, state, _ in house.courier.answers] == [DecisionState.DONE] * 2
+def test_what_the_linked_browser_signed_is_done(owner_fixture: OwnerFixture) -> None:
+    assert owner_fixture.hear(owner_fixture.decision(number=1)) == "done"
+    assert owner_fixture.hear(owner_fixture.decision(act="join", task="tsk_1", terms="0a", number=2)) == "done"
+    assert [each.act for each in owner_fixture.done] == ["pause", "join"]
+    assert [state for _, state, _ in owner_fixture.courier.answers] == [DecisionState.DONE] * 2
 
 
-def test_an_admin_who_has_the_platform_cannot_decide_for_an_owner(house: House) -> None:
+def test_an_admin_who_has_the_platform_cannot_decide_for_an_owner(owner_fixture: OwnerFixture) -> None:
     """It knows the link, the browser's public key and every decision made so far, and holds any key but the one."""
     admin = SigningKey.generate()
-    honest = house.decision(number=3)
+    honest = owner_fixture.decision(number=3)
     for forged in (
-        house.decision(signer=admin),
+        owner_fixture.decision(signer=admin),
         dataclasses.replace(honest, signature=bytes(64)),
         dataclasses.replace(honest, signature=b""),
         dataclasses.replace(honest, text=honest.text.replace("pause", "resume")),
         dataclasses.replace(honest, text=honest.text + " "),
     ):
-        assert "not signed by the linked browser" in house.hear(forged)
-    assert not house.done
+        assert "not signed by the linked browser" in owner_fixture.hear(forged)
+    assert not owner_fixture.done
 
 
-def test_a_decision_is_not_done_twice_nor_after_a_later_one_nor_after_a_restart(house: House, tmp_path: Path) -> None:
-    first, second = house.decision(act="pause", number=5), house.decision(act="resume", number=6)
-    house.hear(first)
-    house.hear(second)
+def test_a_decision_is_not_done_twice_nor_after_a_later_one_nor_after_a_restart(
+    owner_fixture: OwnerFixture, tmp_path: Path
+) -> None:
+    first, second = owner_fixture.decision(act="pause", number=5), owner_fixture.decision(act="resume", number=6)
+    owner_fixture.hear(first)
+    owner_fixture.hear(second)
     for replayed in (first, second):
-        assert "heard before" in house.hear(replayed)
-    platform: Any = house.courier
-    house.owner = Owner(platform, DeviceHome(tmp_path / "home"), ME)  # the agent was started again
-    assert "heard before" in house.hear(first)
-    assert [each.act for each in house.done] == ["pause", "resume"]
+        assert "heard before" in owner_fixture.hear(replayed)
+    platform: Any = owner_fixture.courier
+    owner_fixture.owner = Owner(platform, DeviceHome(tmp_path / "home"), ME)  # the agent was started again
+    assert "heard before" in owner_fixture.hear(first)
+    assert [each.act for each in owner_fixture.done] == ["pause", "resume"]
 
 
-def test_another_owner_s_browser_and_another_device_s_decision_are_not_believed(house: House) -> None:
+def test_another_owner_s_browser_and_another_device_s_decision_are_not_believed(owner_fixture: OwnerFixture) -> None:
     stranger = SigningKey.generate()
-    there = dataclasses.replace(house.decision(signer=stranger), link_id="lnk_2")
-    assert "never linked on this device" in house.hear(there)
-    assert "another device" in house.hear(house.decision(device="dev_other"))  # of an owner with two devices
-    assert "another device or link" in house.hear(house.decision(link="lnk_2"))
-    assert not house.done
+    there = dataclasses.replace(owner_fixture.decision(signer=stranger), link_id="lnk_2")
+    assert "never linked on this device" in owner_fixture.hear(there)
+    assert "another device" in owner_fixture.hear(
+        owner_fixture.decision(device="dev_other")
+    )  # of an owner with two devices
+    assert "another device or link" in owner_fixture.hear(owner_fixture.decision(link="lnk_2"))
+    assert not owner_fixture.done
 
 
-def test_a_decision_kept_back_until_it_is_too_late_is_not_done(house: House) -> None:
-    assert "too late" in house.hear(house.decision(until=time.time() - 1))
-    assert not house.done
+def test_a_decision_kept_back_until_it_is_too_late_is_not_done(owner_fixture: OwnerFixture) -> None:
+    assert "too late" in owner_fixture.hear(owner_fixture.decision(until=time.time() - 1))
+    assert not owner_fixture.done
 
 
 @pytest.mark.parametrize(
@@ -172,59 +176,63 @@ def test_a_decision_kept_back_until_it_is_too_late_is_not_done(house: House) -> 
     ],
     ids=str,
 )
-def test_what_cannot_be_understood_is_not_done(house: House, fields: dict[str, Any]) -> None:
-    assert house.hear(house.decision(**fields)).startswith("not believed")
-    assert not house.done
+def test_what_cannot_be_understood_is_not_done(owner_fixture: OwnerFixture, fields: dict[str, Any]) -> None:
+    assert owner_fixture.hear(owner_fixture.decision(**fields)).startswith("not believed")
+    assert not owner_fixture.done
 
 
-def test_a_decision_the_device_could_not_carry_out_says_why_and_is_over(house: House) -> None:
+def test_a_decision_the_device_could_not_carry_out_says_why_and_is_over(owner_fixture: OwnerFixture) -> None:
     def fail(_: Choice) -> str:
         raise Declined("the task is full")
 
-    house.courier.waiting = [house.decision(number=9)]
-    house.owner.heed(fail)
-    assert house.courier.answers == [("dcn_1", DecisionState.REFUSED, "the task is full")]
-    assert "heard before" in house.hear(house.decision(number=9))
+    owner_fixture.courier.waiting = [owner_fixture.decision(number=9)]
+    owner_fixture.owner.heed(fail)
+    assert owner_fixture.courier.answers == [("dcn_1", DecisionState.REFUSED, "the task is full")]
+    assert "heard before" in owner_fixture.hear(owner_fixture.decision(number=9))
 
 
-def test_a_key_put_in_by_who_carries_the_link_is_not_pinned(house: House) -> None:
+def test_a_key_put_in_by_who_carries_the_link_is_not_pinned(owner_fixture: OwnerFixture) -> None:
     """The platform sees the token when the browser hands it in, and may take the link itself: it lacks the secret."""
     admin = bytes(SigningKey.generate().verify_key)
-    for proof in (bytes(32), LinkSecret(house.secret.token).proof(admin), house.secret.proof(house.link().browser_key)):
+    for proof in (
+        bytes(32),
+        LinkSecret(owner_fixture.secret.token).proof(admin),
+        owner_fixture.secret.proof(owner_fixture.link().browser_key),
+    ):
         with pytest.raises(BadLink, match="put in another"):
-            house.secret.pinned(house.link(browser_key=admin, proof=proof))
+            owner_fixture.secret.pinned(owner_fixture.link(browser_key=admin, proof=proof))
     small = bytes(31) + b"\x80"
     with pytest.raises(BadLink, match="cannot be used"):
-        house.secret.pinned(house.link(browser_key=small, proof=house.secret.proof(small)))
+        owner_fixture.secret.pinned(owner_fixture.link(browser_key=small, proof=owner_fixture.secret.proof(small)))
     with pytest.raises(BadLink, match="no link's id"):
-        house.secret.pinned(house.link(id="../../keys"))
+        owner_fixture.secret.pinned(owner_fixture.link(id="../../keys"))
 
 
-def test_notes_are_read_by_the_browser_alone_and_not_changed(house: House) -> None:
-    house.owner.tell(now=True)
-    (note,) = house.courier.notes
+def test_notes_are_read_by_the_browser_alone_and_not_changed(owner_fixture: OwnerFixture) -> None:
+    owner_fixture.owner.tell(now=True)
+    (note,) = owner_fixture.courier.notes
     assert b"circle" not in note
-    told = json.loads(unseal(house.secret.sealing, note))
+    told = json.loads(unseal(owner_fixture.secret.sealing, note))
     assert told["privacy"]["spent"] == 0
-    assert told.keys() - {"at"} == told_by(house.home).keys()
+    assert told.keys() - {"at"} == told_by(owner_fixture.home).keys()
     for at in (0, 40, len(note) - 1):
         changed = bytearray(note)
         changed[at] ^= 1
         with pytest.raises(BadLink):
-            unseal(house.secret.sealing, bytes(changed))
+            unseal(owner_fixture.secret.sealing, bytes(changed))
     with pytest.raises(BadLink):
         unseal(LinkSecret.fresh().sealing, note)
     with pytest.raises(BadLink):
-        unseal(house.secret.sealing, note[:40])
+        unseal(owner_fixture.secret.sealing, note[:40])
     for size in (0, 1, 31, 32, 33, 1000):
-        assert unseal(house.secret.sealing, seal(house.secret.sealing, bytes(size))) == bytes(size)
+        assert unseal(owner_fixture.secret.sealing, seal(owner_fixture.secret.sealing, bytes(size))) == bytes(size)
 
 
-def test_a_pin_that_others_may_read_is_refused(house: House) -> None:
-    (pin,) = (house.home.folder / "browsers").glob("lnk_*.json")
+def test_a_pin_that_others_may_read_is_refused(owner_fixture: OwnerFixture) -> None:
+    (pin,) = (owner_fixture.home.folder / "browsers").glob("lnk_*.json")
     pin.chmod(0o644)
     with pytest.raises(BadHome, match="lnk_1"):
-        house.home.browsers()
+        owner_fixture.home.browsers()
 
 
 @pytest.fixture
@@ -275,14 +283,16 @@ async def test_a_browser_s_key_does_no_work_and_a_device_s_key_decides_nothing(
     assert platform.called("Decide")[0].request.link_id == "lnk_1"  # the key's own, whatever the body says
 
 
-def test_an_answer_nobody_waits_for_any_more_is_no_trouble(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_nobody_waits_for_any_more_is_no_trouble(
+    owner_fixture: OwnerFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def gone(*_: Any) -> None:
         raise NotFound("ended", status=404)
 
-    monkeypatch.setattr(house.courier, "answer_decision", gone)
-    monkeypatch.setattr(house.courier, "put_note", gone)
-    house.courier.waiting = [house.decision()]
-    house.owner.heed(house.do)
-    assert house.done
-    house.owner.tell(now=True)
-    assert not house.home.browsers()  # its link was ended, so it decides no more
+    monkeypatch.setattr(owner_fixture.courier, "answer_decision", gone)
+    monkeypatch.setattr(owner_fixture.courier, "put_note", gone)
+    owner_fixture.courier.waiting = [owner_fixture.decision()]
+    owner_fixture.owner.heed(owner_fixture.do)
+    assert owner_fixture.done
+    owner_fixture.owner.tell(now=True)
+    assert not owner_fixture.home.browsers()  # its link was ended, so it decides no more

@@ -14,10 +14,10 @@ from services.aggregation.rounds.closing import Closer
 from services.kit.caller import Caller, set_caller
 from services.kit.errors import CoterieError, Unavailable
 from tests.attacks.test_attacks_on_weights import SQLITE, each_its_owner, enrol, weights
-from tests.contract.aggregation.conftest import Client, House, eventually, house
+from tests.contract.aggregation.conftest import Client, ServiceFixture, eventually, service
 from tests.contract.aggregation.test_aggregation_asynchronous import asynchronous, counted, parts, replayed
 
-__all__ = ["house"]
+__all__ = ["service"]
 
 TOLD = {"already_delivered", "round_over", "buffer_opening", "not_in_round"}
 """Reasons that tell a device what to do with its work: it counted before, or is to be sent or asked for again."""
@@ -41,12 +41,12 @@ async def delivered(client: Client, task_id: str, number: int) -> set[str]:
 
 @pytest.mark.parametrize("joined", ["before", "while the first round is open"])
 async def test_one_owners_fast_devices_do_not_make_a_step_alone_and_none_of_their_work_is_lost(
-    house: House, joined: str
+    service: ServiceFixture, joined: str
 ) -> None:
     """K = 4 and four liars of one owner come first: one counts in each step, the others wait for the next ones."""
-    client = await house.start()
-    each_its_owner(house, HONEST)
-    house.fakes.owners |= dict.fromkeys(LIARS, "own_liar")
+    client = await service.start()
+    each_its_owner(service, HONEST)
+    service.fakes.owners |= dict.fromkeys(LIARS, "own_liar")
     task = await client.create([*HONEST, *LIARS] if joined == "before" else HONEST, rounds=4, **asynchronous(4))
     await client.start_task(task.id)
     await client.get_work(HONEST[0])
@@ -68,7 +68,7 @@ async def test_one_owners_fast_devices_do_not_make_a_step_alone_and_none_of_thei
     assert sorted(answer.round for answer in answers) == [1, 2, 3, 4]
     for number in range(1, 5):
         assert len(await delivered(client, task.id, number) & set(LIARS)) == 1
-    assert counted(house, task.id) == Counter(dict.fromkeys(HONEST[:3], 4) | dict.fromkeys(LIARS, 1))
+    assert counted(service, task.id) == Counter(dict.fromkeys(HONEST[:3], 4) | dict.fromkeys(LIARS, 1))
     assert [r.same for r in await replayed(client, task.id)] == [True] * 4
 
 
@@ -80,11 +80,11 @@ async def _has(client: Client, task_id: str, number: int, count: int) -> bool:
 
 
 @SQLITE
-async def test_an_owner_who_is_left_alone_gets_more_of_a_step_with_each_attempt(house: House) -> None:
+async def test_an_owner_who_is_left_alone_gets_more_of_a_step_with_each_attempt(service: ServiceFixture) -> None:
     """Nobody else delivers: the round is opened again and takes two, then three of its devices, and goes on."""
-    client = await house.start()
-    each_its_owner(house, HONEST)
-    house.fakes.owners |= dict.fromkeys(LIARS, "own_fast")
+    client = await service.start()
+    each_its_owner(service, HONEST)
+    service.fakes.owners |= dict.fromkeys(LIARS, "own_fast")
     task = await client.create([*HONEST, *LIARS], rounds=1, round_seconds=2.0, max_attempts=9, **asynchronous(3))
     await client.start_task(task.id)
 
@@ -98,10 +98,10 @@ async def test_an_owner_who_is_left_alone_gets_more_of_a_step_with_each_attempt(
     assert [e.kind for e in await client.events(task.id)].count(words.EVENT_KIND_ROUND_REOPENED) >= 2
 
 
-async def test_claimed_samples_weigh_no_more_in_a_step_than_in_a_round(house: House) -> None:
+async def test_claimed_samples_weigh_no_more_in_a_step_than_in_a_round(service: ServiceFixture) -> None:
     """Among seven enrolled 200 of 800 is a quarter; among the four of a step it is again, so all four count alike."""
-    client = await house.start()
-    each_its_owner(house, [*HONEST, "dev_liar"])
+    client = await service.start()
+    each_its_owner(service, [*HONEST, "dev_liar"])
     task = await client.create([], rounds=1, **asynchronous(4))
     for device in HONEST:
         await enrol(client, task.id, device, 100)
@@ -119,11 +119,11 @@ async def test_claimed_samples_weigh_no_more_in_a_step_than_in_a_round(house: Ho
 
 
 @SQLITE
-async def test_old_work_passed_off_as_new_gains_the_discount_and_nothing_else(house: House) -> None:
+async def test_old_work_passed_off_as_new_gains_the_discount_and_nothing_else(service: ServiceFixture) -> None:
     """The platform cannot see which version an update was made from. Handed in for new work, old work counts as one
     fresh update: its owner's share, one payment for the work it was asked for, and the old work cannot count again."""
-    client = await house.start()
-    each_its_owner(house, HONEST)
+    client = await service.start()
+    each_its_owner(service, HONEST)
     task = await client.create(HONEST[:3], rounds=2, **asynchronous(2))
     await client.start_task(task.id)
     old = await client.get_work("dev_0")
@@ -137,18 +137,18 @@ async def test_old_work_passed_off_as_new_gains_the_discount_and_nothing_else(ho
     await client.deliver(await client.get_work("dev_1"), "dev_1", [1.0, 0.0, 0.0])
     ended = await client.finished(task.id)
     assert (await client.model(ended.model_digests[0])).tolist() == [3.0, 0.0, 0.0]
-    assert counted(house, task.id) == Counter({"dev_0": 1, "dev_1": 2, "dev_2": 1})
+    assert counted(service, task.id) == Counter({"dev_0": 1, "dev_1": 2, "dev_2": 1})
 
 
-def on_postgresql(house: House) -> None:
-    if "postgresql" not in str(house.settings.database_url):
+def on_postgresql(service: ServiceFixture) -> None:
+    if "postgresql" not in str(service.settings.database_url):
         pytest.skip("replicas share a round on PostgreSQL alone")
 
 
-async def test_two_replicas_fill_the_same_buffers_and_nothing_is_lost_or_counted_twice(house: House) -> None:
+async def test_two_replicas_fill_the_same_buffers_and_nothing_is_lost_or_counted_twice(service: ServiceFixture) -> None:
     """Seven devices race against two replicas, K = 3: every accepted update is settled once and replays to the bit."""
-    on_postgresql(house)
-    clients = [await house.start("one"), await house.start("two")]
+    on_postgresql(service)
+    clients = [await service.start("one"), await service.start("two")]
     devices = [f"dev_{number}" for number in range(7)]
     task = await clients[0].create(devices, rounds=6, **asynchronous(3))
     await clients[0].start_task(task.id)
@@ -179,16 +179,16 @@ async def test_two_replicas_fill_the_same_buffers_and_nothing_is_lost_or_counted
     ended = await clients[1].finished(task.id)
     assert ended.state == words.TASK_STATE_FINISHED, ended.reason
     assert accepted.total() == 18
-    assert accepted == counted(house, task.id)
+    assert accepted == counted(service, task.id)
     found = await replayed(clients[1], task.id)
     assert [(r.round, r.updates, r.same, r.note) for r in found] == [(n, 3, True, "") for n in range(1, 7)]
 
 
 async def test_a_closing_that_is_tried_again_merges_another_replicas_sum_once(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    service: ServiceFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    on_postgresql(house)
-    one, two = await house.start("one"), await house.start("two")
+    on_postgresql(service)
+    one, two = await service.start("one"), await service.start("two")
     task = await one.create(HONEST[:4], rounds=1)
     await one.start_task(task.id)
     store = Closer.store

@@ -30,11 +30,11 @@ from services.topology.domain.records import StoredPolicy
 from services.topology.store import policies
 from tests.attacks.test_attacks_on_the_door import serving
 from tests.contract.aggregation.committee import SECURE, Committee
-from tests.contract.aggregation.conftest import Client, House, eventually, house
+from tests.contract.aggregation.conftest import Client, ServiceFixture, eventually, service
 from tests.contract.gateway.conftest import bearer, platform
 from tests.contract.gateway.fakes import FakePlatform
 
-__all__ = ["house", "platform"]
+__all__ = ["platform", "service"]
 DAY = 86_400.0
 LARGE = os.urandom(20 << 20)
 only_sqlite = pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
@@ -46,11 +46,11 @@ def stored(folder: Path) -> set[str]:
 
 
 @asynccontextmanager
-async def rest(house: House, platform: FakePlatform, client: Client) -> AsyncIterator[httpx.AsyncClient]:
+async def rest(service: ServiceFixture, platform: FakePlatform, client: Client) -> AsyncIterator[httpx.AsyncClient]:
     """REST before this aggregation server; the caller is device dev_1 unless it says otherwise."""
     address = f"127.0.0.1:{client.app.server.port}"
     async with (
-        serving(platform, house.settings.data_dir, aggregation_address=address, insecure=True) as port,
+        serving(platform, service.settings.data_dir, aggregation_address=address, insecure=True) as port,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=bearer("device"), timeout=60) as caller,
     ):
         yield caller
@@ -63,12 +63,12 @@ def promised(body: bytes, **headers: str) -> dict[str, Any]:
 @only_sqlite
 @pytest.mark.parametrize("body", [LARGE, LARGE[:1000]], ids=["20 MiB", "1 kB"])
 async def test_twenty_mebibytes_for_an_unknown_task_are_not_kept(
-    house: House, platform: FakePlatform, body: bytes
+    service: ServiceFixture, platform: FakePlatform, body: bytes
 ) -> None:
-    client = await house.start()
+    client = await service.start()
     task = await client.create(["dev_2"], auto_start=False)
-    before = stored(house.settings.data_dir)
-    async with rest(house, platform, client) as caller:
+    before = stored(service.settings.data_dir)
+    async with rest(service, platform, client) as caller:
         for path in (
             "/v1/tasks/tsk_nobody/rounds/1/updates/dev_1",
             f"/v1/tasks/{task.id}/rounds/1/updates/dev_1",
@@ -77,60 +77,62 @@ async def test_twenty_mebibytes_for_an_unknown_task_are_not_kept(
         ):
             answer = await caller.put(path, **promised(body))
             assert answer.status_code in (400, 404, 409), answer.text
-            assert stored(house.settings.data_dir) == before
+            assert stored(service.settings.data_dir) == before
         refused = await caller.post("/v1/models", **promised(body) | {"headers": bearer("publisher")})
         assert refused.status_code == 400
-    assert stored(house.settings.data_dir) == before
+    assert stored(service.settings.data_dir) == before
 
 
 @only_sqlite
-async def test_what_belongs_to_a_round_is_kept_large_or_small(house: House, platform: FakePlatform) -> None:
-    client = await house.start()
+async def test_what_belongs_to_a_round_is_kept_large_or_small(service: ServiceFixture, platform: FakePlatform) -> None:
+    client = await service.start()
     digest = await client.upload_model(np.zeros(200_000, np.float32))
     task = await client.create(["dev_1", "dev_2"], preset="mesh", model_digests=[digest])
     await client.start_task(task.id)
     item = await client.get_work("dev_1", 30.0)
-    async with rest(house, platform, client) as caller:
+    async with rest(service, platform, client) as caller:
         for kind, body in (("parameters", LARGE[:700_000]), ("receipt", LARGE[:500])):
             path = f"/v1/tasks/{task.id}/rounds/1/letters/dev_2?kind={kind}&plan_version={item.plan_version}"
             assert (await caller.put(path, **promised(body))).status_code == 200
-            assert hashlib.sha256(body).hexdigest() in stored(house.settings.data_dir)
+            assert hashlib.sha256(body).hexdigest() in stored(service.settings.data_dir)
         huge = f"/v1/tasks/{task.id}/rounds/1/letters/dev_2?kind=update&plan_version={item.plan_version}"
         answer = await caller.put(huge, **promised(LARGE))
         assert (answer.status_code, answer.json()["reason"]) == (413, "letter_too_large")
-        assert hashlib.sha256(LARGE).hexdigest() not in stored(house.settings.data_dir)
+        assert hashlib.sha256(LARGE).hexdigest() not in stored(service.settings.data_dir)
 
 
 @only_sqlite
-async def test_a_device_s_letters_have_a_quota_that_says_what_to_do(house: House, platform: FakePlatform) -> None:
-    house.settings = house.settings.model_copy(update={"device_quota_bytes": 1_500_000})
-    client = await house.start()
+async def test_a_device_s_letters_have_a_quota_that_says_what_to_do(
+    service: ServiceFixture, platform: FakePlatform
+) -> None:
+    service.settings = service.settings.model_copy(update={"device_quota_bytes": 1_500_000})
+    client = await service.start()
     digest = await client.upload_model(np.zeros(200_000, np.float32))
     task = await client.create(["dev_1", "dev_2"], preset="mesh", model_digests=[digest])
     await client.start_task(task.id)
     item = await client.get_work("dev_1", 30.0)
-    async with rest(house, platform, client) as caller:
+    async with rest(service, platform, client) as caller:
         path = f"/v1/tasks/{task.id}/rounds/1/letters/dev_2?plan_version={item.plan_version}&kind="
         assert (await caller.put(path + "parameters", **promised(LARGE[:900_000]))).status_code == 200
-        before = stored(house.settings.data_dir)
+        before = stored(service.settings.data_dir)
         answer = await caller.put(path + "update", **promised(LARGE[:900_001]))
         assert answer.json()["reason"] == "quota_spent"
         assert "wait until a round is over" in answer.json()["detail"]
-        assert stored(house.settings.data_dir) == before
+        assert stored(service.settings.data_dir) == before
 
 
 @only_sqlite
 async def test_a_publisher_s_models_have_a_quota_and_forgetting_one_makes_room(
-    house: House, platform: FakePlatform
+    service: ServiceFixture, platform: FakePlatform
 ) -> None:
-    house.settings = house.settings.model_copy(update={"publisher_quota_bytes": 100_000})
-    client = await house.start()
+    service.settings = service.settings.model_copy(update={"publisher_quota_bytes": 100_000})
+    client = await service.start()
     first, second = (save({"w": np.full(20_000, value, np.float32)}) for value in (1.0, 2.0))
     publisher = bearer("publisher")
-    async with rest(house, platform, client) as caller:
+    async with rest(service, platform, client) as caller:
         made = await caller.post("/v1/models", content=first, headers=publisher)
         assert made.status_code == 201
-        before = stored(house.settings.data_dir)
+        before = stored(service.settings.data_dir)
 
         async def pieces() -> AsyncIterator[bytes]:
             yield second  # without a Content-Length
@@ -139,15 +141,15 @@ async def test_a_publisher_s_models_have_a_quota_and_forgetting_one_makes_room(
             refused = await caller.post("/v1/models", content=body, headers=publisher)
             assert refused.status_code in (409, 413), refused.text
         assert "DELETE /v1/models" in (await caller.post("/v1/models", content=second, headers=publisher)).text
-        assert stored(house.settings.data_dir) == before
+        assert stored(service.settings.data_dir) == before
         assert (await caller.delete(f"/v1/models/{made.json()['digest']}", headers=publisher)).status_code == 204
-        assert stored(house.settings.data_dir) == set()
+        assert stored(service.settings.data_dir) == set()
         assert (await caller.post("/v1/models", content=second, headers=publisher)).status_code == 201
 
 
 @only_sqlite
-async def test_forgetting_a_model_takes_it_from_no_task_and_no_other_publisher(house: House) -> None:
-    client = await house.start()
+async def test_forgetting_a_model_takes_it_from_no_task_and_no_other_publisher(service: ServiceFixture) -> None:
+    client = await service.start()
     task = await client.create(["dev_1"])
     (digest,) = task.specification.model_digests
     set_caller(Caller("publisher", "pub_other"))
@@ -155,17 +157,17 @@ async def test_forgetting_a_model_takes_it_from_no_task_and_no_other_publisher(h
         await client.tasks.ForgetModel(pb.ForgetModelRequest(digest=digest))
     set_caller(Caller("publisher", "pub_1"))
     await client.tasks.ForgetModel(pb.ForgetModelRequest(digest=digest))
-    assert digest in stored(house.settings.data_dir)
+    assert digest in stored(service.settings.data_dir)
     await client.start_task(task.id)
     assert (await client.get_work("dev_1")).model_digests == [digest]
 
 
 @only_sqlite
-async def test_links_of_an_unknown_task_are_not_kept(house: House, platform: FakePlatform) -> None:
-    client = await house.start()
+async def test_links_of_an_unknown_task_are_not_kept(service: ServiceFixture, platform: FakePlatform) -> None:
+    client = await service.start()
     task = await client.create(["dev_1"])
     body = {"links": [{"device_a": "dev_1", "device_b": "dev_2", "seconds": 0.5}]}
-    async with rest(house, platform, client) as caller:
+    async with rest(service, platform, client) as caller:
         assert (await caller.post("/v1/tasks/tsk_nobody/links", json=body)).status_code == 404
         assert not platform.called("ReportLinks")
         assert (await caller.post(f"/v1/tasks/{task.id}/links", json=body)).status_code == 204
@@ -174,16 +176,16 @@ async def test_links_of_an_unknown_task_are_not_kept(house: House, platform: Fak
 
 @only_sqlite
 async def test_links_are_told_by_devices_that_joined_and_letters_of_a_round_are_asked_for_by_them(
-    house: House, platform: FakePlatform
+    service: ServiceFixture, platform: FakePlatform
 ) -> None:
     """An open task may be seen by all; how its rounds go and which links it plans by are its own devices' matter."""
-    client = await house.start()
+    client = await service.start()
     task = await client.create(["dev_2", "dev_3"], rounds=1)
     await client.start_task(task.id)
     await client.get_work("dev_2")
     body = {"links": [{"device_a": "dev_1", "device_b": "dev_2", "seconds": 0.5}]}
     letters = f"/v1/tasks/{task.id}/rounds/1/letters"
-    async with rest(house, platform, client) as caller:
+    async with rest(service, platform, client) as caller:
         assert (await caller.get(f"/v1/tasks/{task.id}")).status_code == 200
         refused = [await caller.get(letters), await caller.post(f"/v1/tasks/{task.id}/links", json=body)]
         assert [answer.status_code for answer in refused] == [403, 403]
@@ -208,56 +210,56 @@ class Later(SystemClock):
 
 
 @asynccontextmanager
-async def sweeper(house: House, client: Client, blobs: BlobStore | None = None) -> AsyncIterator[Sweeper]:
+async def sweeper(service: ServiceFixture, client: Client, blobs: BlobStore | None = None) -> AsyncIterator[Sweeper]:
     """A sweeper to which everything stored now is three days old."""
     app = client.app
     set_caller(SERVICE)
-    yield Sweeper(app.database, app.upstreams, blobs or house.blobs, Later())
+    yield Sweeper(app.database, app.upstreams, blobs or service.blobs, Later())
 
 
-async def test_a_sweep_removes_what_nothing_needs_and_only_that(house: House) -> None:
+async def test_a_sweep_removes_what_nothing_needs_and_only_that(service: ServiceFixture) -> None:
     """Models, updates of an open round and policies stay; bytes whose row never came go, and what is young stays."""
-    client = await house.start()
+    client = await service.start()
     task = await client.create(["dev_1", "dev_2"], rounds=1)
     await client.start_task(task.id)
     item = await client.get_work("dev_1")
     await client.deliver(item, "dev_1", [1.0, 2.0, 3.0])
-    needed = stored(house.settings.data_dir)
-    orphan = await house.blobs.put_bytes(b"nobody's")
-    killed = house.settings.data_dir / "blobs" / "staging" / "00ff#1"
+    needed = stored(service.settings.data_dir)
+    orphan = await service.blobs.put_bytes(b"nobody's")
+    killed = service.settings.data_dir / "blobs" / "staging" / "00ff#1"
     killed.parent.mkdir(exist_ok=True)
     killed.write_bytes(b"half of an upl")
-    async with sweeper(house, client) as broom:
+    async with sweeper(service, client) as broom:
         looked = await broom.sweep(DAY, dry_run=True)
         assert (looked.orphans, looked.removed) == (2, 0)
         assert orphan in looked.names
-        assert stored(house.settings.data_dir) == needed | {orphan, "00ff#1"}
+        assert stored(service.settings.data_dir) == needed | {orphan, "00ff#1"}
         set_caller(Caller("admin", "adm_1"))
         real = await client.tasks.SweepBlobs(pb.SweepBlobsRequest(older_than_seconds=DAY))
         assert real.removed == 0  # by the platform's own clock everything is young
         swept = await broom.sweep(DAY, dry_run=False)
         assert (swept.orphans, swept.removed) == (2, 2)
-    assert stored(house.settings.data_dir) == needed
+    assert stored(service.settings.data_dir) == needed
     await client.deliver(await client.get_work("dev_2"), "dev_2", [3.0, 2.0, 1.0])
     ended = await client.finished(task.id)
     assert (await client.model(ended.model_digests[0])).tolist() == [2.0, 2.0, 2.0]
 
 
 async def test_what_a_secure_sum_that_failed_has_left_is_swept_and_that_of_one_under_way_is_not(
-    house: House, tmp_path: Path
+    service: ServiceFixture, tmp_path: Path
 ) -> None:
-    client = await house.start()
+    client = await service.start()
     devices = [f"dev_{letter}" for letter in "abcd"]
-    people = Committee.of(house, client, tmp_path, devices)
+    people = Committee.of(service, client, tmp_path, devices)
     task = await client.create(devices, min_devices=4, parameters=read_parameters(SECURE))
     await client.start_task(task.id)
-    before = stored(house.settings.data_dir)
+    before = stored(service.settings.data_dir)
     await people.until_work("dev_a")
     for device in devices[:2]:
         await people.deliver(device, [1.0, 2.0, 3.0])
-    masked = stored(house.settings.data_dir) - before
+    masked = stored(service.settings.data_dir) - before
     assert len(masked) == 2
-    async with sweeper(house, client) as broom:
+    async with sweeper(service, client) as broom:
         assert (await broom.sweep(DAY, dry_run=False)).removed == 0
         set_caller(Caller("publisher", "pub_1"))
         await client.tasks.CancelTask(pb.CancelTaskRequest(task_id=task.id, why="enough"))
@@ -266,20 +268,20 @@ async def test_what_a_secure_sum_that_failed_has_left_is_swept_and_that_of_one_u
         async def gone() -> bool:
             """The end of a task removes what was its own; what a crash then leaves is the sweep's."""
             await broom.sweep(DAY, dry_run=False)
-            return stored(house.settings.data_dir) == before
+            return stored(service.settings.data_dir) == before
 
         await eventually(gone)
 
 
 @only_sqlite
-async def test_a_sweep_works_on_an_object_store_and_spares_what_is_stored_again(house: House) -> None:
-    client = await house.start()
+async def test_a_sweep_works_on_an_object_store_and_spares_what_is_stored_again(service: ServiceFixture) -> None:
+    client = await service.start()
     blobs = BlobStore(MemoryStore())
     orphan, again = await blobs.put_bytes(b"nobody's"), await blobs.put_bytes(b"wanted again")
     (listed,) = [page async for page in blobs.every()]
     stale = next(blob for blob in listed if blob.name == again)
     assert not await blobs.remove(stale, unless_after=time.time() - DAY)
-    async with sweeper(house, client, blobs) as broom:
+    async with sweeper(service, client, blobs) as broom:
         found = await broom.sweep(DAY, dry_run=False)
     assert {found.removed, found.seen} == {2}
     assert set(found.names) == {orphan, again}
@@ -287,10 +289,10 @@ async def test_a_sweep_works_on_an_object_store_and_spares_what_is_stored_again(
 
 
 @only_sqlite
-async def test_the_weights_of_a_policy_are_not_swept(house: House) -> None:
-    client = await house.start()
-    kept = await house.blobs.put_bytes(b"weights")
-    database = Database(house.settings.database_for("topology"), "topology")
+async def test_the_weights_of_a_policy_are_not_swept(service: ServiceFixture) -> None:
+    client = await service.start()
+    kept = await service.blobs.put_bytes(b"weights")
+    database = Database(service.settings.database_for("topology"), "topology")
     async with database.writing() as tx:
         await policies.add(
             tx,
@@ -299,14 +301,14 @@ async def test_the_weights_of_a_policy_are_not_swept(house: House) -> None:
             ),
         )
     await database.close()
-    async with sweeper(house, client) as broom:
+    async with sweeper(service, client) as broom:
         await broom.sweep(DAY, dry_run=False)
-    assert kept in stored(house.settings.data_dir)
+    assert kept in stored(service.settings.data_dir)
 
 
 @only_sqlite
-async def test_only_an_admin_sweeps_and_never_what_is_young(house: House) -> None:
-    client = await house.start()
+async def test_only_an_admin_sweeps_and_never_what_is_young(service: ServiceFixture) -> None:
+    client = await service.start()
     set_caller(Caller("publisher", "pub_1"))
     with pytest.raises(PermissionDenied):
         await client.tasks.SweepBlobs(pb.SweepBlobsRequest(older_than_seconds=DAY, dry_run=True))

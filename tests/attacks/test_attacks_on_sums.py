@@ -26,9 +26,9 @@ from services.aggregation.rounds.counting import Counting
 from services.kit.caller import Caller, set_caller
 from services.kit.documents import read_parameters
 from services.kit.errors import CoterieError
-from tests.attacks.hall import keys_of
+from tests.attacks.sum_fixture import keys_of
 from tests.contract.aggregation.committee import SECURE, Committee
-from tests.contract.aggregation.conftest import Client, House, house
+from tests.contract.aggregation.conftest import Client, ServiceFixture, service
 from tests.contract.aggregation.test_aggregation_sums import (
     DEVICES,
     change_of,
@@ -38,14 +38,14 @@ from tests.contract.aggregation.test_aggregation_sums import (
     weight_of,
 )
 
-__all__ = ["house"]
+__all__ = ["service"]
 SQLITE = pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
 """What a clerk or device may do is no question of the database; what is stored is, and tried on both."""
 
 
-async def seated(house: House, folder: Path, **changes: Any) -> tuple[Client, Committee, str]:
-    client = await house.start()
-    people = Committee.of(house, client, folder, DEVICES)
+async def seated(service: ServiceFixture, folder: Path, **changes: Any) -> tuple[Client, Committee, str]:
+    client = await service.start()
+    people = Committee.of(service, client, folder, DEVICES)
     return client, people, await secure_task(client, **changes)
 
 
@@ -69,8 +69,10 @@ def off_by_one(device: str, terms: dict[str, Terms]) -> Any:
     return lie
 
 
-async def test_a_clerk_off_by_one_is_outvoted_named_and_never_chosen_again(house: House, tmp_path: Path) -> None:
-    client, people, task_id = await seated(house, tmp_path, rounds=2)
+async def test_a_clerk_off_by_one_is_outvoted_named_and_never_chosen_again(
+    service: ServiceFixture, tmp_path: Path
+) -> None:
+    client, people, task_id = await seated(service, tmp_path, rounds=2)
     await people.until_work("dev_a")
     terms = {"now": Terms.read((await client.get_work("dev_a")).sum)}
     people.twists["dev_b"] = off_by_one("dev_b", terms)
@@ -87,16 +89,16 @@ async def test_a_clerk_off_by_one_is_outvoted_named_and_never_chosen_again(house
     assert (await client.model(ended.model_digests[0])).tobytes() == await clear_model(client, DEVICES, rounds=2)
     (event,) = [e for e in await client.events(task_id) if e.kind == words.EVENT_KIND_CLERK_OUTVOTED]
     assert event.device_id == "dev_b"
-    against = [i for i in house.fakes.interactions.values() if "clerk" in i.note]
+    against = [i for i in service.fakes.interactions.values() if "clerk" in i.note]
     assert against
     assert all("dev_b" in (i.device_a, i.device_b) and not i.positive for i in against)
 
 
 @SQLITE
 async def test_a_lie_told_while_the_sum_is_being_closed_is_counted_too(
-    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: ServiceFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client, people, task_id = await seated(house, tmp_path)
+    client, people, task_id = await seated(service, tmp_path)
     await people.until_work("dev_a")
     terms = {"now": Terms.read((await client.get_work("dev_a")).sum)}
     people.twists["dev_b"], close, closing = off_by_one("dev_b", terms), Counting._close, asyncio.Event()
@@ -126,8 +128,10 @@ async def test_a_lie_told_while_the_sum_is_being_closed_is_counted_too(
 
 
 @SQLITE
-async def test_a_slandering_clerk_is_left_out_and_nobody_it_slanders_is_punished(house: House, tmp_path: Path) -> None:
-    client, people, task_id = await seated(house, tmp_path)
+async def test_a_slandering_clerk_is_left_out_and_nobody_it_slanders_is_punished(
+    service: ServiceFixture, tmp_path: Path
+) -> None:
+    client, people, task_id = await seated(service, tmp_path)
 
     def slander(kind: DutyKind, said: Any) -> Any:
         if kind is not DutyKind.MUSTER:
@@ -141,7 +145,7 @@ async def test_a_slandering_clerk_is_left_out_and_nobody_it_slanders_is_punished
     ended = await people.finish(task_id)
     assert ended.state == words.TASK_STATE_FINISHED, ended.reason
     assert (await client.model(ended.model_digests[0])).tobytes() == await clear_model(client, DEVICES)
-    assert {w.outcome for w in house.fakes.settled[task_id, 1].work} == {words.PARTICIPATION_STATE_DELIVERED}
+    assert {w.outcome for w in service.fakes.settled[task_id, 1].work} == {words.PARTICIPATION_STATE_DELIVERED}
 
 
 # --- 7, 8: a device that seals something else -------------------------------------------------------------------------
@@ -150,9 +154,9 @@ async def test_a_slandering_clerk_is_left_out_and_nobody_it_slanders_is_punished
 @SQLITE
 @pytest.mark.parametrize("clerks_cheated", [1, 4])
 async def test_a_device_that_seals_damaged_letters_loses_its_own_place_alone(
-    house: House, tmp_path: Path, clerks_cheated: int
+    service: ServiceFixture, tmp_path: Path, clerks_cheated: int
 ) -> None:
-    client, people, task_id = await seated(house, tmp_path)
+    client, people, task_id = await seated(service, tmp_path)
     await people.until_work("dev_a")
     item = await client.get_work("dev_f")
     terms = Terms.read(item.sum)
@@ -169,11 +173,11 @@ async def test_a_device_that_seals_damaged_letters_loses_its_own_place_alone(
     ended = await people.finish(task_id)
     assert ended.state == words.TASK_STATE_FINISHED, ended.reason
     assert (await client.model(ended.model_digests[0])).tobytes() == await clear_model(client, DEVICES[:-1])
-    outcomes = {w.device_id: w.outcome for w in house.fakes.settled[task_id, 1].work}
+    outcomes = {w.device_id: w.outcome for w in service.fakes.settled[task_id, 1].work}
     # Two clerks that fault it prove that it cheated; one may be slandering.
     cheated = words.PARTICIPATION_STATE_REJECTED if clerks_cheated >= 2 else words.PARTICIPATION_STATE_DROPPED
     assert outcomes["dev_f"] == cheated
-    bad = [i for i in house.fakes.interactions.values() if "dev_f" in (i.device_a, i.device_b) and not i.positive]
+    bad = [i for i in service.fakes.interactions.values() if "dev_f" in (i.device_a, i.device_b) and not i.positive]
     assert bool(bad) == (clerks_cheated >= 2), "one fault is neutral"
 
 
@@ -181,8 +185,8 @@ async def test_a_device_that_seals_damaged_letters_loses_its_own_place_alone(
 
 
 @SQLITE
-async def test_random_words_are_out_of_range_and_the_model_stays(house: House, tmp_path: Path) -> None:
-    client, people, task_id = await seated(house, tmp_path, max_attempts=1)
+async def test_random_words_are_out_of_range_and_the_model_stays(service: ServiceFixture, tmp_path: Path) -> None:
+    client, people, task_id = await seated(service, tmp_path, max_attempts=1)
     await people.until_work("dev_a")
     item = await client.get_work("dev_f")
     terms = Terms.read(item.sum)
@@ -216,9 +220,9 @@ def damaged(upload: Upload, what: str) -> Upload:
 
 @SQLITE
 async def test_what_is_not_exactly_the_devices_own_masked_update_is_refused_at_the_door(
-    house: House, tmp_path: Path
+    service: ServiceFixture, tmp_path: Path
 ) -> None:
-    client, people, _ = await seated(house, tmp_path)
+    client, people, _ = await seated(service, tmp_path)
     await people.until_work("dev_a")
     item = await client.get_work("dev_a")
     terms = Terms.read(item.sum)
@@ -250,9 +254,9 @@ async def test_what_is_not_exactly_the_devices_own_masked_update_is_refused_at_t
 
 @SQLITE
 async def test_only_clerks_read_letters_each_its_own_and_nobody_speaks_for_another(
-    house: House, tmp_path: Path
+    service: ServiceFixture, tmp_path: Path
 ) -> None:
-    client, people, task_id = await seated(house, tmp_path)
+    client, people, task_id = await seated(service, tmp_path)
     await people.round({device: change_of(device) for device in DEVICES}, weight_of)
     place = pb.SumPlace(task_id=task_id, round=1, cohort=0, sitting=1)
     sums = client.sums
@@ -300,8 +304,10 @@ async def test_only_clerks_read_letters_each_its_own_and_nobody_speaks_for_anoth
 
 
 @SQLITE
-async def test_an_offer_is_signed_by_the_clerk_itself_for_this_very_sitting(house: House, tmp_path: Path) -> None:
-    client, people, task_id = await seated(house, tmp_path)
+async def test_an_offer_is_signed_by_the_clerk_itself_for_this_very_sitting(
+    service: ServiceFixture, tmp_path: Path
+) -> None:
+    client, people, task_id = await seated(service, tmp_path)
 
     async def called() -> bool:
         set_caller(Caller("device", "dev_a"))
@@ -333,13 +339,13 @@ async def test_an_offer_is_signed_by_the_clerk_itself_for_this_very_sitting(hous
 
 
 async def test_nothing_stored_by_the_platform_holds_a_planted_update_or_a_seed(
-    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    service: ServiceFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Everything the platform stores and logs is searched while the round is open, counting and done."""
-    if house.settings.database_url:
+    if service.settings.database_url:
         pytest.skip("files are searched; PostgreSQL keeps its own")
     (tmp_path / "clerks").mkdir()
-    client, people, task_id = await seated(house, tmp_path / "clerks")
+    client, people, task_id = await seated(service, tmp_path / "clerks")
     seeds: list[bytes] = []
     sealed = masks.commitments
 
@@ -397,9 +403,9 @@ async def test_nothing_stored_by_the_platform_holds_a_planted_update_or_a_seed(
     ],
 )
 async def test_tasks_that_cannot_have_secure_sums_are_refused_with_what_to_change(
-    house: House, changes: dict[str, Any], parameters: dict[str, Any], words_told: str
+    service: ServiceFixture, changes: dict[str, Any], parameters: dict[str, Any], words_told: str
 ) -> None:
-    client = await house.start()
+    client = await service.start()
     digest_ = await client.upload_model(np.zeros(3, np.float32))
     told = {**SECURE, **parameters, "sums": {"mode": "secure", **parameters.get("sums", {})}}
     values: dict[str, Any] = {"min_devices": 5, "parameters": read_parameters(told)} | changes
@@ -413,8 +419,8 @@ async def test_tasks_that_cannot_have_secure_sums_are_refused_with_what_to_chang
 
 
 @SQLITE
-async def test_without_events_that_blame_nobody_is_named(house: House, tmp_path: Path) -> None:
-    client, people, task_id = await seated(house, tmp_path)
+async def test_without_events_that_blame_nobody_is_named(service: ServiceFixture, tmp_path: Path) -> None:
+    client, people, task_id = await seated(service, tmp_path)
     await people.round({device: change_of(device) for device in DEVICES}, weight_of)
     await people.finish(task_id)
     blaming = (words.EVENT_KIND_CLERK_OUTVOTED, words.EVENT_KIND_CLERK_SILENT, words.EVENT_KIND_SUM_FAILED)

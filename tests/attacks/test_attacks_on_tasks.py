@@ -17,9 +17,9 @@ from coterie_api.words.v1 import words_pb2 as words
 from services.gateway.wire.convert import to_json
 from services.kit.caller import Caller, set_caller
 from services.kit.errors import InvalidInput, NotFound, PermissionDenied
-from tests.contract.aggregation.conftest import Client, House, house
+from tests.contract.aggregation.conftest import Client, ServiceFixture, service
 
-__all__ = ["house"]
+__all__ = ["service"]
 OWN_A, OWN_B = "own_a", "own_b"
 RIVAL = Caller("publisher", "pub_2")
 ADMIN = Caller("admin", "adm_1")
@@ -47,8 +47,8 @@ async def running_task(client: Client, **changes: Any) -> pb.Task:
     return task
 
 
-async def test_a_publisher_reads_nothing_of_another_s_task(house: House) -> None:
-    client = await house.start()
+async def test_a_publisher_reads_nothing_of_another_s_task(service: ServiceFixture) -> None:
+    client = await service.start()
     task = await running_task(client)
     for what, read in READS.items():
         set_caller(RIVAL)
@@ -59,8 +59,8 @@ async def test_a_publisher_reads_nothing_of_another_s_task(house: House) -> None
             assert await read(client, task.id) is not None, what
 
 
-async def test_lists_hold_a_publisher_s_own_tasks_alone(house: House) -> None:
-    client = await house.start()
+async def test_lists_hold_a_publisher_s_own_tasks_alone(service: ServiceFixture) -> None:
+    client = await service.start()
     mine = await client.create([])
     set_caller(RIVAL)
     assert not (await client.tasks.ListTasks(pb.ListTasksRequest())).tasks
@@ -73,9 +73,9 @@ async def test_lists_hold_a_publisher_s_own_tasks_alone(house: House) -> None:
     assert not (await client.tasks.ListTasks(pb.ListTasksRequest(name="another"))).tasks
 
 
-async def test_a_publisher_cannot_get_another_s_model_by_its_digest(house: House) -> None:
+async def test_a_publisher_cannot_get_another_s_model_by_its_digest(service: ServiceFixture) -> None:
     """Neither by asking for it, nor by making a task that begins with it."""
-    client = await house.start()
+    client = await service.start()
     digest = await client.upload_model(np.full(3, 7, np.float32))
     question = pb.AuthoriseDownloadRequest(digest=digest)
     specification = pb.TaskSpecification(name="theft", preset="fedavg", model_digests=[digest], rounds=1, min_devices=1)
@@ -95,8 +95,10 @@ async def test_a_publisher_cannot_get_another_s_model_by_its_digest(house: House
 @pytest.mark.parametrize(
     ("join_by", "invited"), [("owners", OWN_A), ("devices", "dev_a")], ids=["its owner", "the device"]
 )
-async def test_a_stranger_neither_joins_nor_sees_a_task_for_others(house: House, join_by: str, invited: str) -> None:
-    client = await house.start()
+async def test_a_stranger_neither_joins_nor_sees_a_task_for_others(
+    service: ServiceFixture, join_by: str, invited: str
+) -> None:
+    client = await service.start()
     task = await client.create([], join_by=join_by, invited=[invited, f"{invited}_too"], min_devices=1)
     digest = task.specification.model_digests[0]
     stranger, guest = Caller("device", "dev_b", OWN_B), Caller("device", "dev_a", OWN_A)
@@ -122,9 +124,9 @@ async def test_a_stranger_neither_joins_nor_sees_a_task_for_others(house: House,
     assert (await client.tasks.AuthoriseDownload(pb.AuthoriseDownloadRequest(digest=digest))).digest == digest
 
 
-async def test_an_admin_cannot_enrol_a_device_of_an_owner_that_is_not_invited(house: House) -> None:
-    """The registry of this house says that every device is own_1's."""
-    client = await house.start()
+async def test_an_admin_cannot_enrol_a_device_of_an_owner_that_is_not_invited(service: ServiceFixture) -> None:
+    """The registry of this service says that every device is own_1's."""
+    client = await service.start()
     theirs = await client.create([], join_by="owners", invited=[OWN_A])
     ours = await client.create([], name="ours", join_by="owners", invited=["own_1"])
     set_caller(ADMIN)
@@ -133,8 +135,8 @@ async def test_an_admin_cannot_enrol_a_device_of_an_owner_that_is_not_invited(ho
     assert (await client.tasks.Enrol(pb.EnrolRequest(task_id=ours.id, device_id="dev_b", samples=10))).samples == 10
 
 
-async def test_an_open_task_is_open_and_its_inside_is_for_those_who_joined(house: House) -> None:
-    client = await house.start()
+async def test_an_open_task_is_open_and_its_inside_is_for_those_who_joined(service: ServiceFixture) -> None:
+    client = await service.start()
     task = await client.create(["dev_a"])
     set_caller(Caller("device", "dev_b", OWN_B))
     assert (await client.tasks.GetTask(pb.GetTaskRequest(task_id=task.id))).specification.join_by == words.JOIN_BY_OPEN
@@ -157,17 +159,17 @@ SENSELESS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-async def test_an_invitation_that_makes_no_sense_is_refused(house: House) -> None:
-    client = await house.start()
+async def test_an_invitation_that_makes_no_sense_is_refused(service: ServiceFixture) -> None:
+    client = await service.start()
     for changes, said in SENSELESS:
         with pytest.raises(InvalidInput, match=said):
             await client.create([], **changes)
 
 
-async def test_two_publishers_may_use_the_same_name_and_devices_are_shown_both(house: House) -> None:
-    client = await house.start()
+async def test_two_publishers_may_use_the_same_name_and_devices_are_shown_both(service: ServiceFixture) -> None:
+    client = await service.start()
     first = await client.create([])
-    digest = await house.blobs.put_bytes(save({"w": np.ones(2, np.float32)}))
+    digest = await service.blobs.put_bytes(save({"w": np.ones(2, np.float32)}))
     set_caller(RIVAL)
     await client.tasks.RegisterModel(pb.RegisterModelRequest(digest=digest))
     specification = pb.TaskSpecification(name="t", preset="fedavg", model_digests=[digest], rounds=1, min_devices=1)

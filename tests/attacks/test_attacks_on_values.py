@@ -16,9 +16,9 @@ from services.kit.caller import Caller, set_caller
 from services.kit.documents import read_parameters
 from services.kit.errors import InvalidInput
 from services.kit.words import word
-from tests.contract.aggregation.conftest import Client, House, house
+from tests.contract.aggregation.conftest import Client, ServiceFixture, service
 
-__all__ = ["house"]
+__all__ = ["service"]
 
 HONEST = {"dev_a": [1.0, 0.0, 2.0], "dev_b": [0.0, 1.0, 2.0], "dev_c": [1.0, 1.0, 1.0]}
 LIAR = "dev_liar"
@@ -40,10 +40,10 @@ async def deliver_all(client: Client, values: dict[str, list[float]], **changes:
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("restarted", [False, True])
 async def test_a_mean_of_minus_four_thousand_is_unfolded_at_closing_whether_it_came_first_or_last(
-    house: House, first: bool, restarted: bool
+    service: ServiceFixture, first: bool, restarted: bool
 ) -> None:
     """In round one nothing is known of norms before all are there; a restart folds the rest again, to the same bits."""
-    client = await house.start()
+    client = await service.start()
     task = await client.create([*HONEST, LIAR], rounds=1)
     await client.start_task(task.id)
     lie = {LIAR: [-4000.0] * 3}
@@ -51,8 +51,8 @@ async def test_a_mean_of_minus_four_thousand_is_unfolded_at_closing_whether_it_c
     for device, value in itertools.islice(order.items(), 3):
         await client.deliver(await client.get_work(device), device, value)
     if restarted:
-        await house.apps[0].stop()
-        client = await house.start()
+        await service.apps[0].stop()
+        client = await service.start()
     (last,) = list(order)[3:]
     await client.deliver(await client.get_work(last), last, order[last])
     ended = await client.finished(task.id)
@@ -65,10 +65,10 @@ async def test_a_mean_of_minus_four_thousand_is_unfolded_at_closing_whether_it_c
     assert all(parts[device].state == words.PARTICIPATION_STATE_DELIVERED for device in HONEST)
 
 
-async def test_two_replicas_leave_out_what_is_too_long_and_agree_to_the_bit(house: House) -> None:
-    if "postgresql" not in str(house.settings.database_url):
+async def test_two_replicas_leave_out_what_is_too_long_and_agree_to_the_bit(service: ServiceFixture) -> None:
+    if "postgresql" not in str(service.settings.database_url):
         pytest.skip("replicas share a round on PostgreSQL alone")
-    one, two = await house.start("one"), await house.start("two")
+    one, two = await service.start("one"), await service.start("two")
     task = await one.create([*HONEST, LIAR], rounds=1)
     await one.start_task(task.id)
     everything = HONEST | {LIAR: [4000.0] * 3}
@@ -81,8 +81,10 @@ async def test_two_replicas_leave_out_what_is_too_long_and_agree_to_the_bit(hous
 
 
 @SQLITE
-async def test_later_an_update_ten_times_longer_than_was_usual_is_refused_when_it_comes(house: House) -> None:
-    client = await house.start()
+async def test_later_an_update_ten_times_longer_than_was_usual_is_refused_when_it_comes(
+    service: ServiceFixture,
+) -> None:
+    client = await service.start()
     task = await client.create([*HONEST, LIAR], rounds=3)
     await client.start_task(task.id)
     await deliver_all(client, HONEST | {LIAR: [1.0, 2.0, 0.0]})
@@ -102,10 +104,10 @@ async def test_later_an_update_ten_times_longer_than_was_usual_is_refused_when_i
 @SQLITE
 @pytest.mark.parametrize(("rule", "more"), [("nnm+mean", {"f": 1}), ("bucketing+mean", {"size": 1}), ("median", {})])
 async def test_rules_that_read_stored_updates_are_not_bent_by_one_that_is_too_long(
-    house: House, rule: str, more: dict[str, int]
+    service: ServiceFixture, rule: str, more: dict[str, int]
 ) -> None:
     """A mean of mixtures never sees it; a median judges by itself in round one, and later it is refused."""
-    client = await house.start()
+    client = await service.start()
     task = await client.create(
         [*HONEST, LIAR], rounds=2, rule=rule, min_devices=3, quorum=0.7, parameters=read_parameters({"rule": more})
     )
@@ -124,8 +126,8 @@ async def test_rules_that_read_stored_updates_are_not_bent_by_one_that_is_too_lo
 
 
 @SQLITE
-async def test_where_the_task_clips_an_update_beyond_clip_and_noise_is_refused(house: House) -> None:
-    client = await house.start()
+async def test_where_the_task_clips_an_update_beyond_clip_and_noise_is_refused(service: ServiceFixture) -> None:
+    client = await service.start()
     noise = read_parameters({"privacy": {"noise_multiplier": 0.5}})
     task = await client.create(
         [*HONEST, LIAR],
@@ -147,8 +149,10 @@ async def test_where_the_task_clips_an_update_beyond_clip_and_noise_is_refused(h
 
 @SQLITE
 @pytest.mark.parametrize("copier_first", [True, False])
-async def test_nothing_zero_and_copied_updates_are_not_paid_in_a_market(house: House, copier_first: bool) -> None:
-    client = await house.start()
+async def test_nothing_zero_and_copied_updates_are_not_paid_in_a_market(
+    service: ServiceFixture, copier_first: bool
+) -> None:
+    client = await service.start()
     devices = [*HONEST, LIAR, "dev_friend"]
     task = await client.create(devices, rounds=1, preset="market", escrow_microcredits=10, quorum=0.5)
     await client.start_task(task.id)
@@ -161,7 +165,7 @@ async def test_nothing_zero_and_copied_updates_are_not_paid_in_a_market(house: H
     small = {device: [0.1 * value for value in values] for device, values in HONEST.items()}
     await deliver_all(client, copies | small if copier_first else small | copies, budget=0.5)
     await client.finished(task.id)
-    told = house.fakes.settled[task.id, 1].work
+    told = service.fakes.settled[task.id, 1].work
     paid = {work.device_id for work in told if work.outcome == words.PARTICIPATION_STATE_DELIVERED}
     assert paid == set(HONEST)
     assert {work.quality for work in told if work.device_id in paid} == {1.0}  # a pot is shared evenly, not by samples
@@ -172,10 +176,10 @@ async def test_nothing_zero_and_copied_updates_are_not_paid_in_a_market(house: H
 @SQLITE
 @pytest.mark.parametrize("privacy", ["none", "uniform"])
 async def test_zero_and_copied_updates_are_witnessed_as_no_good_where_nothing_is_paid(
-    house: House, privacy: str
+    service: ServiceFixture, privacy: str
 ) -> None:
     """An unpaid star takes them, for a device may have nothing to learn; of such work nobody is trusted more."""
-    client = await house.start()
+    client = await service.start()
     devices = [*HONEST, LIAR, "dev_friend", "dev_copy"]
     noise = read_parameters({"privacy": {"noise_multiplier": 5.0}} if privacy == "uniform" else {})
     task = await client.create(devices, rounds=1, privacy=privacy, parameters=noise, training_json='{"clip_norm": 3}')
@@ -184,7 +188,7 @@ async def test_zero_and_copied_updates_are_witnessed_as_no_good_where_nothing_is
     await deliver_all(client, HONEST | {LIAR: [0.0, 0.0, -0.0], "dev_friend": same, "dev_copy": same})
     ended = await client.finished(task.id)
     assert ended.state == words.TASK_STATE_FINISHED
-    told = house.fakes.interactions.values()
+    told = service.fakes.interactions.values()
     assert {frozenset((i.device_a, i.device_b)) for i in told} <= {
         frozenset(pair) for pair in itertools.combinations(HONEST, 2)
     }
@@ -194,14 +198,16 @@ async def test_zero_and_copied_updates_are_witnessed_as_no_good_where_nothing_is
 
 
 @SQLITE
-async def test_a_publisher_sets_no_honest_devices_against_each_other_by_a_task_they_cannot_do(house: House) -> None:
+async def test_a_publisher_sets_no_honest_devices_against_each_other_by_a_task_they_cannot_do(
+    service: ServiceFixture,
+) -> None:
     """Three seconds for a day's work, and a device of the publisher's own that delivers: the others all fail."""
-    client = await house.start()
+    client = await service.start()
     task = await client.create([*HONEST, LIAR], rounds=1, round_seconds=3.0, quorum=0.25)
     await client.start_task(task.id)
     await client.deliver(await client.get_work(LIAR), LIAR, [1.0, 1.0, 1.0])
     assert (await client.finished(task.id)).state == words.TASK_STATE_FINISHED
-    told = [*house.fakes.interactions.values()]
+    told = [*service.fakes.interactions.values()]
     assert {frozenset((i.device_a, i.device_b)) for i in told} == {frozenset((device, LIAR)) for device in HONEST}
     # The honest path: who failed those that did deliver loses with them.
     assert {(i.kind, i.positive) for i in told} == {("dropped", False)}

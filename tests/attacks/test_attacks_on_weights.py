@@ -12,17 +12,17 @@ from coterie_api.words.v1 import words_pb2 as words
 from services.kit.caller import Caller, set_caller
 from services.kit.documents import read_parameters
 from services.kit.errors import InvalidInput
-from tests.contract.aggregation.conftest import Client, House, house
+from tests.contract.aggregation.conftest import Client, ServiceFixture, service
 
-__all__ = ["house"]
+__all__ = ["service"]
 
 HONEST = [f"dev_{number}" for number in range(6)]
 LIAR = "dev_liar"
 SQLITE = pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
 
 
-def each_its_owner(house: House, devices: list[str]) -> None:
-    house.fakes.owners |= {device: f"own_{device}" for device in devices}
+def each_its_owner(service: ServiceFixture, devices: list[str]) -> None:
+    service.fakes.owners |= {device: f"own_{device}" for device in devices}
 
 
 async def enrol(client: Client, task_id: str, device: str, samples: int, non_iid: float = 0.0) -> None:
@@ -49,9 +49,9 @@ async def run(client: Client, samples: dict[str, int], values: dict[str, float],
 
 
 @SQLITE
-async def test_a_billion_claimed_samples_weigh_no_more_than_a_quarter(house: House) -> None:
-    client = await house.start()
-    each_its_owner(house, [*HONEST, LIAR])
+async def test_a_billion_claimed_samples_weigh_no_more_than_a_quarter(service: ServiceFixture) -> None:
+    client = await service.start()
+    each_its_owner(service, [*HONEST, LIAR])
     samples = dict.fromkeys(HONEST, 100) | {LIAR: 10**9}
     ended = await run(client, samples, dict.fromkeys(HONEST, 1.0) | {LIAR: 5.0})
     assert await weights(client, ended.id) == dict.fromkeys(HONEST, 100.0) | {LIAR: 200.0}
@@ -60,12 +60,12 @@ async def test_a_billion_claimed_samples_weigh_no_more_than_a_quarter(house: Hou
 
 @SQLITE
 async def test_a_billion_samples_claimed_by_each_of_an_owners_devices_weigh_no_more_than_a_quarter(
-    house: House,
+    service: ServiceFixture,
 ) -> None:
-    client = await house.start()
-    each_its_owner(house, HONEST)
+    client = await service.start()
+    each_its_owner(service, HONEST)
     liars = [f"dev_liar{number}" for number in range(4)]
-    house.fakes.owners |= dict.fromkeys(liars, "own_liar")
+    service.fakes.owners |= dict.fromkeys(liars, "own_liar")
     samples = dict.fromkeys(HONEST, 100) | dict.fromkeys(liars, 10**9)
     ended = await run(client, samples, dict.fromkeys(HONEST, 1.0) | dict.fromkeys(liars, 5.0))
     found = await weights(client, ended.id)
@@ -74,10 +74,10 @@ async def test_a_billion_samples_claimed_by_each_of_an_owners_devices_weigh_no_m
 
 
 @SQLITE
-async def test_enrolling_with_a_billion_samples_and_declining_costs_nobody_precision(house: House) -> None:
+async def test_enrolling_with_a_billion_samples_and_declining_costs_nobody_precision(service: ServiceFixture) -> None:
     """Fixed point leaves room for the heaviest: for a billion samples these small changes would be off by 29 %."""
-    client = await house.start()
-    each_its_owner(house, [*HONEST, LIAR])
+    client = await service.start()
+    each_its_owner(service, [*HONEST, LIAR])
     task = await client.create([], rounds=1, quorum=0.5)
     for device in HONEST:
         await enrol(client, task.id, device, 1)
@@ -95,9 +95,9 @@ async def test_enrolling_with_a_billion_samples_and_declining_costs_nobody_preci
 
 
 @SQLITE
-async def test_honest_devices_of_unlike_size_weigh_what_they_have(house: House) -> None:
-    client = await house.start()
-    each_its_owner(house, HONEST)
+async def test_honest_devices_of_unlike_size_weigh_what_they_have(service: ServiceFixture) -> None:
+    client = await service.start()
+    each_its_owner(service, HONEST)
     samples = {device: 50 * (number + 1) for number, device in enumerate(HONEST)}
     values = {device: float(number) for number, device in enumerate(HONEST)}
     ended = await run(client, samples, values, parameters=read_parameters({"bounds": {"largest_share": 0.3}}))
@@ -111,10 +111,10 @@ SURVEY = {"survey": {"question": "How warm is it?", "low": 0, "high": 10}}
 
 @SQLITE
 async def test_a_survey_answer_of_weight_a_hundred_beyond_the_scale_or_without_a_body_is_no_answer(
-    house: House,
+    service: ServiceFixture,
 ) -> None:
     """Weight 100 once gave an estimate of 170 on a scale to 10, and a report without a body counted as an answer."""
-    client = await house.start()
+    client = await service.start()
     digest = await client.upload_model(np.zeros(1, np.float32))
     task = await client.create(
         [LIAR, *HONEST],
@@ -149,10 +149,10 @@ async def test_a_survey_answer_of_weight_a_hundred_beyond_the_scale_or_without_a
 
 @SQLITE
 async def test_an_answer_hidden_in_a_huge_claimed_variance_leaves_the_estimate_on_its_scale_and_is_told(
-    house: House,
+    service: ServiceFixture,
 ) -> None:
     """Noise of the largest variance on sale allows an answer of 50 ranges: the mean of seven would be 75 of 10."""
-    client = await house.start()
+    client = await service.start()
     digest = await client.upload_model(np.zeros(1, np.float32))
     task = await client.create(
         [LIAR, *HONEST],
@@ -176,9 +176,9 @@ async def test_an_answer_hidden_in_a_huge_claimed_variance_leaves_the_estimate_o
 
 
 @SQLITE
-async def test_a_rule_that_knows_nobody_registered_is_refused_when_the_task_is_made(house: House) -> None:
-    client = await house.start()
-    house.fakes.unknown.add("dev_nobody")
+async def test_a_rule_that_knows_nobody_registered_is_refused_when_the_task_is_made(service: ServiceFixture) -> None:
+    client = await service.start()
+    service.fakes.unknown.add("dev_nobody")
     rule: dict[str, Any] = {
         "rule": "trust+mean",
         "parameters": read_parameters({"rule": {"known": ["dev_0", "dev_nobody"]}}),
@@ -189,10 +189,10 @@ async def test_a_rule_that_knows_nobody_registered_is_refused_when_the_task_is_m
 
 
 @SQLITE
-async def test_surveys_that_name_nobody_registered_are_refused_when_they_are_made(house: House) -> None:
+async def test_surveys_that_name_nobody_registered_are_refused_when_they_are_made(service: ServiceFixture) -> None:
     """A mistyped id would be known to no adversary and alike to nobody, and nobody would notice."""
-    client = await house.start()
-    house.fakes.unknown.add("dev_nobody")
+    client = await service.start()
+    service.fakes.unknown.add("dev_nobody")
     digest = await client.upload_model(np.zeros(1, np.float32))
     values: dict[str, Any] = {"preset": "survey", "rounds": 1, "escrow_microcredits": 10, "model_digests": [digest]}
     for place, told in (
@@ -204,11 +204,11 @@ async def test_surveys_that_name_nobody_registered_are_refused_when_they_are_mad
 
 
 @SQLITE
-async def test_a_declared_degree_of_uneven_data_raises_neither_weight_nor_pay(house: House) -> None:
+async def test_a_declared_degree_of_uneven_data_raises_neither_weight_nor_pay(service: ServiceFixture) -> None:
     """A larger γ means a better quality by [SCFL] (13): 10⁶ counts as saying nothing, and only less counts as said."""
-    client = await house.start()
+    client = await service.start()
     devices = {"dev_0": 0.0, "dev_1": 0.25, LIAR: 1e6}
-    each_its_owner(house, list(devices))
+    each_its_owner(service, list(devices))
     task = await client.create([], preset="clusters", rounds=1, min_devices=3)
     for device, degree in devices.items():
         await enrol(client, task.id, device, 100, degree)
@@ -222,7 +222,7 @@ async def test_a_declared_degree_of_uneven_data_raises_neither_weight_nor_pay(ho
     assert told[LIAR].weight_alone == told["dev_0"].weight_alone > told["dev_1"].weight_alone
     paid = {
         member.device_id: (member.quality, member.alone)
-        for cluster in house.fakes.settled[task.id, 1].payoffs.clusters
+        for cluster in service.fakes.settled[task.id, 1].payoffs.clusters
         for member in cluster.members
     }
     assert paid[LIAR] == paid["dev_0"] > paid["dev_1"]

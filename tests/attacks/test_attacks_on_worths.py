@@ -12,7 +12,7 @@ from coterie_api.words.v1 import words_pb2 as words
 from services.kit.caller import Caller, set_caller
 from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied
 from tests.attacks.test_attacks_on_weights import SQLITE
-from tests.contract.aggregation.conftest import Client, House, house
+from tests.contract.aggregation.conftest import Client, ServiceFixture, service
 from tests.contract.aggregation.test_aggregation_contributions import (
     GIVEN,
     answer,
@@ -23,7 +23,7 @@ from tests.contract.aggregation.test_aggregation_contributions import (
     worth,
 )
 
-__all__ = ["house"]
+__all__ = ["service"]
 
 
 async def begun(client: Client, name: str) -> pb.Evaluation:
@@ -38,8 +38,8 @@ async def begun(client: Client, name: str) -> pb.Evaluation:
 
 
 @SQLITE
-async def test_only_the_tasks_own_publisher_sets_worths(house: House) -> None:
-    client = await house.start()
+async def test_only_the_tasks_own_publisher_sets_worths(service: ServiceFixture) -> None:
+    client = await service.start()
     asked = await begun(client, "valued")
     told = pb.AnswerEvaluationRequest(
         task_id=asked.task_id, round=1, model_digest=asked.model_digest, worths=[1.0] * asked.models
@@ -56,10 +56,10 @@ async def test_only_the_tasks_own_publisher_sets_worths(house: House) -> None:
 @SQLITE
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e308, -1e13])
 async def test_worths_that_are_no_numbers_or_beyond_all_sense_are_refused_and_change_nothing(
-    house: House, bad: float
+    service: ServiceFixture, bad: float
 ) -> None:
     """Differences of 10^308 and its negative are infinite, and a pot shared by infinities is nobody's."""
-    client = await house.start()
+    client = await service.start()
     asked = await begun(client, "valued")
     for worths in ([bad] * asked.models, [0.0] * (asked.models - 1) + [bad]):
         with pytest.raises(InvalidInput, match=r"8 finite numbers were asked for.*to 1e\+12"):
@@ -68,8 +68,8 @@ async def test_worths_that_are_no_numbers_or_beyond_all_sense_are_refused_and_ch
 
 
 @SQLITE
-async def test_missing_coalitions_and_worths_of_other_tasks_or_rounds_are_refused(house: House) -> None:
-    client = await house.start()
+async def test_missing_coalitions_and_worths_of_other_tasks_or_rounds_are_refused(service: ServiceFixture) -> None:
+    client = await service.start()
     one, two = await begun(client, "one"), await begun(client, "two")
     assert one.task_id != two.task_id
     for worths in ([], [1.0] * (one.models - 1), [1.0] * (one.models + 1)):
@@ -88,14 +88,14 @@ async def test_missing_coalitions_and_worths_of_other_tasks_or_rounds_are_refuse
 
 
 @SQLITE
-async def test_worths_below_nothing_pay_nobody_more_than_the_pot(house: House) -> None:
+async def test_worths_below_nothing_pay_nobody_more_than_the_pot(service: ServiceFixture) -> None:
     """All worths negative, the whole worth less than its parts: shares are at least 0, and finite."""
-    client = await house.start()
+    client = await service.start()
     asked = await begun(client, "valued")
     worths = (-9e11 + np.random.default_rng(0).normal(size=asked.models)).tolist()
     assert (await answer(client, asked, worths)).is_valued
     assert (await client.finished(asked.task_id)).state == words.TASK_STATE_FINISHED
-    shares = [work.quality for work in house.fakes.settled[asked.task_id, 1].work]
+    shares = [work.quality for work in service.fakes.settled[asked.task_id, 1].work]
     assert all(math.isfinite(share) and share >= 0.0 for share in shares)
     # Told once, it stands: later lies change nothing.
     before = await contributions(client, asked.task_id, Caller("publisher", "pub_1"))

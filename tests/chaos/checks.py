@@ -1,4 +1,4 @@
-"""What must hold after any weather: rounds in order, all paid and charged once, books sound, nothing left over."""
+"""What must hold after any faults: rounds in order, all paid and charged once, books sound, nothing left over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is played in bad weather: for each preset a task, and four devices that learn in a way that can be repeated."""
+"""The chaos tests' tasks, one per preset, with four devices whose learning is repeatable."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Play:
     """A preset's task, and whether chance has no part in its model once noise is drawn from a seed.
 
     private: what owners keep on their devices. repeats: whether the model must be that of a calm run to the bit,
-    provided that every round needed one attempt, as in calm weather. thought_seconds: how long the first device takes
+    provided that every round needed one attempt, as without faults. thought_seconds: how long the first device takes
     over its work, the second twice as long, and so on, so that faults find them at it. owners: of the devices, in turn.
     stranger: whether the last device is another owner's and has met nobody, so that nobody trusts it.
     """

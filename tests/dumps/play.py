@@ -17,7 +17,7 @@ from coterie.strategies import strategy_for
 from coterie.strategies.context import RoundContext
 from coterie.transport import Interrupted
 from coterie.work import Delivery
-from tests.dumps.cast import CASTS, HELD_ROUND, MILLION, ROUNDS, Cast, agent_of
+from tests.dumps.device_groups import DEVICE_GROUPS, HELD_ROUND, MILLION, ROUNDS, DeviceGroup, agent_of
 from tests.e2e.real_platform import PATIENT, RealPlatform, model
 
 
@@ -78,7 +78,7 @@ class Play:
     def __init__(self, platform: RealPlatform) -> None:
         self.platform, self.admin = platform, platform.admin
         self.gone = threading.Event()
-        self.holds = {cast.task: Hold(self.gone) for cast in CASTS}
+        self.holds = {group.task: Hold(self.gone) for group in DEVICE_GROUPS}
         self.homes: dict[str, DeviceHome] = {}
         self.tasks: dict[str, str] = {}
         self.agents: list[Agent] = []
@@ -88,13 +88,13 @@ class Play:
     def perform(self) -> None:
         """Returns when every task is in its held round, with one update made and not sent and one not begun."""
         self._furnish()
-        for cast in CASTS:
-            self._register(cast)
+        for group in DEVICE_GROUPS:
+            self._register(group)
         self._social_life()
-        for cast in CASTS:
-            self._begin(cast)
-        for cast in CASTS:
-            self._wait_until_held(cast)
+        for group in DEVICE_GROUPS:
+            self._begin(group)
+        for group in DEVICE_GROUPS:
+            self._wait_until_held(group)
 
     def end(self) -> None:
         """Ends the agents; call it when the platform is gone."""
@@ -132,16 +132,16 @@ class Play:
         old = self.admin.create_key("publisher", "gone")
         self.admin.revoke_key(old.id)
 
-    def _register(self, cast: Cast) -> None:
-        owner = self.admin.create_owner(f"owner of {cast.task}", sharing="owners").id
-        token = self.admin.issue_token(owner, uses=len(cast.devices) + 1).token
-        for number, name in enumerate((*cast.devices, f"{cast.task}-lost")):
+    def _register(self, group: DeviceGroup) -> None:
+        owner = self.admin.create_owner(f"owner of {group.task}", sharing="owners").id
+        token = self.admin.issue_token(owner, uses=len(group.devices) + 1).token
+        for number, name in enumerate((*group.devices, f"{group.task}-lost")):
             home = DeviceHome(self.platform.folder / "devices" / name)
             profile = {"kind": "phone", "brand": "Acme", "location": {"x_metres": 10.0 * number, "y_metres": 0.0}}
             register_device(home, self.platform.processes.url, token, name=name, profile=profile)
-            home.ledger(cast.limit)
-            if cast.private:
-                home.save_private_settings(cast.private)
+            home.ledger(group.limit)
+            if group.private:
+                home.save_private_settings(group.private)
             self.homes[name] = home
         self.admin.issue_token(owner)
 
@@ -159,42 +159,42 @@ class Play:
                 "at": now - 60.0 * (number + 1),
                 "kind": "meeting",
             }
-            for cast in CASTS
-            for a, b in cast.ties
+            for group in DEVICE_GROUPS
+            for a, b in group.ties
             for number in range(12)
         )
         self.admin.derive_relations()
-        for cast in CASTS:
-            self.admin.revoke_device(self.id(f"{cast.task}-lost"), "lost on the way")
+        for group in DEVICE_GROUPS:
+            self.admin.revoke_device(self.id(f"{group.task}-lost"), "lost on the way")
 
     # --- tasks -------------------------------------------------------------------------------------------------------
 
-    def _begin(self, cast: Cast) -> None:
-        made = self.admin.create_key("publisher", f"publisher of {cast.task}")
+    def _begin(self, group: DeviceGroup) -> None:
+        made = self.admin.create_key("publisher", f"publisher of {group.task}")
         self.admin.deposit(made.principal.subject, 2000 * MILLION, key="opening")
-        common: dict[str, Any] = {"rounds": ROUNDS, "min_devices": len(cast.devices), "seed": 7, "quorum": 1.0}
+        common: dict[str, Any] = {"rounds": ROUNDS, "min_devices": len(group.devices), "seed": 7, "quorum": 1.0}
         # Long enough for a device that is waited for to be met by the platform of the future.
         common |= {"round_seconds": 900.0}
         with Platform(self.platform.processes.url, made.api_key, backoff=PATIENT) as publisher:
             digest = publisher.upload_model(model())
-            specification = common | cast.specification
-            task = publisher.create_task(name=cast.task, model_digests=[digest], **specification).id
-            dropped = publisher.create_task(name=f"{cast.task} never", model_digests=[digest], **specification)
+            specification = common | group.specification
+            task = publisher.create_task(name=group.task, model_digests=[digest], **specification).id
+            dropped = publisher.create_task(name=f"{group.task} never", model_digests=[digest], **specification)
             publisher.cancel_task(dropped.id, "changed my mind")
-            self.tasks[cast.task] = task
-            for name in cast.devices:
-                self._run(cast, name, task)
-            self.platform.wait_until(lambda: bool(self.faults) or self._enrolled(task) == len(cast.devices))
+            self.tasks[group.task] = task
+            for name in group.devices:
+                self._run(group, name, task)
+            self.platform.wait_until(lambda: bool(self.faults) or self._enrolled(task) == len(group.devices))
             assert not self.faults, self.faults
-            a, b, *_ = (self.id(name) for name in cast.devices)
+            a, b, *_ = (self.id(name) for name in group.devices)
             self.admin.report_links(task, [(a, b, 0.25)])
             publisher.start_task(task)
 
     def _enrolled(self, task: str) -> int:
         return self.admin.task(task).enrolled
 
-    def _run(self, cast: Cast, name: str, task: str) -> None:
-        hold = self.holds[cast.task]
+    def _run(self, group: DeviceGroup, name: str, task: str) -> None:
+        hold = self.holds[group.task]
         agent = agent_of(self.homes[name].folder, name, self.platform.cache, choose=lambda work: Held(name, hold))
         send = agent.platform.put_update
 
@@ -215,18 +215,18 @@ class Play:
         self.threads.append(threading.Thread(target=body, daemon=True))
         self.threads[-1].start()
 
-    def _wait_until_held(self, cast: Cast, seconds: float = 60.0) -> None:
+    def _wait_until_held(self, group: DeviceGroup, seconds: float = 60.0) -> None:
         deadline = time.monotonic() + seconds
-        while not self._is_held(cast):
+        while not self._is_held(group):
             if time.monotonic() > deadline:
-                task = self.tasks[cast.task]
+                task = self.tasks[group.task]
                 told = [self.admin.task(task), self.admin.round(task, HELD_ROUND), *self.admin.events(task)]
-                sys.exit(f"{cast.task} is not held after {seconds:.0f} s\n" + "\n".join(map(str, told)))
+                sys.exit(f"{group.task} is not held after {seconds:.0f} s\n" + "\n".join(map(str, told)))
             time.sleep(0.1)
 
-    def _is_held(self, cast: Cast) -> bool:
+    def _is_held(self, group: DeviceGroup) -> bool:
         assert not self.faults, self.faults
-        task, hold = self.tasks[cast.task], self.holds[cast.task]
+        task, hold = self.tasks[group.task], self.holds[group.task]
         if self.admin.task(task).round != HELD_ROUND or not (hold.idle and hold.late):
             return False
         parts = self.admin.round(task, HELD_ROUND).participations
@@ -236,24 +236,24 @@ class Play:
 
     def facts(self) -> dict[str, Any]:
         """What a later platform must still know, as REST tells it."""
-        a, b = (self.id(name) for name in CASTS[1].ties[0])
+        a, b = (self.id(name) for name in DEVICE_GROUPS[1].ties[0])
         return {
             "tasks": self.tasks,
-            "late": {cast: hold.late for cast, hold in self.holds.items()},
-            "idle": {cast: hold.idle for cast, hold in self.holds.items()},
+            "late": {group: hold.late for group, hold in self.holds.items()},
+            "idle": {group: hold.idle for group, hold in self.holds.items()},
             "devices": {name: self.id(name) for name in self.homes},
             "rounds": {
-                cast: [
+                group: [
                     {"number": each.number, "state": each.state, "model_digests": list(each.model_digests)}
                     for each in self.admin.rounds(task)
                 ]
-                for cast, task in self.tasks.items()
+                for group, task in self.tasks.items()
             },
             "participations": {
-                cast: {part.device_id: part.state for part in self.admin.round(task, HELD_ROUND).participations}
-                for cast, task in self.tasks.items()
+                group: {part.device_id: part.state for part in self.admin.round(task, HELD_ROUND).participations}
+                for group, task in self.tasks.items()
             },
             "accounts": {each.id: each.balance_microcredits for each in self.admin.accounts()},
             "trust": self.admin.explain_trust(a, b, at=time.time()).to_dict(),
-            "privacy": {name: self.admin.privacy(self.id(name)).epsilon for name in CASTS[2].devices},
+            "privacy": {name: self.admin.privacy(self.id(name)).epsilon for name in DEVICE_GROUPS[2].devices},
         }

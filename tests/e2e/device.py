@@ -9,7 +9,7 @@ from pathlib import Path
 from coterie.agent import Agent
 from coterie.strategies.context import RoundContext
 from coterie.work import Delivery
-from tests.e2e.crew import NO_PAUSE, SAMPLES, Seeded
+from tests.e2e.device_group import NO_PAUSE, SAMPLES, Seeded
 
 PAUSE_SECONDS = float(sys.argv[3])
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from coterie.agent import Agent
 from coterie.results import RunSummary
 from coterie_cli.main import app
-from tests.e2e.crew import SAMPLES, Crew, Pause, Seeded
+from tests.e2e.device_group import SAMPLES, DeviceGroup, Pause, Seeded
 from tests.e2e.real_platform import SHAPES, RealPlatform, real_platform
 
 ASYNCHRONOUS = {"pace": "asynchronous", "parameters": {"pace": {"buffer": 2}}, "rounds": 5}
@@ -30,8 +30,8 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPlatform]
 
 
 @pytest.fixture(scope="module")
-def crew(platform: RealPlatform) -> Crew:
-    return Crew(platform)
+def device_group(platform: RealPlatform) -> DeviceGroup:
+    return DeviceGroup(platform)
 
 
 def accepted(platform: RealPlatform, task: str) -> Counter[str]:
@@ -49,12 +49,14 @@ def replay(platform: RealPlatform, task: str) -> list[dict[str, object]]:
     return list(json.loads(done.output))
 
 
-def test_a_server_killed_twice_goes_on_and_every_model_can_be_made_again(platform: RealPlatform, crew: Crew) -> None:
+def test_a_server_killed_twice_goes_on_and_every_model_can_be_made_again(
+    platform: RealPlatform, device_group: DeviceGroup
+) -> None:
     """eve holds version 0 while the server dies, comes back, steps on and dies again; her work counts, once."""
     rounds = 15  # so many that the others are not done before the server dies, nor before her work comes
-    task = crew.publish(**ASYNCHRONOUS | {"rounds": rounds}, min_devices=3)
+    task = device_group.publish(**ASYNCHRONOUS | {"rounds": rounds}, min_devices=3)
     pause = Pause("eve", 1)
-    shift = crew.start(task, pause=pause)
+    shift = device_group.start(task, pause=pause)
     shift.until(pause)
     platform.kill("aggregation")
     platform.restart("aggregation")
@@ -74,14 +76,16 @@ def test_a_server_killed_twice_goes_on_and_every_model_can_be_made_again(platfor
     assert [(row["updates"], row["same"], row["note"]) for row in rows] == [(2, True, "")] * rounds
 
 
-def test_a_device_killed_after_its_work_hands_it_in_when_it_comes_back(platform: RealPlatform, crew: Crew) -> None:
+def test_a_device_killed_after_its_work_hands_it_in_when_it_comes_back(
+    platform: RealPlatform, device_group: DeviceGroup
+) -> None:
     """What was prepared from version 0 and never sent counts when the device starts again, two versions later."""
-    task = crew.publish(**ASYNCHRONOUS, min_devices=3)
-    home = crew.homes["eve"]
-    agent = crew._agent("eve", Pause())
+    task = device_group.publish(**ASYNCHRONOUS, min_devices=3)
+    home = device_group.homes["eve"]
+    agent = device_group._agent("eve", Pause())
     agent.join(task)
     pause = Pause("ada", 3)
-    shift = crew.start(task, ("ada", "bob"), pause)
+    shift = device_group.start(task, ("ada", "bob"), pause)
     (item,) = agent.platform.work(tasks=[task], wait_seconds=20.0).items
     prepared = agent._bench.prepare(item)
     agent.close()
@@ -104,10 +108,10 @@ def test_a_device_killed_after_its_work_hands_it_in_when_it_comes_back(platform:
     shift.wait()
 
 
-def test_a_device_of_curl_alone_takes_part(platform: RealPlatform, crew: Crew) -> None:
+def test_a_device_of_curl_alone_takes_part(platform: RealPlatform, device_group: DeviceGroup) -> None:
     """Work fetched, an update put two versions late: the plain routes, unchanged."""
-    task = crew.publish(**ASYNCHRONOUS, min_devices=3)
-    identity = crew.homes["eve"].identity()
+    task = device_group.publish(**ASYNCHRONOUS, min_devices=3)
+    identity = device_group.homes["eve"].identity()
     assert identity is not None
     url, bearer = identity.url, f"Authorization: Bearer {identity.api_key}"
 
@@ -119,7 +123,7 @@ def test_a_device_of_curl_alone_takes_part(platform: RealPlatform, crew: Crew) -
     sent = ["-H", "Content-Type: application/json", "-d", '{"samples": 5}']
     curl("-X", "PUT", *sent, f"{place}/enrolments/{identity.id}")
     pause = Pause("bob", 4)
-    shift = crew.start(task, ("ada", "bob"), pause)
+    shift = device_group.start(task, ("ada", "bob"), pause)
     work = curl(f"{url}/v1/work?task={task}&wait=20")
     (item,) = work["items"]
     platform.wait_until(lambda: platform.admin.task(task).round >= item["round"] + 2)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from coterie_cli.main import app
 from services.kit.settings import ServiceSettings
-from tests.e2e.crew import Crew, Pause
+from tests.e2e.device_group import DeviceGroup, Pause
 from tests.e2e.real_platform import RealPlatform, real_platform
 
 SERVICES = ("gateway", "aggregation", "topology", "pricing", "trust")
@@ -47,11 +47,11 @@ def test_a_platform_destroyed_in_mid_round_is_restored_and_ends_with_the_same_bi
     monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
     url, file = settings.database_url, tmp_path / "monday.tar"
     with real_platform(tmp_path, {"COTERIE_DATABASE_URL": url} if url else {}) as platform:
-        crew, data = Crew(platform), platform.processes.data
-        calm = crew.publish()
-        crew.start(calm).wait()
-        task, pause = crew.publish(), Pause("eve", 2)
-        shift = crew.start(task, pause=pause)
+        device_group, data = DeviceGroup(platform), platform.processes.data
+        calm = device_group.publish()
+        device_group.start(calm).wait()
+        task, pause = device_group.publish(), Pause("eve", 2)
+        shift = device_group.start(task, pause=pause)
         shift.until(pause)
         run("backup", "--data", data, "--out", file, database_url=url)
         destroy(platform, url)

@@ -13,7 +13,7 @@ from safetensors.numpy import save
 from coterie.client import Platform
 from coterie.errors import Unreachable
 from coterie.transport import Backoff
-from tests.e2e.crew import Crew, Pause
+from tests.e2e.device_group import DeviceGroup, Pause
 from tests.e2e.real_platform import RealPlatform, real_platform
 
 
@@ -24,16 +24,16 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPlatform]
 
 
 @pytest.fixture(scope="module")
-def crew(platform: RealPlatform) -> Crew:
-    return Crew(platform)
+def device_group(platform: RealPlatform) -> DeviceGroup:
+    return DeviceGroup(platform)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(crew: Crew) -> bytes:
+def undisturbed(device_group: DeviceGroup) -> bytes:
     """The final model when nothing goes wrong."""
-    task = crew.publish()
-    crew.start(task).wait()
-    return crew.platform.final_model(task)
+    task = device_group.publish()
+    device_group.start(task).wait()
+    return device_group.platform.final_model(task)
 
 
 def check_history(platform: RealPlatform, task_id: str) -> None:
@@ -47,10 +47,10 @@ def check_history(platform: RealPlatform, task_id: str) -> None:
 
 @pytest.mark.parametrize("service", ["aggregation", "gateway", "trust", "topology", "pricing"])
 def test_a_service_killed_in_mid_round_changes_nothing(
-    platform: RealPlatform, crew: Crew, undisturbed: bytes, service: str
+    platform: RealPlatform, device_group: DeviceGroup, undisturbed: bytes, service: str
 ) -> None:
-    task, pause = crew.publish(), Pause("eve", 2)
-    shift = crew.start(task, pause=pause)
+    task, pause = device_group.publish(), Pause("eve", 2)
+    shift = device_group.start(task, pause=pause)
     shift.until(pause)
     platform.kill(service)
     pause.go_on.set()
@@ -60,9 +60,11 @@ def test_a_service_killed_in_mid_round_changes_nothing(
     check_history(platform, task)
 
 
-def test_a_device_killed_in_mid_round_changes_nothing(platform: RealPlatform, crew: Crew, undisturbed: bytes) -> None:
-    task = crew.publish()
-    shift = crew.start(task, ("ada", "bob"))
+def test_a_device_killed_in_mid_round_changes_nothing(
+    platform: RealPlatform, device_group: DeviceGroup, undisturbed: bytes
+) -> None:
+    task = device_group.publish()
+    shift = device_group.start(task, ("ada", "bob"))
     platform.run_device("eve", task, pause=60.0)
     platform.wait_until(lambda: platform.admin.task(task).round == 1)
     platform.kill_device("eve")
@@ -73,9 +75,11 @@ def test_a_device_killed_in_mid_round_changes_nothing(platform: RealPlatform, cr
     check_history(platform, task)
 
 
-def test_every_service_killed_at_once_changes_nothing(platform: RealPlatform, crew: Crew, undisturbed: bytes) -> None:
-    task, pause = crew.publish(), Pause("ada", 2)
-    shift = crew.start(task, pause=pause)
+def test_every_service_killed_at_once_changes_nothing(
+    platform: RealPlatform, device_group: DeviceGroup, undisturbed: bytes
+) -> None:
+    task, pause = device_group.publish(), Pause("ada", 2)
+    shift = device_group.start(task, pause=pause)
     shift.until(pause)
     for service in ("aggregation", "gateway", "trust", "topology", "pricing"):
         platform.kill(service)
@@ -89,10 +93,10 @@ def test_every_service_killed_at_once_changes_nothing(platform: RealPlatform, cr
 
 
 def test_too_few_devices_reopen_the_round_and_then_fail_the_task_with_a_reason(
-    platform: RealPlatform, crew: Crew
+    platform: RealPlatform, device_group: DeviceGroup
 ) -> None:
-    task, pause = crew.publish(round_seconds=1.0, max_attempts=2), Pause("eve", 1)
-    shift = crew.start(task, pause=pause)
+    task, pause = device_group.publish(round_seconds=1.0, max_attempts=2), Pause("eve", 1)
+    shift = device_group.start(task, pause=pause)
     ended = platform.admin.wait_for_end(task)
     pause.go_on.set()
     shift.wait()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.crew import Crew, Pause
+from tests.e2e.device_group import DeviceGroup, Pause
 from tests.e2e.real_platform import real_platform
 
 AWAY_SECONDS = 10.0
@@ -32,11 +32,11 @@ def postgres() -> Iterator[Any]:
 @pytest.mark.slow
 def test_a_database_away_for_ten_seconds_delays_the_task_and_changes_nothing(postgres: Any, tmp_path: Path) -> None:
     with real_platform(tmp_path, {"COTERIE_DATABASE_URL": postgres.get_uri()}) as platform:
-        crew = Crew(platform)
-        calm = crew.publish()
-        crew.start(calm).wait()
-        task, pause = crew.publish(), Pause("eve", 2)
-        shift = crew.start(task, pause=pause)
+        device_group = DeviceGroup(platform)
+        calm = device_group.publish()
+        device_group.start(calm).wait()
+        task, pause = device_group.publish(), Pause("eve", 2)
+        shift = device_group.start(task, pause=pause)
         shift.until(pause)
         postgres.stop()
         pause.go_on.set()

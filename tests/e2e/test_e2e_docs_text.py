@@ -25,7 +25,7 @@ from coterie.registration import register_device
 from coterie.sums.circle import fingerprint_words
 from coterie_cli.main import app
 from tests.contract.test_docs_commands import COMMAND, PAGES, ROOT, commands_of
-from tests.e2e.crew import NO_PAUSE, SAMPLES, Seeded, Shift
+from tests.e2e.device_group import NO_PAUSE, SAMPLES, Seeded, Shift
 from tests.e2e.real_platform import RealPlatform, model, real_platform
 from tests.e2e.test_e2e_docs_learning import PAGES as READ_ELSEWHERE
 from tests.e2e.test_e2e_docs_pages import PAGES as RUN_WHOLE

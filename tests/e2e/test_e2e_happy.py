@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load
 
 from coterie.strategies.context import round_seed
-from tests.e2e.crew import NAMES, Crew
+from tests.e2e.device_group import NAMES, DeviceGroup
 from tests.e2e.real_platform import SHAPES, RealPlatform
 
 
@@ -23,9 +23,9 @@ def expected_model(names: tuple[str, ...], rounds: int, task: str) -> dict[str, 
 
 
 def test_devices_train_together_and_the_model_is_the_average_of_their_changes(shared_platform: RealPlatform) -> None:
-    crew = Crew(shared_platform)
-    task = crew.publish()
-    crew.start(task).wait()
+    device_group = DeviceGroup(shared_platform)
+    task = device_group.publish()
+    device_group.start(task).wait()
     final = load(shared_platform.final_model(task))
     for name, value in expected_model(NAMES, 3, "same").items():
         assert np.allclose(final[name], value, atol=1e-5)

@@ -26,7 +26,7 @@ from coterie.privacy.accounting import priced_charge
 from coterie.privacy.ledger import Limit
 from coterie.records import Payment, WorkItem
 from coterie.work import Delivery
-from tests.e2e.crew import Shift
+from tests.e2e.device_group import Shift
 from tests.e2e.real_platform import PATIENT, SHAPES, RealPlatform, model, real_platform
 
 PLANTED = 1.0271828459045

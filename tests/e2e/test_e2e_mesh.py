@@ -25,7 +25,7 @@ ROUNDS, KILLED_AFTER = 6, 2
 
 
 @pytest.fixture
-def crew(shared_platform: RealPlatform) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+def device_group(shared_platform: RealPlatform) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
     """Device processes, ended with the test."""
     running: dict[str, subprocess.Popen[bytes]] = {}
     yield running
@@ -56,7 +56,7 @@ def files_holding(folder: Path, content: bytes) -> list[Path]:
 
 @pytest.mark.slow
 def test_a_mesh_learns_through_letters_nobody_else_can_read_and_goes_on_when_a_device_dies(
-    shared_platform: RealPlatform, crew: dict[str, subprocess.Popen[bytes]]
+    shared_platform: RealPlatform, device_group: dict[str, subprocess.Popen[bytes]]
 ) -> None:
     admin, homes = shared_platform.admin, shared_platform.register(*NAMES)
     introduce(*homes.values())
@@ -73,7 +73,7 @@ def test_a_mesh_learns_through_letters_nobody_else_can_read_and_goes_on_when_a_d
         auto_start=False,
     ).id
     for number, (name, home) in enumerate(homes.items()):
-        crew[name] = start(shared_platform, home, task, number)
+        device_group[name] = start(shared_platform, home, task, number)
     shared_platform.wait_until(lambda: admin.task(task).enrolled == len(NAMES), 90.0)
     admin.start_task(task)
     letters = set[Path]()
@@ -83,7 +83,7 @@ def test_a_mesh_learns_through_letters_nobody_else_can_read_and_goes_on_when_a_d
         return admin.task(task).round > KILLED_AFTER
 
     shared_platform.wait_until(killing_time, 120.0)
-    crew["mesh-d"].kill()
+    device_group["mesh-d"].kill()
     ended = admin.wait_for_end(task)
     assert ended.state == "finished", f"{ended.reason}\n{shared_platform.logs()}"
 
@@ -103,7 +103,7 @@ def test_a_mesh_learns_through_letters_nobody_else_can_read_and_goes_on_when_a_d
     assert [word for word in ("mesh-a", "mesh-b", "mesh-c", "CAS", "this plan", "social") if word not in shown] == []
 
     for name in NAMES[:3]:
-        assert crew[name].wait(60) == 0
+        assert device_group[name].wait(60) == 0
         sent, state = Outgoing.load(homes[name].memory(task)), DeviceState.load(homes[name].memory(task))
         assert sent is not None
         assert state is not None

@@ -31,7 +31,7 @@ leave some of them out."""
 
 
 @pytest.fixture(scope="module")
-def street(shared_platform: RealPlatform, tmp_path_factory: pytest.TempPathFactory) -> list[Agent]:
+def neighbours(shared_platform: RealPlatform, tmp_path_factory: pytest.TempPathFactory) -> list[Agent]:
     """Ada's three devices and Grace's two, all in each other's circles."""
     found, draw = [], torch.Generator().manual_seed(1)
     for owner, count in (("Ada of the plans", 3), ("Grace of the plans", 2)):
@@ -85,19 +85,19 @@ def links_of(plan: Plan) -> set[frozenset[str]]:
 
 
 @pytest.mark.parametrize("plan", PLANS)
-def test_a_live_mesh_trains_by_each_plan(plan: str, shared_platform: RealPlatform, street: list[Agent]) -> None:
-    before = {agent.identity.id: agent.home.ledger().spent() for agent in street}
+def test_a_live_mesh_trains_by_each_plan(plan: str, shared_platform: RealPlatform, neighbours: list[Agent]) -> None:
+    before = {agent.identity.id: agent.home.ledger().spent() for agent in neighbours}
     parameters = {"topology": {"plan": plan, "times": "declared"}, "privacy": {"epsilon": EPSILON}}
-    made = train(shared_platform, street, f"mesh {plan}", ROUNDS, parameters)
+    made = train(shared_platform, neighbours, f"mesh {plan}", ROUNDS, parameters)
     links = links_of(made)
     assert len(links) == PLANS[plan] or plan == "betta"
-    ids = [agent.identity.id for agent in street]
+    ids = [agent.identity.id for agent in neighbours]
     trusted = {frozenset(pair) for mine in (ids[:3], ids[3:], ids[2:4]) for pair in combinations(mine, 2)}
     strangers = set[str]().union(*(links - trusted))
     noised = {seat.device_id for seat in made.seats if seat.noised}
     assert noised == (set(ids) if plan == "pdoo" else strangers)
     assert bool(noised) == (plan in ("pdoo", "ring", "expander", "complete"))
-    for agent in street:
+    for agent in neighbours:
         # The first letter holds the model everybody has; each later one is a release, with noise or bare.
         was, now = before[agent.identity.id], agent.home.ledger().spent()
         if agent.identity.id in noised:

@@ -16,7 +16,7 @@ from safetensors.numpy import load, save
 
 from coterie.home import DeviceIdentity
 from coterie.records import RoundDetail
-from tests.e2e.crew import Crew
+from tests.e2e.device_group import DeviceGroup
 from tests.e2e.real_platform import SHAPES, RealPlatform, model
 
 REPORT = json.dumps({"form": "mean", "weight": 10})
@@ -32,17 +32,17 @@ class Round:
 
     def __init__(self, platform: RealPlatform) -> None:
         self.platform = platform
-        self.crew = Crew(platform, ("gail", "hank", "mallory"))
-        self.task = self.crew.publish(min_devices=2, rounds=1)
+        self.device_group = DeviceGroup(platform, ("gail", "hank", "mallory"))
+        self.task = self.device_group.publish(min_devices=2, rounds=1)
         self.gail, self.hank, self.mallory = (self._identity(name) for name in ("gail", "hank", "mallory"))
         for identity in (self.gail, self.hank):
-            with platform.as_device(self.crew.homes[identity.name]) as device:
+            with platform.as_device(self.device_group.homes[identity.name]) as device:
                 device.enrol(self.task, identity.id, samples=10)
         platform.wait_until(lambda: platform.admin.task(self.task).round == 1)
         platform.wait_until(lambda: self.state().round.state == "open")
 
     def _identity(self, name: str) -> DeviceIdentity:
-        identity = self.crew.homes[name].identity()
+        identity = self.device_group.homes[name].identity()
         assert identity is not None
         return identity
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.crew import Crew, Pause
+from tests.e2e.device_group import DeviceGroup, Pause
 from tests.e2e.real_platform import RealPlatform, real_platform
 
 
@@ -17,8 +17,8 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPlatform]
 
 
 @pytest.fixture(scope="module")
-def crew(platform: RealPlatform) -> Crew:
-    return Crew(platform)
+def device_group(platform: RealPlatform) -> DeviceGroup:
+    return DeviceGroup(platform)
 
 
 @pytest.mark.parametrize(
@@ -26,14 +26,14 @@ def crew(platform: RealPlatform) -> Crew:
     [("fedadam", {"learning_rate": 0.05}), ("nnm+geometric-median+fedavgm", {"f": 1, "momentum": 0.5})],
 )
 def test_the_server_killed_in_two_rounds_moves_the_model_by_the_same_bytes(
-    platform: RealPlatform, crew: Crew, rule: str, parameters: dict[str, float]
+    platform: RealPlatform, device_group: DeviceGroup, rule: str, parameters: dict[str, float]
 ) -> None:
     """The last step needs what the optimiser remembered of both rounds in which the server died."""
     finals = []
     for killed_in in ((), (1, 2)):
-        task = crew.publish(rule=rule, parameters={"rule": parameters})
+        task = device_group.publish(rule=rule, parameters={"rule": parameters})
         pauses = [Pause("eve", number) for number in killed_in]
-        shift = crew.start(task, pause=_Pauses(pauses))
+        shift = device_group.start(task, pause=_Pauses(pauses))
         for pause in pauses:
             shift.until(pause)
             platform.kill("aggregation")
@@ -49,9 +49,11 @@ def test_the_server_killed_in_two_rounds_moves_the_model_by_the_same_bytes(
     assert finals[0] == finals[1]
 
 
-def test_a_liar_is_set_aside_with_the_reason_where_its_owner_looks(platform: RealPlatform, crew: Crew) -> None:
-    task = crew.publish(rule="krum", parameters={"rule": {"f": 1}}, rounds=1)
-    crew.start(task).wait()
+def test_a_liar_is_set_aside_with_the_reason_where_its_owner_looks(
+    platform: RealPlatform, device_group: DeviceGroup
+) -> None:
+    task = device_group.publish(rule="krum", parameters={"rule": {"f": 1}}, rounds=1)
+    device_group.start(task).wait()
     parts = platform.admin.round(task, 1).participations
     notes = [part.aside for part in parts if part.aside]
     assert len(notes) == 2
@@ -62,7 +64,7 @@ def test_a_liar_is_set_aside_with_the_reason_where_its_owner_looks(platform: Rea
     assert told[0].startswith("krum used 1 of 3 updates; set aside: dev_")
     names = {device.id: device.name for device in platform.admin.devices()}
     for part in parts:
-        with platform.as_device(crew.homes[names[part.device_id]]) as device:
+        with platform.as_device(device_group.homes[names[part.device_id]]) as device:
             (own,) = device.participations(task, part.device_id)
         assert (own.aside, own.metrics["update_distance"]) == (part.aside, part.metrics["update_distance"])
 

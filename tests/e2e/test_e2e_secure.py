@@ -9,32 +9,34 @@ from contextlib import closing
 
 import pytest
 
+from tests.e2e.neighbours import SECURE, NeighbourFixture
 from tests.e2e.real_platform import RealPlatform
-from tests.e2e.street import SECURE, Street
 
 
 @pytest.fixture
-def street(shared_platform: RealPlatform, request: pytest.FixtureRequest) -> Iterator[Street]:
-    made = Street(shared_platform, f"s{secrets.token_hex(2)}-", getattr(request, "param", 5))
+def neighbours(shared_platform: RealPlatform, request: pytest.FixtureRequest) -> Iterator[NeighbourFixture]:
+    made = NeighbourFixture(shared_platform, f"s{secrets.token_hex(2)}-", getattr(request, "param", 5))
     yield made
     made.stop()
 
 
-def test_the_secure_model_is_the_clear_model_bit_for_bit_and_nothing_of_a_device_is_stored(street: Street) -> None:
-    clear = street.run(street.publish(secure=False))
-    secure = street.run(street.publish())
+def test_the_secure_model_is_the_clear_model_bit_for_bit_and_nothing_of_a_device_is_stored(
+    neighbours: NeighbourFixture,
+) -> None:
+    clear = neighbours.run(neighbours.publish(secure=False))
+    secure = neighbours.run(neighbours.publish())
     assert secure.model_digests == clear.model_digests
-    for home in street.homes.values():
+    for home in neighbours.homes.values():
         ledger = home.ledger()
         assert ledger.spent().raw_releases == 4
         purposes = [entry.charge.purpose for entry in ledger.history()]
         assert sum(purpose.startswith("sum-") for purpose in purposes) == 2
 
 
-def test_noise_is_shared_out_charged_once_and_its_price_alone_is_kept(street: Street) -> None:
-    task = street.publish(noise=2.0)
-    street.run(task)
-    for home in street.homes.values():
+def test_noise_is_shared_out_charged_once_and_its_price_alone_is_kept(neighbours: NeighbourFixture) -> None:
+    task = neighbours.publish(noise=2.0)
+    neighbours.run(task)
+    for home in neighbours.homes.values():
         ledger = home.ledger()
         charges = [entry.charge for entry in ledger.history()]
         assert [(c.mechanism, c.multiplier, c.unit, c.adjacency) for c in charges] == [
@@ -46,7 +48,7 @@ def test_noise_is_shared_out_charged_once_and_its_price_alone_is_kept(street: St
         with closing(sqlite3.connect(home.folder / "clerk.db")) as database:
             assert database.execute("SELECT COUNT(*) FROM sessions").fetchone() == (0,)
             assert database.execute("SELECT COUNT(*) FROM agreements").fetchone() == (0,)
-    assert all(part.metrics == {} for part in street.platform.admin.round(task, 1).participations)
+    assert all(part.metrics == {} for part in neighbours.platform.admin.round(task, 1).participations)
 
 
 @pytest.mark.parametrize(
@@ -54,48 +56,48 @@ def test_noise_is_shared_out_charged_once_and_its_price_alone_is_kept(street: St
     ["stored", *(pytest.param(p, marks=pytest.mark.slow) for p in ("prepared", "offer", "muster", "agree", "answer"))],
 )
 def test_a_device_killed_anywhere_goes_on_and_the_model_is_the_same(shared_platform: RealPlatform, place: str) -> None:
-    street = Street(shared_platform, f"k{secrets.token_hex(2)}-", 4)  # four owners: everybody is a clerk
+    neighbours = NeighbourFixture(shared_platform, f"k{secrets.token_hex(2)}-", 4)  # four owners: everybody is a clerk
     try:
-        clear = street.run(street.publish(secure=False, rounds=1))
+        clear = neighbours.run(neighbours.publish(secure=False, rounds=1))
         # A clerk that dies before it offers itself has the time that starting a process takes on a busy machine.
-        task = street.publish(rounds=1, parameters={"sums": SECURE | {"offer_seconds": 90.0}})
-        victim = street.names[1]
-        for name in street.names:
-            street.start(name, task, place if name == victim else "")
-        died = street.homes[victim].folder / "died"
+        task = neighbours.publish(rounds=1, parameters={"sums": SECURE | {"offer_seconds": 90.0}})
+        victim = neighbours.names[1]
+        for name in neighbours.names:
+            neighbours.start(name, task, place if name == victim else "")
+        died = neighbours.homes[victim].folder / "died"
         shared_platform.wait_until(died.exists, 90.0)
-        street.processes[victim].wait()
-        street.start(victim, task)
-        assert street.ended(task).model_digests == clear.model_digests, street.story(task)
-        sums = [e.charge for e in street.homes[victim].ledger().history() if e.charge.purpose.startswith("sum-")]
+        neighbours.processes[victim].wait()
+        neighbours.start(victim, task)
+        assert neighbours.ended(task).model_digests == clear.model_digests, neighbours.story(task)
+        sums = [e.charge for e in neighbours.homes[victim].ledger().history() if e.charge.purpose.startswith("sum-")]
         assert len(sums) == 1
     finally:
-        street.stop()
+        neighbours.stop()
 
 
-@pytest.mark.parametrize("street", [7], indirect=True)
-def test_three_in_ten_devices_and_a_clerk_may_be_lost(street: Street) -> None:
-    task = street.publish(rounds=1, quorum=0.6, min_devices=4, round_seconds=15.0, auto_start=False)
-    for name in street.names:
-        street.start(name, task, "muster" if name == street.names[0] else "")
-    admin = street.platform.admin
-    street.platform.wait_until(lambda: admin.task(task).enrolled == len(street.names), 90.0)
-    for name in street.names[-2:]:
-        street.processes[name].kill()
+@pytest.mark.parametrize("neighbours", [7], indirect=True)
+def test_three_in_ten_devices_and_a_clerk_may_be_lost(neighbours: NeighbourFixture) -> None:
+    task = neighbours.publish(rounds=1, quorum=0.6, min_devices=4, round_seconds=15.0, auto_start=False)
+    for name in neighbours.names:
+        neighbours.start(name, task, "muster" if name == neighbours.names[0] else "")
+    admin = neighbours.platform.admin
+    neighbours.platform.wait_until(lambda: admin.task(task).enrolled == len(neighbours.names), 90.0)
+    for name in neighbours.names[-2:]:
+        neighbours.processes[name].kill()
     admin.start_task(task)
-    street.ended(task)
+    neighbours.ended(task)
     states = {part.device_id: part.state for part in admin.round(task, 1).participations}
-    assert sum(state == "delivered" for state in states.values()) >= 4, street.story(task)
+    assert sum(state == "delivered" for state in states.values()) >= 4, neighbours.story(task)
 
 
-def test_a_device_whose_owner_does_not_know_the_clerks_declines_with_the_command(street: Street) -> None:
-    shy = street.homes[street.names[-1]]
-    for name in street.names[:-1]:
-        shy.save_circle(shy.circle().without(street.id(name)))
+def test_a_device_whose_owner_does_not_know_the_clerks_declines_with_the_command(neighbours: NeighbourFixture) -> None:
+    shy = neighbours.homes[neighbours.names[-1]]
+    for name in neighbours.names[:-1]:
+        shy.save_circle(shy.circle().without(neighbours.id(name)))
     # All five are needed to begin with: of four one that declines would leave too few.
-    task = street.publish(rounds=1, quorum=0.7, min_devices=4, auto_start=False)
-    street.run(task, once_enrolled=street.platform.admin.start_task)
-    told = [e.message for e in street.platform.admin.events(task) if e.kind == "work.declined"]
+    task = neighbours.publish(rounds=1, quorum=0.7, min_devices=4, auto_start=False)
+    neighbours.run(task, once_enrolled=neighbours.platform.admin.start_task)
+    told = [e.message for e in neighbours.platform.admin.events(task) if e.kind == "work.declined"]
     assert told
     assert all("are not in this device's circle" in message and "coterie circle verify" in message for message in told)
     assert not [e for e in shy.ledger().history() if e.charge.task == task]

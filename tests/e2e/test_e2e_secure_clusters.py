@@ -16,9 +16,9 @@ from coterie.home import DeviceHome
 from coterie.strategies.clusters import Clusters
 from coterie.strategies.context import RoundContext
 from coterie.work import Delivery
+from tests.e2e.neighbours import NeighbourFixture
 from tests.e2e.real_platform import RealPlatform
 from tests.e2e.secure_device import LIMIT, Learner
-from tests.e2e.street import Street
 
 
 class Known(Learner):
@@ -52,16 +52,16 @@ def agent_of(home: DeviceHome, working: Stepping) -> Agent:
 def test_the_platform_gets_the_clusters_sum_and_no_member_hands_anything_to_its_head(
     shared_platform: RealPlatform,
 ) -> None:
-    street = Street(shared_platform, f"c{secrets.token_hex(2)}-", 4)
-    homes = list(street.homes.values())
+    neighbours = NeighbourFixture(shared_platform, f"c{secrets.token_hex(2)}-", 4)
+    homes = list(neighbours.homes.values())
     shared_platform.meet(*itertools.combinations(homes, 2))
     steps = [0.01, 0.02, 0.03, 0.06]
     working = [Stepping(step) for step in steps]
     agents = [agent_of(home, each) for home, each in zip(homes, working, strict=True)]
-    task = street.publish(
+    task = neighbours.publish(
         preset="clusters", privacy="trust", incentive="none", rounds=1, quorum=0.7, round_seconds=60.0, auto_start=False
     )
-    ended = street.run_agents(agents, task, shared_platform.admin.start_task)
+    ended = neighbours.run_agents(agents, task, shared_platform.admin.start_task)
     seats = shared_platform.admin.plan(task).seats
     assert sorted(seat.role for seat in seats) == ["head", "member", "member", "member"]
     assert [[form for _, form, _ in each.seen] for each in working] == [["masked"]] * 4

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from coterie.records import Task
+from tests.e2e.neighbours import NeighbourFixture
 from tests.e2e.real_platform import RealPlatform, real_platform
-from tests.e2e.street import Street
 
 PATIENT = {"sums": {"mode": "secure", "offer_seconds": 30.0, "clerk_seconds": 60.0}}
 """Longer than it takes devices to find the platform again."""
@@ -23,16 +23,16 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPlatform]
 
 
 @pytest.fixture(scope="module")
-def street(platform: RealPlatform) -> Iterator[Street]:
-    made = Street(platform, f"p{secrets.token_hex(2)}-", 5)
+def neighbours(platform: RealPlatform) -> Iterator[NeighbourFixture]:
+    made = NeighbourFixture(platform, f"p{secrets.token_hex(2)}-", 5)
     yield made
     made.stop()
 
 
 @pytest.fixture(scope="module")
-def undisturbed(street: Street) -> tuple[str, ...]:
+def undisturbed(neighbours: NeighbourFixture) -> tuple[str, ...]:
     """The model of the clear star."""
-    return street.run(street.publish(secure=False)).model_digests
+    return neighbours.run(neighbours.publish(secure=False)).model_digests
 
 
 def has_event(platform: RealPlatform, task: str, kind: str) -> Callable[[], bool]:
@@ -61,11 +61,15 @@ def has_deliveries(platform: RealPlatform, task: str, count: int) -> Callable[[]
     ],
 )
 def test_the_platform_killed_in_any_state_of_a_sum_changes_no_bit(
-    platform: RealPlatform, street: Street, undisturbed: tuple[str, ...], state: str, services: tuple[str, ...]
+    platform: RealPlatform,
+    neighbours: NeighbourFixture,
+    undisturbed: tuple[str, ...],
+    state: str,
+    services: tuple[str, ...],
 ) -> None:
     if len(services) > 1 and state not in ("open", "answering"):
         pytest.skip("all services at once are killed in two of the states")
-    task = street.publish(parameters=PATIENT)
+    task = neighbours.publish(parameters=PATIENT)
     reached = {
         "calling": has_event(platform, task, "sum.called"),
         "open": has_event(platform, task, "sum.opened"),
@@ -75,7 +79,7 @@ def test_the_platform_killed_in_any_state_of_a_sum_changes_no_bit(
         "settling": has_event(platform, task, "sum.told"),
     }[state]
     ended: list[Task] = []
-    working = threading.Thread(target=lambda: ended.append(street.run(task)))
+    working = threading.Thread(target=lambda: ended.append(neighbours.run(task)))
     working.start()
     platform.wait_until(reached, 90.0)
     for service in services:
@@ -84,7 +88,7 @@ def test_the_platform_killed_in_any_state_of_a_sum_changes_no_bit(
         platform.processes.start_one(service)
     platform.processes.wait_until_healthy(120.0)
     working.join(180)
-    assert ended, street.story(task)
+    assert ended, neighbours.story(task)
     assert ended[0].model_digests == undisturbed
     assert [round_.state for round_ in platform.admin.rounds(task)] == ["done", "done"]
     told = [event for event in platform.admin.events(task) if event.kind == "sum.told"]

@@ -20,7 +20,7 @@ from safetensors.numpy import load
 from coterie.agent import Agent
 from coterie.client import Platform
 from coterie.privacy.ledger import Limit
-from tests.e2e.crew import Shift
+from tests.e2e.device_group import Shift
 from tests.e2e.real_platform import PATIENT, RealPlatform
 
 QUESTION = "How long is your way to work, in minutes?"

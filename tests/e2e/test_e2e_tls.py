@@ -8,7 +8,7 @@ from pathlib import Path
 
 from coterie_cli.certificates import make_certificates
 from coterie_cli.processes import SERVICES, PlatformProcesses, free_ports
-from tests.e2e.crew import Crew
+from tests.e2e.device_group import DeviceGroup
 from tests.e2e.real_platform import RealPlatform
 
 
@@ -35,9 +35,9 @@ def test_every_call_of_a_task_is_in_the_table_of_calls(tmp_path: Path) -> None:
     platform.processes = Certified(tmp_path / "platform", {"gateway": gateway}, folders=folders, addresses=addresses)
     try:
         platform.start()
-        crew = Crew(platform)
-        task = crew.publish()
-        crew.start(task).wait()
+        device_group = DeviceGroup(platform)
+        task = device_group.publish()
+        device_group.start(task).wait()
         admin = platform.admin
         assert [each.state for each in admin.rounds(task)] == ["done"] * 3
         assert admin.plan(task).task_id == task

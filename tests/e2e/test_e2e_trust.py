@@ -22,7 +22,7 @@ from coterie.registration import register_device
 from coterie.strategies.context import RoundContext
 from coterie.work import Delivery
 from coterie_cli.main import app
-from tests.e2e.crew import NO_PAUSE, SAMPLES, Crew, Seeded, Shift
+from tests.e2e.device_group import NO_PAUSE, SAMPLES, DeviceGroup, Seeded, Shift
 from tests.e2e.real_platform import RealPlatform
 
 HONEST_ROUNDS, ROUNDS = 2, 4
@@ -85,9 +85,9 @@ def test_a_device_that_delivers_garbage_loses_its_trust_and_the_reasons_are_told
     shared_platform: RealPlatform,
 ) -> None:
     admin = shared_platform.admin
-    crew = Crew(shared_platform, ("nina", "otto", "pam", "quinn"))
+    device_group = DeviceGroup(shared_platform, ("nina", "otto", "pam", "quinn"))
     task = shared_platform.create_task("turning", rounds=ROUNDS, min_devices=3, quorum=0.7, auto_start=False)
-    agents = [_agent(shared_platform, home.folder, name) for name, home in crew.homes.items()]
+    agents = [_agent(shared_platform, home.folder, name) for name, home in device_group.homes.items()]
     shift = Shift(shared_platform, agents, task)
     shared_platform.wait_until(lambda: admin.task(task).enrolled == 4)
     admin.start_task(task)

@@ -16,7 +16,7 @@ from coterie.records import WorkItem
 from coterie.registration import register_device
 from coterie.strategies import Strategy, strategy_for
 from services.kit.settings import ServiceSettings
-from tests.dumps.cast import CASTS, HELD_ROUND, ROUNDS, agent_of
+from tests.dumps.device_groups import DEVICE_GROUPS, HELD_ROUND, ROUNDS, agent_of
 from tests.dumps.stored import Dump, versions
 from tests.e2e.real_platform import RealPlatform, real_platform
 
@@ -26,7 +26,7 @@ class Devices:
 
     def __init__(self, platform: RealPlatform) -> None:
         self.platform, self.faults, self.threads = platform, list[BaseException](), list[threading.Thread]()
-        self.homes = {name: self._home(name) for cast in CASTS for name in cast.devices}
+        self.homes = {name: self._home(name) for group in DEVICE_GROUPS for name in group.devices}
         # 0.1.0 knew no circles: owners add each other when they upgrade, or nothing raw goes to a head.
         introduce(*self.homes.values())
         self.outcomes: dict[tuple[str, int], str] = {}
@@ -38,9 +38,9 @@ class Devices:
         return home
 
     def start(self, tasks: dict[str, str]) -> None:
-        for cast in CASTS:
-            for name in cast.devices:
-                self.threads.append(threading.Thread(target=self._work, args=(name, tasks[cast.task]), daemon=True))
+        for group in DEVICE_GROUPS:
+            for name in group.devices:
+                self.threads.append(threading.Thread(target=self._work, args=(name, tasks[group.task]), daemon=True))
                 self.threads[-1].start()
 
     def _work(self, name: str, task: str) -> None:
@@ -95,19 +95,19 @@ def test_a_platform_killed_in_mid_task_goes_on_after_an_upgrade(loaded: tuple[Du
         assert ended.state == "finished", f"{name}: {ended.reason}\n{platform.logs()}"
     devices.wait()
 
-    for cast in CASTS:
-        rounds = list(admin.rounds(tasks[cast.task]))
-        history = [(event.round, event.kind, event.message) for event in admin.events(tasks[cast.task])]
+    for group in DEVICE_GROUPS:
+        rounds = list(admin.rounds(tasks[group.task]))
+        history = [(event.round, event.kind, event.message) for event in admin.events(tasks[group.task])]
         assert [(each.state, each.attempt) for each in rounds] == [("done", 1)] * ROUNDS, "\n".join(
-            map(str, [cast.task, *history])
+            map(str, [group.task, *history])
         )
-        parts = [admin.round(tasks[cast.task], number).participations for number in (HELD_ROUND, ROUNDS)]
+        parts = [admin.round(tasks[group.task], number).participations for number in (HELD_ROUND, ROUNDS)]
         assert {part.state for held in parts for part in held} == {"delivered"}
-        late, idle = facts["late"][cast.task], facts["idle"][cast.task]
+        late, idle = facts["late"][group.task], facts["idle"][group.task]
         assert (devices.outcomes[late, HELD_ROUND], devices.outcomes[idle, HELD_ROUND]) == ("accepted", "accepted")
         # What was made before the upgrade was sent as it was, not made again, and nothing was charged twice.
         assert {(late, HELD_ROUND), (idle, HELD_ROUND)} & devices.made == {(idle, HELD_ROUND)}
-        assert devices.homes[late].ledger().spent().releases - releases[late] == (0 if cast.task == "plain" else 1)
+        assert devices.homes[late].ledger().spent().releases - releases[late] == (0 if group.task == "plain" else 1)
     assert admin.verify_book().sound is True
     assert admin.verify_audit().sound is True
     platform.wait_until(lambda: all(escrow == 0 for escrow in escrows(platform, tasks)))

@@ -22,7 +22,7 @@ from services.kit.upstream import open_channel
 from services.topology.commands.station import StationApp
 from services.topology.planners import cell_stations
 from services.topology.usecases import stations as desk
-from tests.contract.aggregation.conftest import Client, House, eventually
+from tests.contract.aggregation.conftest import Client, ServiceFixture, eventually
 
 PLACES = {"dev_a": 0.0, "dev_b": 20.0, "dev_c": 1000.0, "dev_d": 1020.0}
 """Metres east: two devices in each cell."""
@@ -49,21 +49,21 @@ class Mortal(StationApp):
         self._key = None
 
 
-async def put_cells(house: House) -> None:
+async def put_cells(service: ServiceFixture) -> None:
     """Registers the two cells."""
     set_caller(Caller("admin", "adm_1"))
-    channel = open_channel(house.settings, house.settings.topology_address)
+    channel = open_channel(service.settings, service.settings.topology_address)
     for name, x in CELLS.items():
         await rpc.TopologyStub(channel).PutCell(topology.Cell(id=name, x_metres=x, blocks=4, **CELL))
     await channel.close()
-    house.fakes.places |= PLACES
-    house.fakes.owners |= {device: f"own_{device}" for device in PLACES}
+    service.fakes.places |= PLACES
+    service.fakes.owners |= {device: f"own_{device}" for device in PLACES}
 
 
-async def serving(house: House) -> set[str]:
+async def serving(service: ServiceFixture) -> set[str]:
     """Cells whose station is there."""
     set_caller(SERVICE)
-    channel = open_channel(house.settings, house.settings.topology_address)
+    channel = open_channel(service.settings, service.settings.topology_address)
     reply = await rpc.TopologyStub(channel).ListCells(topology.ListCellsRequest())
     await channel.close()
     return {cell.id for cell in reply.cells if cell.station}
@@ -78,14 +78,14 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def stations(house: House, *kinds: type[StationApp]) -> AsyncIterator[list[StationApp]]:
+async def stations(service: ServiceFixture, *kinds: type[StationApp]) -> AsyncIterator[list[StationApp]]:
     """Stations at work, each in a cell; where none are named, honest ones in both."""
-    apps = [kind(house.settings, cell) for kind, cell in zip(kinds or (StationApp, StationApp), CELLS, strict=False)]
+    apps = [kind(service.settings, cell) for kind, cell in zip(kinds or (StationApp, StationApp), CELLS, strict=False)]
     for app in apps:
         await app.start()
 
     async def all_there() -> bool:
-        return len(await serving(house)) == len(apps)
+        return len(await serving(service)) == len(apps)
 
     await eventually(all_there)
     try:
@@ -95,9 +95,9 @@ async def stations(house: House, *kinds: type[StationApp]) -> AsyncIterator[list
             await app.stop()
 
 
-async def begun(house: House, *, rounds: int = 1, **parameters: object) -> tuple[Client, pb.Task]:
+async def begun(service: ServiceFixture, *, rounds: int = 1, **parameters: object) -> tuple[Client, pb.Task]:
     """A running task of two models and four devices, which promise noise they need not add to be taken."""
-    client = Client(house, house.apps[0], house.channels[0]) if house.apps else await house.start()
+    client = Client(service, service.apps[0], service.channels[0]) if service.apps else await service.start()
     models = [await client.upload_model(np.full(3, value, np.float32)) for value in (0.0, 1.0)]
     task = await client.create(
         list(PLACES),

@@ -24,8 +24,8 @@ from coterie_api.words.v1 import words_pb2 as words
 from services.kit.caller import Caller, set_caller
 from services.kit.errors import CoterieError
 from services.kit.words import word
-from tests.attacks.hall import keys_of, owner_of
-from tests.contract.aggregation.conftest import Client, House
+from tests.attacks.sum_fixture import keys_of, owner_of
+from tests.contract.aggregation.conftest import Client, ServiceFixture
 
 SECURE = {"sums": {"mode": "secure", "offer_seconds": 20, "clerk_seconds": 40}}
 
@@ -48,10 +48,10 @@ class Committee:
     may_answer: Callable[[str], bool] = lambda _: True
 
     @classmethod
-    def of(cls, house: House, client: Client, folder: Path, devices: Sequence[str]) -> Committee:
+    def of(cls, service: ServiceFixture, client: Client, folder: Path, devices: Sequence[str]) -> Committee:
         """Tells the registry who they are, each of an owner of its own."""
-        house.fakes.owners |= {device: owner_of(device) for device in devices}
-        house.fakes.keys |= {device: keys_of(device).public().signing for device in devices}
+        service.fakes.owners |= {device: owner_of(device) for device in devices}
+        service.fakes.keys |= {device: keys_of(device).public().signing for device in devices}
         return cls(client, folder, devices)
 
     def desk(self, device: str) -> Clerk:
@@ -86,7 +86,7 @@ class Committee:
         **changes: Any,
     ) -> pb.SubmitUpdateReply:
         data = upload.body() if body is None else body
-        digest = await self.client.house.blobs.put_bytes(data)
+        digest = await self.client.service.blobs.put_bytes(data)
         set_caller(Caller("device", device))
         request: dict[str, Any] = {
             "task_id": item.task_id,
@@ -164,7 +164,7 @@ class Committee:
         return Terms.read(texts[0]), Participants.read(texts[1])
 
     async def muster(self, device: str, place: Place) -> Any:
-        where, sums, blobs = _where(place), self.client.sums, self.client.house.blobs
+        where, sums, blobs = _where(place), self.client.sums, self.client.service.blobs
         terms, people = await self.terms(device, place)
         listed = await sums.ReadSum(
             pb.ReadSumRequest(place=where, device_id=device, document=words.SUM_DOCUMENT_CANDIDATES)
@@ -206,7 +206,7 @@ class Committee:
             )
         )
         for share in reply.wanted:
-            stored = await self.client.house.blobs.put_bytes(answer.sums[share].tobytes())
+            stored = await self.client.service.blobs.put_bytes(answer.sums[share].tobytes())
             await sums.PutShare(pb.ShareRequest(place=where, device_id=device, share=share, digest=stored))
 
     async def attend(

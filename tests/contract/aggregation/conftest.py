@@ -120,7 +120,7 @@ class Ledger(pricing_pb2_grpc.LedgerServicer):
 
 
 @dataclass
-class House:
+class ServiceFixture:
     """The running servers and everything a test needs to use them."""
 
     settings: AggregationSettings
@@ -142,13 +142,13 @@ class House:
 class Client:
     """Calls one aggregation server as whoever the test says."""
 
-    def __init__(self, house: House, app: App, channel: grpc.aio.Channel) -> None:
-        self.house, self.app = house, app
+    def __init__(self, service: ServiceFixture, app: App, channel: grpc.aio.Channel) -> None:
+        self.service, self.app = service, app
         self.tasks, self.work, self.sums = rpc.TasksStub(channel), rpc.WorkStub(channel), rpc.SumsStub(channel)
 
     async def upload_model(self, values: npt.NDArray[np.float32]) -> str:
         set_caller(Caller("publisher", "pub_1"))
-        digest = await self.house.blobs.put_bytes(save({"w": values}))
+        digest = await self.service.blobs.put_bytes(save({"w": values}))
         await self.tasks.RegisterModel(pb.RegisterModelRequest(digest=digest))
         return digest
 
@@ -188,7 +188,7 @@ class Client:
     ) -> pb.SubmitUpdateReply:
         set_caller(Caller("device", device))
         data = save({"w": np.array(values, np.float32)})
-        digest = await self.house.blobs.put_bytes(data)
+        digest = await self.service.blobs.put_bytes(data)
         assert digest == hashlib.sha256(data).hexdigest()
         request: dict[str, Any] = {
             "task_id": item.task_id,
@@ -223,7 +223,7 @@ class Client:
         return list((await self.tasks.ListEvents(pb.ListEventsRequest(task_id=task_id))).events)
 
     async def model(self, digest: str) -> npt.NDArray[np.float32]:
-        data = b"".join([piece async for piece in self.house.blobs.stream(digest)])
+        data = b"".join([piece async for piece in self.service.blobs.stream(digest)])
         values: npt.NDArray[np.float32] = load(data)["w"]
         return values
 
@@ -240,7 +240,7 @@ async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 
 
 
 @pytest.fixture
-async def house(settings: ServiceSettings, tmp_path: Path) -> AsyncIterator[House]:
+async def service(settings: ServiceSettings, tmp_path: Path) -> AsyncIterator[ServiceFixture]:
     fakes = Fakes()
     trust_server, pricing_server = grpc.aio.server(), grpc.aio.server()
     trust_pb2_grpc.add_RegistryServicer_to_server(Registry(fakes), trust_server)  # type: ignore[abstract]
@@ -261,15 +261,15 @@ async def house(settings: ServiceSettings, tmp_path: Path) -> AsyncIterator[Hous
     )
     topology = TopologyApp(base, "127.0.0.1:0")
     await topology.start()
-    house = House(
+    service = ServiceFixture(
         base.model_copy(update={"topology_address": f"127.0.0.1:{topology.server.port}"}),
         fakes,
         BlobStore.in_folder(tmp_path / "blobs"),
     )
-    yield house
-    for channel in house.channels:
+    yield service
+    for channel in service.channels:
         await channel.close()
-    for app in house.apps:
+    for app in service.apps:
         await app.stop()
     await topology.stop()
     await trust_server.stop(None)

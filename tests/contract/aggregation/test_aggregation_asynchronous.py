@@ -16,7 +16,7 @@ from services.aggregation.rounds.opening import Opener
 from services.kit.caller import Caller, set_caller
 from services.kit.documents import read_parameters
 from services.kit.errors import Conflict, InvalidInput, PermissionDenied, Unavailable
-from tests.contract.aggregation.conftest import Client, House
+from tests.contract.aggregation.conftest import Client, ServiceFixture
 
 FOUR = [f"dev_{letter}" for letter in "abcd"]
 
@@ -38,10 +38,10 @@ async def replayed(client: Client, task_id: str) -> list[pb.ReplayedRound]:
     return list((await client.tasks.ReplayTask(pb.ReplayTaskRequest(task_id=task_id))).rounds)
 
 
-async def test_a_full_buffer_steps_and_slow_work_counts_in_a_later_one(house: House) -> None:
+async def test_a_full_buffer_steps_and_slow_work_counts_in_a_later_one(service: ServiceFixture) -> None:
     """K = 2 of three devices. c works from version 0 while a and b make version 1; with a = ½ and τ = 1 it counts
     1/√2, and Σ w stays whole: (30·2^-½·[9,0,0] + 10·[1,0,0]) / 40."""
-    client = await house.start()
+    client = await service.start()
     task = await client.create(["dev_a", "dev_b", "dev_c"], samples=30, rounds=2, **asynchronous(2))
     await client.start_task(task.id)
     slow = await client.get_work("dev_c")
@@ -75,8 +75,8 @@ async def test_a_full_buffer_steps_and_slow_work_counts_in_a_later_one(house: Ho
     assert (await client.deliver(slow, "dev_c", [9.0, 0.0, 0.0])).outcome == words.RECEPTION_REPEATED
 
 
-async def test_work_that_is_too_stale_is_told_so_once_in_the_log_and_never_counted(house: House) -> None:
-    client = await house.start()
+async def test_work_that_is_too_stale_is_told_so_once_in_the_log_and_never_counted(service: ServiceFixture) -> None:
+    client = await service.start()
     task = await client.create(["dev_a", "dev_b"], rounds=4, **asynchronous(1, pace={"staleness_limit": 1}))
     await client.start_task(task.id)
     slow = await client.get_work("dev_b")
@@ -96,20 +96,20 @@ async def test_work_that_is_too_stale_is_told_so_once_in_the_log_and_never_count
     await client.deliver(await client.get_work("dev_a"), "dev_a", [0.0, 0.0, 1.0])
     ended = await client.finished(task.id)
     assert (await client.model(ended.model_digests[0])).tolist() == [2.0, 1.0, 1.0]
-    assert not [i for i in house.fakes.interactions.values() if not i.positive]
+    assert not [i for i in service.fakes.interactions.values() if not i.positive]
 
 
-def counted(house: House, task_id: str) -> Counter[str]:
+def counted(service: ServiceFixture, task_id: str) -> Counter[str]:
     """How often each device was settled for, over all rounds."""
-    settled = [request for (task, _), request in house.fakes.settled.items() if task == task_id]
+    settled = [request for (task, _), request in service.fakes.settled.items() if task == task_id]
     paid: list[pricing.Work] = [work for request in settled for work in request.work]
     assert all(work.outcome == words.PARTICIPATION_STATE_DELIVERED for work in paid)
     return Counter(work.device_id for work in paid)
 
 
-async def test_many_devices_at_once_fill_every_buffer_exactly_and_are_settled_once(house: House) -> None:
+async def test_many_devices_at_once_fill_every_buffer_exactly_and_are_settled_once(service: ServiceFixture) -> None:
     """Seven devices race, K = 3: no step has more or fewer, and payments follow the accepted updates one by one."""
-    client = await house.start()
+    client = await service.start()
     devices = [f"dev_{i}" for i in range(7)]
     task = await client.create(devices, rounds=6, **asynchronous(3))
     await client.start_task(task.id)
@@ -130,24 +130,24 @@ async def test_many_devices_at_once_fill_every_buffer_exactly_and_are_settled_on
     await asyncio.wait_for(asyncio.gather(*map(work, devices)), 60)
     ended = await client.finished(task.id)
     assert ended.state == words.TASK_STATE_FINISHED, ended.reason
-    assert accepted == counted(house, task.id)
+    assert accepted == counted(service, task.id)
     assert accepted.total() == 18
     found = await replayed(client, task.id)
     assert [(r.round, r.updates, r.same, r.note) for r in found] == [(n, 3, True, "") for n in range(1, 7)]
     assert found[-1].model_digests == ended.model_digests
 
 
-async def killed(house: House, client: Client) -> Client:
+async def killed(service: ServiceFixture, client: Client) -> Client:
     """A server started in the place of one that stopped dead."""
     client.app.conductor.live.clear()
     await client.app.conductor.stop()
-    return await house.start()
+    return await service.start()
 
 
 @pytest.mark.parametrize("rule", ["mean", "fedadam", "trimmed-mean"])
-async def test_a_server_that_dies_between_arrivals_makes_the_same_models(house: House, rule: str) -> None:
+async def test_a_server_that_dies_between_arrivals_makes_the_same_models(service: ServiceFixture, rule: str) -> None:
     """The same arrivals twice, once with the server stopped dead after every one of them: the same bytes."""
-    client = await house.start()
+    client = await service.start()
     digests = []
     parameters = {"rule": {"f": 1}} if rule == "trimmed-mean" else {}
     for name in ("whole", "torn"):
@@ -160,7 +160,7 @@ async def test_a_server_that_dies_between_arrivals_makes_the_same_models(house: 
                 item = await client.get_work(device)
                 assert item.round == number
                 await client.deliver(item, device, [float(place), 1.0, float(number)])
-                client = await killed(house, client) if name == "torn" else client
+                client = await killed(service, client) if name == "torn" else client
         await client.deliver(slow, "dev_d", [10.0, -1.0, 0.5])
         ended = await client.finished(task.id)
         assert ended.state == words.TASK_STATE_FINISHED, ended.reason
@@ -177,13 +177,13 @@ async def enrol(client: Client, task_id: str, device: str, samples: int = 10) ->
 
 @pytest.mark.parametrize("rule", ["mean", "trust+mean", "trimmed-mean"])
 async def test_a_device_that_joins_while_a_buffer_is_open_gets_work_at_once_and_counts_in_it(
-    house: House, rule: str
+    service: ServiceFixture, rule: str
 ) -> None:
     """c is at work for ever, so without the newcomer d round 1 would not end. Twice, once with the server stopped dead
     after every step: the same bytes, d is settled for like the others, and a revoked newcomer gets nothing."""
-    client = await house.start()
-    house.fakes.revoked = {"dev_x"}
-    house.fakes.trust = {(a, b): 0.8 for a in FOUR for b in FOUR if a < b}
+    client = await service.start()
+    service.fakes.revoked = {"dev_x"}
+    service.fakes.trust = {(a, b): 0.8 for a in FOUR for b in FOUR if a < b}
     digests = []
     for name in ("whole", "torn"):
         parameters = {"rule": {"f": 1}} if rule == "trimmed-mean" else {}
@@ -196,21 +196,21 @@ async def test_a_device_that_joins_while_a_buffer_is_open_gets_work_at_once_and_
             await client.deliver(await client.get_work(device), device, [float(place), 1.0, 0.0])
         await enrol(client, task.id, "dev_x")
         await enrol(client, task.id, "dev_d", samples=10)
-        client = await killed(house, client) if name == "torn" else client
+        client = await killed(service, client) if name == "torn" else client
         item = await client.get_work("dev_d")
         assert item.round == 1
         assert item.say == pytest.approx(0.8 if rule == "trust+mean" else 1.0)
-        client = await killed(house, client) if name == "torn" else client
+        client = await killed(service, client) if name == "torn" else client
         answer = await client.deliver(item, "dev_d", [5.0, -1.0, 0.5])
         assert (answer.outcome, answer.round) == (words.RECEPTION_ACCEPTED, 1)
         for place, device in enumerate(("dev_d", "dev_a", "dev_b")):
             await client.deliver(await client.get_work(device), device, [0.0, float(place), 2.0])
-            client = await killed(house, client) if name == "torn" else client
+            client = await killed(service, client) if name == "torn" else client
         ended = await client.finished(task.id)
         assert ended.state == words.TASK_STATE_FINISHED, ended.reason
         first = await parts(client, task.id, 1)
         assert {d for d, p in first.items() if p.state == words.PARTICIPATION_STATE_DELIVERED} == {*FOUR} - {"dev_c"}
-        assert counted(house, task.id) == {"dev_a": 2, "dev_b": 2, "dev_d": 2}
+        assert counted(service, task.id) == {"dev_a": 2, "dev_b": 2, "dev_d": 2}
         assert [r.same for r in await replayed(client, task.id)] == [True] * 2
         said = [e.message for e in await client.events(task.id) if e.kind == words.EVENT_KIND_ROUND_REOPENED]
         assert said == ["round 1 is open for dev_d too, who joined meanwhile"]
@@ -222,9 +222,9 @@ async def test_a_device_that_joins_while_a_buffer_is_open_gets_work_at_once_and_
 
 
 async def test_a_newcomer_whom_pricing_has_no_offer_for_waits_for_the_next_round_and_nobody_else_does(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    service: ServiceFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = await house.start()
+    client = await service.start()
     task = await client.create(FOUR[:2], rounds=2, **asynchronous(2))
     await client.start_task(task.id)
     await client.deliver(await client.get_work("dev_a"), "dev_a", [1.0, 0.0, 0.0])
@@ -243,8 +243,10 @@ async def test_a_newcomer_whom_pricing_has_no_offer_for_waits_for_the_next_round
     assert (await client.get_work("dev_c")).round == 2
 
 
-async def test_updates_are_kept_as_long_as_the_task_says_and_a_replay_says_what_is_gone(house: House) -> None:
-    client = await house.start()
+async def test_updates_are_kept_as_long_as_the_task_says_and_a_replay_says_what_is_gone(
+    service: ServiceFixture,
+) -> None:
+    client = await service.start()
     task = await client.create(["dev_a"], rounds=4, **asynchronous(1, keep_rounds=2))
     await client.start_task(task.id)
     for number in range(4):
@@ -258,13 +260,13 @@ async def test_updates_are_kept_as_long_as_the_task_says_and_a_replay_says_what_
         await client.tasks.ReplayTask(pb.ReplayTaskRequest(task_id=task.id))
 
 
-async def test_a_replay_finds_a_changed_weight(house: House) -> None:
+async def test_a_replay_finds_a_changed_weight(service: ServiceFixture) -> None:
     """A row that was altered behind the platform's back makes other bits."""
     import sqlalchemy as sa
 
     from services.aggregation import tables
 
-    client = await house.start()
+    client = await service.start()
     task = await client.create(["dev_a", "dev_b"], rounds=1, **asynchronous(2))
     await client.start_task(task.id)
     for place, device in enumerate(("dev_a", "dev_b")):
@@ -292,9 +294,9 @@ async def test_a_replay_finds_a_changed_weight(house: House) -> None:
     ],
 )
 async def test_what_cannot_be_asynchronous_is_refused_with_the_reason(
-    house: House, changes: dict[str, Any], why: str
+    service: ServiceFixture, changes: dict[str, Any], why: str
 ) -> None:
-    client = await house.start()
+    client = await service.start()
     if changes.get("preset") == "multitask":
         digests = [await client.upload_model(np.full(3, value, np.float32)) for value in (0, 1)]
         changes = {**changes, "model_digests": digests}

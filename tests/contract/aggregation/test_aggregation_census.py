@@ -9,7 +9,7 @@ from prometheus_client import REGISTRY
 from coterie.records.words import TaskState
 from services.aggregation.rounds.census import Census
 from services.aggregation.store import tasks
-from tests.contract.aggregation.conftest import Client, House
+from tests.contract.aggregation.conftest import Client, ServiceFixture
 
 
 async def counted(client: Client) -> dict[str, float | None]:
@@ -18,8 +18,8 @@ async def counted(client: Client) -> dict[str, float | None]:
     return {state: REGISTRY.get_sample_value("coterie_rounds", {"state": state}) for state in states}
 
 
-async def test_running_tasks_are_counted_by_the_state_of_their_round(house: House) -> None:
-    client = await house.start()
+async def test_running_tasks_are_counted_by_the_state_of_their_round(service: ServiceFixture) -> None:
+    client = await service.start()
     assert await counted(client) == {"open": 0, "closing": 0, "settling": 0, "waiting": 0}
     await client.create(["dev_1"], name="created")
     lonely = await client.create([], name="lonely")  # everybody has left it since it was started

@@ -17,9 +17,9 @@ from coterie_api.words.v1 import words_pb2 as words
 from services.kit.caller import Caller, set_caller
 from services.kit.documents import read_parameters
 from services.kit.errors import Conflict, Unprocessable
-from tests.attacks.hall import keys_of
+from tests.attacks.sum_fixture import keys_of
 from tests.contract.aggregation.committee import SECURE, Committee
-from tests.contract.aggregation.conftest import Client, House
+from tests.contract.aggregation.conftest import Client, ServiceFixture
 
 DEVICES = [f"dev_{letter}" for letter in "abcdef"]
 NOISY = SECURE | {"privacy": {"noise_multiplier": 1.0}}
@@ -58,26 +58,28 @@ async def states(client: Client, task_id: str) -> dict[str, words.ParticipationS
     return {part.device_id: part.state for part in detail.participations}
 
 
-async def test_a_device_whose_owner_says_no_is_called_as_no_clerk(house: House, tmp_path: Path) -> None:
-    client = await house.start()
-    people = Committee.of(house, client, tmp_path, DEVICES)
+async def test_a_device_whose_owner_says_no_is_called_as_no_clerk(service: ServiceFixture, tmp_path: Path) -> None:
+    client = await service.start()
+    people = Committee.of(service, client, tmp_path, DEVICES)
     await secure_task(client, {"dev_a": {"no_clerk": True}, "dev_b": {"no_clerk": True}})
     _, terms = await terms_for(people, "dev_a")
     assert [clerk.device for clerk in terms.clerks] == DEVICES[2:]
 
 
-async def test_too_few_who_would_be_clerks_are_told_before_the_task_starts(house: House, tmp_path: Path) -> None:
-    client = await house.start()
-    Committee.of(house, client, tmp_path, DEVICES)
+async def test_too_few_who_would_be_clerks_are_told_before_the_task_starts(
+    service: ServiceFixture, tmp_path: Path
+) -> None:
+    client = await service.start()
+    Committee.of(service, client, tmp_path, DEVICES)
     with pytest.raises(Conflict, match="may be clerks have 3 owners; enrol devices of more owners") as refused:
         await secure_task(client, {device: {"no_clerk": True} for device in DEVICES[:3]})
     assert refused.value.reason == "too_few_clerks"
 
 
-async def test_clerks_named_at_enrolment_are_chosen_and_told_to_nobody(house: House, tmp_path: Path) -> None:
-    house.fakes.trust = {(a, b): 0.9 for a in DEVICES for b in DEVICES if a < b}
-    client = await house.start()
-    people = Committee.of(house, client, tmp_path, DEVICES)
+async def test_clerks_named_at_enrolment_are_chosen_and_told_to_nobody(service: ServiceFixture, tmp_path: Path) -> None:
+    service.fakes.trust = {(a, b): 0.9 for a in DEVICES for b in DEVICES if a < b}
+    client = await service.start()
+    people = Committee.of(service, client, tmp_path, DEVICES)
     named = ["dev_c", "dev_d", "dev_e", "dev_f"]
     task_id = await secure_task(client, {"dev_f": {"clerks": named}})
     _, terms = await terms_for(people, "dev_f")
@@ -88,10 +90,10 @@ async def test_clerks_named_at_enrolment_are_chosen_and_told_to_nobody(house: Ho
 
 
 async def test_one_that_takes_none_of_the_best_clerks_is_left_out_before_anybody_sees_terms(
-    house: House, tmp_path: Path
+    service: ServiceFixture, tmp_path: Path
 ) -> None:
-    client = await house.start()
-    people = Committee.of(house, client, tmp_path, DEVICES)
+    client = await service.start()
+    people = Committee.of(service, client, tmp_path, DEVICES)
     task_id = await secure_task(client, {"dev_f": {"clerks": ["dev_f"]}})
     _, terms = await terms_for(people, "dev_a")
     assert (terms.count, terms.least) == (5, 4)
@@ -104,10 +106,12 @@ async def test_one_that_takes_none_of_the_best_clerks_is_left_out_before_anybody
     assert [(e.device_id, "does not take these clerks" in e.message) for e in told] == [("dev_f", True)]
 
 
-async def test_those_who_declined_clerks_get_others_in_the_next_sitting(house: House, tmp_path: Path) -> None:
-    house.fakes.trust = {(a, b): 0.9 for a in DEVICES for b in DEVICES if a < b}
-    client = await house.start()
-    people = Committee.of(house, client, tmp_path, DEVICES)
+async def test_those_who_declined_clerks_get_others_in_the_next_sitting(
+    service: ServiceFixture, tmp_path: Path
+) -> None:
+    service.fakes.trust = {(a, b): 0.9 for a in DEVICES for b in DEVICES if a < b}
+    client = await service.start()
+    people = Committee.of(service, client, tmp_path, DEVICES)
     changes = {"quorum": 1.0, "privacy": "uniform", "training_json": json.dumps({"clip_norm": 1.0})}
     task_id = await secure_task(client, {}, parameters=read_parameters(NOISY), **changes)
     item, first = await terms_for(people, "dev_f")
@@ -128,9 +132,11 @@ async def test_those_who_declined_clerks_get_others_in_the_next_sitting(house: H
     assert (await states(client, task_id))["dev_f"] == words.PARTICIPATION_STATE_ASSIGNED, late
 
 
-async def test_where_no_clerks_please_enough_the_sum_is_given_up_at_once(house: House, tmp_path: Path) -> None:
-    client = await house.start()
-    people = Committee.of(house, client, tmp_path, DEVICES)
+async def test_where_no_clerks_please_enough_the_sum_is_given_up_at_once(
+    service: ServiceFixture, tmp_path: Path
+) -> None:
+    client = await service.start()
+    people = Committee.of(service, client, tmp_path, DEVICES)
     task_id = await secure_task(client, {}, quorum=1.0)
     item, terms = await terms_for(people, "dev_f")
     await decline(client, item, "dev_f", terms, [clerk.device for clerk in terms.clerks])
@@ -140,9 +146,11 @@ async def test_where_no_clerks_please_enough_the_sum_is_given_up_at_once(house: 
     assert not [e for e in await client.events(task_id) if "sitting 2" in e.message and "opened" in e.message]
 
 
-async def test_one_that_declined_for_a_reason_of_its_own_is_in_no_new_sitting(house: House, tmp_path: Path) -> None:
-    client = await house.start()
-    people = Committee.of(house, client, tmp_path, DEVICES)
+async def test_one_that_declined_for_a_reason_of_its_own_is_in_no_new_sitting(
+    service: ServiceFixture, tmp_path: Path
+) -> None:
+    client = await service.start()
+    people = Committee.of(service, client, tmp_path, DEVICES)
     task_id = await secure_task(client, {}, quorum=1.0)
     item, terms = await terms_for(people, "dev_f")
     await decline(client, item, "dev_f", terms, [])
@@ -151,9 +159,9 @@ async def test_one_that_declined_for_a_reason_of_its_own_is_in_no_new_sitting(ho
     assert "5 devices could take part in a new sitting" in ended.reason
 
 
-async def test_numbers_that_fit_no_word_are_refused_when_the_task_is_made(house: House) -> None:
+async def test_numbers_that_fit_no_word_are_refused_when_the_task_is_made(service: ServiceFixture) -> None:
     """Noise of 1e-9 of the range is finer than the steps that the widest noise offered leaves room for."""
-    client = await house.start()
+    client = await service.start()
     asked = {"survey": {"question": "How warm?", "low": 15.0, "high": 30.0}}
     for least, word in ((1e-18, "no_grid"), (0.01, "")):
         offered = {"pricing": {"variance_low": least, "variance_high": 4.0, "constant": 5.0}}
@@ -167,10 +175,10 @@ async def test_numbers_that_fit_no_word_are_refused_when_the_task_is_made(house:
         assert refused.value.reason == word
 
 
-async def test_a_task_that_starts_by_itself_waits_for_enough_owners(house: House, tmp_path: Path) -> None:
-    client = await house.start()
-    Committee.of(house, client, tmp_path, DEVICES)
-    house.fakes.owners |= dict.fromkeys(DEVICES[:4], "own_of_many")
+async def test_a_task_that_starts_by_itself_waits_for_enough_owners(service: ServiceFixture, tmp_path: Path) -> None:
+    client = await service.start()
+    Committee.of(service, client, tmp_path, DEVICES)
+    service.fakes.owners |= dict.fromkeys(DEVICES[:4], "own_of_many")
     values: dict[str, Any] = {
         "min_devices": 4,
         "quorum": 0.65,
@@ -182,20 +190,20 @@ async def test_a_task_that_starts_by_itself_waits_for_enough_owners(house: House
     with pytest.raises(Conflict, match="enrol devices of more owners") as refused:
         await client.start_task(task.id)
     assert refused.value.reason == "too_few_clerks"
-    house.fakes.owners |= {device: f"own_{device}" for device in DEVICES[:4]}
+    service.fakes.owners |= {device: f"own_{device}" for device in DEVICES[:4]}
     set_caller(Caller("device", "dev_f"))
     await client.tasks.Enrol(pb.EnrolRequest(task_id=task.id, device_id="dev_f", samples=10))
     assert (await client.get_task(task.id)).state == words.TASK_STATE_RUNNING
 
 
 async def test_a_device_whose_sums_are_out_of_range_three_rounds_running_is_left_out_of_the_task(
-    house: House, tmp_path: Path
+    service: ServiceFixture, tmp_path: Path
 ) -> None:
     """Cohorts are drawn anew each round, so that nobody but the spoiler is in all three."""
     devices = [f"dev_{letter}" for letter in "abcdefghijkl"]
-    client = await house.start()
-    people = Committee.of(house, client, tmp_path, devices)
-    house.fakes.last_seen_at = time.time() + 3600.0  # else those left out would count as dead
+    client = await service.start()
+    people = Committee.of(service, client, tmp_path, devices)
+    service.fakes.last_seen_at = time.time() + 3600.0  # else those left out would count as dead
     cohorts = {"sums": {**SECURE["sums"], "cohort_devices": 6}}
     changes: dict[str, Any] = {"rounds": 4, "quorum": 0.5, "min_devices": 6, "max_attempts": 1, "seed": 2}
     task = await client.create(devices, parameters=read_parameters(cohorts), **changes)
@@ -222,10 +230,10 @@ async def test_a_device_whose_sums_are_out_of_range_three_rounds_running_is_left
 
 
 async def test_who_waits_for_work_is_told_at_once_when_it_is_called_and_others_never(
-    house: House, tmp_path: Path
+    service: ServiceFixture, tmp_path: Path
 ) -> None:
-    client = await house.start()
-    people = Committee.of(house, client, tmp_path, DEVICES)
+    client = await service.start()
+    people = Committee.of(service, client, tmp_path, DEVICES)
     await secure_task(client, {"dev_a": {"no_clerk": True}, "dev_b": {"no_clerk": True}})
     set_caller(Caller("device", "dev_c"))
     asked = pb.GetWorkRequest(device_id="dev_c", wait_seconds=30.0, clerk=True)

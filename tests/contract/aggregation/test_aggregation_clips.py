@@ -13,7 +13,7 @@ from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.kit.caller import Caller, set_caller
 from services.kit.documents import read_parameters
 from services.kit.errors import InvalidInput, Unprocessable
-from tests.contract.aggregation.conftest import Client, House
+from tests.contract.aggregation.conftest import Client, ServiceFixture
 
 DEVICES = ["dev_a", "dev_b"]
 PATIENCE = 30.0
@@ -36,8 +36,8 @@ def clip_of(item: pb.WorkItem) -> float:
     return float(json.loads(item.training_json)["clip_norm"])
 
 
-async def test_every_round_tells_its_devices_the_norm_that_follows_from_the_last(house: House) -> None:
-    client = await house.start()
+async def test_every_round_tells_its_devices_the_norm_that_follows_from_the_last(service: ServiceFixture) -> None:
+    client = await service.start()
     task = await client.create(DEVICES, **adaptive())
     await client.start_task(task.id)
     assert clip_of(await told(client, [0.9, 0.7])) == 4.0
@@ -50,19 +50,21 @@ async def test_every_round_tells_its_devices_the_norm_that_follows_from_the_last
     assert dict(detail.round.metrics) == pytest.approx({WITHIN: -0.05, "clip_norm": clip_of(second)})
 
 
-async def test_a_restart_tells_the_same_norm(house: House) -> None:
-    client = await house.start()
+async def test_a_restart_tells_the_same_norm(service: ServiceFixture) -> None:
+    client = await service.start()
     task = await client.create(DEVICES, **adaptive())
     await client.start_task(task.id)
     await told(client, [0.9, 0.7])
     before = clip_of(await client.get_work("dev_a", PATIENCE))
     await client.app.conductor.stop()
-    client = await house.start()
+    client = await service.start()
     assert clip_of(await client.get_work("dev_a", PATIENCE)) == before != 4.0
 
 
-async def test_a_liar_is_refused_beyond_bit_and_noise_and_moves_the_norm_by_a_bounded_factor(house: House) -> None:
-    client = await house.start()
+async def test_a_liar_is_refused_beyond_bit_and_noise_and_moves_the_norm_by_a_bounded_factor(
+    service: ServiceFixture,
+) -> None:
+    client = await service.start()
     task = await client.create(DEVICES, **adaptive())
     await client.start_task(task.id)
     item, most = await client.get_work("dev_a", PATIENCE), 0.5 + farthest_share(2.0)
@@ -72,8 +74,8 @@ async def test_a_liar_is_refused_beyond_bit_and_noise_and_moves_the_norm_by_a_bo
     assert clip_of(await client.get_work("dev_a", PATIENCE)) == pytest.approx(4.0 * math.exp(-0.2))
 
 
-async def test_an_update_longer_than_this_rounds_norm_and_noise_allow_is_refused(house: House) -> None:
-    client = await house.start()
+async def test_an_update_longer_than_this_rounds_norm_and_noise_allow_is_refused(service: ServiceFixture) -> None:
+    client = await service.start()
     task = await client.create(DEVICES, **adaptive())
     await client.start_task(task.id)
     item = await client.get_work("dev_a", PATIENCE)
@@ -81,8 +83,8 @@ async def test_an_update_longer_than_this_rounds_norm_and_noise_allow_is_refused
         await client.deliver(item, "dev_a", [200.0, 0.0, 0.0], metrics={WITHIN: 0.5}, public_metrics=False)
 
 
-async def test_a_count_where_the_norm_stays_is_not_taken(house: House) -> None:
-    client = await house.start()
+async def test_a_count_where_the_norm_stays_is_not_taken(service: ServiceFixture) -> None:
+    client = await service.start()
     task = await client.create(
         DEVICES, privacy="uniform", parameters=read_parameters({"privacy": {"noise_multiplier": 2.0}})
     )
@@ -102,8 +104,8 @@ async def test_a_count_where_the_norm_stays_is_not_taken(house: House) -> None:
     ],
 )
 async def test_a_norm_that_cannot_adapt_is_refused_with_what_to_do(
-    house: House, changes: dict[str, Any], word: str
+    service: ServiceFixture, changes: dict[str, Any], word: str
 ) -> None:
-    client = await house.start()
+    client = await service.start()
     with pytest.raises(InvalidInput, match=word):
         await client.create([], **changes)

@@ -17,7 +17,7 @@ from services.kit.caller import Caller, set_caller
 from services.kit.documents import read_parameters
 from services.kit.errors import Conflict, InvalidInput, PermissionDenied
 from tests.contract.aggregation.committee import Committee
-from tests.contract.aggregation.conftest import Client, House, eventually
+from tests.contract.aggregation.conftest import Client, ServiceFixture, eventually
 
 GIVEN = {"dev_a": [1.0, 0.0, 0.0], "dev_b": [3.0, 1.0, 0.0], "dev_c": [-9.0, 0.0, 2.0]}
 WEIGHTS = {"dev_a": 10.0, "dev_b": 20.0, "dev_c": 10.0}
@@ -95,9 +95,9 @@ async def play(client: Client, task_id: str) -> None:
         await client.deliver(await client.get_work(device), device, values, weight=WEIGHTS[device])
 
 
-async def test_a_round_is_valued_exactly_and_settled_by_it(house: House) -> None:
+async def test_a_round_is_valued_exactly_and_settled_by_it(service: ServiceFixture) -> None:
     """All eight coalitions are asked about, the model of everybody has the round's own bits, harm is paid nothing."""
-    client = await house.start()
+    client = await service.start()
     task = await client.create(list(GIVEN), samples=20, rounds=2, **paid())
     await client.start_task(task.id)
     await play(client, task.id)
@@ -115,7 +115,7 @@ async def test_a_round_is_valued_exactly_and_settled_by_it(house: House) -> None
     # A server that dies in between asks the same again.
     client.app.conductor.live.clear()
     await client.app.conductor.stop()
-    client = await house.start()
+    client = await service.start()
     again = await ask(client, task.id)
     assert again.model_digest == asked.model_digest
     assert (await answer(client, again, [worth(model) for model in stacked])).is_valued
@@ -123,8 +123,8 @@ async def test_a_round_is_valued_exactly_and_settled_by_it(house: House) -> None
     found = await contributions(client, task.id, Caller("publisher", "pub_1"), 1)
     assert [found[name].value for name in sorted(GIVEN)] == pytest.approx(by_hand(), rel=1e-5)
     assert found["dev_c"].value < 0 < found["dev_b"].value
-    await eventually(lambda: _settled(house, task.id))
-    shares = {work.device_id: work.quality for work in house.fakes.settled[task.id, 1].work}
+    await eventually(lambda: _settled(service, task.id))
+    shares = {work.device_id: work.quality for work in service.fakes.settled[task.id, 1].work}
     assert shares == {name: max(found[name].value, 0.0) for name in GIVEN}
     (told,) = [e.message for e in await client.events(task.id) if e.kind == words.EVENT_KIND_ROUND_VALUED]
     assert told.startswith("3 updates, as the server sees them, valued by 8 models")
@@ -137,30 +137,30 @@ async def test_a_round_is_valued_exactly_and_settled_by_it(house: House) -> None
     assert {each.rounds for each in total.values()} == {2}
 
 
-async def _settled_rounds(house: House, task_id: str, number: int) -> bool:
-    return (task_id, number) in house.fakes.settled
+async def _settled_rounds(service: ServiceFixture, task_id: str, number: int) -> bool:
+    return (task_id, number) in service.fakes.settled
 
 
-async def _settled(house: House, task_id: str) -> bool:
-    return await _settled_rounds(house, task_id, 1)
+async def _settled(service: ServiceFixture, task_id: str) -> bool:
+    return await _settled_rounds(service, task_id, 1)
 
 
-async def test_a_round_that_nobody_values_is_settled_for_nothing_and_says_so(house: House) -> None:
-    client = await house.start()
+async def test_a_round_that_nobody_values_is_settled_for_nothing_and_says_so(service: ServiceFixture) -> None:
+    client = await service.start()
     told = paid(parameters={"pricing": {"evaluation_seconds": 0.2}})
     task = await client.create(list(GIVEN), samples=20, rounds=1, **told)
     await client.start_task(task.id)
     await play(client, task.id)
     assert (await client.finished(task.id)).state == words.TASK_STATE_FINISHED
-    assert {work.quality for work in house.fakes.settled[task.id, 1].work} == {0.0}
+    assert {work.quality for work in service.fakes.settled[task.id, 1].work} == {0.0}
     (event,) = [e.message for e in await client.events(task.id) if e.kind == words.EVENT_KIND_ROUND_VALUED]
     assert "nobody is paid for it" in event
     assert (await ask(client, task.id, 0.0)).ended
 
 
-async def test_an_asynchronous_task_is_valued_by_its_discounted_updates(house: House) -> None:
+async def test_an_asynchronous_task_is_valued_by_its_discounted_updates(service: ServiceFixture) -> None:
     """Without the incentive: any task that keeps its updates can be evaluated, also when it is over."""
-    client = await house.start()
+    client = await service.start()
     parameters = read_parameters({"pace": {"buffer": 2}} | BOUNDS)
     task = await client.create(
         list(GIVEN), samples=20, rounds=2, pace="asynchronous", parameters=parameters, min_devices=2
@@ -181,8 +181,8 @@ async def test_an_asynchronous_task_is_valued_by_its_discounted_updates(house: H
     np.testing.assert_allclose(stacked[2], one + 2**-0.5 * np.array(GIVEN["dev_c"]), rtol=1e-6)
 
 
-async def test_what_cannot_be_valued_says_why(house: House) -> None:
-    client = await house.start()
+async def test_what_cannot_be_valued_says_why(service: ServiceFixture) -> None:
+    client = await service.start()
     plain = await client.create(list(GIVEN), name="plain")
     with pytest.raises(Conflict, match="create it with keep_rounds"):
         await ask(client, plain.id)
@@ -211,12 +211,12 @@ MANY = [f"dev_{letter}" for letter in "abcdefghij"]
 
 
 async def test_with_secure_sums_cohorts_are_valued_and_their_devices_share_it_by_weight(
-    house: House, tmp_path: Path
+    service: ServiceFixture, tmp_path: Path
 ) -> None:
     """Two sums of five devices, a few of which weigh more: four models are asked about, the one of everybody has the
     round's own bits, and values, shares and the sum of all are as reckoned by hand from the two means."""
-    client = await house.start()
-    people = Committee.of(house, client, tmp_path, MANY)
+    client = await service.start()
+    people = Committee.of(service, client, tmp_path, MANY)
     rules = {"sums": {"mode": "secure", "cohort_devices": 5, "offer_seconds": 60, "clerk_seconds": 60}}
     told = paid(parameters=rules, min_devices=10, rounds=1, quorum=1.0)
     task = await client.create(MANY, samples=20, **told)
@@ -256,7 +256,7 @@ async def test_with_secure_sums_cohorts_are_valued_and_their_devices_share_it_by
             assert found[device].value == pytest.approx(by_sum[cohort] * weights[device] / together, abs=1e-5)
     assert sum(each.value for each in found.values()) == pytest.approx(w[3] - w[0], abs=1e-5)
     assert (await people.finish(task.id)).state == words.TASK_STATE_FINISHED
-    shares = {work.device_id: work.quality for work in house.fakes.settled[task.id, 1].work}
+    shares = {work.device_id: work.quality for work in service.fakes.settled[task.id, 1].work}
     assert shares == {device: max(found[device].value, 0.0) for device in MANY}
     (said,) = [e.message for e in await client.events(task.id) if e.kind == words.EVENT_KIND_ROUND_VALUED]
     assert said.startswith("2 sums of 10 devices, which is what the server sees (each device has its part of its sum's")

@@ -12,7 +12,7 @@ import pytest
 from obstore.store import from_url
 
 from services.kit.blobs import BlobStore
-from tests.contract.aggregation.conftest import House
+from tests.contract.aggregation.conftest import ServiceFixture
 
 VALUES = {"dev_a": [1.0, 0.0, 2.0], "dev_b": [0.0, 1.0, 2.0], "dev_c": [1.0, 1.0, 1.0]}
 
@@ -20,7 +20,7 @@ VALUES = {"dev_a": [1.0, 0.0, 2.0], "dev_b": [0.0, 1.0, 2.0], "dev_c": [1.0, 1.0
 @pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("restarted", [False, True])
 async def test_updates_in_a_far_store_are_read_together_and_never_on_the_loop(
-    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarted: bool
+    service: ServiceFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarted: bool
 ) -> None:
     """A read that waits until all the others are under way ends only if they are; after a restart the same at closing.
 
@@ -42,16 +42,16 @@ async def test_updates_in_a_far_store_are_read_together_and_never_on_the_loop(
 
     monkeypatch.setattr(BlobStore, "fetch", fetched)
     monkeypatch.setattr(BlobStore, "read", read_elsewhere)
-    client = await house.start()
+    client = await service.start()
     late = {"dev_late": [2.0, 2.0, -1.0]} if restarted else {}
     task = await client.create([*VALUES, *late], rounds=1)
     await client.start_task(task.id)
     items = {device: await client.get_work(device, wait=30.0) for device in VALUES}
     await asyncio.gather(*(client.deliver(items[device], device, values) for device, values in VALUES.items()))
     for device, values in late.items():
-        await house.apps[0].stop()
+        await service.apps[0].stop()
         together.append(_Turns(1, len(VALUES)))
-        client = await house.start()
+        client = await service.start()
         await client.deliver(await client.get_work(device, wait=30.0), device, values)
     ended = await client.finished(task.id)
     mean = np.mean(list((VALUES | late).values()), axis=0)

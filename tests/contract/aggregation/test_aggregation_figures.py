@@ -11,14 +11,14 @@ from coterie_api.words.v1 import words_pb2 as words
 from services.kit.caller import Caller, set_caller
 from services.kit.documents import read_parameters
 from services.kit.errors import Unprocessable
-from tests.contract.aggregation.conftest import Client, House
+from tests.contract.aggregation.conftest import Client, ServiceFixture
 
 NOISED: dict[str, Any] = {"privacy": "uniform", "parameters": read_parameters({"privacy": {"noise_multiplier": 2.0}})}
 
 
 @pytest.fixture
-async def begun(house: House) -> tuple[Client, pb.WorkItem]:
-    client = await house.start()
+async def begun(service: ServiceFixture) -> tuple[Client, pb.WorkItem]:
+    client = await service.start()
     task = await client.create(["dev_1", "dev_2"], **NOISED)
     await client.start_task(task.id)
     return client, await client.get_work("dev_1", 30.0)
@@ -55,8 +55,8 @@ async def test_a_report_that_brings_private_figures_alone_is_refused_as_well(beg
         )
 
 
-async def test_where_no_noise_is_promised_figures_need_no_word(house: House) -> None:
-    client = await house.start()
+async def test_where_no_noise_is_promised_figures_need_no_word(service: ServiceFixture) -> None:
+    client = await service.start()
     task = await client.create(["dev_1"])
     await client.start_task(task.id)
     item = await client.get_work("dev_1", 30.0)

@@ -13,7 +13,7 @@ from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.kit.caller import Caller, set_caller
 from services.kit.database import Database
 from services.kit.sqlite import ShortConnection
-from tests.contract.aggregation.conftest import Client, House
+from tests.contract.aggregation.conftest import Client, ServiceFixture
 
 
 @contextmanager
@@ -52,8 +52,8 @@ async def listed(client: Client, limit: int) -> tuple[list[pb.Task], int]:
     return list(reply.tasks), len(seen)
 
 
-async def test_a_list_of_tasks_costs_the_same_however_long_it_is(house: House) -> None:
-    client = await house.start()
+async def test_a_list_of_tasks_costs_the_same_however_long_it_is(service: ServiceFixture) -> None:
+    client = await service.start()
     for number in range(12):
         devices = [f"dev_{k}" for k in range(number % 3)]
         await client.create(devices, name=f"t{number}")

@@ -15,7 +15,7 @@ from services.kit.caller import Caller, set_caller
 from services.kit.documents import read_parameters
 from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied, Unprocessable
 from services.kit.upstream import open_channel
-from tests.contract.aggregation.conftest import Client, House, eventually
+from tests.contract.aggregation.conftest import Client, ServiceFixture, eventually
 
 PUBLISHER = Caller("publisher", "pub_1")
 
@@ -52,9 +52,9 @@ async def play(client: Client, device: str, accuracy: float, samples: float) -> 
     return item
 
 
-async def test_each_version_has_its_own_figures_the_last_one_too(house: House) -> None:
+async def test_each_version_has_its_own_figures_the_last_one_too(service: ServiceFixture) -> None:
     """Version 0 measures (0.1·100 + 0.5·300)/400 = 0.4, version 1 0.6; version 2 is measured without an update."""
-    client = await house.start()
+    client = await service.start()
     task = await client.create([])
     await join(client, task.id, "dev_a")
     await join(client, task.id, "dev_b")
@@ -83,8 +83,8 @@ async def test_each_version_has_its_own_figures_the_last_one_too(house: House) -
     assert set(await measured(client, Caller("device", "dev_a"), task.id, 2)) == {"dev_a"}
 
 
-async def test_a_device_that_does_not_measure_is_not_waited_for(house: House) -> None:
-    client = await house.start()
+async def test_a_device_that_does_not_measure_is_not_waited_for(service: ServiceFixture) -> None:
+    client = await service.start()
     task = await client.create(["dev_a"], rounds=1)
     await client.start_task(task.id)
     await play(client, "dev_a", 0.1, 100)
@@ -94,24 +94,26 @@ async def test_a_device_that_does_not_measure_is_not_waited_for(house: House) ->
     assert (dict(found[1].metrics), found[1].devices) == ({}, 0)
 
 
-async def test_a_platform_that_is_killed_before_the_last_version_is_measured_asks_again(house: House) -> None:
-    client = await house.start()
+async def test_a_platform_that_is_killed_before_the_last_version_is_measured_asks_again(
+    service: ServiceFixture,
+) -> None:
+    client = await service.start()
     task = await client.create([], rounds=1)
     await join(client, task.id, "dev_a")
     await client.start_task(task.id)
     await play(client, "dev_a", 0.1, 100)
     assert (await client.get_work("dev_a")).measure == 1
-    await house.apps[0].stop()
-    again = await house.start()
+    await service.apps[0].stop()
+    again = await service.start()
     assert (await again.get_work("dev_a", wait=10.0)).measure == 1
     await tell(again, Caller("device", "dev_a"), task.id, 1, accuracy=0.7)
     await again.finished(task.id)
     assert dict((await versions(again, task.id))[1].metrics) == {"accuracy": 0.7}
 
 
-async def test_a_task_stops_at_its_target_and_keeps_the_best_version(house: House) -> None:
+async def test_a_task_stops_at_its_target_and_keeps_the_best_version(service: ServiceFixture) -> None:
     """Version 1 reaches 0.8; the round that made version 2 had begun, so the task ends after two rounds of nine."""
-    client = await house.start()
+    client = await service.start()
     task = await client.create(["dev_a"], rounds=9, stop=pb.Stop(metric="accuracy", at=0.8))
     assert (task.specification.stop.better, task.HasField("best_version")) == ("up", False)
     await client.start_task(task.id)
@@ -123,8 +125,8 @@ async def test_a_task_stops_at_its_target_and_keeps_the_best_version(house: Hous
     assert (ended.round, ended.best_version) == (2, 1)
 
 
-async def test_a_task_tells_which_way_figures_get_better_as_most_devices_say(house: House) -> None:
-    client = await house.start()
+async def test_a_task_tells_which_way_figures_get_better_as_most_devices_say(service: ServiceFixture) -> None:
+    client = await service.start()
     task = await client.create([], rounds=1)
 
     async def enrol(device: str, better: dict[str, str]) -> None:
@@ -141,8 +143,8 @@ async def test_a_task_tells_which_way_figures_get_better_as_most_devices_say(hou
         await enrol("dev_a", {"distance": "sideways"})
 
 
-async def test_a_publisher_s_own_figures_decide_where_it_tells_them(house: House) -> None:
-    client = await house.start()
+async def test_a_publisher_s_own_figures_decide_where_it_tells_them(service: ServiceFixture) -> None:
+    client = await service.start()
     task = await client.create(["dev_a"], rounds=9, stop=pb.Stop(metric="accuracy", patience=1))
     await client.start_task(task.id)
     item = await play(client, "dev_a", 0.99, 100)
@@ -157,9 +159,9 @@ async def test_a_publisher_s_own_figures_decide_where_it_tells_them(house: House
     assert dict((await versions(client, task.id))[1].evaluated) == {"accuracy": 0.5}
 
 
-async def test_where_devices_are_drawn_by_lot_all_measure_and_the_mean_does_not_jump(house: House) -> None:
+async def test_where_devices_are_drawn_by_lot_all_measure_and_the_mean_does_not_jump(service: ServiceFixture) -> None:
     """One of two devices trains in each round; both measure every version, so the mean is of both."""
-    client = await house.start()
+    client = await service.start()
     task = await client.create([], rounds=2, fraction=0.5)
     accuracy = {"dev_a": 0.2, "dev_b": 0.8}
     for device in accuracy:
@@ -188,14 +190,14 @@ async def test_where_devices_are_drawn_by_lot_all_measure_and_the_mean_does_not_
         ({"stop": pb.Stop(metric="loss", at=1.0), "preset": "mesh"}, "mesh"),
     ],
 )
-async def test_what_makes_no_sense_is_refused(house: House, changes: dict[str, Any], why: str) -> None:
-    client = await house.start()
+async def test_what_makes_no_sense_is_refused(service: ServiceFixture, changes: dict[str, Any], why: str) -> None:
+    client = await service.start()
     with pytest.raises(InvalidInput, match=why):
         await client.create([], **changes)
 
 
-async def test_figures_of_others_versions_and_liars_are_refused(house: House) -> None:
-    client = await house.start()
+async def test_figures_of_others_versions_and_liars_are_refused(service: ServiceFixture) -> None:
+    client = await service.start()
     task = await client.create(["dev_a"], rounds=3)
     await client.start_task(task.id)
     device = Caller("device", "dev_a")
@@ -216,8 +218,8 @@ async def test_figures_of_others_versions_and_liars_are_refused(house: House) ->
     assert dict((await measured(client, device, task.id, 1))["dev_a"].metrics) == {"accuracy": 0.5}
 
 
-async def test_beside_noise_only_public_figures_are_taken(house: House) -> None:
-    client = await house.start()
+async def test_beside_noise_only_public_figures_are_taken(service: ServiceFixture) -> None:
+    client = await service.start()
     from services.kit.documents import read_parameters
 
     noise = read_parameters({"privacy": {"epsilon": 4.0}})
@@ -231,9 +233,9 @@ async def test_beside_noise_only_public_figures_are_taken(house: House) -> None:
     assert dict((await measured(client, PUBLISHER, task.id, 0))["dev_a"].metrics) == {"accuracy": 0.5}
 
 
-async def test_tasks_are_told_as_measured_runs(house: House) -> None:
+async def test_tasks_are_told_as_measured_runs(service: ServiceFixture) -> None:
     """γ up to the task's own 2: (1 + 2 + 2)/3; figures of the newest version, the evaluator's before the devices'."""
-    client = await house.start()
+    client = await service.start()
     clusters: dict[str, Any] = {"preset": "", "topology": "star", "privacy": "none", "incentive": "none", "rounds": 2}
 
     async def run(name: str, told: dict[str, dict[str, float]]) -> str:
@@ -277,9 +279,9 @@ async def test_tasks_are_told_as_measured_runs(house: House) -> None:
             await runs(agreed)
 
 
-async def test_plans_go_by_what_the_publisher_measured_of_its_earlier_tasks(house: House) -> None:
+async def test_plans_go_by_what_the_publisher_measured_of_its_earlier_tasks(service: ServiceFixture) -> None:
     """Five tasks of the same model at γ = 1..5: what devices said of them is left aside, and so are others' tasks."""
-    client = await house.start()
+    client = await service.start()
     axes: dict[str, Any] = {"preset": "", "topology": "clusters", "privacy": "none", "incentive": "none", "rounds": 1}
     for gamma in range(1, 6):
         told = read_parameters({"topology": {"non_iid": float(gamma)}})
@@ -290,7 +292,7 @@ async def test_plans_go_by_what_the_publisher_measured_of_its_earlier_tasks(hous
         assert (await client.finished(task.id)).state == words.TASK_STATE_FINISHED
         if gamma < 5:
             await tell(client, PUBLISHER, task.id, 1, loss=0.25 + 0.02 / gamma, accuracy=0.85 - 0.0002 / gamma)
-    channel = open_channel(house.settings, house.settings.topology_address)
+    channel = open_channel(service.settings, service.settings.topology_address)
     plans = TopologyStub(channel)
 
     async def fit_of(name: str) -> topology_pb2.QualityFit:

@@ -11,7 +11,7 @@ from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.usecases import pruning
 from services.kit.caller import Caller, set_caller
 from services.kit.errors import InvalidInput, NotFound, PermissionDenied
-from tests.contract.aggregation.conftest import Client, House, eventually
+from tests.contract.aggregation.conftest import Client, ServiceFixture, eventually
 
 
 async def ended(client: Client, name: str, **changes: Any) -> pb.Task:
@@ -40,26 +40,26 @@ async def prune(
     return await client.tasks.PruneTasks(request)
 
 
-async def blobs(house: House) -> set[str]:
-    return {blob.name async for page in house.blobs.every() for blob in page}
+async def blobs(service: ServiceFixture) -> set[str]:
+    return {blob.name async for page in service.blobs.every() for blob in page}
 
 
 async def test_what_devices_did_in_old_tasks_goes_and_models_rounds_and_running_tasks_stay(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    service: ServiceFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pruning, "LEAST_AGE_SECONDS", -60.0)  # so that what has just ended is old enough
-    client = await house.start()
+    client = await service.start()
     old = await ended(client, "old", keep_rounds=5)
     running = await client.create(["dev_a", "dev_b"], rounds=2, name="running")
     await client.start_task(running.id)
     await client.deliver(await client.get_work("dev_a", wait=30.0), "dev_a", [9.0, 9.0, 9.0])
-    before = await blobs(house)
+    before = await blobs(service)
     looked = await prune(client, dry_run=True, older=-30.0)
     assert (looked.tasks, looked.participations, looked.blobs) == (1, 2, 2)
     assert looked.events >= 3
-    assert await blobs(house) == before
+    assert await blobs(service) == before
     assert await prune(client, older=-30.0) == looked
-    assert len(before - await blobs(house)) == 2
+    assert len(before - await blobs(service)) == 2
     assert await prune(client, older=-30.0) == pb.PruneTasksReply()
     kept = await client.get_task(old.id)
     assert (kept.state, list(kept.model_digests)) == (words.TASK_STATE_FINISHED, list(old.model_digests))
@@ -75,8 +75,8 @@ async def _is_in_round(client: Client, task_id: str, number: int) -> bool:
     return (await client.get_task(task_id)).round == number
 
 
-async def test_a_task_that_ended_lately_or_is_another_one_is_left_alone(house: House) -> None:
-    client = await house.start()
+async def test_a_task_that_ended_lately_or_is_another_one_is_left_alone(service: ServiceFixture) -> None:
+    client = await service.start()
     task = await ended(client, "young")
     assert await prune(client) == pb.PruneTasksReply()
     assert await prune(client, task_id=task.id) == pb.PruneTasksReply()

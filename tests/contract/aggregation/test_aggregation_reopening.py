@@ -15,7 +15,7 @@ from services.aggregation.rounds.intake import Intake
 from services.aggregation.rounds.live import LiveRound
 from services.kit.caller import Caller, set_caller
 from services.kit.errors import Conflict
-from tests.contract.aggregation.conftest import House, eventually
+from tests.contract.aggregation.conftest import ServiceFixture, eventually
 
 HEAD, MEMBER = "dev_a", "dev_b"
 LIGHT = 0.01
@@ -34,10 +34,10 @@ async def _work(client: Any, device: str, attempt: int) -> pb.WorkItem:
     return found[0]
 
 
-async def _pair(house: House) -> tuple[Any, pb.Task, pb.WorkItem]:
+async def _pair(service: ServiceFixture) -> tuple[Any, pb.Task, pb.WorkItem]:
     """A head and a member that are both needed, and the head's work."""
-    house.fakes.trust = {(HEAD, MEMBER): 0.9}
-    client = await house.start()
+    service.fakes.trust = {(HEAD, MEMBER): 0.9}
+    client = await service.start()
     task = await client.create([HEAD, MEMBER], rounds=1, preset="clusters")
     await client.start_task(task.id)
     head = await _work(client, HEAD, 1)
@@ -57,8 +57,8 @@ async def _alone(client: Any, head: pb.WorkItem) -> pb.SubmitUpdateReply:
     return reply
 
 
-async def test_what_a_head_delivers_while_the_round_is_planned_anew_stays(house: House) -> None:
-    client, task, head = await _pair(house)
+async def test_what_a_head_delivers_while_the_round_is_planned_anew_stays(service: ServiceFixture) -> None:
+    client, task, head = await _pair(service)
     planning, go_on = asyncio.Event(), asyncio.Event()
     make = client.app.upstreams.topology.MakePlan
 
@@ -85,9 +85,9 @@ async def test_what_a_head_delivers_while_the_round_is_planned_anew_stays(house:
 
 
 async def test_a_delivery_on_its_way_when_the_round_is_planned_anew_is_no_fault_of_its_device(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    service: ServiceFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client, task, head = await _pair(house)
+    client, task, head = await _pair(service)
     commit, under_way, go_on = Intake._commit, asyncio.Event(), asyncio.Event()
 
     async def commit_late(self: Intake, batch: list[tuple[LiveRound, Delivery]]) -> Any:
@@ -107,8 +107,10 @@ async def test_a_delivery_on_its_way_when_the_round_is_planned_anew_is_no_fault_
     assert not [event for event in await client.events(task.id) if event.kind == words.EVENT_KIND_UPDATE_REJECTED]
 
 
-async def test_a_sum_of_members_planned_away_is_asked_for_again_and_not_held_against_its_head(house: House) -> None:
-    client, task, head = await _pair(house)
+async def test_a_sum_of_members_planned_away_is_asked_for_again_and_not_held_against_its_head(
+    service: ServiceFixture,
+) -> None:
+    client, task, head = await _pair(service)
     await _decline(client, task)
     await _work(client, HEAD, 2)
     members = [

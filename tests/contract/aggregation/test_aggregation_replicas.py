@@ -21,7 +21,7 @@ from services.kit.chimes import Chimes
 from services.kit.database import Database
 from services.kit.errors import InvalidInput
 from services.kit.settings import ServiceSettings
-from tests.contract.aggregation.conftest import Client, House, eventually
+from tests.contract.aggregation.conftest import Client, ServiceFixture, eventually
 
 POSTGRESQL = pytest.mark.parametrize("settings", ["postgresql"], indirect=True)
 PATIENCE_SECONDS = 25.0
@@ -41,9 +41,9 @@ async def seat_of(client: Client, device: str, number: int = 1) -> pb.WorkItem:
 
 
 @POSTGRESQL
-async def test_a_letter_wakes_its_reader_at_another_replica(house: House) -> None:
-    house.fakes.trust = {("dev_a", "dev_b"): 0.9}
-    one, two = await house.start("one"), await house.start("two")
+async def test_a_letter_wakes_its_reader_at_another_replica(service: ServiceFixture) -> None:
+    service.fakes.trust = {("dev_a", "dev_b"): 0.9}
+    one, two = await service.start("one"), await service.start("two")
     task = await one.create(["dev_a", "dev_b"], rounds=1, preset="clusters")
     await one.start_task(task.id)
     seats = {device: await seat_of(one, device) for device in ("dev_a", "dev_b")}
@@ -56,7 +56,7 @@ async def test_a_letter_wakes_its_reader_at_another_replica(house: House) -> Non
     reading = asyncio.create_task(_letters(two, waiting))
     await eventually(lambda: _sleeps(two.app.bell, f"letters:{task.id}:{head}"))
     set_caller(Caller("device", member))
-    sealed = await house.blobs.put_bytes(b"sealed")
+    sealed = await service.blobs.put_bytes(b"sealed")
     letter = pb.Letter(
         task_id=task.id,
         round=1,
@@ -85,16 +85,16 @@ async def _sleeps(bell: Bell, key: str) -> bool:
 
 @POSTGRESQL
 async def test_a_closer_does_not_wait_for_a_replica_that_holds_nothing_any_more(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    service: ServiceFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(closing, "PARTIAL_WAIT_SECONDS", 600.0)
-    one, two = await house.start("one"), await house.start("two")
+    one, two = await service.start("one"), await service.start("two")
     task = await one.create(["dev_a", "dev_b"], rounds=1)
     await one.start_task(task.id)
     await seat_of(one, "dev_a")
     await two.deliver(await seat_of(two, "dev_a"), "dev_a", [2.0, 0.0, 0.0])
     await two.app.stop()
-    again = await house.start("two")
+    again = await service.start("two")
     monkeypatch.setattr(Leases, "begin", _but_of("two", Leases.begin))
     await seat_of(again, "dev_b")
     await one.deliver(await seat_of(one, "dev_b"), "dev_b", [0.0, 2.0, 0.0])
@@ -148,7 +148,9 @@ class Off:
         return time.time() + self.seconds
 
 
-async def play(house: House, clients: list[Client], devices: list[str], task_id: str, rounds: int) -> pb.Task:
+async def play(
+    service: ServiceFixture, clients: list[Client], devices: list[str], task_id: str, rounds: int
+) -> pb.Task:
     """Every device delivers in every round, to the replicas in turn; the task's end."""
     for number in range(1, rounds + 1):
         for index, device in enumerate(devices):
@@ -168,24 +170,26 @@ async def _is_past(clients: list[Client], task_id: str, number: int) -> bool:
 
 @POSTGRESQL
 @pytest.mark.parametrize("seconds", [10.0, 600.0, -600.0, -3600.0])
-async def test_a_replica_whose_clock_is_off_neither_ends_nor_hurries_a_round(house: House, seconds: float) -> None:
+async def test_a_replica_whose_clock_is_off_neither_ends_nor_hurries_a_round(
+    service: ServiceFixture, seconds: float
+) -> None:
     """Deadlines, leases and signs of life go by the database's clock."""
-    one, two = await house.start("one"), await house.start("two", Off(seconds))
+    one, two = await service.start("one"), await service.start("two", Off(seconds))
     task = await one.create(["dev_a", "dev_b"], rounds=2, round_seconds=120.0)
     await two.start_task(task.id)
     item = await seat_of(one, "dev_a")
     assert abs(item.deadline_at - time.time() - 120.0) < 60.0
-    ended = await play(house, [one, two], ["dev_a", "dev_b"], task.id, 2)
+    ended = await play(service, [one, two], ["dev_a", "dev_b"], task.id, 2)
     assert ended.state == words.TASK_STATE_FINISHED, ended.reason
     assert (await one.model(ended.model_digests[0])).tolist() == [1.0, 1.0, 3.0]
 
 
 @POSTGRESQL
 async def test_a_replica_that_comes_back_after_another_took_its_lease_changes_nothing(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    service: ServiceFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped in the middle of closing, it finds the round done, its updates swept, and goes on with the next."""
-    one, two = await house.start("one"), await house.start("two")
+    one, two = await service.start("one"), await service.start("two")
     monkeypatch.setattr(Leases, "begin", _but_of("two", Leases.begin))
     stopped, go_on, close = asyncio.Event(), asyncio.Event(), Closer.store
 
@@ -220,28 +224,28 @@ async def test_a_replica_that_comes_back_after_another_took_its_lease_changes_no
 
 
 @POSTGRESQL
-async def test_shares_of_sums_leave_no_bytes_behind(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_shares_of_sums_leave_no_bytes_behind(service: ServiceFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Leases, "begin", _but_of("two", Leases.begin))
-    one, two = await house.start("one"), await house.start("two")
+    one, two = await service.start("one"), await service.start("two")
     task = await one.create(["dev_a", "dev_b"], rounds=2)
     await one.start_task(task.id)
-    ended = await play(house, [one, two], ["dev_a", "dev_b"], task.id, 2)
+    ended = await play(service, [one, two], ["dev_a", "dev_b"], task.id, 2)
     assert ended.state == words.TASK_STATE_FINISHED
     stored: set[str] = set()
     versions = 3  # the first model, and one of each round
 
     async def is_swept() -> bool:
         stored.clear()
-        async for page in house.blobs.every():
+        async for page in service.blobs.every():
             stored.update(blob.name for blob in page)
         return len(stored) == versions
 
     await eventually(is_swept, 20.0)
 
 
-async def test_a_fault_is_never_a_task_s_end(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fault_is_never_a_task_s_end(service: ServiceFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor is a refusal of a state that has changed since, nor one that comes and goes."""
-    client = await house.start()
+    client = await service.start()
     task = await client.create(["dev_a"], rounds=1)
     play_open, times = client.app.conductor.opener.__class__.open, iter(range(100))
     faults: list[Exception] = [RuntimeError("odd"), ValueError("odd"), KeyError("odd"), OSError("odd")] * 2
@@ -262,9 +266,9 @@ async def test_a_fault_is_never_a_task_s_end(house: House, monkeypatch: pytest.M
 
 
 async def test_a_refusal_that_repeats_itself_while_nothing_changes_ends_the_task(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    service: ServiceFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = await house.start()
+    client = await service.start()
     task = await client.create(["dev_a"], rounds=1)
     tried: list[int] = []
 
@@ -280,9 +284,9 @@ async def test_a_refusal_that_repeats_itself_while_nothing_changes_ends_the_task
 
 
 @POSTGRESQL
-async def test_a_newcomer_of_an_asynchronous_round_may_be_met_by_any_replica(house: House) -> None:
+async def test_a_newcomer_of_an_asynchronous_round_may_be_met_by_any_replica(service: ServiceFixture) -> None:
     """It enrols at one, gets its work at another and delivers at the first, which closes the round with it."""
-    one, two = await house.start("one"), await house.start("two")
+    one, two = await service.start("one"), await service.start("two")
     task = await one.create(["dev_a", "dev_b"], rounds=1, pace="asynchronous", min_devices=2)
     await one.start_task(task.id)
     await seat_of(two, "dev_b")

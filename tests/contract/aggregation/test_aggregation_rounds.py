@@ -20,7 +20,7 @@ from services.kit.caller import Caller, set_caller
 from services.kit.database import DatabaseAway
 from services.kit.documents import read_parameters, show
 from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied, TooLarge, Unavailable
-from tests.contract.aggregation.conftest import House, eventually
+from tests.contract.aggregation.conftest import ServiceFixture, eventually
 
 DEVICES = ["dev_a", "dev_b", "dev_c"]
 
@@ -33,8 +33,8 @@ async def play(client: Any, task_id: str, rounds: int, devices: list[str] = DEVI
             await client.deliver(item, device, [float(item.round), float(index), 1.0])
 
 
-async def test_a_task_runs_to_its_end_and_averages_what_was_delivered(house: House) -> None:
-    client = await house.start()
+async def test_a_task_runs_to_its_end_and_averages_what_was_delivered(service: ServiceFixture) -> None:
+    client = await service.start()
     task = await client.create(DEVICES)
     assert task.state == words.TASK_STATE_CREATED
     await client.start_task(task.id)
@@ -46,16 +46,16 @@ async def test_a_task_runs_to_its_end_and_averages_what_was_delivered(house: Hou
     detail = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))
     assert detail.round.metrics["accuracy"] == 0.5
     assert [p.state for p in detail.participations] == [words.PARTICIPATION_STATE_DELIVERED] * 3
-    await eventually(lambda: _holds(task.id in house.fakes.released))
-    assert {w.device_id: w.outcome for w in house.fakes.settled[task.id, 2].work} == dict.fromkeys(
+    await eventually(lambda: _holds(task.id in service.fakes.released))
+    assert {w.device_id: w.outcome for w in service.fakes.settled[task.id, 2].work} == dict.fromkeys(
         DEVICES, words.PARTICIPATION_STATE_DELIVERED
     )
-    assert len(house.fakes.interactions) == 2 * 3
-    assert all(interaction.positive for interaction in house.fakes.interactions.values())
+    assert len(service.fakes.interactions) == 2 * 3
+    assert all(interaction.positive for interaction in service.fakes.interactions.values())
 
 
-async def test_a_devices_rounds_are_told_in_order_and_page_by_page(house: House) -> None:
-    client = await house.start()
+async def test_a_devices_rounds_are_told_in_order_and_page_by_page(service: ServiceFixture) -> None:
+    client = await service.start()
     task = await client.create(DEVICES, rounds=3)
     await client.start_task(task.id)
     await play(client, task.id, 3)
@@ -82,8 +82,8 @@ async def _holds(value: bool) -> bool:
     return value
 
 
-async def test_a_restart_in_the_middle_of_a_round_changes_no_bit(house: House) -> None:
-    client = await house.start()
+async def test_a_restart_in_the_middle_of_a_round_changes_no_bit(service: ServiceFixture) -> None:
+    client = await service.start()
     task = await client.create(DEVICES, rounds=1)
     await client.start_task(task.id)
     for index, device in enumerate(DEVICES[:2]):
@@ -92,7 +92,7 @@ async def test_a_restart_in_the_middle_of_a_round_changes_no_bit(house: House) -
     # As after kill -9: what was in memory is gone, the database and the blobs are there.
     client.app.conductor.live.clear()
     await client.app.conductor.stop()
-    again = await house.start()
+    again = await service.start()
     item = await again.get_work("dev_c")
     await again.deliver(item, "dev_c", [0.7, 0.1, 0.2], weight=10.0)
     ended = await again.finished(task.id)
@@ -101,8 +101,8 @@ async def test_a_restart_in_the_middle_of_a_round_changes_no_bit(house: House) -
     assert (await again.model(ended.model_digests[0]))[0] == np.float32(direct)
 
 
-async def test_late_duplicate_and_foreign_updates_are_answered_properly(house: House) -> None:
-    client = await house.start()
+async def test_late_duplicate_and_foreign_updates_are_answered_properly(service: ServiceFixture) -> None:
+    client = await service.start()
     task = await client.create(DEVICES, rounds=2)
     await client.start_task(task.id)
     item = await client.get_work("dev_a")
@@ -148,9 +148,9 @@ async def test_late_duplicate_and_foreign_updates_are_answered_properly(house: H
     ],
 )
 async def test_a_bad_update_is_refused_with_a_reason_and_changes_nothing(
-    house: House, changes: dict[str, Any], values: list[float], kind: type[Exception], word: str
+    service: ServiceFixture, changes: dict[str, Any], values: list[float], kind: type[Exception], word: str
 ) -> None:
-    client = await house.start()
+    client = await service.start()
     task = await client.create(["dev_a"], rounds=1)
     await client.start_task(task.id)
     item = await client.get_work("dev_a")
@@ -159,14 +159,14 @@ async def test_a_bad_update_is_refused_with_a_reason_and_changes_nothing(
     if word == "NaN":
         refused = hashlib.sha256(save({"w": np.array(values, np.float32)})).hexdigest()
         with pytest.raises(NotFound):
-            await house.blobs.size(refused)
+            await service.blobs.size(refused)
     await client.deliver(await client.get_work("dev_a"), "dev_a", [1.0, 2.0, 3.0])
     ended = await client.finished(task.id)
     assert (await client.model(ended.model_digests[0])).tolist() == [1.0, 2.0, 3.0]
 
 
-async def test_a_missed_quorum_reopens_the_round_and_then_fails_with_a_reason(house: House) -> None:
-    client = await house.start()
+async def test_a_missed_quorum_reopens_the_round_and_then_fails_with_a_reason(service: ServiceFixture) -> None:
+    client = await service.start()
     task = await client.create(DEVICES, rounds=1, round_seconds=0.4, max_attempts=2)
     await client.start_task(task.id)
     await client.deliver(await client.get_work("dev_a"), "dev_a", [1.0, 1.0, 1.0])
@@ -179,8 +179,8 @@ async def test_a_missed_quorum_reopens_the_round_and_then_fails_with_a_reason(ho
     assert kinds[-1] == words.EVENT_KIND_TASK_FAILED
 
 
-async def test_a_round_closes_at_its_deadline_once_the_quorum_is_met(house: House) -> None:
-    client = await house.start()
+async def test_a_round_closes_at_its_deadline_once_the_quorum_is_met(service: ServiceFixture) -> None:
+    client = await service.start()
     task = await client.create(DEVICES, rounds=1, round_seconds=0.8, quorum=0.6)
     await client.start_task(task.id)
     for value, device in enumerate(("dev_a", "dev_b"), start=1):
@@ -189,12 +189,12 @@ async def test_a_round_closes_at_its_deadline_once_the_quorum_is_met(house: Hous
     assert ended.state == words.TASK_STATE_FINISHED
     detail = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))
     assert {p.device_id: p.state for p in detail.participations}["dev_c"] == words.PARTICIPATION_STATE_DROPPED
-    kinds = {i.kind: i.positive for i in house.fakes.interactions.values()}
+    kinds = {i.kind: i.positive for i in service.fakes.interactions.values()}
     assert kinds == {"delivered": True, "dropped": False}
 
 
-async def test_a_device_that_only_sends_garbage_is_settled_as_rejected(house: House) -> None:
-    client = await house.start()
+async def test_a_device_that_only_sends_garbage_is_settled_as_rejected(service: ServiceFixture) -> None:
+    client = await service.start()
     task = await client.create(DEVICES, rounds=1, round_seconds=0.8, quorum=0.6)
     await client.start_task(task.id)
     item = await client.get_work("dev_c")
@@ -203,7 +203,7 @@ async def test_a_device_that_only_sends_garbage_is_settled_as_rejected(house: Ho
     for device in ("dev_a", "dev_b"):
         await client.deliver(await client.get_work(device), device, [2.0, 2.0, 2.0])
     await client.finished(task.id)
-    outcomes = {w.device_id: w.outcome for w in house.fakes.settled[task.id, 1].work}
+    outcomes = {w.device_id: w.outcome for w in service.fakes.settled[task.id, 1].work}
     assert outcomes == {
         "dev_a": words.PARTICIPATION_STATE_DELIVERED,
         "dev_b": words.PARTICIPATION_STATE_DELIVERED,
@@ -214,8 +214,8 @@ async def test_a_device_that_only_sends_garbage_is_settled_as_rejected(house: Ho
     )
 
 
-async def test_declined_work_is_not_waited_for_and_not_held_against_the_device(house: House) -> None:
-    client = await house.start()
+async def test_declined_work_is_not_waited_for_and_not_held_against_the_device(service: ServiceFixture) -> None:
+    client = await service.start()
     task = await client.create(DEVICES, rounds=1, quorum=0.6)
     await client.start_task(task.id)
     set_caller(Caller("device", "dev_c"))
@@ -225,7 +225,7 @@ async def test_declined_work_is_not_waited_for_and_not_held_against_the_device(h
         await client.deliver(await client.get_work(device), device, [2.0, 2.0, 2.0])
     ended = await client.finished(task.id)
     assert (ended.state, ended.reason[:3]) == (words.TASK_STATE_FINISHED, "all")
-    assert not any("dev_c" in (i.device_a, i.device_b) for i in house.fakes.interactions.values())
+    assert not any("dev_c" in (i.device_a, i.device_b) for i in service.fakes.interactions.values())
 
 
 async def _seat_of(client: Any, device: str, round: int = 1, attempt: int = 1) -> pb.WorkItem:
@@ -242,9 +242,11 @@ async def _seat_of(client: Any, device: str, round: int = 1, attempt: int = 1) -
     return found[0]
 
 
-async def test_a_member_that_does_not_know_its_head_is_planned_again_as_a_stranger_to_it(house: House) -> None:
-    house.fakes.trust = {("dev_a", "dev_b"): 0.9}
-    client = await house.start()
+async def test_a_member_that_does_not_know_its_head_is_planned_again_as_a_stranger_to_it(
+    service: ServiceFixture,
+) -> None:
+    service.fakes.trust = {("dev_a", "dev_b"): 0.9}
+    client = await service.start()
     task = await client.create(["dev_a", "dev_b"], rounds=2, preset="clusters")
     await client.start_task(task.id)
     member = await _seat_of(client, "dev_b")
@@ -266,9 +268,9 @@ async def test_a_member_that_does_not_know_its_head_is_planned_again_as_a_strang
         assert (await _seat_of(client, device, 2)).role == words.ROLE_SOLO
 
 
-async def test_joining_again_forgets_who_was_a_stranger(house: House) -> None:
-    house.fakes.trust = {("dev_a", "dev_b"): 0.9}
-    client = await house.start()
+async def test_joining_again_forgets_who_was_a_stranger(service: ServiceFixture) -> None:
+    service.fakes.trust = {("dev_a", "dev_b"): 0.9}
+    client = await service.start()
     task = await client.create(["dev_a", "dev_b"], rounds=2, quorum=0.5, preset="clusters")
     await client.start_task(task.id)
     await _seat_of(client, "dev_b")
@@ -279,8 +281,8 @@ async def test_joining_again_forgets_who_was_a_stranger(house: House) -> None:
     assert (await _seat_of(client, "dev_b", 2)).role == words.ROLE_MEMBER
 
 
-async def test_cancelling_ends_the_open_round_and_releases_the_escrow(house: House) -> None:
-    client = await house.start()
+async def test_cancelling_ends_the_open_round_and_releases_the_escrow(service: ServiceFixture) -> None:
+    client = await service.start()
     task = await client.create(DEVICES)
     await client.start_task(task.id)
     await client.get_work("dev_a")
@@ -290,15 +292,15 @@ async def test_cancelling_ends_the_open_round_and_releases_the_escrow(house: Hou
     set_caller(Caller("publisher", "pub_1"))
     cancelled = await client.tasks.CancelTask(pb.CancelTaskRequest(task_id=task.id, why="enough"))
     assert (cancelled.state, cancelled.reason) == (words.TASK_STATE_CANCELLED, "enough")
-    await eventually(lambda: _holds(task.id in house.fakes.released))
+    await eventually(lambda: _holds(task.id in service.fakes.released))
     set_caller(Caller("device", "dev_b"))
     reply = await client.work.GetWork(pb.GetWorkRequest(device_id="dev_b", wait_seconds=0.1, task_ids=[task.id]))
     assert (list(reply.items), dict(reply.ended)) == ([], {task.id: words.TASK_STATE_CANCELLED})
 
 
-async def test_a_spent_escrow_ends_the_task_gracefully(house: House) -> None:
-    house.fakes.exhausted_at = 1
-    client = await house.start()
+async def test_a_spent_escrow_ends_the_task_gracefully(service: ServiceFixture) -> None:
+    service.fakes.exhausted_at = 1
+    client = await service.start()
     task = await client.create(["dev_a"], rounds=5)
     await client.start_task(task.id)
     await client.deliver(await client.get_work("dev_a"), "dev_a", [1.0, 1.0, 1.0])
@@ -307,12 +309,12 @@ async def test_a_spent_escrow_ends_the_task_gracefully(house: House) -> None:
     assert "escrow" in ended.reason
 
 
-async def test_a_revoked_device_is_left_out_of_the_next_round(house: House) -> None:
-    client = await house.start()
+async def test_a_revoked_device_is_left_out_of_the_next_round(service: ServiceFixture) -> None:
+    client = await service.start()
     task = await client.create(DEVICES, rounds=2)
     await client.start_task(task.id)
     await client.get_work("dev_c")
-    house.fakes.revoked.add("dev_c")
+    service.fakes.revoked.add("dev_c")
     await play(client, task.id, 1)
     await play(client, task.id, 1, ["dev_a", "dev_b"])
     ended = await client.finished(task.id)
@@ -335,22 +337,24 @@ async def test_a_revoked_device_is_left_out_of_the_next_round(house: House) -> N
         ({"privacy": "uniform"}, "one of noise_multiplier, epsilon .* and target_epsilon"),
     ],
 )
-async def test_a_senseless_task_is_refused_with_the_reason(house: House, changes: dict[str, Any], word: str) -> None:
-    client = await house.start()
+async def test_a_senseless_task_is_refused_with_the_reason(
+    service: ServiceFixture, changes: dict[str, Any], word: str
+) -> None:
+    client = await service.start()
     with pytest.raises(InvalidInput, match=word):
         await client.create([], **changes)
 
 
-async def test_creating_is_repeatable_but_a_name_names_one_task(house: House) -> None:
-    client = await house.start()
+async def test_creating_is_repeatable_but_a_name_names_one_task(service: ServiceFixture) -> None:
+    client = await service.start()
     first = await client.create([])
     assert (await client.create([])).id == first.id
     with pytest.raises(Exception, match="another name"):
         await client.create([], rounds=7)
 
 
-async def test_a_task_is_stored_with_the_defaults_of_topology_and_of_pricing(house: House) -> None:
-    client = await house.start()
+async def test_a_task_is_stored_with_the_defaults_of_topology_and_of_pricing(service: ServiceFixture) -> None:
+    client = await service.start()
     given = read_parameters({"privacy": {"noise_max": 0.5}, "pricing": {"credits_per_point": 2.0}})
     made = [await client.create([], preset="clusters", parameters=given) for _ in range(2)]
     assert made[0].id == made[1].id
@@ -359,11 +363,11 @@ async def test_a_task_is_stored_with_the_defaults_of_topology_and_of_pricing(hou
     assert (stored["privacy"]["noise_max"], stored["privacy"]["trust_threshold"]) == (0.5, 0.7)
 
 
-async def test_two_replicas_share_a_round_and_agree_to_the_bit(house: House) -> None:
-    if house.settings.database_url == "":
+async def test_two_replicas_share_a_round_and_agree_to_the_bit(service: ServiceFixture) -> None:
+    if service.settings.database_url == "":
         return  # one SQLite file belongs to one process
-    one = await house.start("one")
-    two = await house.start("two")
+    one = await service.start("one")
+    two = await service.start("two")
     task = await one.create(DEVICES, rounds=3)
     await one.start_task(task.id)
     for number in range(1, 4):
@@ -379,7 +383,7 @@ async def test_two_replicas_share_a_round_and_agree_to_the_bit(house: House) -> 
         mean = sum(10 * np.float64(np.float32(0.1 * (i + 1))) for i in range(3)) / 30
         expected = np.float32(np.float64(expected) + mean)
     assert (await one.model(ended.model_digests[0]))[0] == pytest.approx(expected, rel=1e-6)
-    assert house.fakes.settled.keys() == {(task.id, n) for n in (1, 2, 3)}
+    assert service.fakes.settled.keys() == {(task.id, n) for n in (1, 2, 3)}
 
 
 async def _has_round(client: Any, device: str, number: int) -> bool:
@@ -388,8 +392,8 @@ async def _has_round(client: Any, device: str, number: int) -> bool:
     return any(item.round == number for item in reply.items)
 
 
-async def test_two_hundred_devices_that_deliver_at_once_are_all_counted(house: House) -> None:
-    client = await house.start()
+async def test_two_hundred_devices_that_deliver_at_once_are_all_counted(service: ServiceFixture) -> None:
+    client = await service.start()
     devices = [f"dev_{i:03}" for i in range(200)]
     task = await client.create(devices, rounds=1)
     await client.start_task(task.id)
@@ -405,10 +409,10 @@ async def test_two_hundred_devices_that_deliver_at_once_are_all_counted(house: H
 
 
 async def test_an_update_whose_first_answer_was_lost_still_counts(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    service: ServiceFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commit succeeds, the answer does not arrive: the repeat finds it stored and the round closes."""
-    client = await house.start()
+    client = await service.start()
     task = await client.create(["dev_a"], rounds=1)
     await client.start_task(task.id)
     item = await client.get_work("dev_a")
@@ -428,9 +432,9 @@ async def test_an_update_whose_first_answer_was_lost_still_counts(
     assert (await client.model(ended.model_digests[0])).tolist() == [1.0, 2.0, 3.0]
 
 
-async def test_devices_that_enrol_at_once_start_the_task_between_them(house: House) -> None:
+async def test_devices_that_enrol_at_once_start_the_task_between_them(service: ServiceFixture) -> None:
     """Whoever comes last counts all: on PostgreSQL too, where neither sees what the other has not committed."""
-    client = await house.start()
+    client = await service.start()
     task = await client.create([], name="together", min_devices=8, auto_start=True)
 
     async def enrol(device: str) -> None:
@@ -441,8 +445,10 @@ async def test_devices_that_enrol_at_once_start_the_task_between_them(house: Hou
     assert (await client.get_task(task.id)).state == words.TASK_STATE_RUNNING
 
 
-async def test_a_cancelled_task_leaves_no_update_behind_and_done_rounds_no_instructions(house: House) -> None:
-    client = await house.start()
+async def test_a_cancelled_task_leaves_no_update_behind_and_done_rounds_no_instructions(
+    service: ServiceFixture,
+) -> None:
+    client = await service.start()
     task = await client.create(["dev_a", "dev_b"], rounds=4)
     await client.start_task(task.id)
     for number in (1, 2, 3):
@@ -454,7 +460,7 @@ async def test_a_cancelled_task_leaves_no_update_behind_and_done_rounds_no_instr
     await client.tasks.CancelTask(pb.CancelTaskRequest(task_id=task.id))
 
     async def stored() -> set[str]:
-        return {blob.name async for page in house.blobs.every() for blob in page}
+        return {blob.name async for page in service.blobs.every() for blob in page}
 
     async def is_clear() -> bool:
         return len(await stored()) == 3  # the first model, and one of each round that was done

@@ -18,11 +18,11 @@ from services.kit import whatif
 from services.kit.caller import Caller, set_caller
 from services.kit.documents import read_parameters
 from services.kit.errors import InvalidInput, NotFound, PermissionDenied
-from tests.contract.aggregation.conftest import Client, House
+from tests.contract.aggregation.conftest import Client, ServiceFixture
 
 
-async def test_what_if_answers_publishers_by_the_solvers_name(house: House) -> None:
-    client = await house.start()
+async def test_what_if_answers_publishers_by_the_solvers_name(service: ServiceFixture) -> None:
+    client = await service.start()
     set_caller(Caller("publisher", "pub_1"))
     question = pb.WhatIfRequest(solver="combine", input_json='{"rule": "median", "updates": [[1], [5], [2]]}')
     assert json.loads((await client.tasks.WhatIf(question)).output_json)["result"] == [2.0]
@@ -71,9 +71,9 @@ def told(rule: str, **parameters: object) -> dict[str, Any]:
     ],
 )
 async def test_a_round_closes_by_its_tasks_rule(
-    house: House, rule: str, parameters: dict[str, Any], expected: list[float] | None, aside: set[str]
+    service: ServiceFixture, rule: str, parameters: dict[str, Any], expected: list[float] | None, aside: set[str]
 ) -> None:
-    client = await house.start()
+    client = await service.start()
     task = await client.create(FIVE, rounds=1, **told(rule, **parameters))
     assert task.specification.rule == rule
     await client.start_task(task.id)
@@ -100,10 +100,10 @@ async def test_a_round_closes_by_its_tasks_rule(
 
 
 @pytest.mark.parametrize("rule", ["fedavgm", "fedadam", "fedadagrad", "trimmed-mean+fedyogi"])
-async def test_an_optimiser_remembers_across_rounds_and_restarts(house: House, rule: str) -> None:
+async def test_an_optimiser_remembers_across_rounds_and_restarts(service: ServiceFixture, rule: str) -> None:
     """The same task twice, once stopped dead between and in rounds: the same bytes, and what the formulas say."""
     parameters = {"learning_rate": 0.5} | ({"f": 1} if "trimmed" in rule else {})
-    client = await house.start()
+    client = await service.start()
     digests = []
     for name in ("whole", "torn"):
         task = await client.create(FIVE, rounds=3, name=name, **told(rule, **parameters))
@@ -117,7 +117,7 @@ async def test_an_optimiser_remembers_across_rounds_and_restarts(house: House, r
                     if place == number:
                         client.app.conductor.live.clear()
                         await client.app.conductor.stop()
-                        client = await house.start()
+                        client = await service.start()
         ended = await client.finished(task.id)
         assert ended.state == words.TASK_STATE_FINISHED, ended.reason
         digests.append(ended.model_digests[0])
@@ -132,8 +132,8 @@ async def test_an_optimiser_remembers_across_rounds_and_restarts(house: House, r
     np.testing.assert_allclose(await client.model(digests[0]), model, rtol=1e-6)
 
 
-async def test_a_state_is_nobodys_to_list_or_download_and_old_ones_are_forgotten(house: House) -> None:
-    client = await house.start()
+async def test_a_state_is_nobodys_to_list_or_download_and_old_ones_are_forgotten(service: ServiceFixture) -> None:
+    client = await service.start()
     task = await client.create(FIVE, rounds=3, **told("fedadam"))
     await client.start_task(task.id)
     await play(client, task.id, 3)
@@ -166,16 +166,16 @@ async def test_a_state_is_nobodys_to_list_or_download_and_old_ones_are_forgotten
     ],
 )
 async def test_a_rule_that_cannot_work_is_refused_when_the_task_is_made(
-    house: House, changes: dict[str, Any], words: str
+    service: ServiceFixture, changes: dict[str, Any], words: str
 ) -> None:
-    client = await house.start()
+    client = await service.start()
     with pytest.raises(InvalidInput, match=words):
         await client.create([], **changes)
 
 
-async def test_too_few_updates_for_a_rule_are_tried_again_and_never_averaged(house: House) -> None:
+async def test_too_few_updates_for_a_rule_are_tried_again_and_never_averaged(service: ServiceFixture) -> None:
     """Two of three came, which meets the quorum but cannot bear one liar: the round opens again, then fails."""
-    client = await house.start()
+    client = await service.start()
     task = await client.create(
         FIVE[:3], rounds=1, quorum=0.5, round_seconds=0.6, max_attempts=2, **told("krum", f=1) | {"min_devices": 3}
     )
@@ -190,10 +190,10 @@ async def test_too_few_updates_for_a_rule_are_tried_again_and_never_averaged(hou
 
 
 @pytest.mark.parametrize("rule", ["krum", "trust+krum"])
-async def test_copies_that_leave_too_few_for_a_rule_open_the_round_again(house: House, rule: str) -> None:
+async def test_copies_that_leave_too_few_for_a_rule_open_the_round_again(service: ServiceFixture, rule: str) -> None:
     """Two of three send the same bytes: one is left, which cannot bear a liar. Asked again, they train themselves."""
-    house.fakes.trust = dict.fromkeys(itertools.combinations(FIVE[:3], 2), 0.5)
-    client = await house.start()
+    service.fakes.trust = dict.fromkeys(itertools.combinations(FIVE[:3], 2), 0.5)
+    client = await service.start()
     sold = {"preset": "market", "escrow_microcredits": 10, "min_devices": 3, "max_attempts": 2}
     task = await client.create(FIVE[:3], rounds=1, **told(rule, f=1) | sold)
     await client.start_task(task.id)
@@ -207,7 +207,7 @@ async def test_copies_that_leave_too_few_for_a_rule_open_the_round_again(house: 
     ended = await client.finished(task.id)
     assert ended.state == words.TASK_STATE_FINISHED, ended.reason
     np.testing.assert_allclose(await client.model(ended.model_digests[0]), [0.1, 0.0, 0.0])
-    asides = {work.device_id: work.aside for work in house.fakes.settled[task.id, 1].work}
+    asides = {work.device_id: work.aside for work in service.fakes.settled[task.id, 1].work}
     assert asides["dev_a"] == ""
     assert "mean squared distance" in asides["dev_b"], "whoever pays can say so"
     happened = await client.events(task.id)
@@ -216,8 +216,8 @@ async def test_copies_that_leave_too_few_for_a_rule_open_the_round_again(house: 
     assert all("that of another device" in e.message for e in rejected)
 
 
-async def test_a_step_beyond_all_numbers_ends_the_task_with_the_reason(house: House) -> None:
-    client = await house.start()
+async def test_a_step_beyond_all_numbers_ends_the_task_with_the_reason(service: ServiceFixture) -> None:
+    client = await service.start()
     task = await client.create(FIVE, rounds=1, **told("fedavgm", learning_rate=1e38))
     await client.start_task(task.id)
     await play(client, task.id)
@@ -226,17 +226,17 @@ async def test_a_step_beyond_all_numbers_ends_the_task_with_the_reason(house: Ho
     assert "the step leaves the range of F32 in tensor 'w'; lower the rule's learning rate" in ended.reason
 
 
-async def test_one_set_aside_is_neutral_and_one_far_outside_for_three_rounds_is_not(house: House) -> None:
+async def test_one_set_aside_is_neutral_and_one_far_outside_for_three_rounds_is_not(service: ServiceFixture) -> None:
     """dev_e lies a thousand away in every round. Rounds 1 and 2 say nothing of it; round 3 does."""
-    client = await house.start()
+    client = await service.start()
     task = await client.create(FIVE, rounds=3, **told("multi-krum", f=1))
     await client.start_task(task.id)
     await play(client, task.id, 3)
     assert (await client.finished(task.id)).state == words.TASK_STATE_FINISHED
-    about = [i for i in house.fakes.interactions.values() if "dev_e" in (i.device_a, i.device_b)]
+    about = [i for i in service.fakes.interactions.values() if "dev_e" in (i.device_a, i.device_b)]
     assert {i.note for i in about} == {f"round 3 of {task.id}"}
     assert not any(i.positive for i in about)
-    others = [i for i in house.fakes.interactions.values() if i not in about]
+    others = [i for i in service.fakes.interactions.values() if i not in about]
     assert len(others) == 3 * 6
     assert all(i.positive for i in others)
     detail = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))
@@ -244,15 +244,15 @@ async def test_one_set_aside_is_neutral_and_one_far_outside_for_three_rounds_is_
     assert distances["dev_e"] > 5 > max(distances[device] for device in FIVE[:4])
 
 
-async def test_a_round_by_trust_goes_by_what_the_registry_says_when_it_opens(house: House) -> None:
+async def test_a_round_by_trust_goes_by_what_the_registry_says_when_it_opens(service: ServiceFixture) -> None:
     """Nobody trusts dev_d and dev_e; that the registry forgets everything during the round changes nothing."""
-    house.fakes.trust = {("dev_a", "dev_b"): 0.9, ("dev_a", "dev_c"): 0.3, ("dev_b", "dev_c"): 0.3}
-    client = await house.start()
+    service.fakes.trust = {("dev_a", "dev_b"): 0.9, ("dev_a", "dev_c"): 0.3, ("dev_b", "dev_c"): 0.3}
+    client = await service.start()
     task = await client.create(FIVE, rounds=1, **told("trust+mean"))
     await client.start_task(task.id)
     item = await client.get_work("dev_a")
     assert item.say == pytest.approx(1.2 / 4)
-    house.fakes.trust = {}
+    service.fakes.trust = {}
     await play(client, task.id)
     ended = await client.finished(task.id)
     assert ended.state == words.TASK_STATE_FINISHED, ended.reason
@@ -266,8 +266,8 @@ async def test_a_round_by_trust_goes_by_what_the_registry_says_when_it_opens(hou
     }
 
 
-async def test_a_round_in_which_nobody_is_trusted_does_not_close(house: House) -> None:
-    client = await house.start()
+async def test_a_round_in_which_nobody_is_trusted_does_not_close(service: ServiceFixture) -> None:
+    client = await service.start()
     task = await client.create(FIVE, rounds=1, max_attempts=1, **told("trust+centred-clipping", radius=1.0))
     await client.start_task(task.id)
     await play(client, task.id)

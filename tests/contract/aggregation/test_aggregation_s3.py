@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from services.kit.blobs import BlobStore
-from tests.contract.aggregation.conftest import House
+from tests.contract.aggregation.conftest import ServiceFixture
 from tests.contract.s3_server import S3Server, s3_server
 
 DEVICES = [f"dev_{number:02}" for number in range(12)]
@@ -24,9 +24,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
         yield found
 
 
-async def played(house: House, name: str) -> bytes:
+async def played(service: ServiceFixture, name: str) -> bytes:
     """The last model of a task of all devices."""
-    client = await house.start()
+    client = await service.start()
     task = await client.create(DEVICES, rounds=ROUNDS, name=name)
     await client.start_task(task.id)
     for _ in range(ROUNDS):
@@ -36,15 +36,17 @@ async def played(house: House, name: str) -> bytes:
         )
     ended = await client.finished(task.id)
     model = await client.model(ended.model_digests[0])
-    await house.apps.pop().stop()
+    await service.apps.pop().stop()
     return np.asarray(model).tobytes()
 
 
 @pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
-async def test_rounds_in_a_slow_s3_make_the_same_model_and_ask_together(house: House, server: S3Server) -> None:
-    calm = await played(house, "near")
-    settings = house.settings.model_copy(update={"blob_url": f"s3://{server.bucket}/platform"})
-    far = replace(house, settings=settings, blobs=BlobStore.from_settings(settings))
+async def test_rounds_in_a_slow_s3_make_the_same_model_and_ask_together(
+    service: ServiceFixture, server: S3Server
+) -> None:
+    calm = await played(service, "near")
+    settings = service.settings.model_copy(update={"blob_url": f"s3://{server.bucket}/platform"})
+    far = replace(service, settings=settings, blobs=BlobStore.from_settings(settings))
     server.delay_seconds = 0.1
     assert await played(far, "far") == calm
     assert server.at_once["GET"] > 1, "updates were read one after the other"

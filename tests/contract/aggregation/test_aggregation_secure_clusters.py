@@ -19,16 +19,16 @@ from services.kit.documents import read_parameters
 from services.kit.errors import CoterieError
 from services.topology.domain.quality import Calibration, QualityModel
 from tests.contract.aggregation.committee import SECURE, Committee
-from tests.contract.aggregation.conftest import Client, House, eventually
+from tests.contract.aggregation.conftest import Client, ServiceFixture, eventually
 
 FRIENDS, LONERS = [f"dev_{letter}" for letter in "abcd"], ["dev_s", "dev_t"]
 
 
-async def society(house: House, folder: Path, **changes: Any) -> tuple[Client, Committee, str]:
+async def society(service: ServiceFixture, folder: Path, **changes: Any) -> tuple[Client, Committee, str]:
     """Four friends that are one cluster, and two that know nobody."""
-    house.fakes.trust = {(a, b): 0.9 for a in FRIENDS for b in FRIENDS if a < b}
-    client = await house.start()
-    people = Committee.of(house, client, folder, [*FRIENDS, *LONERS])
+    service.fakes.trust = {(a, b): 0.9 for a in FRIENDS for b in FRIENDS if a < b}
+    client = await service.start()
+    people = Committee.of(service, client, folder, [*FRIENDS, *LONERS])
     values: dict[str, Any] = {
         "preset": "clusters", "rounds": 1, "min_devices": 4, "quorum": 0.6, "parameters": read_parameters(SECURE),
     } | changes  # fmt: skip
@@ -57,9 +57,9 @@ async def deliver_alone(client: Client, device: str) -> pb.WorkItem:
 
 
 async def test_a_clusters_sum_is_that_of_its_members_and_no_letter_or_head_sees_one(
-    house: House, tmp_path: Path
+    service: ServiceFixture, tmp_path: Path
 ) -> None:
-    client, people, task_id = await society(house, tmp_path)
+    client, people, task_id = await society(service, tmp_path)
     await people.attend(lambda: people.has_work("dev_a"), seconds=320.0)  # the first plan of a busy machine
     qualities: dict[str, float] = {}
     for device in LONERS:
@@ -78,14 +78,16 @@ async def test_a_clusters_sum_is_that_of_its_members_and_no_letter_or_head_sees_
     total = sum(qualities.values())
     mean = sum(quality / total * np.array(change_of(device)) for device, quality in qualities.items())
     assert await client.model(ended.model_digests[0]) == pytest.approx(mean, abs=1e-6)
-    outcomes = {w.device_id: w.outcome for w in house.fakes.settled[task_id, 1].work}
+    outcomes = {w.device_id: w.outcome for w in service.fakes.settled[task_id, 1].work}
     assert set(outcomes.values()) == {words.PARTICIPATION_STATE_DELIVERED}
-    (cluster,) = [c for c in house.fakes.settled[task_id, 1].payoffs.clusters if len(c.members) > 1]
+    (cluster,) = [c for c in service.fakes.settled[task_id, 1].payoffs.clusters if len(c.members) > 1]
     assert {member.device_id for member in cluster.members} == set(FRIENDS)
 
 
-async def test_a_member_hands_nothing_in_as_it_is_and_one_alone_nothing_masked(house: House, tmp_path: Path) -> None:
-    client, people, _ = await society(house, tmp_path)
+async def test_a_member_hands_nothing_in_as_it_is_and_one_alone_nothing_masked(
+    service: ServiceFixture, tmp_path: Path
+) -> None:
+    client, people, _ = await society(service, tmp_path)
     await people.attend(lambda: people.has_work("dev_a"), seconds=320.0)  # the first plan of a busy machine
     item = await client.get_work("dev_a")
     for form in (words.FORM_MEAN, words.FORM_SUM, words.FORM_REPORT):
@@ -106,8 +108,10 @@ async def decline(client: Client, item: pb.WorkItem, device: str) -> None:
     await client.work.DeclineWork(told)
 
 
-async def test_the_members_of_a_sum_that_fails_work_alone_with_all_their_noise(house: House, tmp_path: Path) -> None:
-    client, people, task_id = await society(house, tmp_path, quorum=1.0)
+async def test_the_members_of_a_sum_that_fails_work_alone_with_all_their_noise(
+    service: ServiceFixture, tmp_path: Path
+) -> None:
+    client, people, task_id = await society(service, tmp_path, quorum=1.0)
     await people.attend(lambda: people.has_work("dev_a"), seconds=320.0)  # the first plan of a busy machine
     item = await client.get_work("dev_a")
     await decline(client, item, "dev_a")
@@ -128,8 +132,8 @@ async def test_the_members_of_a_sum_that_fails_work_alone_with_all_their_noise(h
     assert "4 devices work alone instead" in told[0]
 
 
-async def test_without_noise_a_sum_that_fails_buys_no_raw_updates(house: House, tmp_path: Path) -> None:
-    client, people, task_id = await society(house, tmp_path, quorum=1.0, privacy="none")
+async def test_without_noise_a_sum_that_fails_buys_no_raw_updates(service: ServiceFixture, tmp_path: Path) -> None:
+    client, people, task_id = await society(service, tmp_path, quorum=1.0, privacy="none")
     await people.attend(lambda: people.has_work("dev_a"), seconds=320.0)  # the first plan of a busy machine
     await decline(client, await client.get_work("dev_a"), "dev_a")
     ended = await people.finish(task_id)
@@ -159,9 +163,9 @@ def test_noise_by_trust_in_the_clerks_is_that_of_the_planner_for_trust_in_a_head
     ],
 )
 async def test_what_clusters_cannot_sum_is_refused_with_what_to_change(
-    house: House, changes: dict[str, Any], word: str
+    service: ServiceFixture, changes: dict[str, Any], word: str
 ) -> None:
-    client = await house.start()
+    client = await service.start()
     values: dict[str, Any] = {"preset": "clusters", "min_devices": 4, "parameters": read_parameters(SECURE)} | changes
     with pytest.raises(CoterieError, match=word):
         await client.create([], **values)

@@ -10,27 +10,27 @@ from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.kit.caller import Caller, set_caller
 from services.kit.documents import read_parameters
 from services.kit.errors import InvalidInput
-from tests.contract.aggregation.conftest import Client, House
+from tests.contract.aggregation.conftest import Client, ServiceFixture
 
 
 async def registered(client: Client, tensors: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]) -> str:
     set_caller(Caller("publisher", "pub_1"))
-    digest = await client.house.blobs.put_bytes(save(tensors))
+    digest = await client.service.blobs.put_bytes(save(tensors))
     await client.tasks.RegisterModel(pb.RegisterModelRequest(digest=digest))
     return digest
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-async def test_a_model_that_is_not_finite_is_refused_when_it_is_uploaded(house: House, bad: float) -> None:
-    client = await house.start()
+async def test_a_model_that_is_not_finite_is_refused_when_it_is_uploaded(service: ServiceFixture, bad: float) -> None:
+    client = await service.start()
     odd = np.ones(5, np.float32)
     odd[3] = bad
     with pytest.raises(InvalidInput, match=r"tensor 'bn\.running_var' holds NaN or infinity"):
         await registered(client, {"w": np.ones(3, np.float32), "bn.running_var": odd})
 
 
-async def test_running_statistics_are_refused_under_privacy_with_what_to_do(house: House) -> None:
-    client = await house.start()
+async def test_running_statistics_are_refused_under_privacy_with_what_to_do(service: ServiceFixture) -> None:
+    client = await service.start()
     digest = await registered(client, {"w": np.ones(3, np.float32), "bn.running_mean": np.zeros(2, np.float32)})
     noise = read_parameters({"privacy": {"noise_multiplier": 2.0}})
     specification = pb.TaskSpecification(
@@ -44,8 +44,8 @@ async def test_running_statistics_are_refused_under_privacy_with_what_to_do(hous
     assert made.specification.model_digests == [digest]
 
 
-async def test_training_that_nobody_can_follow_is_refused_with_the_nearest_name(house: House) -> None:
-    client = await house.start()
+async def test_training_that_nobody_can_follow_is_refused_with_the_nearest_name(service: ServiceFixture) -> None:
+    client = await service.start()
     digest = await registered(client, {"w": np.ones(3, np.float32)})
     for text, why in (('{"epoch": 3}', "did you mean 'epochs'"), ('{"epochs": -1}', "whole number of at least 0")):
         wrong = pb.TaskSpecification(name="t", preset="fedavg", model_digests=[digest], rounds=1, training_json=text)

@@ -23,22 +23,22 @@ from tests.contract.aggregation.cellular import (
     told,
     works,
 )
-from tests.contract.aggregation.conftest import House
+from tests.contract.aggregation.conftest import ServiceFixture
 
 __all__ = ["patient"]
 
 ADDED, LEFT_OUT = words.EVENT_KIND_STATION_ADDED, words.EVENT_KIND_STATION_LEFT_OUT
 
 
-async def test_models_have_the_same_bits_with_stations_and_without(house: House) -> None:
-    await put_cells(house)
-    client, task = await begun(house)
+async def test_models_have_the_same_bits_with_stations_and_without(service: ServiceFixture) -> None:
+    await put_cells(service)
+    client, task = await begun(service)
     items = await play(client)
     assert {item.cell for item in items.values()} == {"hill", "town"}
     assert {item.station for item in items.values()} == {""}
     alone = await models_of(client, task)
-    async with stations(house):
-        client, task = await begun(house)
+    async with stations(service):
+        client, task = await begun(service)
         items = await play(client)
         assert [items[device].station for device in sorted(UPDATES)] == ["hill", "hill", "town", "town"]
         together = await models_of(client, task)
@@ -54,30 +54,30 @@ async def test_models_have_the_same_bits_with_stations_and_without(house: House)
 
 @pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
 async def test_updates_too_large_for_one_call_are_read_piece_by_piece(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    service: ServiceFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With 40 bytes at a time no file fits one call, with 200 the model does, and neither changes a bit."""
-    await put_cells(house)
-    client, task = await begun(house)
+    await put_cells(service)
+    client, task = await begun(service)
     await play(client)
     alone = await models_of(client, task)
-    async with stations(house):
+    async with stations(service):
         for at_a_time in (40, 200):
             monkeypatch.setattr(station, "READ_BYTES", at_a_time)
-            client, task = await begun(house)
+            client, task = await begun(service)
             await play(client)
             assert [each.tobytes() for each in await models_of(client, task)] == [each.tobytes() for each in alone]
             assert len(await told(client, task, ADDED)) == 4
 
 
 @pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
-async def test_a_station_that_dies_during_a_round_costs_time_and_nothing_else(house: House) -> None:
-    await put_cells(house)
-    client, task = await begun(house)
+async def test_a_station_that_dies_during_a_round_costs_time_and_nothing_else(service: ServiceFixture) -> None:
+    await put_cells(service)
+    client, task = await begun(service)
     await play(client)
     alone = await models_of(client, task)
-    async with stations(house, Mortal, StationApp) as (hill, _):
-        client, task = await begun(house)
+    async with stations(service, Mortal, StationApp) as (hill, _):
+        client, task = await begun(service)
         items = await works(client)
         assert isinstance(hill, Mortal)
         await hill.die()
@@ -89,11 +89,13 @@ async def test_a_station_that_dies_during_a_round_costs_time_and_nothing_else(ho
 
 
 @pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
-async def test_a_round_tells_how_dissimilar_its_updates_are_and_warns_from_a_quarter_on(house: House) -> None:
+async def test_a_round_tells_how_dissimilar_its_updates_are_and_warns_from_a_quarter_on(
+    service: ServiceFixture,
+) -> None:
     """Model 0 gets (0.3, −0.1, 0.2) and (−0.4, 0.1, 0.3): their mean (−0.05, 0, 0.25) has the square 0.065 and each is
     0.135 away, ζ₂ ≤ 2.077. Model 1 gets the same update twice, ζ₂ = 0."""
-    await put_cells(house)
-    client, task = await begun(house)
+    await put_cells(service)
+    client, task = await begun(service)
     await play(client, {**UPDATES, "dev_d": UPDATES["dev_b"]})
     await models_of(client, task)
     set_caller(Caller("publisher", "pub_1"))

@@ -17,7 +17,7 @@ from services.kit.caller import Caller, set_caller
 from services.kit.documents import read_parameters
 from services.kit.errors import Conflict
 from tests.contract.aggregation.committee import SECURE, Committee
-from tests.contract.aggregation.conftest import Client, House
+from tests.contract.aggregation.conftest import Client, ServiceFixture
 
 DEVICES = [f"dev_{letter}" for letter in "abcdef"]
 
@@ -62,9 +62,11 @@ def weight_of(device: str) -> float:
     return float(1 + ord(device[-1]) % 7)
 
 
-async def test_the_secure_star_makes_the_model_of_the_clear_star_to_the_bit(house: House, tmp_path: Path) -> None:
-    client = await house.start()
-    people = Committee.of(house, client, tmp_path, DEVICES)
+async def test_the_secure_star_makes_the_model_of_the_clear_star_to_the_bit(
+    service: ServiceFixture, tmp_path: Path
+) -> None:
+    client = await service.start()
+    people = Committee.of(service, client, tmp_path, DEVICES)
     task_id = await secure_task(client, rounds=2)
     for number in (1, 2):
         await people.round({device: change_of(device, number) for device in DEVICES}, weight_of)
@@ -76,7 +78,7 @@ async def test_the_secure_star_makes_the_model_of_the_clear_star_to_the_bit(hous
     assert words.EVENT_KIND_SUM_TOLD in kinds
     assert words.EVENT_KIND_SUM_UNCHECKED not in kinds
     assert [kind for _, kind in people.done].count(DutyKind.FORGET) == 8, "four clerks in two rounds"
-    assert {w.outcome for w in house.fakes.settled[task_id, 1].work} == {words.PARTICIPATION_STATE_DELIVERED}
+    assert {w.outcome for w in service.fakes.settled[task_id, 1].work} == {words.PARTICIPATION_STATE_DELIVERED}
 
 
 async def events_of(client: Client, task_id: str, *kinds: words.EventKind.ValueType) -> list[str]:
@@ -87,10 +89,10 @@ QUICK = {"sums": {"mode": "secure", "offer_seconds": 20, "clerk_seconds": 16}}
 
 
 async def test_a_third_of_the_devices_and_one_clerk_are_lost_and_the_sum_is_that_of_the_rest(
-    house: House, tmp_path: Path
+    service: ServiceFixture, tmp_path: Path
 ) -> None:
-    client = await house.start()
-    people = Committee.of(house, client, tmp_path, DEVICES)
+    client = await service.start()
+    people = Committee.of(service, client, tmp_path, DEVICES)
     task_id = await secure_task(client, parameters=read_parameters(QUICK), quorum=0.6, round_seconds=3.0)
     there = DEVICES[:4]
     await people.until_work("dev_a")
@@ -101,18 +103,20 @@ async def test_a_third_of_the_devices_and_one_clerk_are_lost_and_the_sum_is_that
     assert ended.state == words.TASK_STATE_FINISHED, ended.reason
     assert (await client.model(ended.model_digests[0])).tobytes() == await clear_model(client, there)
     assert await events_of(client, task_id, words.EVENT_KIND_CLERK_SILENT)
-    outcomes = {w.device_id: w.outcome for w in house.fakes.settled[task_id, 1].work}
+    outcomes = {w.device_id: w.outcome for w in service.fakes.settled[task_id, 1].work}
     assert [outcomes[device] for device in DEVICES] == [words.PARTICIPATION_STATE_DELIVERED] * 4 + [
         words.PARTICIPATION_STATE_DROPPED
     ] * 2
-    silent = [i for i in house.fakes.interactions.values() if "clerk" in i.note]
+    silent = [i for i in service.fakes.interactions.values() if "clerk" in i.note]
     assert {(i.device_a, i.device_b) for i in silent} == {("dev_a", "dev_d"), ("dev_b", "dev_d"), ("dev_c", "dev_d")}
     assert not any(i.positive for i in silent)
 
 
-async def test_a_silent_clerk_is_replaced_before_any_device_has_seen_terms(house: House, tmp_path: Path) -> None:
-    client = await house.start()
-    people = Committee.of(house, client, tmp_path, DEVICES)
+async def test_a_silent_clerk_is_replaced_before_any_device_has_seen_terms(
+    service: ServiceFixture, tmp_path: Path
+) -> None:
+    client = await service.start()
+    people = Committee.of(service, client, tmp_path, DEVICES)
     people.silent.add("dev_b")
     rules = {"sums": {"mode": "secure", "offer_seconds": 8}}
     task_id = await secure_task(client, parameters=read_parameters(rules))
@@ -124,9 +128,11 @@ async def test_a_silent_clerk_is_replaced_before_any_device_has_seen_terms(house
     assert not [kind for device, kind in people.done if device == "dev_b"]
 
 
-async def test_noise_is_shared_out_and_the_opened_mean_is_near_the_clear_one(house: House, tmp_path: Path) -> None:
-    client = await house.start()
-    people = Committee.of(house, client, tmp_path, DEVICES)
+async def test_noise_is_shared_out_and_the_opened_mean_is_near_the_clear_one(
+    service: ServiceFixture, tmp_path: Path
+) -> None:
+    client = await service.start()
+    people = Committee.of(service, client, tmp_path, DEVICES)
     parameters = read_parameters(SECURE | {"privacy": {"noise_multiplier": 0.01}})
     task_id = await secure_task(
         client, parameters=parameters, privacy="uniform", training_json=json.dumps({"clip_norm": 2.0})
@@ -141,15 +147,15 @@ async def test_noise_is_shared_out_and_the_opened_mean_is_near_the_clear_one(hou
 
 
 @pytest.mark.parametrize("state", ["calling", "open", "mustering", "agreeing", "answering", "closing"])
-async def test_a_crash_in_any_state_changes_no_bit(house: House, tmp_path: Path, state: str) -> None:
-    client = await house.start()
-    people = Committee.of(house, client, tmp_path, DEVICES)
+async def test_a_crash_in_any_state_changes_no_bit(service: ServiceFixture, tmp_path: Path, state: str) -> None:
+    client = await service.start()
+    people = Committee.of(service, client, tmp_path, DEVICES)
     task_id = await secure_task(client)
 
     async def crash() -> None:
         """As after kill -9: what was in memory is gone, the database and the blobs are there."""
         await people.client.app.conductor.stop()
-        people.client = await house.start()
+        people.client = await service.start()
 
     async def done(kind: DutyKind, times: int = 1) -> bool:
         return [each for _, each in people.done].count(kind) >= times
@@ -180,10 +186,10 @@ async def test_a_crash_in_any_state_changes_no_bit(house: House, tmp_path: Path,
 
 
 async def test_a_clerk_that_was_started_anew_musters_and_agrees_again_and_tells_the_same(
-    house: House, tmp_path: Path
+    service: ServiceFixture, tmp_path: Path
 ) -> None:
-    client = await house.start()
-    people = Committee.of(house, client, tmp_path, DEVICES)
+    client = await service.start()
+    people = Committee.of(service, client, tmp_path, DEVICES)
     task_id = await secure_task(client)
     await people.round({device: change_of(device) for device in DEVICES}, weight_of)
 
@@ -197,9 +203,9 @@ async def test_a_clerk_that_was_started_anew_musters_and_agrees_again_and_tells_
     assert (await client.model(ended.model_digests[0])).tobytes() == await clear_model(client, DEVICES)
 
 
-async def test_a_missed_quorum_extends_the_sitting_and_what_came_stays(house: House, tmp_path: Path) -> None:
-    client = await house.start()
-    people = Committee.of(house, client, tmp_path, DEVICES)
+async def test_a_missed_quorum_extends_the_sitting_and_what_came_stays(service: ServiceFixture, tmp_path: Path) -> None:
+    client = await service.start()
+    people = Committee.of(service, client, tmp_path, DEVICES)
     task_id = await secure_task(client, round_seconds=2.0)
     await people.until_work("dev_a")
     for device in DEVICES[:3]:  # four are needed
@@ -216,10 +222,12 @@ async def test_a_missed_quorum_extends_the_sitting_and_what_came_stays(house: Ho
     assert not await events_of(client, task_id, words.EVENT_KIND_SUM_FAILED)
 
 
-async def test_the_model_carries_the_noise_that_was_promised_and_no_more(house: House, tmp_path: Path) -> None:
+async def test_the_model_carries_the_noise_that_was_promised_and_no_more(
+    service: ServiceFixture, tmp_path: Path
+) -> None:
     """Updates of zeros: the model is noise alone, of deviation share·√|S| / (2^scale·|S|), z·clip·√(|S|/h)/|S|."""
-    client, size, noise, clip = await house.start(), 4_000, 2.0, 0.5
-    people = Committee.of(house, client, tmp_path, DEVICES)
+    client, size, noise, clip = await service.start(), 4_000, 2.0, 0.5
+    people = Committee.of(service, client, tmp_path, DEVICES)
     parameters = read_parameters(SECURE | {"privacy": {"noise_multiplier": noise}})
     task_id = await secure_task(
         client, privacy="uniform", parameters=parameters, training_json=json.dumps({"clip_norm": clip}),
@@ -241,10 +249,10 @@ async def test_the_model_carries_the_noise_that_was_promised_and_no_more(house: 
 
 @pytest.mark.slow
 async def test_without_noise_a_failed_sitting_is_given_up_and_with_noise_another_follows(
-    house: House, tmp_path: Path
+    service: ServiceFixture, tmp_path: Path
 ) -> None:
-    client = await house.start()
-    people = Committee.of(house, client, tmp_path, DEVICES)
+    client = await service.start()
+    people = Committee.of(service, client, tmp_path, DEVICES)
     for noise in (0.0, 0.01):
         people.silent.clear()
         parameters = SECURE | {"sums": {"mode": "secure", "offer_seconds": 20, "clerk_seconds": 16}}
@@ -276,8 +284,8 @@ async def test_without_noise_a_failed_sitting_is_given_up_and_with_noise_another
             assert ended.model_digests[0] == ended.specification.model_digests[0]
 
 
-async def test_a_task_whose_devices_have_too_few_owners_does_not_start(house: House) -> None:
-    client = await house.start()
+async def test_a_task_whose_devices_have_too_few_owners_does_not_start(service: ServiceFixture) -> None:
+    client = await service.start()
     task = await client.create(DEVICES, min_devices=4, parameters=read_parameters(SECURE))
     with pytest.raises(Conflict, match="have 1 owners") as refused:
         await client.start_task(task.id)
@@ -287,9 +295,11 @@ async def test_a_task_whose_devices_have_too_few_owners_does_not_start(house: Ho
 MANY = [f"dev_{letter}" for letter in "abcdefghij"]
 
 
-async def test_cohorts_are_sums_of_their_own_and_one_that_fails_is_left_out(house: House, tmp_path: Path) -> None:
-    client = await house.start()
-    people = Committee.of(house, client, tmp_path, MANY)
+async def test_cohorts_are_sums_of_their_own_and_one_that_fails_is_left_out(
+    service: ServiceFixture, tmp_path: Path
+) -> None:
+    client = await service.start()
+    people = Committee.of(service, client, tmp_path, MANY)
     rules = {"sums": {"mode": "secure", "cohort_devices": 5, "offer_seconds": 20, "clerk_seconds": 40}}
     task_id = await secure_task(
         client, MANY, parameters=read_parameters(rules), min_devices=5, quorum=0.5, rounds=2, max_attempts=1
@@ -326,10 +336,10 @@ async def test_cohorts_are_sums_of_their_own_and_one_that_fails_is_left_out(hous
     assert "of 5 devices declined" in failed
 
 
-async def test_a_robust_rule_works_on_the_means_of_cohorts(house: House, tmp_path: Path) -> None:
-    client = await house.start()
+async def test_a_robust_rule_works_on_the_means_of_cohorts(service: ServiceFixture, tmp_path: Path) -> None:
+    client = await service.start()
     crowd = [f"dev_{letter}{number}" for letter in "abcde" for number in range(5)]
-    people = Committee.of(house, client, tmp_path, crowd)
+    people = Committee.of(service, client, tmp_path, crowd)
     rules = {"sums": {"mode": "secure", "cohort_devices": 5, "offer_seconds": 60, "clerk_seconds": 60}}
     task_id = await secure_task(client, crowd, parameters=read_parameters(rules), min_devices=25, rule="median")
     await people.attend(lambda: _all_have_work(people, crowd), seconds=60.0)

@@ -13,7 +13,7 @@ from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.rounds.chairing import Chair
 from services.kit.caller import Caller, set_caller
 from tests.contract.aggregation.committee import Committee
-from tests.contract.aggregation.conftest import Client, House
+from tests.contract.aggregation.conftest import Client, ServiceFixture
 from tests.contract.aggregation.test_aggregation_sums import (
     DEVICES,
     change_of,
@@ -33,9 +33,9 @@ async def sleeps(replica: Client, key: str) -> bool:
 
 
 @POSTGRESQL
-async def test_two_replicas_share_a_sum_and_merge_to_the_same_bits(house: House, tmp_path: Path) -> None:
-    one, two = await house.start("one"), await house.start("two")
-    people = Committee.of(house, one, tmp_path, DEVICES)
+async def test_two_replicas_share_a_sum_and_merge_to_the_same_bits(service: ServiceFixture, tmp_path: Path) -> None:
+    one, two = await service.start("one"), await service.start("two")
+    people = Committee.of(service, one, tmp_path, DEVICES)
     task_id = await secure_task(one)
     await people.until_work("dev_a")
     for at, device in enumerate(DEVICES):
@@ -48,7 +48,7 @@ async def test_two_replicas_share_a_sum_and_merge_to_the_same_bits(house: House,
 
 
 async def test_a_sum_has_one_committee_though_two_replicas_call_clerks_at_once(
-    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: ServiceFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     choose = Chair._choose
 
@@ -57,8 +57,8 @@ async def test_a_sum_has_one_committee_though_two_replicas_call_clerks_at_once(
         return min(await asyncio.gather(choose(self, *seen), choose(self, *seen)))
 
     monkeypatch.setattr(Chair, "_choose", choose_twice)
-    client = await house.start()
-    people = Committee.of(house, client, tmp_path, DEVICES)
+    client = await service.start()
+    people = Committee.of(service, client, tmp_path, DEVICES)
     task_id = await secure_task(client)
     await people.round({device: change_of(device) for device in DEVICES}, weight_of)
     assert (await people.finish(task_id)).state == words.TASK_STATE_FINISHED
@@ -67,11 +67,11 @@ async def test_a_sum_has_one_committee_though_two_replicas_call_clerks_at_once(
 
 @POSTGRESQL
 async def test_a_clerk_that_waits_at_another_replica_is_woken_when_the_sum_counts(
-    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: ServiceFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("services.aggregation.usecases.sums.LOOK_SECONDS", 600.0)  # nobody looks again by itself
-    one, two = await house.start("one"), await house.start("two")
-    people = Committee.of(house, one, tmp_path, DEVICES)
+    one, two = await service.start("one"), await service.start("two")
+    people = Committee.of(service, one, tmp_path, DEVICES)
     await secure_task(one)
     await people.until_work("dev_a")
     for device in DEVICES[:-1]:

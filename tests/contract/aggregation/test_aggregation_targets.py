@@ -9,15 +9,15 @@ import pytest
 from coterie.privacy.lifetime import Lifetime, multiplier_for
 from services.kit.documents import read_parameters, show
 from services.kit.errors import InvalidInput
-from tests.contract.aggregation.conftest import House
+from tests.contract.aggregation.conftest import ServiceFixture
 
 
 def aimed(**privacy: float) -> dict[str, Any]:
     return {"privacy": "uniform", "rounds": 50, "parameters": read_parameters({"privacy": privacy})}
 
 
-async def test_a_target_chooses_the_noise_of_every_round(house: House) -> None:
-    client = await house.start()
+async def test_a_target_chooses_the_noise_of_every_round(service: ServiceFixture) -> None:
+    client = await service.start()
     task = await client.create(["dev_a"], **aimed(target_epsilon=4.0, delta=1e-5))
     parameters = show(task.specification.parameters)
     assert parameters["privacy"]["noise_multiplier"] == multiplier_for(4.0, 1e-5, 50)
@@ -29,8 +29,8 @@ async def test_a_target_chooses_the_noise_of_every_round(house: House) -> None:
     assert item.noise_multiplier == parameters["privacy"]["noise_multiplier"]
 
 
-async def test_the_whole_specification_again_is_the_same_task(house: House) -> None:
-    client = await house.start()
+async def test_the_whole_specification_again_is_the_same_task(service: ServiceFixture) -> None:
+    client = await service.start()
     first = await client.create([], **aimed(target_epsilon=2.0))
     assert show(first.specification.parameters)["privacy"]["delta"] == 1e-5
     again = await client.create([], **aimed(**show(first.specification.parameters)["privacy"]))
@@ -48,8 +48,8 @@ async def test_the_whole_specification_again_is_the_same_task(house: House) -> N
     ],
 )
 async def test_a_target_that_cannot_be_kept_is_refused_with_what_to_do(
-    house: House, changes: dict[str, Any], word: str
+    service: ServiceFixture, changes: dict[str, Any], word: str
 ) -> None:
-    client = await house.start()
+    client = await service.start()
     with pytest.raises(InvalidInput, match=word):
         await client.create([], **changes)

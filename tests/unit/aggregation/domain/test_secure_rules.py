@@ -12,7 +12,7 @@ from coterie.sums.terms import Terms
 from services.aggregation.domain.secure import fault_of_sum
 from services.aggregation.domain.secure_terms import Model, SumRules, draw_cohorts, least_survivors, make_terms
 from services.aggregation.errors import BadTask
-from tests.attacks.hall import MODEL, Hall, circle_of, myself, names
+from tests.attacks.sum_fixture import MODEL, SumFixture, circle_of, myself, names
 
 
 def test_without_a_word_sums_are_clear() -> None:
@@ -90,13 +90,13 @@ def test_cohorts_cover_everybody_once_and_are_never_small() -> None:
 
 @pytest.mark.parametrize("noise", [0.0, 2.0])
 def test_terms_an_honest_platform_makes_are_taken_by_devices(tmp_path: Path, noise: float) -> None:
-    hall = Hall(tmp_path, names(8))
-    named = hall.terms().clerks
+    sum_fixture = SumFixture(tmp_path, names(8))
+    named = sum_fixture.terms().clerks
     terms = make_terms(
-        hall.place,
+        sum_fixture.place,
         1,
         Model(MODEL, 5),
-        hall.participants,
+        sum_fixture.participants,
         named,
         SumRules(secure=True),
         quorum=0.65,
@@ -106,18 +106,18 @@ def test_terms_an_honest_platform_makes_are_taken_by_devices(tmp_path: Path, noi
     )
     assert Terms.read(terms.text) == terms
     promise = Promise(4, 2, SumRules().assumed_colluders(terms.least), noise)
-    check_terms(terms, hall.participants, myself("dev_07"), promise, circle_of(names(4)))
+    check_terms(terms, sum_fixture.participants, myself("dev_07"), promise, circle_of(names(4)))
 
 
 def test_terms_without_a_grid_are_refused(tmp_path: Path) -> None:
-    hall = Hall(tmp_path, names(8))
+    sum_fixture = SumFixture(tmp_path, names(8))
     with pytest.raises(NoGrid):
         make_terms(
-            hall.place,
+            sum_fixture.place,
             1,
             Model(hashlib.sha256(b"").hexdigest(), 10**8),
-            hall.participants,
-            hall.terms().clerks,
+            sum_fixture.participants,
+            sum_fixture.terms().clerks,
             SumRules(secure=True),
             quorum=0.65,
             clip_norm=1.0,
@@ -129,7 +129,7 @@ def test_terms_without_a_grid_are_refused(tmp_path: Path) -> None:
 def test_sums_out_of_range_are_named_with_noise_and_without(tmp_path: Path) -> None:
     import numpy as np
 
-    hall = Hall(tmp_path, names(8))
-    terms = hall.terms()
+    sum_fixture = SumFixture(tmp_path, names(8))
+    terms = sum_fixture.terms()
     assert fault_of_sum(Extent.of(np.zeros(5, np.int64)), 5, terms) is None
     assert fault_of_sum(Extent.of(np.full(5, 2**62)), 5, terms) is not None

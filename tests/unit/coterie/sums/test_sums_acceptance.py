@@ -20,14 +20,14 @@ from coterie.sums.circle import Circle, Member
 from coterie.sums.contribution import charged_multiplier, contribution, purpose, relative_weight, rho_alone
 from coterie.sums.grid import choose_grid
 from coterie.sums.terms import Participants, Terms
-from tests.attacks.hall import PROMISE, Hall, circle_of, keys_of, myself, names, owner_of
+from tests.attacks.sum_fixture import PROMISE, SumFixture, circle_of, keys_of, myself, names, owner_of
 
 NOISY = dataclasses.replace(PROMISE, noise_multiplier=2.0)
 
 
 @pytest.fixture
-def hall(tmp_path: Path) -> Hall:
-    return Hall(tmp_path, names(8), least=6)
+def sum_fixture(tmp_path: Path) -> SumFixture:
+    return SumFixture(tmp_path, names(8), least=6)
 
 
 def noisy(terms: Terms, **changes: Any) -> Terms:
@@ -38,14 +38,14 @@ def noisy(terms: Terms, **changes: Any) -> Terms:
     return dataclasses.replace(blank, bits=grid.bits, scale=grid.scale)
 
 
-def check(hall: Hall, terms: Terms, promise: Promise = PROMISE, circle: Circle | None = None) -> None:
-    check_terms(terms, hall.participants, myself("dev_07"), promise, circle or circle_of(names(4)))
+def check(sum_fixture: SumFixture, terms: Terms, promise: Promise = PROMISE, circle: Circle | None = None) -> None:
+    check_terms(terms, sum_fixture.participants, myself("dev_07"), promise, circle or circle_of(names(4)))
 
 
-def test_honest_terms_are_taken_with_noise_and_without(hall: Hall) -> None:
-    terms = hall.terms()
-    check(hall, terms)
-    check(hall, noisy(terms), NOISY)
+def test_honest_terms_are_taken_with_noise_and_without(sum_fixture: SumFixture) -> None:
+    terms = sum_fixture.terms()
+    check(sum_fixture, terms)
+    check(sum_fixture, noisy(terms), NOISY)
 
 
 @pytest.mark.parametrize(
@@ -67,13 +67,15 @@ def test_honest_terms_are_taken_with_noise_and_without(hall: Hall) -> None:
     ],
     ids=str,
 )
-def test_terms_other_than_promised_are_refused(hall: Hall, changes: dict[str, Any], why: str | None) -> None:
-    terms = dataclasses.replace(hall.terms(), **changes)
+def test_terms_other_than_promised_are_refused(
+    sum_fixture: SumFixture, changes: dict[str, Any], why: str | None
+) -> None:
+    terms = dataclasses.replace(sum_fixture.terms(), **changes)
     if why is None:
-        check(hall, terms)
+        check(sum_fixture, terms)
         return
     with pytest.raises(TermsRefused, match=why):
-        check(hall, terms)
+        check(sum_fixture, terms)
 
 
 @pytest.mark.parametrize(
@@ -87,61 +89,61 @@ def test_terms_other_than_promised_are_refused(hall: Hall, changes: dict[str, An
     ],
     ids=str,
 )
-def test_grids_that_do_not_serve_are_refused(hall: Hall, changes: dict[str, Any], why: str) -> None:
-    terms = dataclasses.replace(noisy(hall.terms()), **changes)
+def test_grids_that_do_not_serve_are_refused(sum_fixture: SumFixture, changes: dict[str, Any], why: str) -> None:
+    terms = dataclasses.replace(noisy(sum_fixture.terms()), **changes)
     with pytest.raises(TermsRefused, match=why):
-        check(hall, terms, NOISY)
+        check(sum_fixture, terms, NOISY)
 
 
-def test_the_owners_smallest_sum_and_colluders_count(hall: Hall) -> None:
-    terms = hall.terms()
+def test_the_owners_smallest_sum_and_colluders_count(sum_fixture: SumFixture) -> None:
+    terms = sum_fixture.terms()
     with pytest.raises(TermsRefused, match="fewer devices"):
-        check(hall, terms, circle=circle_of(names(4), smallest_sum=7))
+        check(sum_fixture, terms, circle=circle_of(names(4), smallest_sum=7))
     with pytest.raises(TermsRefused, match="more honest"):
-        check(hall, terms, dataclasses.replace(PROMISE, colluders=2))
+        check(sum_fixture, terms, dataclasses.replace(PROMISE, colluders=2))
 
 
 # --- clerks and circles -----------------------------------------------------------------------------------------------
 
 
-def test_clerks_outside_the_circle_are_counted_and_named(hall: Hall) -> None:
-    terms = hall.terms()
+def test_clerks_outside_the_circle_are_counted_and_named(sum_fixture: SumFixture) -> None:
+    terms = sum_fixture.terms()
     with pytest.raises(TermsRefused, match="coterie circle verify dev_03"):
-        check(hall, terms, circle=circle_of(names(3)))
-    check(hall, terms, circle=circle_of(names(3), strangers=1))
+        check(sum_fixture, terms, circle=circle_of(names(3)))
+    check(sum_fixture, terms, circle=circle_of(names(3), strangers=1))
     with pytest.raises(TermsRefused, match="allows 1"):
-        check(hall, terms, circle=circle_of(names(2), strangers=6))  # never more than t − 1
+        check(sum_fixture, terms, circle=circle_of(names(2), strangers=6))  # never more than t − 1
     with pytest.raises(TermsRefused, match="4 of the clerks"):
-        check(hall, terms, circle=Circle())
+        check(sum_fixture, terms, circle=Circle())
 
 
-def test_a_clerk_need_not_be_in_its_own_circle(hall: Hall) -> None:
-    terms = hall.terms()
-    check_terms(terms, hall.participants, myself("dev_00"), PROMISE, circle_of(["dev_01", "dev_02", "dev_03"]))
+def test_a_clerk_need_not_be_in_its_own_circle(sum_fixture: SumFixture) -> None:
+    terms = sum_fixture.terms()
+    check_terms(terms, sum_fixture.participants, myself("dev_00"), PROMISE, circle_of(["dev_01", "dev_02", "dev_03"]))
 
 
-def test_first_use_keeps_the_keys_and_refuses_others_later(hall: Hall) -> None:
-    terms, circle = hall.terms(), Circle(mode="first-use")
-    check(hall, terms, circle=circle)
+def test_first_use_keeps_the_keys_and_refuses_others_later(sum_fixture: SumFixture) -> None:
+    terms, circle = sum_fixture.terms(), Circle(mode="first-use")
+    check(sum_fixture, terms, circle=circle)
     kept = first_seen(terms, myself("dev_07"), circle)
     assert set(kept.seen) == set(names(4))
-    check(hall, terms, circle=kept)
+    check(sum_fixture, terms, circle=kept)
     posing = dataclasses.replace(kept, seen={**kept.seen, "dev_02": Member(bytes(32), owner_of("dev_02"))})
     with pytest.raises(TermsRefused, match="ANOTHER KEY"):
-        check(hall, terms, circle=posing)
-    assert company_of(hall.participants, "dev_07", dataclasses.replace(kept, company_least=1)) == []
+        check(sum_fixture, terms, circle=posing)
+    assert company_of(sum_fixture.participants, "dev_07", dataclasses.replace(kept, company_least=1)) == []
     assert first_seen(terms, myself("dev_07"), Circle()) == Circle()
 
 
 # --- company ----------------------------------------------------------------------------------------------------------
 
 
-def test_company_is_verified_members_that_take_part_and_not_oneself(hall: Hall) -> None:
+def test_company_is_verified_members_that_take_part_and_not_oneself(sum_fixture: SumFixture) -> None:
     known = circle_of([*names(4), "dev_07", "dev_absent"], company_least=2)
-    company = company_of(hall.participants, "dev_07", known)
+    company = company_of(sum_fixture.participants, "dev_07", known)
     assert len(company) == 4
     assert company == sorted(company)
-    assert company_of(hall.participants, "dev_07", circle_of(names(4))) == []
+    assert company_of(sum_fixture.participants, "dev_07", circle_of(names(4))) == []
 
 
 def test_more_company_than_a_letter_holds_is_drawn_at_random() -> None:
@@ -153,9 +155,9 @@ def test_more_company_than_a_letter_holds_is_drawn_at_random() -> None:
     assert len(draws) == 3
 
 
-def test_a_device_without_its_company_declines_before_anything_is_charged(hall: Hall) -> None:
+def test_a_device_without_its_company_declines_before_anything_is_charged(sum_fixture: SumFixture) -> None:
     with pytest.raises(TermsRefused, match="wants 5 beside it"):
-        check(hall, hall.terms(), circle=circle_of(names(4), company_least=5))
+        check(sum_fixture, sum_fixture.terms(), circle=circle_of(names(4), company_least=5))
 
 
 # --- notes ------------------------------------------------------------------------------------------------------------
@@ -169,8 +171,8 @@ def database(tmp_path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def test_a_place_is_prepared_once_and_only_upwards(hall: Hall, database: sqlite3.Connection) -> None:
-    terms = noisy(hall.terms())
+def test_a_place_is_prepared_once_and_only_upwards(sum_fixture: SumFixture, database: sqlite3.Connection) -> None:
+    terms = noisy(sum_fixture.terms())
     later = dataclasses.replace(terms, sitting=2)
     other_cohort = dataclasses.replace(terms, cohort=1)
     assert notes.note(database, terms) is False
@@ -185,8 +187,8 @@ def test_a_place_is_prepared_once_and_only_upwards(hall: Hall, database: sqlite3
     assert notes.note(database, dataclasses.replace(terms, round=2, sitting=1)) is False
 
 
-def test_without_noise_a_model_is_told_once(hall: Hall, database: sqlite3.Connection) -> None:
-    terms = hall.terms()
+def test_without_noise_a_model_is_told_once(sum_fixture: SumFixture, database: sqlite3.Connection) -> None:
+    terms = sum_fixture.terms()
     assert notes.note(database, terms) is False
     assert notes.note(database, terms) is True
     for again in (dataclasses.replace(terms, sitting=2), dataclasses.replace(terms, round=5)):
@@ -198,9 +200,9 @@ def test_without_noise_a_model_is_told_once(hall: Hall, database: sqlite3.Connec
 # --- contribution -----------------------------------------------------------------------------------------------------
 
 
-def test_a_contribution_is_the_rounded_change_and_its_share_of_noise(hall: Hall) -> None:
-    hall.elements = 5_000
-    terms = noisy(hall.terms())
+def test_a_contribution_is_the_rounded_change_and_its_share_of_noise(sum_fixture: SumFixture) -> None:
+    sum_fixture.elements = 5_000
+    terms = noisy(sum_fixture.terms())
     grid = terms.grid()
     change = np.full(5_000, 3.0)
     values = contribution(change, terms, 1.0, SeededStream(1))
@@ -211,8 +213,8 @@ def test_a_contribution_is_the_rounded_change_and_its_share_of_noise(hall: Hall)
     assert lighter == pytest.approx(np.full(5_000, 0.5e-3 * 2.0**terms.scale), abs=1)
 
 
-def test_a_contribution_without_noise_is_that_of_a_clear_sum(hall: Hall) -> None:
-    terms = hall.terms()
+def test_a_contribution_without_noise_is_that_of_a_clear_sum(sum_fixture: SumFixture) -> None:
+    terms = sum_fixture.terms()
     values = contribution(np.array([0.5, -1.0, 0.0, 2.0, 3.0]), terms, 1.0, SeededStream(1))
     assert values.tolist() == [v * 2**terms.scale for v in (0.5, -1.0, 0.0, 2.0, 3.0)]
     with pytest.raises(TermsRefused, match="too large"):
@@ -220,24 +222,24 @@ def test_a_contribution_without_noise_is_that_of_a_clear_sum(hall: Hall) -> None
 
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, 1.5, math.nan])
-def test_weights_beyond_the_heaviest_are_declined(hall: Hall, weight: float) -> None:
+def test_weights_beyond_the_heaviest_are_declined(sum_fixture: SumFixture, weight: float) -> None:
     with pytest.raises(TermsRefused, match="heaviest"):
-        contribution(np.zeros(5), hall.terms(), weight, SeededStream(1))
+        contribution(np.zeros(5), sum_fixture.terms(), weight, SeededStream(1))
 
 
-def test_a_change_of_another_size_is_a_mistake(hall: Hall) -> None:
+def test_a_change_of_another_size_is_a_mistake(sum_fixture: SumFixture) -> None:
     with pytest.raises(ValueError, match="5 elements"):
-        contribution(np.zeros(4), hall.terms(), 1.0, SeededStream(1))
+        contribution(np.zeros(4), sum_fixture.terms(), 1.0, SeededStream(1))
 
 
-def test_weights_are_relative_to_the_heaviest_where_some_exceed_one(hall: Hall) -> None:
-    terms = noisy(hall.terms())
+def test_weights_are_relative_to_the_heaviest_where_some_exceed_one(sum_fixture: SumFixture) -> None:
+    terms = noisy(sum_fixture.terms())
     assert relative_weight(terms, 0.25) == 0.25
     assert relative_weight(dataclasses.replace(terms, heaviest="50.0"), 25.0) == 0.5
 
 
-def test_the_charge_is_the_terms_or_counts_on_company_alone(hall: Hall) -> None:
-    terms = noisy(hall.terms())  # h = 5
+def test_the_charge_is_the_terms_or_counts_on_company_alone(sum_fixture: SumFixture) -> None:
+    terms = noisy(sum_fixture.terms())  # h = 5
     assert charged_multiplier(terms, circle_of(names(4))) == 2.0
     believing = [charged_multiplier(terms, circle_of(names(4), count="company", company_least=n)) for n in range(5)]
     assert believing[4] == pytest.approx(2.0, rel=1e-12)

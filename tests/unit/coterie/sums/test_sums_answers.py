@@ -28,19 +28,19 @@ from coterie.sums.grid import NoGrid
 from coterie.sums.joining import Joined
 from coterie.sums.terms import Terms
 from services.aggregation.domain.secure_terms import Model, SumRules, make_terms
-from tests.attacks.hall import MODEL, Hall, circle_of, clear_sum, myself, names
+from tests.attacks.sum_fixture import MODEL, SumFixture, circle_of, clear_sum, myself, names
 
 
-def survey_terms(hall: Hall, variance_low: float, variance_high: float) -> Terms:
+def survey_terms(sum_fixture: SumFixture, variance_low: float, variance_high: float) -> Terms:
     """As a platform writes them: quorum 0.65 of the devices, a tenth of the survivors colluding."""
     rules = SumRules(secure=True)
-    honest = rules.honest(math.ceil(0.65 * len(hall.devices)))
+    honest = rules.honest(math.ceil(0.65 * len(sum_fixture.devices)))
     return make_terms(
-        hall.place,
+        sum_fixture.place,
         1,
         Model(MODEL, 1),
-        hall.participants,
-        hall.terms().clerks,
+        sum_fixture.participants,
+        sum_fixture.terms().clerks,
         rules,
         quorum=0.65,
         clip_norm=1.0,
@@ -51,8 +51,8 @@ def survey_terms(hall: Hall, variance_low: float, variance_high: float) -> Terms
 
 
 @pytest.fixture
-def hall(tmp_path: Path) -> Hall:
-    return Hall(tmp_path, names(10), elements=1)
+def sum_fixture(tmp_path: Path) -> SumFixture:
+    return SumFixture(tmp_path, names(10), elements=1)
 
 
 @pytest.mark.parametrize(
@@ -63,18 +63,18 @@ def test_the_scale_leaves_room_for_the_widest_noise(high: float, scale: int) -> 
     assert math.sqrt(high) * 2.0**scale <= 2.0**40
 
 
-def test_devices_take_the_terms_of_a_survey(hall: Hall) -> None:
-    terms = survey_terms(hall, 0.01, math.exp(10))
+def test_devices_take_the_terms_of_a_survey(sum_fixture: SumFixture) -> None:
+    terms = survey_terms(sum_fixture, 0.01, math.exp(10))
     assert (terms.bits, terms.scale, terms.elements) == (64, 32, 1)
     promise = Promise(4, 2, 1, answer_noise(terms.honest, 0.01))
-    check_terms(terms, hall.participants, myself("dev_07", 1), promise, circle_of(names(4)))
+    check_terms(terms, sum_fixture.participants, myself("dev_07", 1), promise, circle_of(names(4)))
     with pytest.raises(NoGrid, match="too coarse for the noise"):
-        survey_terms(hall, 1e-18, 1.0)
+        survey_terms(sum_fixture, 1e-18, 1.0)
 
 
-def test_the_least_variance_everywhere_costs_what_the_terms_say(hall: Hall) -> None:
+def test_the_least_variance_everywhere_costs_what_the_terms_say(sum_fixture: SumFixture) -> None:
     """√(h·variance_low) is z; who sells less privacy adds more noise and is charged less."""
-    terms = survey_terms(hall, 0.01, 4.0)
+    terms = survey_terms(sum_fixture, 0.01, 4.0)
     assert answer_multiplier(0.01, terms, Circle()) == pytest.approx(answer_noise(terms.honest, 0.01), rel=1e-9)
     charges = [answer_multiplier(variance, terms, Circle()) for variance in (0.001, 0.01, 0.1, 1.0, 4.0)]
     assert charges == sorted(charges)
@@ -82,33 +82,37 @@ def test_the_least_variance_everywhere_costs_what_the_terms_say(hall: Hall) -> N
     assert charges[-1] == pytest.approx(math.sqrt(4.0 + (terms.honest - 1) * 0.01), rel=1e-6)
 
 
-def test_an_owner_who_counts_on_its_company_alone_is_charged_for_their_noise_alone(hall: Hall) -> None:
-    terms = survey_terms(hall, 0.01, 4.0)
+def test_an_owner_who_counts_on_its_company_alone_is_charged_for_their_noise_alone(sum_fixture: SumFixture) -> None:
+    terms = survey_terms(sum_fixture, 0.01, 4.0)
     company = Circle(count="company", company_least=2)
     assert answer_multiplier(0.5, terms, company) == pytest.approx(math.sqrt(0.5 + 2 * 0.01), rel=1e-6)
     assert answer_multiplier(0.5, terms, company) < answer_multiplier(0.5, terms, Circle())
     assert answer_alone(0.5, terms) == pytest.approx(1.0)  # 1/(2·0.5): its own noise and nobody else's
 
 
-def test_a_survey_joined_takes_the_noise_and_the_scale_that_follow_from_it_and_no_other(hall: Hall) -> None:
+def test_a_survey_joined_takes_the_noise_and_the_scale_that_follow_from_it_and_no_other(
+    sum_fixture: SumFixture,
+) -> None:
     pricing = {"variance_low": 0.01, "variance_high": 4.0, "constant": 10.0}
     joined = Joined.of("priced", {"sums": {"mode": "secure"}, "survey": {"question": "?"}, "pricing": pricing})
-    terms = survey_terms(hall, 0.01, 4.0)
+    terms = survey_terms(sum_fixture, 0.01, 4.0)
     promise = joined.promise(terms.least, terms.honest)
-    check_terms(terms, hall.participants, myself("dev_07", 1), promise, circle_of(names(4)))
+    check_terms(terms, sum_fixture.participants, myself("dev_07", 1), promise, circle_of(names(4)))
     check_answer_terms(terms, joined.variance_high)
     for change in ({"scale": terms.scale - 1}, {"clip_norm": "0.5"}, {"bits": 32}):
         with pytest.raises(TermsRefused, match="sum of answers"):
             check_answer_terms(dataclasses.replace(terms, **change), joined.variance_high)
     quieter = dataclasses.replace(terms, noise_multiplier=repr(answer_noise(terms.honest, 0.009)))
     with pytest.raises(TermsRefused, match="other noise"):
-        check_terms(quieter, hall.participants, myself("dev_07", 1), promise, circle_of(names(4)))
+        check_terms(quieter, sum_fixture.participants, myself("dev_07", 1), promise, circle_of(names(4)))
     endless = Joined.of("priced", {"survey": {"question": "?"}, "pricing": {**pricing, "variance_high": None}})
     assert endless.variance_high == math.exp(10.0)
 
 
 @pytest.mark.parametrize("variance", [0.002, 0.02])
-def test_delta_of_unequal_shares_by_convolution_is_at_most_the_charged(hall: Hall, variance: float) -> None:
+def test_delta_of_unequal_shares_by_convolution_is_at_most_the_charged(
+    sum_fixture: SumFixture, variance: float
+) -> None:
     """The own noise and h − 1 shares on a coarse copy of the grid (B = 200 steps), added up by convolution."""
     bound, honest, low = 200, 4, 0.002 * 200**2 + 4
     own = max(variance * bound**2, low)
@@ -128,14 +132,14 @@ def test_delta_of_unequal_shares_by_convolution_is_at_most_the_charged(hall: Hal
         assert delta <= exact_delta(charged, float(epsilon)) + 1e-12
 
 
-def test_the_opened_sum_gives_the_mean_within_its_noise(hall: Hall) -> None:
-    terms = survey_terms(hall, 1e-6, 1.0)
+def test_the_opened_sum_gives_the_mean_within_its_noise(sum_fixture: SumFixture) -> None:
+    terms = survey_terms(sum_fixture, 1e-6, 1.0)
     told = np.linspace(0.0, 1.0, 10)
     deliveries = {
-        device: hall.deliver(terms, device, answer_values(float(share), 1e-6, terms, SeededStream(device)))
-        for device, share in zip(hall.devices, told, strict=True)
+        device: sum_fixture.deliver(terms, device, answer_values(float(share), 1e-6, terms, SeededStream(device)))
+        for device, share in zip(sum_fixture.devices, told, strict=True)
     }
-    opened = hall.open(terms, deliveries)
+    opened = sum_fixture.open(terms, deliveries)
     assert opened.tolist() == clear_sum(deliveries.values()).tolist()
     assert answer_fault(int(opened[0]), [1e-6] * 10, terms) is None
     assert mean_of_answers(int(opened[0]), 10, terms) == pytest.approx(0.5, abs=5 * 1e-3 / math.sqrt(10))
@@ -157,7 +161,7 @@ TERMS: list[Terms] = []
 
 @pytest.fixture(autouse=True, scope="module")
 def one_set_of_terms(tmp_path_factory: pytest.TempPathFactory) -> None:
-    TERMS.append(survey_terms(Hall(tmp_path_factory.mktemp("survey"), names(10), elements=1), 1e-4, 1.0))
+    TERMS.append(survey_terms(SumFixture(tmp_path_factory.mktemp("survey"), names(10), elements=1), 1e-4, 1.0))
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, math.nan])

@@ -21,52 +21,52 @@ from coterie.sums.letters import LetterKey, Opened, seal_seeds, subject_of
 from coterie.sums.rolls import in_company, lonely
 from coterie.sums.terms import BadTerms, Place
 from coterie.sums.uploads import BadMaskedUpdate, Upload, check_signature, most_bytes, read_upload
-from tests.attacks.hall import NOON, TASK, Hall, chosen_digest, keys_of, names, resigned, survivors_of
+from tests.attacks.sum_fixture import NOON, TASK, SumFixture, chosen_digest, keys_of, names, resigned, survivors_of
 
 FIRST = "dev_00"
 
 
 @pytest.fixture
-def hall(tmp_path: Path) -> Hall:
-    return Hall(tmp_path)
+def sum_fixture(tmp_path: Path) -> SumFixture:
+    return SumFixture(tmp_path)
 
 
 # --- states -----------------------------------------------------------------------------------------------------------
 
 
-def test_an_offer_is_the_same_before_and_after_a_crash(hall: Hall) -> None:
-    one = hall.desks[FIRST].offer(hall.place, NOON + 600)
-    assert hall.desks[FIRST].offer(hall.place, NOON + 900) == one
-    assert hall.start(FIRST).offer(hall.place, NOON + 600) == one
+def test_an_offer_is_the_same_before_and_after_a_crash(sum_fixture: SumFixture) -> None:
+    one = sum_fixture.desks[FIRST].offer(sum_fixture.place, NOON + 600)
+    assert sum_fixture.desks[FIRST].offer(sum_fixture.place, NOON + 900) == one
+    assert sum_fixture.start(FIRST).offer(sum_fixture.place, NOON + 600) == one
 
 
-def test_a_clerk_started_anew_musters_agrees_and_answers_with_the_same_bytes(hall: Hall) -> None:
-    terms = hall.terms()
-    deliveries = hall.deliver_all(terms)
-    musters = hall.muster_all(terms, deliveries)
+def test_a_clerk_started_anew_musters_agrees_and_answers_with_the_same_bytes(sum_fixture: SumFixture) -> None:
+    terms = sum_fixture.terms()
+    deliveries = sum_fixture.deliver_all(terms)
+    musters = sum_fixture.muster_all(terms, deliveries)
     survivors = survivors_of(deliveries)
     chosen = chosen_digest(terms, survivors)
-    agreements = hall.agree_all(terms, survivors)
-    answer = hall.desks[FIRST].answer(terms, chosen, agreements)
-    again = hall.start(FIRST)
+    agreements = sum_fixture.agree_all(terms, survivors)
+    answer = sum_fixture.desks[FIRST].answer(terms, chosen, agreements)
+    again = sum_fixture.start(FIRST)
     with pytest.raises(NotMustered):
         again.answer(terms, chosen, agreements)
     with pytest.raises(NotMustered):
-        again.agree(terms, hall.participants, survivors)
-    assert hall.muster(terms, FIRST, deliveries) == musters[FIRST]
-    assert again.agree(terms, hall.participants, survivors) == agreements[FIRST]
+        again.agree(terms, sum_fixture.participants, survivors)
+    assert sum_fixture.muster(terms, FIRST, deliveries) == musters[FIRST]
+    assert again.agree(terms, sum_fixture.participants, survivors) == agreements[FIRST]
     told = again.answer(terms, chosen, agreements)
     assert (told.digests, told.signature) == (answer.digests, answer.signature)
     for share, words in answer.sums.items():
         np.testing.assert_array_equal(told.sums[share], words)
 
 
-def test_an_agreement_is_on_disk_before_it_is_signed(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agreement_is_on_disk_before_it_is_signed(sum_fixture: SumFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed between storing and sending, the clerk signs the same set and refuses any other for ever."""
-    terms = hall.terms()
-    deliveries = hall.deliver_all(terms)
-    hall.muster_all(terms, deliveries)
-    desk = hall.desks[FIRST]
+    terms = sum_fixture.terms()
+    deliveries = sum_fixture.deliver_all(terms)
+    sum_fixture.muster_all(terms, deliveries)
+    desk = sum_fixture.desks[FIRST]
     survivors, others = survivors_of(deliveries), survivors_of(deliveries, names(8)[:6])
 
     def killed(message: bytes) -> bytes:
@@ -74,34 +74,34 @@ def test_an_agreement_is_on_disk_before_it_is_signed(hall: Hall, monkeypatch: py
 
     monkeypatch.setattr(type(desk._keys), "sign", lambda self, message: killed(message))
     with pytest.raises(KeyboardInterrupt):
-        desk.agree(terms, hall.participants, survivors)
+        desk.agree(terms, sum_fixture.participants, survivors)
     monkeypatch.undo()
-    again = hall.start(FIRST)
-    hall.muster(terms, FIRST, deliveries)
+    again = sum_fixture.start(FIRST)
+    sum_fixture.muster(terms, FIRST, deliveries)
     with pytest.raises(AgreedOtherwise):
-        again.agree(terms, hall.participants, others)
-    assert again.agree(terms, hall.participants, survivors)
+        again.agree(terms, sum_fixture.participants, others)
+    assert again.agree(terms, sum_fixture.participants, survivors)
 
 
-def test_a_file_that_cannot_be_written_signs_nothing(hall: Hall, tmp_path: Path) -> None:
-    terms = hall.terms()
-    deliveries = hall.deliver_all(terms)
-    hall.muster_all(terms, deliveries)
+def test_a_file_that_cannot_be_written_signs_nothing(sum_fixture: SumFixture, tmp_path: Path) -> None:
+    terms = sum_fixture.terms()
+    deliveries = sum_fixture.deliver_all(terms)
+    sum_fixture.muster_all(terms, deliveries)
     (tmp_path / f"{FIRST}.db").rename(tmp_path / "away.db")
     with pytest.raises(CabinetUnavailable):
-        hall.desks[FIRST].agree(terms, hall.participants, survivors_of(deliveries))
+        sum_fixture.desks[FIRST].agree(terms, sum_fixture.participants, survivors_of(deliveries))
     assert not (tmp_path / f"{FIRST}.db").exists()
 
 
-def test_nothing_is_answered_before_q_clerks_agreed(hall: Hall) -> None:
-    terms = hall.terms()
-    deliveries = hall.deliver_all(terms)
-    hall.muster_all(terms, deliveries)
+def test_nothing_is_answered_before_q_clerks_agreed(sum_fixture: SumFixture) -> None:
+    terms = sum_fixture.terms()
+    deliveries = sum_fixture.deliver_all(terms)
+    sum_fixture.muster_all(terms, deliveries)
     survivors = survivors_of(deliveries)
-    chosen, desk = chosen_digest(terms, survivors), hall.desks[FIRST]
+    chosen, desk = chosen_digest(terms, survivors), sum_fixture.desks[FIRST]
     with pytest.raises(BadSurvivors, match="not agreed"):
         desk.answer(terms, chosen, {})
-    agreements = hall.agree_all(terms, survivors)
+    agreements = sum_fixture.agree_all(terms, survivors)
     two = dict(itertools.islice(agreements.items(), 2))
     for given_ in (two, {**two, "dev_03": bytes(64), "dev_09": agreements["dev_03"], "dev_02": agreements["dev_01"]}):
         with pytest.raises(TooFewAgreements):
@@ -111,36 +111,36 @@ def test_nothing_is_answered_before_q_clerks_agreed(hall: Hall) -> None:
         desk.answer(terms, bytes(32), agreements)
 
 
-def test_a_muster_after_the_agreement_does_not_change_the_answer(hall: Hall) -> None:
-    terms = hall.terms()
-    deliveries = hall.deliver_all(terms)
-    hall.muster_all(terms, deliveries)
+def test_a_muster_after_the_agreement_does_not_change_the_answer(sum_fixture: SumFixture) -> None:
+    terms = sum_fixture.terms()
+    deliveries = sum_fixture.deliver_all(terms)
+    sum_fixture.muster_all(terms, deliveries)
     survivors = survivors_of(deliveries)
-    agreements = hall.agree_all(terms, survivors)
-    hall.muster(terms, FIRST, {device: deliveries[device] for device in names(2)})
-    other = {**deliveries, "dev_05": hall.deliver(terms, "dev_05")}
-    hall.muster(terms, FIRST, other)
-    told = hall.desks[FIRST].answer(terms, chosen_digest(terms, survivors), agreements)
-    again = hall.desks["dev_01"].answer(terms, chosen_digest(terms, survivors), agreements)
+    agreements = sum_fixture.agree_all(terms, survivors)
+    sum_fixture.muster(terms, FIRST, {device: deliveries[device] for device in names(2)})
+    other = {**deliveries, "dev_05": sum_fixture.deliver(terms, "dev_05")}
+    sum_fixture.muster(terms, FIRST, other)
+    told = sum_fixture.desks[FIRST].answer(terms, chosen_digest(terms, survivors), agreements)
+    again = sum_fixture.desks["dev_01"].answer(terms, chosen_digest(terms, survivors), agreements)
     assert told.digests[2] == again.digests[2]
 
 
 # --- forgetting -------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_forgotten_is_refused_for_ever(hall: Hall, tmp_path: Path) -> None:
-    terms = hall.terms()
-    deliveries = hall.deliver_all(terms)
-    hall.muster_all(terms, deliveries)
+def test_what_was_forgotten_is_refused_for_ever(sum_fixture: SumFixture, tmp_path: Path) -> None:
+    terms = sum_fixture.terms()
+    deliveries = sum_fixture.deliver_all(terms)
+    sum_fixture.muster_all(terms, deliveries)
     survivors = survivors_of(deliveries)
-    agreements = hall.agree_all(terms, survivors)
-    hall.desks[FIRST].forget(hall.place)
-    for desk in (hall.desks[FIRST], hall.start(FIRST)):
-        desk.forget(hall.place)
+    agreements = sum_fixture.agree_all(terms, survivors)
+    sum_fixture.desks[FIRST].forget(sum_fixture.place)
+    for desk in (sum_fixture.desks[FIRST], sum_fixture.start(FIRST)):
+        desk.forget(sum_fixture.place)
         for asked in (
-            lambda desk=desk: desk.offer(hall.place, NOON + 600),
-            lambda: hall.muster(terms, FIRST, deliveries),
-            lambda desk=desk: desk.agree(terms, hall.participants, survivors),
+            lambda desk=desk: desk.offer(sum_fixture.place, NOON + 600),
+            lambda: sum_fixture.muster(terms, FIRST, deliveries),
+            lambda desk=desk: desk.agree(terms, sum_fixture.participants, survivors),
             lambda desk=desk: desk.answer(terms, chosen_digest(terms, survivors), agreements),
         ):
             with pytest.raises(SittingOver):
@@ -149,41 +149,41 @@ def test_what_was_forgotten_is_refused_for_ever(hall: Hall, tmp_path: Path) -> N
     assert terms.digest not in content
 
 
-def test_an_offer_for_a_later_sitting_forgets_the_earlier(hall: Hall) -> None:
-    terms = hall.terms()
-    desk = hall.desks[FIRST]
-    later = dataclasses.replace(hall.place, sitting=2)
+def test_an_offer_for_a_later_sitting_forgets_the_earlier(sum_fixture: SumFixture) -> None:
+    terms = sum_fixture.terms()
+    desk = sum_fixture.desks[FIRST]
+    later = dataclasses.replace(sum_fixture.place, sitting=2)
     desk.offer(later, NOON + 600)
-    for earlier in (hall.place, dataclasses.replace(hall.place, round=0)):
+    for earlier in (sum_fixture.place, dataclasses.replace(sum_fixture.place, round=0)):
         with pytest.raises(SittingOver):
             desk.offer(earlier, NOON + 600)
     with pytest.raises(SittingOver):
-        desk.muster(terms, hall.participants, [], {})
-    desk.offer(dataclasses.replace(hall.place, task="tsk_other"), NOON + 600)
-    desk.offer(dataclasses.replace(hall.place, cohort=1), NOON + 600)
+        desk.muster(terms, sum_fixture.participants, [], {})
+    desk.offer(dataclasses.replace(sum_fixture.place, task="tsk_other"), NOON + 600)
+    desk.offer(dataclasses.replace(sum_fixture.place, cohort=1), NOON + 600)
 
 
-def test_forgetting_what_was_never_offered_marks_nothing(hall: Hall) -> None:
+def test_forgetting_what_was_never_offered_marks_nothing(sum_fixture: SumFixture) -> None:
     """Else a platform could end a clerk's service by naming a round far ahead."""
-    desk = hall.desks[FIRST]
+    desk = sum_fixture.desks[FIRST]
     desk.forget(Place(TASK, 0, 10**6, 1))
-    assert desk.offer(hall.place, NOON + 600)
+    assert desk.offer(sum_fixture.place, NOON + 600)
 
 
 @pytest.mark.parametrize(("deadline", "kept_seconds"), [(600.0, 600 + 86_400), (30 * 86_400.0, 8 * 86_400)])
-def test_a_clerk_forgets_by_itself_in_time(hall: Hall, deadline: float, kept_seconds: float) -> None:
-    desk = hall.desks[FIRST]
-    desk.offer(hall.place, NOON + deadline)
-    hall.now = NOON + kept_seconds - 1
+def test_a_clerk_forgets_by_itself_in_time(sum_fixture: SumFixture, deadline: float, kept_seconds: float) -> None:
+    desk = sum_fixture.desks[FIRST]
+    desk.offer(sum_fixture.place, NOON + deadline)
+    sum_fixture.now = NOON + kept_seconds - 1
     desk.tidy()
-    assert desk.offer(hall.place, NOON + deadline)
-    hall.now = NOON + kept_seconds
+    assert desk.offer(sum_fixture.place, NOON + deadline)
+    sum_fixture.now = NOON + kept_seconds
     desk.tidy()
     with pytest.raises(SittingOver):
-        desk.offer(hall.place, NOON + deadline)
+        desk.offer(sum_fixture.place, NOON + deadline)
 
 
-def test_only_the_owner_may_read_the_clerks_file(hall: Hall, tmp_path: Path) -> None:
+def test_only_the_owner_may_read_the_clerks_file(sum_fixture: SumFixture, tmp_path: Path) -> None:
     path = tmp_path / f"{FIRST}.db"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.write_bytes(b"not a database, though long enough to look like one" * 20)
@@ -194,26 +194,28 @@ def test_only_the_owner_may_read_the_clerks_file(hall: Hall, tmp_path: Path) -> 
 # --- terms and survivors a clerk does not take ------------------------------------------------------------------------
 
 
-def test_terms_that_name_another_key_are_refused(hall: Hall) -> None:
-    terms = hall.terms()
-    deliveries = hall.deliver_all(terms)
+def test_terms_that_name_another_key_are_refused(sum_fixture: SumFixture) -> None:
+    terms = sum_fixture.terms()
+    deliveries = sum_fixture.deliver_all(terms)
     with pytest.raises(NotAClerk, match="session key"):
-        hall.muster(resigned(terms, FIRST), FIRST, deliveries)
+        sum_fixture.muster(resigned(terms, FIRST), FIRST, deliveries)
     named = dataclasses.replace(terms.clerks[0], signing_key=keys_of("dev_07").public().signing)
     with pytest.raises(NotAClerk, match="signing key"):
-        hall.muster(dataclasses.replace(terms, clerks=(named, *terms.clerks[1:])), FIRST, deliveries)
+        sum_fixture.muster(dataclasses.replace(terms, clerks=(named, *terms.clerks[1:])), FIRST, deliveries)
     with pytest.raises(NotAClerk, match="do not name"):
-        hall.desks[FIRST].agree(dataclasses.replace(terms, clerks=terms.clerks[1:]), hall.participants, [])
+        sum_fixture.desks[FIRST].agree(
+            dataclasses.replace(terms, clerks=terms.clerks[1:]), sum_fixture.participants, []
+        )
     with pytest.raises(BadTerms, match="participants"):
-        hall.desks[FIRST].muster(dataclasses.replace(terms, count=9), hall.participants, [], {})
+        sum_fixture.desks[FIRST].muster(dataclasses.replace(terms, count=9), sum_fixture.participants, [], {})
 
 
-def test_survivors_nobody_mustered_or_too_few_or_twice_are_refused(hall: Hall) -> None:
-    terms = hall.terms()
-    deliveries = hall.deliver_all(terms, without=["dev_07"])
-    late = hall.deliver(terms, "dev_07")
-    hall.muster(terms, FIRST, deliveries)
-    desk, survivors = hall.desks[FIRST], survivors_of(deliveries)
+def test_survivors_nobody_mustered_or_too_few_or_twice_are_refused(sum_fixture: SumFixture) -> None:
+    terms = sum_fixture.terms()
+    deliveries = sum_fixture.deliver_all(terms, without=["dev_07"])
+    late = sum_fixture.deliver(terms, "dev_07")
+    sum_fixture.muster(terms, FIRST, deliveries)
+    desk, survivors = sum_fixture.desks[FIRST], survivors_of(deliveries)
     other_root = [*survivors[:-1], (survivors[-1][0], bytes(32))]
     for wrong in (
         [*survivors, (late.device, late.upload.root)],
@@ -223,11 +225,11 @@ def test_survivors_nobody_mustered_or_too_few_or_twice_are_refused(hall: Hall) -
         list(reversed(survivors)),
     ):
         with pytest.raises(BadSurvivors):
-            desk.agree(terms, hall.participants, wrong)
+            desk.agree(terms, sum_fixture.participants, wrong)
     other = dataclasses.replace(terms, least=3)
     with pytest.raises(NotMustered):
-        desk.agree(other, hall.participants, survivors)
-    assert desk.agree(terms, hall.participants, survivors)
+        desk.agree(other, sum_fixture.participants, survivors)
+    assert desk.agree(terms, sum_fixture.participants, survivors)
 
 
 # --- company ----------------------------------------------------------------------------------------------------------
@@ -268,9 +270,9 @@ def test_two_devices_with_one_key_are_one_companion() -> None:
 
 
 @pytest.mark.parametrize("fault", ["terms", "shape", "seed", "root", "letter"])
-def test_every_kind_of_bad_letter_has_its_fault(hall: Hall, fault: str) -> None:
-    terms = hall.terms()
-    deliveries = hall.deliver_all(terms)
+def test_every_kind_of_bad_letter_has_its_fault(sum_fixture: SumFixture, fault: str) -> None:
+    terms = sum_fixture.terms()
+    deliveries = sum_fixture.deliver_all(terms)
     victim = deliveries["dev_06"]
     seeds = [bytes([share]) * 32 for share in range(4)]
     commitments = masks.commitments(terms.digest, "dev_06", seeds)
@@ -287,16 +289,16 @@ def test_every_kind_of_bad_letter_has_its_fault(hall: Hall, fault: str) -> None:
     signed = commitments if fault != "root" else commitments[::-1]
     upload = Upload(victim.upload.masked, tuple(signed), key.public, tuple(told))
     victim.upload, victim.signature = upload, keys_of("dev_06").sign(upload.message(terms, "dev_06"))
-    for clerk in hall.desks:
-        muster = hall.muster(terms, clerk, deliveries)
+    for clerk in sum_fixture.desks:
+        muster = sum_fixture.muster(terms, clerk, deliveries)
         assert muster.faults == {"dev_06": fault}
         assert set(muster.ready) == set(deliveries) - {"dev_06"}
 
 
 @pytest.mark.parametrize("change", ["missing", "extra", "type", "rows", "negative"])
-def test_letters_of_other_shapes_are_faults_not_errors(hall: Hall, change: str) -> None:
-    terms = hall.terms()
-    deliveries = hall.deliver_all(terms)
+def test_letters_of_other_shapes_are_faults_not_errors(sum_fixture: SumFixture, change: str) -> None:
+    terms = sum_fixture.terms()
+    deliveries = sum_fixture.deliver_all(terms)
     victim, key = deliveries["dev_06"], LetterKey.generate()
     tensors: dict[str, NDArray[Any]] = {
         "terms": np.frombuffer(terms.digest, np.uint8),
@@ -322,11 +324,11 @@ def test_letters_of_other_shapes_are_faults_not_errors(hall: Hall, change: str) 
     )
     victim.upload = dataclasses.replace(victim.upload, letter_key=key.public, letters=letters)
     victim.signature = keys_of("dev_06").sign(victim.upload.message(terms, "dev_06"))
-    assert hall.muster(terms, FIRST, deliveries).faults == {"dev_06": "shape"}
+    assert sum_fixture.muster(terms, FIRST, deliveries).faults == {"dev_06": "shape"}
 
 
-def test_letters_have_one_size_whatever_company_is_kept(hall: Hall) -> None:
-    terms = hall.terms()
+def test_letters_have_one_size_whatever_company_is_kept(sum_fixture: SumFixture) -> None:
+    terms = sum_fixture.terms()
     seeds = [bytes([share]) * 32 for share in range(4)]
     commitments = masks.commitments(terms.digest, "dev_06", seeds)
     sizes = {
@@ -339,27 +341,27 @@ def test_letters_have_one_size_whatever_company_is_kept(hall: Hall) -> None:
     assert len(sizes) == 1
 
 
-def test_nothing_is_sealed_to_a_key_of_small_order(hall: Hall) -> None:
-    terms = hall.terms()
+def test_nothing_is_sealed_to_a_key_of_small_order(sum_fixture: SumFixture) -> None:
+    terms = sum_fixture.terms()
     broken = dataclasses.replace(terms.clerks[1], session_key=bytes(32))
     with pytest.raises(TermsRefused, match="dev_01"):
-        hall.deliver(dataclasses.replace(terms, clerks=(terms.clerks[0], broken, *terms.clerks[2:])), "dev_06")
+        sum_fixture.deliver(dataclasses.replace(terms, clerks=(terms.clerks[0], broken, *terms.clerks[2:])), "dev_06")
 
 
-def test_a_letter_key_of_small_order_is_a_fault(hall: Hall) -> None:
-    terms = hall.terms()
-    deliveries = hall.deliver_all(terms)
+def test_a_letter_key_of_small_order_is_a_fault(sum_fixture: SumFixture) -> None:
+    terms = sum_fixture.terms()
+    deliveries = sum_fixture.deliver_all(terms)
     victim = deliveries["dev_06"]
     victim.upload = dataclasses.replace(victim.upload, letter_key=bytes(32))
     victim.signature = keys_of("dev_06").sign(victim.upload.message(terms, "dev_06"))
-    assert hall.muster(terms, FIRST, deliveries).faults == {"dev_06": "letter"}
+    assert sum_fixture.muster(terms, FIRST, deliveries).faults == {"dev_06": "letter"}
 
 
 @pytest.mark.parametrize("bits", [32, 64])
 def test_a_body_is_read_as_it_was_made_and_its_signature_holds(tmp_path: Path, bits: int) -> None:
-    hall = Hall(tmp_path, bits=bits)
-    terms = hall.terms()
-    delivery = hall.deliver(terms, "dev_05", [1, -2, 3, 4, 5])
+    sum_fixture = SumFixture(tmp_path, bits=bits)
+    terms = sum_fixture.terms()
+    delivery = sum_fixture.deliver(terms, "dev_05", [1, -2, 3, 4, 5])
     body = delivery.upload.body()
     read = read_upload(body, terms)
     assert read.body() == body
@@ -375,9 +377,9 @@ def test_a_body_is_read_as_it_was_made_and_its_signature_holds(tmp_path: Path, b
             check_signature(read, of, device, signing_key, signature)
 
 
-def test_bodies_of_other_shapes_are_refused_at_the_door(hall: Hall) -> None:
-    terms = hall.terms()
-    upload = hall.deliver(terms, "dev_05").upload
+def test_bodies_of_other_shapes_are_refused_at_the_door(sum_fixture: SumFixture) -> None:
+    terms = sum_fixture.terms()
+    upload = sum_fixture.deliver(terms, "dev_05").upload
     for wrong in (
         dataclasses.replace(upload, masked=upload.masked[:-1]),
         dataclasses.replace(upload, masked=upload.masked.astype(np.uint32)),
@@ -394,8 +396,8 @@ def test_bodies_of_other_shapes_are_refused_at_the_door(hall: Hall) -> None:
             read_upload(junk, terms)
 
 
-def test_no_secret_is_printed(hall: Hall) -> None:
-    terms = hall.terms()
+def test_no_secret_is_printed(sum_fixture: SumFixture) -> None:
+    terms = sum_fixture.terms()
     key = LetterKey.generate()
     assert key.private.hex() not in repr(key)
     assert repr(key.private) not in repr(key)

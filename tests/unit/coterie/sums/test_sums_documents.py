@@ -22,7 +22,7 @@ from coterie.sums.rolls import (
     survivors_text,
 )
 from coterie.sums.terms import BadTerms, Participants, Terms, signed_by
-from tests.attacks.hall import Hall, keys_of
+from tests.attacks.sum_fixture import SumFixture, keys_of
 
 TEXTS = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E, exclude_characters='"\\'), max_size=8)
 DOCUMENTS = st.recursive(
@@ -77,7 +77,7 @@ def test_a_document_beyond_all_measure_is_refused_unread() -> None:
 
 @pytest.fixture
 def terms(tmp_path: Path) -> Terms:
-    return Hall(tmp_path).terms()
+    return SumFixture(tmp_path).terms()
 
 
 def changed(terms: Terms, **fields: Any) -> str:
@@ -162,7 +162,7 @@ def test_participants_not_by_id_or_twice_are_refused(rows: Any) -> None:
 
 
 def test_participants_are_those_of_the_terms_or_refused(terms: Terms, tmp_path: Path) -> None:
-    people = Hall(tmp_path / "other").participants
+    people = SumFixture(tmp_path / "other").participants
     people.check(terms)
     with pytest.raises(BadTerms, match="not the one"):
         Participants.of({**people.keys, "dev_00": bytes(32)}).check(terms)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from coterie import chacha
 from coterie.sums import masks
-from tests.attacks.hall import Hall, chosen_digest, clear_sum, names, open_sum, survivors_of
+from tests.attacks.sum_fixture import SumFixture, chosen_digest, clear_sum, names, open_sum, survivors_of
 
 COMMITTEES = [(3, 2), (4, 2), (5, 3), (7, 3)]
 ALL = [(m, t) for m in range(2, 8) for t in range(2, m + 1)]
@@ -52,14 +52,18 @@ def test_the_opened_sum_is_the_clear_sum_for_every_set_and_every_lost_clerk(
     q = masks.agreement_quorum(clerks, threshold)
     sets = [chosen for size in (4, 5) for chosen in combinations(names(5), size)]
     for number, chosen in enumerate(sets if clerks < 5 else sets[-2:]):
-        hall = Hall(tmp_path / str(number), names(max(5, clerks)), clerks, threshold, bits=bits, elements=3, least=4)
-        terms = hall.terms()
+        sum_fixture = SumFixture(
+            tmp_path / str(number), names(max(5, clerks)), clerks, threshold, bits=bits, elements=3, least=4
+        )
+        terms = sum_fixture.terms()
         small = np.random.default_rng(bits).integers(-(2**25), 2**25, (5, 3))
-        deliveries = {device: hall.deliver(terms, device, row) for device, row in zip(names(5), small, strict=True)}
-        hall.muster_all(terms, deliveries)
+        deliveries = {
+            device: sum_fixture.deliver(terms, device, row) for device, row in zip(names(5), small, strict=True)
+        }
+        sum_fixture.muster_all(terms, deliveries)
         survivors = survivors_of(deliveries, chosen)
-        agreements = hall.agree_all(terms, survivors)
-        answers = hall.answer_all(terms, chosen_digest(terms, survivors), agreements)
+        agreements = sum_fixture.agree_all(terms, survivors)
+        answers = sum_fixture.answer_all(terms, chosen_digest(terms, survivors), agreements)
         alive = [deliveries[device] for device in chosen]
         for there in combinations(answers.values(), q):
             assert open_sum(terms, alive, there).tolist() == clear_sum(alive).tolist()

@@ -17,12 +17,12 @@ CLOCKS = (0.0, 10.0, -10.0, 600.0, -600.0, -3600.0)
 """By how much a process's clock may be off after a restart."""
 
 
-class Weather:
-    """Bad weather over a deployment. `told` says what has been, for whoever must explain a finding."""
+class FaultSchedule:
+    """Inject faults into a deployment; `history` lists them for the failure message."""
 
     def __init__(self, deployment: Deployment, seed: int) -> None:
         self._deployment, self._draw = deployment, random.Random(seed)
-        self.told: list[str] = []
+        self.history: list[str] = []
         self._kinds: list[tuple[Callable[[], None], int]] = [
             (self._kill, 8),
             (self._kill_two, 2),
@@ -32,8 +32,8 @@ class Weather:
             (self._fill_disk, 1 if deployment.disk_is_small else 0),
         ]
 
-    def blow(self, is_over: Callable[[], bool], most: int) -> None:
-        """Faults until it is over, `most` at most; then everything is well again."""
+    def inject(self, is_over: Callable[[], bool], most: int) -> None:
+        """Inject at most `most` faults until `is_over`, then heal the deployment."""
         kinds, weights = zip(*self._kinds, strict=True)
         try:
             for _ in range(most):
@@ -44,8 +44,8 @@ class Weather:
         finally:
             self._deployment.heal()
 
-    def _tell(self, what: str) -> None:
-        self.told.append(what)
+    def _record(self, what: str) -> None:
+        self.history.append(what)
 
     def _kill(self) -> None:
         self._kill_these(self._draw.sample(NAMES, 1))
@@ -56,7 +56,7 @@ class Weather:
     def _kill_these(self, names: list[str]) -> None:
         away = self._draw.uniform(0.0, 1.5)
         clocks = [self._draw.choice(CLOCKS) for _ in names]
-        self._tell(f"kill {' and '.join(names)}, away {away:.1f} s, clocks then off by {clocks}")
+        self._record(f"kill {' and '.join(names)}, away {away:.1f} s, clocks then off by {clocks}")
         for name in names:
             self._deployment.kill(name)
         time.sleep(away)
@@ -66,7 +66,7 @@ class Weather:
 
     def _stop(self) -> None:
         name, seconds = self._draw.choice(NAMES), self._draw.uniform(1.0, 9.0)
-        self._tell(f"stop {name} for {seconds:.1f} s")
+        self._record(f"stop {name} for {seconds:.1f} s")
         self._deployment.signal(name, signal.SIGSTOP)
         time.sleep(seconds)
         self._deployment.signal(name, signal.SIGCONT)
@@ -78,19 +78,19 @@ class Weather:
         if not name.startswith("gateway"):
             kinds.remove(Trouble.CORRUPTION)
         trouble = self._draw.choice(kinds)
-        self._tell(f"{trouble.value} before {name} for {seconds:.1f} s")
+        self._record(f"{trouble.value} before {name} for {seconds:.1f} s")
         self._deployment.links[name].suffer(trouble)
         time.sleep(seconds)
         self._deployment.links[name].suffer(Trouble.CALM)
 
     def _restart_database(self) -> None:
         seconds = self._draw.uniform(0.0, 3.0)
-        self._tell(f"database away for {seconds:.1f} s")
+        self._record(f"database away for {seconds:.1f} s")
         self._deployment.restart_database(seconds)
 
     def _fill_disk(self) -> None:
         seconds = self._draw.uniform(0.5, 3.0)
-        self._tell(f"disk full for {seconds:.1f} s")
+        self._record(f"disk full for {seconds:.1f} s")
         self._deployment.fill_disk()
         time.sleep(seconds)
         self._deployment.free_disk()

@@ -23,7 +23,7 @@ from tests.e2e.secure_device import agent_in
 SECURE = {"mode": "secure", "offer_seconds": 5.0, "clerk_seconds": 12.0}
 
 
-class Street:
+class NeighbourFixture:
     """Devices of different owners who know each other, and tasks of one name, hence of equal seeds."""
 
     def __init__(self, platform: RealPlatform, label: str, count: int) -> None:

@@ -57,7 +57,7 @@ class Delivery:
 
 
 @dataclass
-class Hall:
+class SumFixture:
     """The first `clerks` devices are clerks; everybody takes part."""
 
     folder: Path

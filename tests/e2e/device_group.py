@@ -54,7 +54,7 @@ class Seeded:
         return Delivery(change, float(context.samples), metrics={"loss": float(np.abs(received["bias"]).mean())})
 
 
-class Crew:
+class DeviceGroup:
     """Devices of a platform, registered once, each run in a thread per task."""
 
     def __init__(self, platform: RealPlatform, names: tuple[str, ...] = NAMES) -> None:

@@ -18,7 +18,7 @@ MILLION = 1_000_000
 
 
 @dataclass(frozen=True)
-class Cast:
+class DeviceGroup:
     """A task, its devices, what each of them allows, and which of them have met before."""
 
     task: str
@@ -29,14 +29,14 @@ class Cast:
     private: dict[str, Any] = field(default_factory=dict)
 
 
-CASTS = (
-    Cast(
+DEVICE_GROUPS = (
+    DeviceGroup(
         "plain",
         ("plain-1", "plain-2", "plain-3", "plain-4"),
         specification={"preset": "fedavg"},
         limit=Limit(100.0, 1e-5, allow_raw=True),
     ),
-    Cast(
+    DeviceGroup(
         "clusters",
         ("head", "ann", "ben", "cas", "stranger"),
         specification={
@@ -48,7 +48,7 @@ CASTS = (
         limit=Limit(1e6, 1e-5, "device", allow_raw=True),
         ties=(("head", "ann"), ("head", "ben"), ("head", "cas"), ("ann", "cas")),
     ),
-    Cast(
+    DeviceGroup(
         "market",
         ("seller-1", "seller-2", "seller-3"),
         specification={
@@ -64,8 +64,8 @@ CASTS = (
 
 
 def agent_of(home: Path, name: str, cache: BlobCache, **options: Any) -> Agent:
-    """The agent of a device of the cast: a linear model of 4 inputs and 5 classes, and samples drawn for its name."""
-    everybody = [device for cast in CASTS for device in cast.devices]
+    """The agent of a device of the group: a linear model of 4 inputs and 5 classes, and samples drawn for its name."""
+    everybody = [device for group in DEVICE_GROUPS for device in group.devices]
     draw = torch.Generator().manual_seed(everybody.index(name))
     inputs = torch.randn(40, 4, generator=draw)
     data = (inputs, inputs.argmax(dim=1))
