@@ -39,9 +39,9 @@ from services.kit.blobs import BlobStore
 from services.kit.chimes import Chimes
 from services.kit.clock import Clock, SharedClock
 from services.kit.database import Database
-from services.kit.questions import Questions
 from services.kit.server import Server
-from services.kit.stubs import Upstreams
+from services.kit.service_clients import ServiceClients
+from services.kit.whatif_service import WhatIfService
 
 _SERVICES = aggregation_pb2.DESCRIPTOR.services_by_name
 
@@ -53,7 +53,7 @@ class App:
         self.database = Database(settings.database_for("aggregation"), "aggregation")
         bell, clock = Bell(), SharedClock(self.database, machine)
         self.clock = clock
-        self.upstreams = Upstreams.open(settings)
+        self.upstreams = ServiceClients.open(settings)
         library = Library(BlobStore.from_settings(settings))
         self.bell, self.chimes = bell, Chimes(self.database, bell, noted=ROUND)
         self.desk = Desk(self.database, bell)
@@ -90,7 +90,7 @@ class App:
         measured = MeasurementUseCases(self.database, self.conductor, bell, clock)
         self.census = Census(self.database) if settings.metrics_port else None
         self.server = Server(settings, address)
-        self.questions = Questions(SOLVERS, settings)
+        self.questions = WhatIfService(SOLVERS, settings)
         sweeper = Sweeper(self.database, self.upstreams, library.blobs, clock)
         pruner = Pruner(self.database, library.blobs, clock)
         answering = TasksServicer(tasks, history, models, evaluations, measured, sweeper, pruner, self.questions)

@@ -7,7 +7,7 @@ import uvicorn
 from services.console.app import build
 from services.console.settings import ConsoleSettings
 from services.kit import logs, metrics
-from services.kit.lines import limited, run
+from services.kit.http_limits import limited, run
 
 
 def server(settings: ConsoleSettings) -> uvicorn.Server:

@@ -10,10 +10,10 @@ import uvicorn
 from fastapi import FastAPI
 
 from coterie.version import VERSION, commit
-from services.gateway.routes.base import Parts
+from services.gateway.routes.base import Dependencies
 from services.gateway.settings import GatewaySettings
-from services.kit import folders, logs, metrics, traces
-from services.kit.lines import limited, run
+from services.kit import data_dir, logs, metrics, traces
+from services.kit.http_limits import limited, run
 from services.kit.process import settle_memory, spare_garbage
 
 BACKLOG = 2048
@@ -27,8 +27,8 @@ class GatewayServer(uvicorn.Server):
         settle_memory()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        parts = cast(Parts, cast(FastAPI, self.config.app).state.parts)
-        parts.patience.stop()
+        dependencies = cast(Dependencies, cast(FastAPI, self.config.app).state.dependencies)
+        dependencies.long_poller.stop()
         await super().shutdown(sockets)
 
 
@@ -60,7 +60,7 @@ def main() -> None:
     settings = GatewaySettings()
     logs.configure("gateway", level=settings.log_level)
     try:
-        folders.prepare(settings)
+        data_dir.prepare(settings)
         traces.configure("gateway", settings.otlp_endpoint)
     except ValueError as error:
         sys.exit(f"error: {error}")

@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 
 from coterie_api.bundles.v1 import bundles_pb2 as pb
 from coterie_api.bundles.v1 import bundles_pb2_grpc as rpc
-from services.kit.wire import DETAILS_KEY, REASON_KEY
+from services.kit.grpc_errors import DETAILS_KEY, REASON_KEY
 
 CARRIED = frozenset(
     {

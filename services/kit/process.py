@@ -11,7 +11,7 @@ from typing import Protocol
 import uvloop
 
 from coterie.version import VERSION, commit
-from services.kit import folders, logs, metrics, traces
+from services.kit import data_dir, logs, metrics, traces
 from services.kit.server import run_until_signal
 from services.kit.settings import ServiceSettings
 
@@ -32,7 +32,7 @@ hundred objects and hardly a cycle; looking through all that lives took up to a 
 async def serve(name: str, settings: ServiceSettings, build: Callable[[], App]) -> None:
     """Builds a service and runs it until SIGTERM or SIGINT."""
     logs.configure(name, level=settings.log_level)
-    folders.prepare(settings)
+    data_dir.prepare(settings)
     metrics.serve(settings.metrics_port, settings.bind)
     traces.configure(name, settings.otlp_endpoint)
     app = build()

@@ -11,9 +11,9 @@ import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from services.kit import sockets
+from services.kit.channels import open_channel
 from services.kit.errors import CoterieError
 from services.kit.settings import ServiceSettings
-from services.kit.upstream import open_channel
 
 HEALTH_SECONDS = 2.0
 Told = dict[str, Any]

@@ -17,13 +17,13 @@ from grpc_reflection.v1alpha import reflection
 
 from coterie.version import VERSION, commit
 from coterie_api.bundles.v1 import bundles_pb2_grpc
-from services.kit import calls, certificates, sockets, traces, wire
+from services.kit import calls, certificates, grpc_errors, sockets, traces
 from services.kit.bundles import CARRY, BundleServicer
 from services.kit.caller import NOBODY_YET, ROLES, Caller, set_caller, set_request_id
 from services.kit.errors import CoterieError, PermissionDenied, Unauthenticated
+from services.kit.latency import LATENCY
 from services.kit.logs import get_logger
 from services.kit.metrics import RPC_SECONDS, RPC_TOTAL
-from services.kit.pace import PACE
 from services.kit.settings import ServiceSettings
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
@@ -56,7 +56,7 @@ class Health(HealthServicer):
 
     async def Check(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         """Whether it serves."""
-        told: dict[str, object] = {"name": self._replica, "version": VERSION, "commit": commit(), **PACE.told()}
+        told: dict[str, object] = {"name": self._replica, "version": VERSION, "commit": commit(), **LATENCY.summary()}
         told["certificate_ends_at"] = certificates.ends_at(self._folder)
         said = {f"coterie-{name.replace('_', '-')}": str(value) for name, value in told.items()}
         plain = tuple((name, value.encode("ascii", "replace").decode()) for name, value in said.items())
@@ -72,7 +72,7 @@ class NotForThisService(PermissionDenied):
     """The caller's certificate is a service's that has no business with this method."""
 
 
-class Gatekeeper(grpc.aio.ServerInterceptor):
+class AuthInterceptor(grpc.aio.ServerInterceptor):
     """Sets the caller and request id, demands a deadline, times the call and maps errors: once, for every RPC.
 
     Who says no role is nobody. With `named`, callers have certificates, and `calls` says what each may call.
@@ -125,10 +125,10 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
                     await context.abort(code, "every call needs a deadline; set a timeout on the client")
                 return await behaviour(request, context)
             except CoterieError as error:
-                code = wire.STATUS_OF_KIND.get(wire.kind_of(error), grpc.StatusCode.INTERNAL)
+                code = grpc_errors.STATUS_OF_KIND.get(grpc_errors.kind_of(error), grpc.StatusCode.INTERNAL)
                 traces.note(reason=error.reason)
                 _log.info("refused", method=method, reason=error.reason, message=error.message, **_ids(request))
-                await context.abort(code, error.message, wire.trailer(error))
+                await context.abort(code, error.message, grpc_errors.trailing_metadata_of(error))
             except grpc.aio.AbortError:
                 raise
             except asyncio.CancelledError:
@@ -142,7 +142,7 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
                 took = time.perf_counter() - started
                 seconds.observe(took)
                 if not getattr(request, "wait_seconds", 0):
-                    PACE.add(took)
+                    LATENCY.add(took)
                     if took > SLOW_SECONDS:
                         _log.warning("slow call", method=method, seconds=round(took, 2), **_ids(request))
                 RPC_TOTAL.labels(method, code.name).inc()
@@ -201,7 +201,7 @@ class Server:
 
     def __init__(self, settings: ServiceSettings, address: str) -> None:
         self._settings = settings
-        self._gatekeeper = Gatekeeper(named=tls_folder(settings, address) is not None)
+        self._gatekeeper = AuthInterceptor(named=tls_folder(settings, address) is not None)
         self._server = grpc.aio.server(interceptors=[self._gatekeeper], options=_OPTIONS, maximum_concurrent_rpcs=None)
         self._handlers = Handlers(self._server)
         self._health = Health(tls_folder(settings, address), settings.replica)

@@ -27,7 +27,7 @@ from typing import Any, TypeVar, TypeVarTuple, cast
 
 from services.kit.caller import current_caller
 from services.kit.errors import Exhausted, TooLarge, Unavailable
-from services.kit.lifeline import die_when_closed
+from services.kit.exit_with_parent import exit_when_closed
 
 WHAT_IF_NICENESS, PLANNING_NICENESS = 3, 1
 T = TypeVar("T")
@@ -60,7 +60,7 @@ class Workers:
         self._niceness, self._per_caller = niceness, per_caller
         self._threads = ThreadPoolExecutor(most, "workers")
         self._idle: list[_Worker] = []
-        self._errands: set[_Errand] = set()
+        self._jobs: set[_Job] = set()
         self._of_caller: Counter[str] = Counter()
         _preloaded.update(preload)
         _context.set_forkserver_preload(sorted(_preloaded))
@@ -74,17 +74,17 @@ class Workers:
         name = f"{caller.role} {caller.subject}"
         if 0 < self._per_caller <= self._of_caller[name]:
             raise TooManyQuestions(f"you have {self._per_caller} questions under way; wait for the answer to one")
-        errand = _Errand()
+        job = _Job()
         self._of_caller[name] += 1
-        self._errands.add(errand)
+        self._jobs.add(job)
         try:
-            done = asyncio.get_running_loop().run_in_executor(self._threads, self._do, errand, function, arguments)
+            done = asyncio.get_running_loop().run_in_executor(self._threads, self._do, job, function, arguments)
             good, answer = await done
         except BaseException:
-            errand.abandon()
+            job.abandon()
             raise
         finally:
-            self._errands.discard(errand)
+            self._jobs.discard(job)
             self._of_caller[name] -= 1
             if not self._of_caller[name]:
                 del self._of_caller[name]
@@ -94,25 +94,25 @@ class Workers:
 
     def warm(self) -> None:
         """Starts a first worker in the background, unless there is one: somebody will need it soon."""
-        if not self._idle and not self._errands:
+        if not self._idle and not self._jobs:
             self._threads.submit(lambda: self._idle.append(self._take()))
 
     async def close(self) -> None:
         """Ends every worker."""
-        for errand in list(self._errands):
-            errand.abandon()
+        for job in list(self._jobs):
+            job.abandon()
         await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
         while self._idle:
             self._idle.pop().end()
 
-    def _do(self, errand: _Errand, function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[bool, Any]:
-        """One errand, from a thread that waits for the worker."""
+    def _do(self, job: _Job, function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[bool, Any]:
+        """One job, from a thread that waits for the worker."""
         worker = self._take()
         try:
-            if errand.begin(worker):
+            if job.begin(worker):
                 worker.line.send((function, arguments))
                 answer = worker.line.recv()
-                errand.finish()
+                job.finish()
             else:
                 answer = False, WorkerLost("nobody waits for this any more")
         except (EOFError, OSError) as error:
@@ -160,7 +160,7 @@ class _Worker:
 
 
 @dataclass(slots=True, eq=False)
-class _Errand:
+class _Job:
     """One call: which worker is at it, and whether anybody still waits."""
 
     worker: _Worker | None = None
@@ -185,7 +185,7 @@ class _Errand:
 
 def _serve(line: Connection, held: Connection, niceness: int) -> None:
     """A worker's life: one question after the other until the line is cut."""
-    die_when_closed(held.fileno())
+    exit_when_closed(held.fileno())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the service's to answer
     os.nice(niceness)
     with contextlib.suppress(OSError):  # not Linux

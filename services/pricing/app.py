@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from coterie_api.pricing.v1 import pricing_pb2, pricing_pb2_grpc
 from coterie_api.trust.v1.trust_pb2_grpc import TrustStub
+from services.kit.channels import open_channel
 from services.kit.clock import Clock, SharedClock
 from services.kit.database import Database
-from services.kit.questions import Questions
 from services.kit.server import Server
-from services.kit.upstream import open_channel
+from services.kit.whatif_service import WhatIfService
 from services.kit.workers import PLANNING_NICENESS, Workers
 from services.pricing.servicer.ledger import LedgerServicer
 from services.pricing.servicer.pricing import PricingServicer
@@ -32,7 +32,7 @@ class App:
         clock = clock or self._shared
         self._trust = open_channel(settings, settings.trust_address)
         self._workers = Workers(settings.workers, niceness=PLANNING_NICENESS)
-        self._questions = Questions(SOLVERS, settings)
+        self._questions = WhatIfService(SOLVERS, settings)
         quoting = Quoting(self._database, clock, RegistryTies(TrustStub(self._trust)), self._workers)
         ledger = LedgerServicer(
             Accounts(self._database, clock),

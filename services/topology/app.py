@@ -8,13 +8,13 @@ from coterie_api.topology.v1 import topology_pb2, topology_pb2_grpc
 from coterie_api.trust.v1 import trust_pb2_grpc
 from services.kit.bell import Bell
 from services.kit.blobs import BlobStore
+from services.kit.channels import open_channel
 from services.kit.chimes import Chimes
 from services.kit.clock import SharedClock
 from services.kit.database import Database
-from services.kit.questions import Questions
 from services.kit.server import Server
 from services.kit.settings import ServiceSettings
-from services.kit.upstream import open_channel
+from services.kit.whatif_service import WhatIfService
 from services.kit.workers import PLANNING_NICENESS, Workers
 from services.topology.planners.base import Planner, Sources
 from services.topology.planners.cells import CellsPlanner
@@ -55,7 +55,7 @@ class App:
             "star": StarPlanner,
         }
         self.workers = Workers(settings.workers, niceness=PLANNING_NICENESS)
-        self.questions = Questions(SOLVERS, settings)
+        self.questions = WhatIfService(SOLVERS, settings)
         self.server = Server(settings, address)
         self.server.add(
             topology_pb2_grpc.add_TopologyServicer_to_server,

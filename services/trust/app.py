@@ -10,8 +10,8 @@ from services.kit.clock import Clock, SharedClock
 from services.kit.database import Database
 from services.kit.errors import Unavailable
 from services.kit.logs import get_logger
-from services.kit.questions import Questions
 from services.kit.server import Server
+from services.kit.whatif_service import WhatIfService
 from services.trust.domain.relations import DEFAULT_RULES, SUGGESTED
 from services.trust.servicer.links import LinksServicer
 from services.trust.servicer.registry import RegistryServicer
@@ -55,7 +55,7 @@ class App:
         self._memory = SocialMemory(clock, settings.trust_parameters, settings.evidence_rule, priors)
         self._encountering = Encountering(DEFAULT_RULES)
         self._clock = clock
-        self._questions = Questions(SOLVERS, settings)
+        self._questions = WhatIfService(SOLVERS, settings)
         self._server = Server(settings, address)
         self._server.add(
             trust_pb2_grpc.add_RegistryServicer_to_server,
@@ -113,7 +113,7 @@ class App:
 
 
 def _social(
-    database: Database, clock: Clock, memory: SocialMemory, encountering: Encountering, questions: Questions
+    database: Database, clock: Clock, memory: SocialMemory, encountering: Encountering, questions: WhatIfService
 ) -> TrustServicer:
     directory = Directory()
     sight = Sight(database, clock, directory)

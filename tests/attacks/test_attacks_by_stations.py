@@ -20,10 +20,10 @@ from services.aggregation.domain import auditing
 from services.aggregation.domain.accumulator import Accumulator
 from services.aggregation.rounds import stationing
 from services.kit.caller import SERVICE, STATION, Caller, set_caller
+from services.kit.channels import open_channel
 from services.kit.errors import CoterieError, InvalidInput, NotFound, PermissionDenied
 from services.kit.server import Server
 from services.kit.settings import ServiceSettings
-from services.kit.upstream import open_channel
 from services.topology.commands.station import Reader, StationApp, add_up
 from services.topology.domain.station import Experience, Sight, started
 from services.topology.planners.cells import MOST_WAITED, assemble

@@ -22,10 +22,10 @@ from coterie_cli.certificates import make_certificates
 from services.kit import sockets
 from services.kit.caller import SERVICE, Caller, set_caller
 from services.kit.calls import MAY_CALL, OPEN_TO_ANYBODY
+from services.kit.channels import open_channel
 from services.kit.errors import PermissionDenied
 from services.kit.server import Server
 from services.kit.settings import ServiceSettings
-from services.kit.upstream import open_channel
 from services.trust.app import App
 from services.trust.settings import TrustSettings
 

@@ -16,7 +16,6 @@ from services.aggregation.domain.tasks import (
 from services.aggregation.store import tasks
 from services.kit.caller import Caller, set_caller
 from services.kit.database import Database
-from services.kit.documents import read_parameters
 from services.kit.errors import InvalidInput
 from services.kit.paging import MOST_BYTES
 from tests.contract.aggregation.conftest import Client, ServiceFixture, service

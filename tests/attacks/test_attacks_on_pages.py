@@ -13,7 +13,7 @@ import httpx
 
 from services.console.__main__ import server as console_server
 from services.console.settings import ConsoleSettings
-from services.kit.lines import Lines
+from services.kit.http_limits import ConnectionTable
 from tests.attacks.test_attacks_on_the_door import REQUEST, ask, connect, hang_up, rest_of, serving
 from tests.contract.gateway.conftest import bearer, platform
 from tests.contract.gateway.fakes import FakePlatform
@@ -47,7 +47,7 @@ async def test_the_docs_page_runs_its_own_scripts_alone_and_is_framed_by_nobody(
 
 
 @asynccontextmanager
-async def console(**limits: Any) -> AsyncIterator[tuple[int, Lines]]:
+async def console(**limits: Any) -> AsyncIterator[tuple[int, ConnectionTable]]:
     """Port of a real console with these limits, and its connections. No gateway is behind it."""
     served = console_server(ConsoleSettings(console_port=0, gateway_url="http://127.0.0.1:9", **limits))
     task = asyncio.create_task(served._serve())

@@ -19,10 +19,10 @@ from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.topology.v1.topology_pb2_grpc import TopologyStub
 from services.kit import whatif
 from services.kit.caller import SERVICE, Caller, acting_as, set_caller
+from services.kit.channels import open_channel
+from services.kit.grpc_errors import UpstreamAway
 from services.kit.matrix import Matrix
 from services.kit.settings import ServiceSettings
-from services.kit.upstream import open_channel
-from services.kit.wire import UpstreamAway
 from services.kit.workers import TooManyQuestions, Workers
 from services.topology.app import App
 from services.topology.planners.clusters import ClustersPlanner, Gathered

@@ -23,8 +23,8 @@ from services.kit.blobs import BlobStore
 from services.kit.caller import SERVICE, Caller, set_caller
 from services.kit.clock import SystemClock
 from services.kit.database import Database
-from services.kit.documents import read_parameters
 from services.kit.errors import InvalidInput, PermissionDenied
+from services.kit.proto_json import read_parameters
 from services.topology import tables as topology_tables
 from services.topology.domain.records import StoredPolicy
 from services.topology.store import policies

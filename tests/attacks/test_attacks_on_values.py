@@ -13,8 +13,8 @@ from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.domain.plausibility import noised_norm
 from services.kit.caller import Caller, set_caller
-from services.kit.documents import read_parameters
 from services.kit.errors import InvalidInput
+from services.kit.proto_json import read_parameters
 from services.kit.words import word
 from tests.contract.aggregation.conftest import Client, ServiceFixture, service
 

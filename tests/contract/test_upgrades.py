@@ -20,8 +20,8 @@ from coterie_api.words.v1.words_pb2 import POLICY_LEARNER_IQL, POLICY_PENALTY_FI
 from services.aggregation.store import tasks
 from services.gateway.wire.convert import to_json
 from services.kit.database import Database
-from services.kit.documents import former_text, show
 from services.kit.paging import Page
+from services.kit.proto_json import former_text, to_dict
 from services.kit.settings import ServiceSettings
 from services.kit.words import word
 from services.pricing.domain.records import Terms
@@ -247,7 +247,7 @@ async def test_open_work_of_a_stored_platform_tells_devices_the_parameters_it_to
     assert {place: word(PrivacyUnit, item.privacy_unit) for place, item in found.items()} == units
     told = {place: given(json.loads(former_text(item, 20))) for place, item in before.items()}
     assert any("privacy" in parameters for parameters in told.values())
-    assert {place: show(item.parameters) for place, item in found.items()} == told
+    assert {place: to_dict(item.parameters) for place, item in found.items()} == told
     for task_id, specification in stored:
         task = read[task_id]
         assert task is not None

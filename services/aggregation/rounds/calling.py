@@ -21,7 +21,7 @@ from services.aggregation.store import sittings, tasks
 from services.aggregation.strategies import strategy_for
 from services.kit.clock import Clock
 from services.kit.database import Database
-from services.kit.stubs import Upstreams
+from services.kit.service_clients import ServiceClients
 
 SILENT_SECONDS = 60.0
 """Four heartbeats missed: such a device is called as a clerk only if there is nobody else."""
@@ -56,7 +56,7 @@ class Calling:
     """Chooses committees."""
 
     database: Database
-    upstreams: Upstreams
+    upstreams: ServiceClients
     clock: Clock
 
     async def choose(self, live: LiveRound, sitting: Sitting, rules: SumRules, silent: Sequence[Seat]) -> Called:

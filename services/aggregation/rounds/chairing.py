@@ -34,7 +34,7 @@ from services.kit.bell import Bell
 from services.kit.clock import SharedClock
 from services.kit.database import Database
 from services.kit.rows import Tx
-from services.kit.stubs import Upstreams
+from services.kit.service_clients import ServiceClients
 
 LOOK_AGAIN_SECONDS = 5.0
 FINAL = (SumState.CLOSING, SumState.FAILED)
@@ -46,7 +46,7 @@ class Chair:
     """Conducts sittings."""
 
     database: Database
-    upstreams: Upstreams
+    upstreams: ServiceClients
     library: Library
     desk: Desk
     bell: Bell

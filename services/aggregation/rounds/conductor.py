@@ -40,10 +40,10 @@ from services.kit.chimes import Chimes
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.errors import CoterieError, PermissionDenied, Unauthenticated, Unavailable
+from services.kit.grpc_errors import UpstreamFault
 from services.kit.logs import get_logger
 from services.kit.metrics import STEP_FAULTS_TOTAL, STEP_SECONDS
-from services.kit.stubs import Upstreams
-from services.kit.wire import UpstreamFault
+from services.kit.service_clients import ServiceClients
 
 REFUSALS_BEFORE_FAILURE = 3
 """So often the same refusal must come, with nothing changed in between, before it ends a task."""
@@ -85,7 +85,7 @@ class Conductor:
     """Conducts all tasks of this replica."""
 
     database: Database
-    upstreams: Upstreams
+    upstreams: ServiceClients
     opener: Opener
     closer: Closer
     settler: Settler

@@ -23,7 +23,7 @@ from services.aggregation.strategies import strategy_for
 from services.kit.bell import Bell
 from services.kit.clock import SharedClock
 from services.kit.database import Database
-from services.kit.documents import parameters_of
+from services.kit.proto_json import parameters_of
 from services.kit.rows import Tx
 from services.kit.words import number
 

@@ -30,10 +30,10 @@ from services.aggregation.store import models, rounds, sittings, tasks
 from services.aggregation.strategies import strategy_for
 from services.kit.clock import Clock
 from services.kit.database import Database
-from services.kit.documents import parameters_of
 from services.kit.matrix import read_matrix
+from services.kit.proto_json import parameters_of
 from services.kit.rows import Tx
-from services.kit.stubs import Upstreams
+from services.kit.service_clients import ServiceClients
 from services.kit.words import number as unit_number
 
 SPOILT_ROUNDS = 3
@@ -50,7 +50,7 @@ class Opener:
     """Opens rounds."""
 
     database: Database
-    upstreams: Upstreams
+    upstreams: ServiceClients
     clock: Clock
 
     async def open(

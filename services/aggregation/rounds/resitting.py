@@ -22,7 +22,7 @@ from services.aggregation.store import rounds, sittings, tasks
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.rows import Tx
-from services.kit.stubs import Upstreams
+from services.kit.service_clients import ServiceClients
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Resitting:
     """Ends sittings."""
 
     database: Database
-    upstreams: Upstreams
+    upstreams: ServiceClients
     clock: Clock
 
     async def extend(self, live: LiveRound, sitting: Sitting, reason: str) -> None:

@@ -21,7 +21,7 @@ from services.kit.claims import claim_message
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.rows import Tx
-from services.kit.stubs import Upstreams
+from services.kit.service_clients import ServiceClients
 from services.kit.words import number
 
 OBJECTION_SECONDS = 15.0
@@ -45,7 +45,7 @@ class Settler:
     """Settles rounds."""
 
     database: Database
-    upstreams: Upstreams
+    upstreams: ServiceClients
     blobs: BlobStore
     clock: Clock
 

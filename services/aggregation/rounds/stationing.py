@@ -27,7 +27,7 @@ from services.aggregation.store.library import PARTIAL_PREFIX_BYTES, Library, St
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.errors import CoterieError
-from services.kit.stubs import Upstreams
+from services.kit.service_clients import ServiceClients
 
 WAIT_SECONDS = 10.0
 """How long a closing round waits for its stations."""
@@ -49,7 +49,7 @@ class StationSum:
 class StationSums:
     """Asks stations, and believes what can be checked."""
 
-    upstreams: Upstreams
+    upstreams: ServiceClients
     database: Database
     library: Library
     clock: Clock

@@ -27,7 +27,7 @@ from services.aggregation.domain.records import (
 from services.aggregation.domain.stopping import Stop
 from services.aggregation.domain.tasks import TaskSpecification
 from services.kit.claims import read_claim
-from services.kit.documents import parameters_of, text_of
+from services.kit.proto_json import parameters_of, text_of
 from services.kit.words import number, word
 
 _WORDS = {"privacy_unit": PrivacyUnit.DEVICE, "join_by": JoinBy.OPEN, "pace": Pace.SYNCHRONOUS}

@@ -17,7 +17,7 @@ from services.aggregation.usecases.models import ModelUseCases
 from services.aggregation.usecases.pruning import Pruner
 from services.aggregation.usecases.tasks import TaskUseCases
 from services.kit.paging import NUMBER, next_cursor, page_size, read_page, within_bytes
-from services.kit.questions import Questions
+from services.kit.whatif_service import WhatIfService
 from services.kit.words import word
 
 Context = Any
@@ -38,7 +38,7 @@ class TasksServicer(rpc.TasksServicer):
         measurements: MeasurementUseCases,
         sweeper: Sweeper,
         pruner: Pruner,
-        questions: Questions,
+        questions: WhatIfService,
     ) -> None:
         self._tasks, self._history, self._models, self._questions = tasks, history, models, questions
         self._evaluations, self._measurements, self._sweeper, self._pruner = evaluations, measurements, sweeper, pruner

@@ -20,10 +20,10 @@ from services.aggregation.domain.records import (
 from services.aggregation.domain.stopping import Stop
 from services.aggregation.domain.tasks import TaskSpecification
 from services.kit.database import after_commit
-from services.kit.documents import parameters_of, text_of
 from services.kit.logs import get_logger
 from services.kit.metrics import EVENTS_TOTAL
 from services.kit.paging import Page
+from services.kit.proto_json import parameters_of, text_of
 from services.kit.rows import Tx, columns, fetch_all, fetch_one, upsert
 
 _log = get_logger()

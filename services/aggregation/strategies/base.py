@@ -33,7 +33,7 @@ from services.aggregation.errors import BadTask, BadUpdate, MetricsNotTaken, Rou
 from services.aggregation.strategies.clipping import Clipping
 from services.aggregation.strategies.roster import Roster, Tie, Update
 from services.aggregation.strategies.summing import Summing
-from services.kit.documents import parameters_of
+from services.kit.proto_json import parameters_of
 
 VISIBLE = (Form.MEAN, Form.SUM)
 """Forms of delivery whose content the platform sees."""

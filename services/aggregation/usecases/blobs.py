@@ -12,7 +12,7 @@ from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.errors import InvalidInput
 from services.kit.logs import get_logger
-from services.kit.stubs import Upstreams
+from services.kit.service_clients import ServiceClients
 
 LEAST_AGE_SECONDS = 600.0
 """Bytes are stored moments before the row that needs them; so much longer ago means that none will come."""
@@ -40,7 +40,7 @@ class Sweeper:
     """Looks for blobs without an owner, and removes them."""
 
     database: Database
-    upstreams: Upstreams
+    upstreams: ServiceClients
     blobs: BlobStore
     clock: Clock
 

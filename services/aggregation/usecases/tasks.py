@@ -38,11 +38,11 @@ from services.kit.bell import Bell
 from services.kit.caller import SERVICE, acting_as, current_caller, require_device, require_role
 from services.kit.clock import Clock
 from services.kit.database import Database
-from services.kit.documents import parameters_of, text_of
 from services.kit.ids import new_id
 from services.kit.paging import Page
+from services.kit.proto_json import parameters_of, text_of
 from services.kit.rows import Tx, batches
-from services.kit.stubs import Upstreams
+from services.kit.service_clients import ServiceClients
 
 MAX_SAMPLES = 1_000_000_000
 
@@ -53,7 +53,7 @@ class TaskUseCases:
     def __init__(
         self,
         database: Database,
-        upstreams: Upstreams,
+        upstreams: ServiceClients,
         conductor: Conductor,
         library: Library,
         bell: Bell,

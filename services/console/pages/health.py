@@ -13,7 +13,7 @@ from services.console.parts.blocks import button, card, chip, facts, grid, headi
 from services.console.parts.frame import ADMINS, Pages
 from services.console.parts.visit import Visit
 from services.console.wire.platform import Json
-from services.kit.pace import KEPT
+from services.kit.latency import WINDOW_CALLS
 
 REFRESH_SECONDS = 5.0
 ABOUT = {
@@ -121,7 +121,7 @@ def _draw(visit: Visit, found: Pulse) -> None:
             ]
         )
         text(
-            f"Times of a service are those of its last {KEPT:,} calls, taken in the service; calls that wait for "
+            f"Times of a service are those of its last {WINDOW_CALLS:,} calls, measured in it; calls that wait for "
             "something to happen are left out. Of several gateways the one that answered is shown. Counts and times "
             "of every method are on the metrics pages (COTERIE_METRICS_PORT).",
             "c-faint c-small",

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from coterie.records.words import CallerRole
-from services.gateway.access.door import Door, address_of
+from services.gateway.access.authenticator import Authenticator, address_of
 from services.gateway.access.table import ACCESS, LINKED, NOBODY, PUBLIC, Roles
 from services.gateway.errors import BadText, RoleNotAllowed
 from services.gateway.wire.bodies import read_within
@@ -45,7 +45,7 @@ class GuardedRoute(APIRoute):
                 raise BadText("the character U+0000 cannot be stored; leave it out of the path and the query")
             strict = StrictRequest(request.scope, request.receive)
             if takes_json:
-                strict._body = await read_within(request, request.app.state.parts.settings.max_json_bytes)
+                strict._body = await read_within(request, request.app.state.dependencies.settings.max_json_bytes)
             return await handle(strict)
 
         return guarded
@@ -56,8 +56,8 @@ async def admit(request: Request, roles: Roles, route: str) -> None:
     if roles is PUBLIC:
         set_caller(NOBODY_YET)
         return
-    door: Door = request.app.state.parts.door
-    principal = await door.identify(request.headers.get("authorization", ""), address_of(request))
+    authenticator: Authenticator = request.app.state.dependencies.authenticator
+    principal = await authenticator.identify(request.headers.get("authorization", ""), address_of(request))
     role = word(CallerRole, principal.role)
     if role not in roles:
         open_to = " or ".join(sorted(roles)) or "nobody"

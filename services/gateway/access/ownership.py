@@ -7,24 +7,24 @@ from services.gateway.access.table import ADMIN, DEVICE, PUBLISHER
 from services.gateway.errors import NotYours
 from services.kit.caller import current_caller
 from services.kit.errors import PermissionDenied
-from services.kit.stubs import Upstreams
+from services.kit.service_clients import ServiceClients
 
 
-def demand_own_device(device_id: str) -> None:
+def require_own_device(device_id: str) -> None:
     """A device may act for itself alone."""
     caller = current_caller()
     if caller.role == DEVICE and caller.subject != device_id:
         raise NotYours(f"device {caller.subject} may not act for {device_id}; use that device's own key")
 
 
-def demand_own_owner(owner_id: str) -> None:
+def require_own_owner(owner_id: str) -> None:
     """A device may see and speak for its own owner alone."""
     caller = current_caller()
     if caller.role == DEVICE and caller.owner_id != owner_id:
         raise NotYours(f"device {caller.subject} does not belong to {owner_id}; use a key of that owner's device")
 
 
-async def demand_own_task(platform: Upstreams, task_id: str) -> None:
+async def require_own_task(platform: ServiceClients, task_id: str) -> None:
     """A publisher may see its own tasks alone, a device those it may join: aggregation knows whose they are."""
     caller = current_caller()
     if caller.role == ADMIN:
@@ -37,7 +37,7 @@ async def demand_own_task(platform: Upstreams, task_id: str) -> None:
         raise NotYours(f"task {task_id} is another publisher's; use that publisher's key")
 
 
-async def demand_joined(platform: Upstreams, task_id: str) -> None:
+async def require_joined(platform: ServiceClients, task_id: str) -> None:
     """The task must be there, and a device must have joined it, to say something of its inside."""
     try:
         await platform.tasks.ListRounds(aggregation_pb2.ListRoundsRequest(task_id=task_id, limit=1))
@@ -45,7 +45,7 @@ async def demand_joined(platform: Upstreams, task_id: str) -> None:
         raise NotYours(error.message) from error
 
 
-async def demand_own_account(platform: Upstreams, account_id: str) -> None:
+async def require_own_account(platform: ServiceClients, account_id: str) -> None:
     """A device may see its own account and its owner's; a publisher its own and its tasks' escrows."""
     caller = current_caller()
     if caller.role == DEVICE:
@@ -55,4 +55,4 @@ async def demand_own_account(platform: Upstreams, account_id: str) -> None:
         kind, _, task_id = account_id.partition(":")
         if kind != "escrow":
             raise NotYours(f"account {account_id} is somebody else's; yours is publisher:{caller.subject}")
-        await demand_own_task(platform, task_id)
+        await require_own_task(platform, task_id)

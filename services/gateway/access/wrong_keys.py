@@ -21,7 +21,7 @@ class WrongKeys:
         self._most = most
         self._counts: TTLCache[str, list[int], float] = TTLCache(MOST_ADDRESSES, WINDOW_SECONDS, monotonic)
 
-    def demand_few(self, address: str) -> None:
+    def require_few(self, address: str) -> None:
         """Raises when this address has tried too many."""
         count = self._counts.get(_network(address))
         if self._most and count is not None and count[0] >= self._most:

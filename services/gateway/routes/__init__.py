@@ -28,7 +28,7 @@ from services.gateway.routes import (
     work,
 )
 
-FAMILIES = (
+ROUTERS = (
     work,
     updates,
     devices,

@@ -13,34 +13,36 @@ from starlette.responses import Response
 from coterie.records import Account, Page, Posting, Statement
 from coterie_api.pricing.v1 import pricing_pb2
 from coterie_api.trust.v1 import trust_pb2
-from services.gateway.access.ownership import demand_own_account
+from services.gateway.access.ownership import require_own_account
 from services.gateway.errors import UnknownPublisher
-from services.gateway.routes.base import Platform, routes_for
+from services.gateway.routes.base import Platform, router_for
 from services.gateway.schemas.base import AnyId, Cursor, IdFilter, Limit, Moment
 from services.gateway.schemas.money import NewDeposit
-from services.gateway.wire.answers import Json, answer
 from services.gateway.wire.convert import page, to_json, to_proto
-from services.gateway.wire.documents import CSV_ANSWER
+from services.gateway.wire.openapi import CSV_ANSWER
+from services.gateway.wire.responses import JsonResponse, message_response
 from services.gateway.wire.spreadsheets import PAGE_ITEMS, csv_answer
 
-routes = routes_for("accounts")
+router = router_for("accounts")
 
 
-@routes.get("/v1/accounts", response_model=Page[Account], summary="List accounts")
-async def list_accounts(platform: Platform, prefix: IdFilter = "", limit: Limit = 100, cursor: Cursor = "") -> Json:
+@router.get("/v1/accounts", response_model=Page[Account], summary="List accounts")
+async def list_accounts(
+    platform: Platform, prefix: IdFilter = "", limit: Limit = 100, cursor: Cursor = ""
+) -> JsonResponse:
     """In order of id; `prefix` such as `device:` narrows them."""
     request = pricing_pb2.ListAccountsRequest(prefix=prefix, limit=limit, cursor=cursor)
-    return Json(page(await platform.ledger.ListAccounts(request), "accounts"))
+    return JsonResponse(page(await platform.ledger.ListAccounts(request), "accounts"))
 
 
-@routes.get("/v1/accounts/{account_id}", response_model=Account, summary="One account")
-async def get_account(account_id: AnyId, platform: Platform) -> Json:
+@router.get("/v1/accounts/{account_id}", response_model=Account, summary="One account")
+async def get_account(account_id: AnyId, platform: Platform) -> JsonResponse:
     """A device sees `device:<its id>` and its owner's; a publisher its own and its tasks' escrows."""
-    await demand_own_account(platform, account_id)
-    return answer(await platform.ledger.GetAccount(pricing_pb2.GetAccountRequest(account_id=account_id)))
+    await require_own_account(platform, account_id)
+    return message_response(await platform.ledger.GetAccount(pricing_pb2.GetAccountRequest(account_id=account_id)))
 
 
-@routes.get(
+@router.get(
     "/v1/accounts/{account_id}/statement",
     response_model=Statement,
     summary="An account's statement",
@@ -56,14 +58,14 @@ async def get_statement(
     format: Literal["json", "csv"] = "json",
 ) -> Response:
     """Postings over a period, oldest first, with opening and closing balance; as CSV all of them, streamed."""
-    await demand_own_account(platform, account_id)
+    await require_own_account(platform, account_id)
     request = pricing_pb2.GetStatementRequest(
         account_id=account_id, since=since, until=until, limit=limit, cursor=cursor
     )
     if format == "json":
         document = to_json(await platform.ledger.GetStatement(request))
         document["items"] = document.pop("postings")
-        return Json(document)
+        return JsonResponse(document)
 
     async def fetch(after: str) -> tuple[Iterable[Message], str]:
         request.limit, request.cursor = PAGE_ITEMS, after
@@ -73,10 +75,10 @@ async def get_statement(
     return await csv_answer([field.name for field in fields(Posting)], fetch, "statement")
 
 
-@routes.post(
+@router.post(
     "/v1/accounts/{publisher}/deposits", status_code=201, response_model=Account, summary="Put credits in an account"
 )
-async def deposit(publisher: AnyId, body: NewDeposit, platform: Platform) -> Json:
+async def deposit(publisher: AnyId, body: NewDeposit, platform: Platform) -> JsonResponse:
     """`publisher` is the publisher's subject, `pub_…`, who must have or have had a key. Repeating the same key changes
     nothing."""
     subject = publisher.removeprefix("publisher:")
@@ -86,4 +88,4 @@ async def deposit(publisher: AnyId, body: NewDeposit, platform: Platform) -> Jso
             f"nobody is {subject}; coterie keys list names publishers, coterie keys create makes one"
         )
     request = to_proto(pricing_pb2.DepositRequest, body, publisher=subject)
-    return answer(await platform.ledger.Deposit(request), 201)
+    return message_response(await platform.ledger.Deposit(request), 201)

@@ -9,44 +9,44 @@ from fastapi import APIRouter, Depends
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 
-from services.gateway.access.door import Door
+from services.gateway.access.authenticator import Authenticator
 from services.gateway.access.guard import GuardedRoute
 from services.gateway.settings import GatewaySettings
-from services.gateway.usecases.heartbeats import Pulse
-from services.gateway.usecases.polls import Patience
+from services.gateway.usecases.heartbeats import HeartbeatBatcher
+from services.gateway.usecases.long_polls import LongPoller
 from services.kit.blobs import BlobStore
-from services.kit.stubs import Upstreams
+from services.kit.service_clients import ServiceClients
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Dependencies:
     """Everything the gateway is made of, built once at start."""
 
     settings: GatewaySettings
-    platform: Upstreams
+    platform: ServiceClients
     blobs: BlobStore
-    door: Door
-    pulse: Pulse
-    patience: Patience
+    authenticator: Authenticator
+    heartbeats: HeartbeatBatcher
+    long_poller: LongPoller
 
 
-async def parts_of(request: Request) -> Parts:
+async def get_dependencies(request: Request) -> Dependencies:
     """The parts of the gateway that serves a request."""
-    parts: Parts = request.app.state.parts
-    return parts
+    dependencies: Dependencies = request.app.state.dependencies
+    return dependencies
 
 
-async def platform_of(request: Request) -> Upstreams:
+async def get_services(request: Request) -> ServiceClients:
     """The services behind the gateway that serves a request."""
-    parts: Parts = request.app.state.parts
-    return parts.platform
+    dependencies: Dependencies = request.app.state.dependencies
+    return dependencies.platform
 
 
-Gateway = Annotated[Parts, Depends(parts_of)]
-Platform = Annotated[Upstreams, Depends(platform_of)]
+Gateway = Annotated[Dependencies, Depends(get_dependencies)]
+Platform = Annotated[ServiceClients, Depends(get_services)]
 
 
-def routes_for(noun: str) -> APIRouter:
+def router_for(noun: str) -> APIRouter:
     """An empty family of guarded routes."""
     return APIRouter(route_class=GuardedRoute, tags=[noun], generate_unique_id_function=_name)
 

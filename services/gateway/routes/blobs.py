@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from coterie.records import BlobSweep, Pruning
 from coterie_api.aggregation.v1 import aggregation_pb2
-from services.gateway.routes.base import Platform, routes_for
+from services.gateway.routes.base import Platform, router_for
 from services.gateway.schemas.blobs import NewPruning, NewSweep
-from services.gateway.wire.answers import Json, answer
 from services.gateway.wire.convert import to_proto
+from services.gateway.wire.responses import JsonResponse, message_response
 
 SWEEP_SECONDS = 600.0
-routes = routes_for("blobs")
+router = router_for("blobs")
 
 
-@routes.post("/v1/blobs/sweep", response_model=BlobSweep, summary="Remove bytes that nothing refers to")
-async def sweep_blobs(body: NewSweep, platform: Platform) -> Json:
+@router.post("/v1/blobs/sweep", response_model=BlobSweep, summary="Remove bytes that nothing refers to")
+async def sweep_blobs(body: NewSweep, platform: Platform) -> JsonResponse:
     """Looks at everything stored; what no task, round, letter, upload or policy needs and is old enough goes, unless
     `dry_run` is true. Safe to repeat."""
     request = to_proto(aggregation_pb2.SweepBlobsRequest, body)
-    return answer(await platform.tasks.SweepBlobs(request, timeout=SWEEP_SECONDS))
+    return message_response(await platform.tasks.SweepBlobs(request, timeout=SWEEP_SECONDS))
 
 
-@routes.post("/v1/tasks/prune", response_model=Pruning, summary="Forget details of tasks that ended long ago")
-async def prune_tasks(body: NewPruning, platform: Platform) -> Json:
+@router.post("/v1/tasks/prune", response_model=Pruning, summary="Forget details of tasks that ended long ago")
+async def prune_tasks(body: NewPruning, platform: Platform) -> JsonResponse:
     """What each device did in each round goes, and event logs, devices' own figures, and updates stored for replays,
     unless `dry_run` is true. Tasks, rounds with their figures, models, payments, privacy charges and the audit log
     stay. Safe to repeat."""
     request = to_proto(aggregation_pb2.PruneTasksRequest, body)
-    return answer(await platform.tasks.PruneTasks(request, timeout=SWEEP_SECONDS))
+    return message_response(await platform.tasks.PruneTasks(request, timeout=SWEEP_SECONDS))

@@ -8,100 +8,100 @@ from starlette.responses import Response
 from coterie.records import Device, KnownKeys, Page, RegisteredDevice
 from coterie_api.aggregation.v1 import aggregation_pb2
 from coterie_api.trust.v1 import trust_pb2
-from services.gateway.access.door import address_of
-from services.gateway.access.ownership import demand_own_device
-from services.gateway.routes.base import Gateway, Platform, routes_for
+from services.gateway.access.authenticator import address_of
+from services.gateway.access.ownership import require_own_device
+from services.gateway.routes.base import Gateway, Platform, router_for
 from services.gateway.schemas.base import Cursor, DeviceId, IdFilter, Limit, WordFilter
 from services.gateway.schemas.identity import DeviceChange, NewDevice, NewKeys, Revocation
-from services.gateway.wire.answers import Json, answer
 from services.gateway.wire.convert import page, to_json, to_proto
+from services.gateway.wire.responses import JsonResponse, message_response
 from services.kit.caller import SERVICE, acting_as
 
-routes = routes_for("devices")
+router = router_for("devices")
 
 
-@routes.post(
+@router.post(
     "/v1/devices/{device_id}/heartbeat", status_code=204, response_class=Response, summary="Say that a device is alive"
 )
 async def heartbeat(device_id: DeviceId, gateway: Gateway) -> Response:
     """Cheap: many heartbeats share one call to the registry."""
-    demand_own_device(device_id)
-    await gateway.pulse.beat(device_id)
+    require_own_device(device_id)
+    await gateway.heartbeats.beat(device_id)
     return Response(status_code=204)
 
 
-@routes.post("/v1/devices", status_code=201, response_model=RegisteredDevice, summary="Register a device")
-async def register_device(request: Request, body: NewDevice, gateway: Gateway) -> Json:
+@router.post("/v1/devices", status_code=201, response_model=RegisteredDevice, summary="Register a device")
+async def register_device(request: Request, body: NewDevice, gateway: Gateway) -> JsonResponse:
     """Needs no API key: the enrolment token in the body opens. Returns the device's API key, this once. Registering
     again with the same token and signing key returns the same device with a fresh API key."""
     profile = body.model_dump(exclude_none=True, exclude={"token", "proof"})
     asked = to_proto(trust_pb2.RegisterDeviceRequest, {"token": body.token, "proof": body.proof, "device": profile})
-    with gateway.door.watching(address_of(request)):
+    with gateway.authenticator.watching(address_of(request)):
         reply = await gateway.platform.registry.RegisterDevice(asked)
-    gateway.door.forget(subject=reply.device.id)
-    return answer(reply, 201)
+    gateway.authenticator.forget(subject=reply.device.id)
+    return message_response(reply, 201)
 
 
-@routes.get("/v1/devices", response_model=Page[Device], summary="List devices")
+@router.get("/v1/devices", response_model=Page[Device], summary="List devices")
 async def list_devices(
     platform: Platform, owner: IdFilter = "", state: WordFilter = "", limit: Limit = 100, cursor: Cursor = ""
-) -> Json:
+) -> JsonResponse:
     """Devices in order of id, of one owner or all, in one state or any. A device sees its own owner's."""
     asked = {"owner_id": owner, "state": state, "limit": limit, "cursor": cursor}
     request = to_proto(trust_pb2.ListDevicesRequest, asked)
-    return Json(page(await platform.registry.ListDevices(request), "devices"))
+    return JsonResponse(page(await platform.registry.ListDevices(request), "devices"))
 
 
-@routes.get("/v1/devices/{device_id}", response_model=Device, summary="One device")
-async def get_device(device_id: DeviceId, platform: Platform) -> Json:
+@router.get("/v1/devices/{device_id}", response_model=Device, summary="One device")
+async def get_device(device_id: DeviceId, platform: Platform) -> JsonResponse:
     """A device sees itself."""
-    demand_own_device(device_id)
-    return answer(await platform.registry.GetDevice(trust_pb2.GetDeviceRequest(device_id=device_id)))
+    require_own_device(device_id)
+    return message_response(await platform.registry.GetDevice(trust_pb2.GetDeviceRequest(device_id=device_id)))
 
 
-@routes.get("/v1/devices/{device_id}/keys", response_model=KnownKeys, summary="A device's public keys")
-async def get_keys(device_id: DeviceId, platform: Platform) -> Json:
+@router.get("/v1/devices/{device_id}/keys", response_model=KnownKeys, summary="A device's public keys")
+async def get_keys(device_id: DeviceId, platform: Platform) -> JsonResponse:
     """Of any device whose id the caller was given, so that owners can compare its fingerprint before they believe it;
     nothing else of it is told."""
     with acting_as(SERVICE):  # to its registry a device may ask for its owner's devices alone
         found = to_json(await platform.registry.GetDevice(trust_pb2.GetDeviceRequest(device_id=device_id)))
-    return Json({name: found[name] for name in ("id", "owner_id", "signing_key", "sealing_key", "key_version")})
+    return JsonResponse({name: found[name] for name in ("id", "owner_id", "signing_key", "sealing_key", "key_version")})
 
 
-@routes.patch("/v1/devices/{device_id}", response_model=Device, summary="Change a device's profile")
-async def update_device(device_id: DeviceId, body: DeviceChange, platform: Platform) -> Json:
+@router.patch("/v1/devices/{device_id}", response_model=Device, summary="Change a device's profile")
+async def update_device(device_id: DeviceId, body: DeviceChange, platform: Platform) -> JsonResponse:
     """Location and capabilities; what is left out, or zero inside capabilities, stays as it is."""
-    demand_own_device(device_id)
+    require_own_device(device_id)
     request = to_proto(trust_pb2.UpdateDeviceRequest, body, device_id=device_id)
-    return answer(await platform.registry.UpdateDevice(request))
+    return message_response(await platform.registry.UpdateDevice(request))
 
 
-@routes.put("/v1/devices/{device_id}/keys", response_model=Device, summary="Rotate a device's public keys")
-async def rotate_keys(device_id: DeviceId, body: NewKeys, gateway: Gateway) -> Json:
+@router.put("/v1/devices/{device_id}/keys", response_model=Device, summary="Rotate a device's public keys")
+async def rotate_keys(device_id: DeviceId, body: NewKeys, gateway: Gateway) -> JsonResponse:
     """The proof is signed with the old signing key."""
-    demand_own_device(device_id)
+    require_own_device(device_id)
     request = to_proto(trust_pb2.RotateKeysRequest, body, device_id=device_id)
     reply = await gateway.platform.registry.RotateKeys(request)
-    gateway.door.forget(subject=device_id)
-    return answer(reply)
+    gateway.authenticator.forget(subject=device_id)
+    return message_response(reply)
 
 
-@routes.post("/v1/devices/{device_id}/revocation", response_model=Device, summary="Revoke a device")
-async def revoke_device(device_id: DeviceId, body: Revocation, gateway: Gateway) -> Json:
+@router.post("/v1/devices/{device_id}/revocation", response_model=Device, summary="Revoke a device")
+async def revoke_device(device_id: DeviceId, body: Revocation, gateway: Gateway) -> JsonResponse:
     """Its API keys stop working at once and it is given no more work. There is no way back."""
-    demand_own_device(device_id)
+    require_own_device(device_id)
     request = to_proto(trust_pb2.RevokeDeviceRequest, body, device_id=device_id)
     reply = await gateway.platform.registry.RevokeDevice(request)
-    gateway.door.forget(subject=device_id)
-    return answer(reply)
+    gateway.authenticator.forget(subject=device_id)
+    return message_response(reply)
 
 
-@routes.delete("/v1/devices/{device_id}", response_model=Device, summary="Forget a device")
-async def erase_device(device_id: DeviceId, gateway: Gateway) -> Json:
+@router.delete("/v1/devices/{device_id}", response_model=Device, summary="Forget a device")
+async def erase_device(device_id: DeviceId, gateway: Gateway) -> JsonResponse:
     """Revokes it; its name, profile, keys, ties, links and letters go for good. Book and audit log keep its bare id,
     and what models have learnt stays in them. Its owner's name goes with its last device."""
-    demand_own_device(device_id)
+    require_own_device(device_id)
     await gateway.platform.work.ForgetLetters(aggregation_pb2.ForgetLettersRequest(device_id=device_id))
     reply = await gateway.platform.registry.EraseDevice(trust_pb2.EraseDeviceRequest(device_id=device_id))
-    gateway.door.forget(subject=device_id)
-    return answer(reply)
+    gateway.authenticator.forget(subject=device_id)
+    return message_response(reply)

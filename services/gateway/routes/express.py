@@ -19,15 +19,15 @@ from starlette.types import Receive, Scope, Send
 from services.gateway.access.guard import StrictRequest, admit
 from services.gateway.access.table import ACCESS
 from services.gateway.routes import devices, updates, work
-from services.gateway.routes.base import Parts
-from services.gateway.wire.answers import refuse
+from services.gateway.routes.base import Dependencies
+from services.gateway.wire.responses import refuse
 from services.kit.errors import CoterieError
 
 _ID = r"[A-Za-z0-9_.:-]{1,128}"
 _WORK = re.compile(rf"^wait=([12]?\d|30)(?:\.0)?((?:&task={_ID}){{0,100}})\Z".encode())
 _UPDATE = re.compile(rf"^/v1/tasks/({_ID})/rounds/([1-9]\d{{0,8}})/updates/({_ID})\Z")
 _BEAT = re.compile(rf"^/v1/devices/({_ID})/heartbeat\Z")
-Call = Callable[[StrictRequest, Parts], Awaitable[Response]]
+Call = Callable[[StrictRequest, Dependencies], Awaitable[Response]]
 
 
 class Express:
@@ -48,7 +48,7 @@ class Express:
         request = StrictRequest(scope, receive)
         try:
             await admit(request, ACCESS[route.name], route.name)
-            response = await call(request, self._app.state.parts)
+            response = await call(request, self._app.state.dependencies)
         except CoterieError as error:
             response = await refuse(request, error)
         await response(scope, receive, send)
@@ -75,7 +75,7 @@ class Express:
         task, number, device = place[1], int(place[2]), place[3]
         scope["path_params"] = {"task_id": task, "number": number, "device_id": device}
 
-        async def call(request: StrictRequest, parts: Parts) -> Response:
+        async def call(request: StrictRequest, parts: Dependencies) -> Response:
             said = (told[0].decode("latin-1"), digests[0].decode("latin-1"))
             return await updates.put_update(request, task, number, device, parts, *said)
 
@@ -83,7 +83,7 @@ class Express:
 
 
 def _beating(device: str) -> Call:
-    async def call(_: StrictRequest, parts: Parts) -> Response:
+    async def call(_: StrictRequest, parts: Dependencies) -> Response:
         return await devices.heartbeat(device, parts)
 
     return call
@@ -92,7 +92,7 @@ def _beating(device: str) -> Call:
 def _asking(asked: re.Match[bytes]) -> Call:
     wait, tasks = float(asked[1]), [each.decode() for each in asked[2].split(b"&task=")[1:]]
 
-    async def call(request: StrictRequest, parts: Parts) -> Response:
+    async def call(request: StrictRequest, parts: Dependencies) -> Response:
         return await work.get_work(request, parts, wait, tasks)
 
     return call

@@ -11,42 +11,42 @@ from starlette.responses import Response
 from coterie.records import Live, Ready, Versions
 from coterie.version import VERSION, commit
 from services.gateway.errors import NotYours
-from services.gateway.routes.base import Platform, routes_for
-from services.gateway.wire.answers import RETRY_AFTER_SECONDS, Json
-from services.kit.pace import PACE
+from services.gateway.routes.base import Platform, router_for
+from services.gateway.wire.responses import RETRY_AFTER_SECONDS, JsonResponse
+from services.kit.latency import LATENCY
 from services.kit.replicas import Told
 
-routes = routes_for("health")
+router = router_for("health")
 
 
-@routes.get("/health/live", response_model=Live, summary="Whether the gateway runs")
-async def live() -> Json:
+@router.get("/health/live", response_model=Live, summary="Whether the gateway runs")
+async def live() -> JsonResponse:
     """Says so as long as the process can answer at all; asks nobody else."""
-    return Json({"status": "serving"})
+    return JsonResponse({"status": "serving"})
 
 
-@routes.get(
+@router.get(
     "/health/ready",
     response_model=Ready,
     summary="Whether the gateway can serve",
     responses={503: {"model": Ready, "description": "A service is away; `services` says which."}},
 )
-async def ready(platform: Platform) -> Json:
+async def ready(platform: Platform) -> JsonResponse:
     """Asks the health of all four services; 503 names those that are away."""
     services = await platform.health()
     whole = all(state == "serving" for state in services.values())
     headers = {} if whole else {"Retry-After": str(RETRY_AFTER_SECONDS)}
     document = {"status": "serving" if whole else "away", "services": services}
-    return Json(document, 200 if whole else 503, headers)
+    return JsonResponse(document, 200 if whole else 503, headers)
 
 
-@routes.get("/v1/versions", response_model=Versions, summary="Version, replicas and pace of every service")
-async def versions(platform: Platform) -> Json:
+@router.get("/v1/versions", response_model=Versions, summary="Version, replicas and pace of every service")
+async def versions(platform: Platform) -> JsonResponse:
     """The gateway's own and what each replica of a service says; empty of one that is away."""
     build: Told = {"version": VERSION, "commit": commit(), "certificate_ends_at": 0.0}  # it speaks http
-    own = {"state": "serving", "name": platform.settings.replica, **build, **PACE.told()}
+    own = {"state": "serving", "name": platform.settings.replica, **build, **LATENCY.summary()}
     told = {"gateway": [own], **await platform.replicas()}
-    return Json({"services": {name: _build(replicas) for name, replicas in told.items()}})
+    return JsonResponse({"services": {name: _build(replicas) for name, replicas in told.items()}})
 
 
 def _build(replicas: list[Told]) -> Told:
@@ -57,7 +57,7 @@ def _build(replicas: list[Told]) -> Told:
     return {**common, "replicas": [{**each, "calls": int(each["calls"])} for each in replicas]}
 
 
-@routes.get(
+@router.get(
     "/metrics",
     response_class=Response,
     summary="Prometheus metrics, for this machine alone",

@@ -12,11 +12,11 @@ from starlette.requests import Request
 
 from coterie.records import ImportProgress
 from coterie_api.trust.v1 import trust_pb2
-from services.gateway.routes.base import Platform, routes_for
+from services.gateway.routes.base import Platform, router_for
 from services.gateway.schemas.imports import ImportHeader, ImportRow
-from services.gateway.wire.answers import Json, answer
 from services.gateway.wire.bodies import MEDIA_TYPE, pieces_of
 from services.gateway.wire.convert import to_proto
+from services.gateway.wire.responses import JsonResponse, message_response
 from services.kit.errors import CoterieError, InvalidInput
 
 CHUNK_ROWS = 2_000
@@ -32,15 +32,15 @@ _BODY: dict[str, Any] = {
     }
 }
 M = TypeVar("M", bound=BaseModel)
-routes = routes_for("imports")
+router = router_for("imports")
 
 
 class BadRow(InvalidInput):
     """A line of the body that is no header or row; the lines before it are stored."""
 
 
-@routes.post("/v1/trust/imports", response_model=ImportProgress, summary="Import devices and ties", openapi_extra=_BODY)
-async def import_rows(request: Request, platform: Platform) -> Json:
+@router.post("/v1/trust/imports", response_model=ImportProgress, summary="Import devices and ties", openapi_extra=_BODY)
+async def import_rows(request: Request, platform: Platform) -> JsonResponse:
     """The body streams. Rows are stored in chunks; when a line is bad, or the connection ends, what was stored before
     stays, and the same name with the same rows goes on behind it. Lines stored already are passed over."""
     lines = _lines_of(request)
@@ -49,13 +49,13 @@ async def import_rows(request: Request, platform: Platform) -> Json:
     progress = await platform.trust.Import(body.chunks(), timeout=IMPORT_SECONDS)
     if body.failure is not None:
         raise body.failure
-    return answer(progress)
+    return message_response(progress)
 
 
-@routes.get("/v1/trust/imports/{name}", response_model=ImportProgress, summary="How far an import got")
-async def get_import(name: Annotated[str, Path(min_length=1, max_length=60)], platform: Platform) -> Json:
+@router.get("/v1/trust/imports/{name}", response_model=ImportProgress, summary="How far an import got")
+async def get_import(name: Annotated[str, Path(min_length=1, max_length=60)], platform: Platform) -> JsonResponse:
     """The last line stored and what came of it, all runs together."""
-    return answer(await platform.trust.GetImport(trust_pb2.GetImportRequest(name=name)))
+    return message_response(await platform.trust.GetImport(trust_pb2.GetImportRequest(name=name)))
 
 
 class _Rows:

@@ -8,30 +8,30 @@ from fastapi import Query
 
 from coterie.records import Interaction, Page, Recorded
 from coterie_api.trust.v1 import trust_pb2
-from services.gateway.routes.base import Platform, routes_for
+from services.gateway.routes.base import Platform, router_for
 from services.gateway.schemas.base import ID_PATTERN, Cursor, IdFilter, Limit
 from services.gateway.schemas.social import NewInteractions
-from services.gateway.wire.answers import Json, answer
 from services.gateway.wire.convert import page, to_proto
+from services.gateway.wire.responses import JsonResponse, message_response
 
-routes = routes_for("interactions")
+router = router_for("interactions")
 
 
-@routes.post("/v1/interactions", response_model=Recorded, summary="Record interactions")
-async def record_interactions(body: NewInteractions, platform: Platform) -> Json:
+@router.post("/v1/interactions", response_model=Recorded, summary="Record interactions")
+async def record_interactions(body: NewInteractions, platform: Platform) -> JsonResponse:
     """Idempotent by interaction id; a batch with any bad item is refused whole. A device reports what it is part of."""
     request = to_proto(trust_pb2.RecordInteractionsRequest, body)
-    return answer(await platform.trust.RecordInteractions(request))
+    return message_response(await platform.trust.RecordInteractions(request))
 
 
-@routes.get("/v1/interactions", response_model=Page[Interaction], summary="List interactions")
+@router.get("/v1/interactions", response_model=Page[Interaction], summary="List interactions")
 async def list_interactions(
     platform: Platform,
     device_a: Annotated[str, Query(pattern=ID_PATTERN, description="A device.")],
     device_b: IdFilter = "",
     limit: Limit = 100,
     cursor: Cursor = "",
-) -> Json:
+) -> JsonResponse:
     """Of a device, or of a pair when both are given; newest first."""
     request = trust_pb2.ListInteractionsRequest(device_a=device_a, device_b=device_b, limit=limit, cursor=cursor)
-    return Json(page(await platform.trust.ListInteractions(request), "interactions"))
+    return JsonResponse(page(await platform.trust.ListInteractions(request), "interactions"))

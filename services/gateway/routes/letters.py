@@ -10,10 +10,9 @@ from starlette.responses import Response
 
 from coterie.records import Letter, Letters
 from coterie_api.aggregation.v1 import aggregation_pb2
-from services.gateway.routes.base import Gateway, Parts, routes_for
+from services.gateway.routes.base import Dependencies, Gateway, router_for
 from services.gateway.schemas.base import MOST_INT32, AnyId, DeviceId, Id, RoundNumber, TaskId, WaitSeconds
-from services.gateway.usecases.polls import MARGIN_SECONDS
-from services.gateway.wire.answers import Json, answer
+from services.gateway.usecases.long_polls import MARGIN_SECONDS
 from services.gateway.wire.bodies import (
     MEDIA_TYPE,
     SMALL_BYTES,
@@ -25,7 +24,8 @@ from services.gateway.wire.bodies import (
     store_small,
 )
 from services.gateway.wire.convert import to_json, to_proto
-from services.gateway.wire.documents import BLOB_ANSWERS, DIGEST_PARAMETER
+from services.gateway.wire.openapi import BLOB_ANSWERS, DIGEST_PARAMETER
+from services.gateway.wire.responses import JsonResponse, message_response
 from services.kit.caller import current_caller
 
 _BODY: dict[str, Any] = {
@@ -36,10 +36,10 @@ _BODY: dict[str, Any] = {
         "content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
     },
 }
-routes = routes_for("letters")
+router = router_for("letters")
 
 
-@routes.put(
+@router.put(
     "/v1/tasks/{task_id}/rounds/{number}/letters/{recipient}",
     response_model=Letter,
     summary="Send a letter",
@@ -53,7 +53,7 @@ async def send_letter(
     gateway: Gateway,
     kind: Annotated[Literal["update", "parameters", "receipt"], Query(description="What is inside.")],
     plan_version: Annotated[int, Query(ge=0, le=MOST_INT32, description="Plan the letter belongs to.")] = 0,
-) -> Json:
+) -> JsonResponse:
     """From the caller to a device it is linked to in the round. Safe to repeat."""
     digest = promised_digest(request)
     letter = to_proto(
@@ -68,10 +68,10 @@ async def send_letter(
         size_bytes=promised_size(request) or 0,
     )
     letter.size_bytes = await _store(request, gateway, letter)
-    return answer(await gateway.platform.work.SendLetter(aggregation_pb2.SendLetterRequest(letter=letter)))
+    return message_response(await gateway.platform.work.SendLetter(aggregation_pb2.SendLetterRequest(letter=letter)))
 
 
-async def _store(request: Request, gateway: Parts, letter: aggregation_pb2.Letter) -> int:
+async def _store(request: Request, gateway: Dependencies, letter: aggregation_pb2.Letter) -> int:
     """Takes the body into the blob store and returns its size; a large one only if the letter would be taken."""
     size, limit = promised_size(request), gateway.settings.max_letter_bytes
     check_size(size, limit)
@@ -84,7 +84,7 @@ async def _store(request: Request, gateway: Parts, letter: aggregation_pb2.Lette
     return taken
 
 
-@routes.get("/v1/tasks/{task_id}/rounds/{number}/letters", response_model=Letters, summary="Letters to the caller")
+@router.get("/v1/tasks/{task_id}/rounds/{number}/letters", response_model=Letters, summary="Letters to the caller")
 async def list_letters(
     request: Request,
     task_id: TaskId,
@@ -95,7 +95,7 @@ async def list_letters(
     plan_version: Annotated[
         int, Query(ge=0, le=MOST_INT32, description="Plan the caller works by: 409 once it is replaced; 0: any.")
     ] = 0,
-) -> Json:
+) -> JsonResponse:
     """Those not known yet; with `wait`, the answer comes when there is one or the time is over."""
     question = aggregation_pb2.ListLettersRequest(
         task_id=task_id,
@@ -106,12 +106,14 @@ async def list_letters(
         plan_version=plan_version,
     )
     call = gateway.platform.work.ListLetters(question, timeout=wait + MARGIN_SECONDS)
-    reply = await gateway.patience.wait(request, call)
+    reply = await gateway.long_poller.wait(request, call)
     document = to_json(reply)
-    return Json({"items": document["letters"], "round_state": document["round_state"], "gone": document["gone"]})
+    return JsonResponse(
+        {"items": document["letters"], "round_state": document["round_state"], "gone": document["gone"]}
+    )
 
 
-@routes.get("/v1/letters/{letter_id}", response_class=Response, summary="Fetch a letter", responses=BLOB_ANSWERS)
+@router.get("/v1/letters/{letter_id}", response_class=Response, summary="Fetch a letter", responses=BLOB_ANSWERS)
 async def get_letter(request: Request, letter_id: AnyId, gateway: Gateway) -> Response:
     """The ciphertext, streamed; only its recipient may."""
     question = aggregation_pb2.AuthoriseDownloadRequest(letter_id=letter_id)

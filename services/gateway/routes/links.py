@@ -11,61 +11,63 @@ from starlette.responses import Response
 from coterie.records import ApiKey, BrowserLink, Decision, Items
 from coterie_api.trust.v1 import trust_pb2
 from services.gateway.access.guard import PRINCIPAL
-from services.gateway.access.ownership import demand_own_device
+from services.gateway.access.ownership import require_own_device
 from services.gateway.errors import NotLinked
-from services.gateway.routes.base import Gateway, Platform, routes_for
+from services.gateway.routes.base import Gateway, Platform, router_for
 from services.gateway.schemas.base import AnyId, DeviceId, Limit
 from services.gateway.schemas.links import Claim, DecisionAnswer, NewDecision, NewLink, NewNote, NewSession
-from services.gateway.wire.answers import Json, answer
 from services.gateway.wire.convert import to_json, to_proto
+from services.gateway.wire.responses import JsonResponse, message_response
 
-routes = routes_for("links")
+router = router_for("links")
 
 
-@routes.post(
+@router.post(
     "/v1/devices/{device_id}/links", status_code=201, response_model=BrowserLink, summary="Offer a link to a browser"
 )
-async def make_link(device_id: DeviceId, body: NewLink, platform: Platform) -> Json:
+async def make_link(device_id: DeviceId, body: NewLink, platform: Platform) -> JsonResponse:
     """For the device itself: `coterie device link` does it, and shows its owner the address to open."""
-    demand_own_device(device_id)
-    return answer(await platform.links.MakeLink(to_proto(trust_pb2.MakeLinkRequest, body, device_id=device_id)), 201)
+    require_own_device(device_id)
+    return message_response(
+        await platform.links.MakeLink(to_proto(trust_pb2.MakeLinkRequest, body, device_id=device_id)), 201
+    )
 
 
-@routes.post("/v1/links/{link_id}/claim", response_model=BrowserLink, summary="Take a link")
-async def claim_link(link_id: AnyId, body: Claim, platform: Platform) -> Json:
+@router.post("/v1/links/{link_id}/claim", response_model=BrowserLink, summary="Take a link")
+async def claim_link(link_id: AnyId, body: Claim, platform: Platform) -> JsonResponse:
     """Needs no API key: the token opens, once. The same browser may repeat it."""
-    return answer(await platform.links.ClaimLink(to_proto(trust_pb2.ClaimLinkRequest, body, link_id=link_id)))
+    return message_response(await platform.links.ClaimLink(to_proto(trust_pb2.ClaimLinkRequest, body, link_id=link_id)))
 
 
-@routes.post("/v1/links/{link_id}/sessions", status_code=201, response_model=ApiKey, summary="Sign a browser in")
-async def begin_session(link_id: AnyId, body: NewSession, gateway: Gateway) -> Json:
+@router.post("/v1/links/{link_id}/sessions", status_code=201, response_model=ApiKey, summary="Sign a browser in")
+async def begin_session(link_id: AnyId, body: NewSession, gateway: Gateway) -> JsonResponse:
     """Needs no API key: the signature of the link's browser opens. The key lasts twelve hours, reads what the owner of
     the device may see, and passes signed decisions on; earlier keys of the link end."""
     reply = await gateway.platform.links.BeginSession(to_proto(trust_pb2.BeginSessionRequest, body, link_id=link_id))
-    gateway.door.forget(subject=reply.principal.subject)
-    return answer(reply, 201)
+    gateway.authenticator.forget(subject=reply.principal.subject)
+    return message_response(reply, 201)
 
 
-@routes.get("/v1/devices/{device_id}/links", response_model=Items[BrowserLink], summary="List a device's links")
-async def list_links(device_id: DeviceId, platform: Platform) -> Json:
+@router.get("/v1/devices/{device_id}/links", response_model=Items[BrowserLink], summary="List a device's links")
+async def list_links(device_id: DeviceId, platform: Platform) -> JsonResponse:
     """Newest first."""
-    demand_own_device(device_id)
+    require_own_device(device_id)
     reply = await platform.links.ListLinks(trust_pb2.ListLinksRequest(device_id=device_id))
-    return Json({"items": [to_json(link) for link in reply.links]})
+    return JsonResponse({"items": [to_json(link) for link in reply.links]})
 
 
-@routes.delete(
+@router.delete(
     "/v1/devices/{device_id}/links/{link_id}", status_code=204, response_class=Response, summary="End a link"
 )
 async def end_link(device_id: DeviceId, link_id: AnyId, gateway: Gateway) -> Response:
     """Its browser is signed out and decides no more. An admin may, for a browser that was lost."""
-    demand_own_device(device_id)
+    require_own_device(device_id)
     await gateway.platform.links.EndLink(trust_pb2.EndLinkRequest(device_id=device_id, link_id=link_id))
-    gateway.door.forget(subject=device_id)
+    gateway.authenticator.forget(subject=device_id)
     return Response(status_code=204)
 
 
-@routes.put(
+@router.put(
     "/v1/devices/{device_id}/links/{link_id}/note",
     status_code=204,
     response_class=Response,
@@ -73,44 +75,46 @@ async def end_link(device_id: DeviceId, link_id: AnyId, gateway: Gateway) -> Res
 )
 async def put_note(device_id: DeviceId, link_id: AnyId, body: NewNote, platform: Platform) -> Response:
     """For the device itself; what it says is sealed for that browser."""
-    demand_own_device(device_id)
+    require_own_device(device_id)
     request = to_proto(trust_pb2.PutNoteRequest, body, device_id=device_id, link_id=link_id)
     await platform.links.PutNote(request)
     return Response(status_code=204)
 
 
-@routes.post("/v1/devices/{device_id}/decisions", status_code=201, response_model=Decision, summary="Decide")
-async def decide(device_id: DeviceId, body: NewDecision, request: Request, platform: Platform) -> Json:
+@router.post("/v1/devices/{device_id}/decisions", status_code=201, response_model=Decision, summary="Decide")
+async def decide(device_id: DeviceId, body: NewDecision, request: Request, platform: Platform) -> JsonResponse:
     """For a linked browser, by its own API key. The device checks the signature itself and says what it did."""
-    demand_own_device(device_id)
+    require_own_device(device_id)
     link_id = request.scope[PRINCIPAL].link_id
     if not link_id:
         raise NotLinked("only a browser that the owner linked decides; open the link of `coterie device link` in one")
     made = await platform.links.Decide(to_proto(trust_pb2.DecideRequest, body, device_id=device_id, link_id=link_id))
-    return answer(made, 201)
+    return message_response(made, 201)
 
 
-@routes.get("/v1/devices/{device_id}/decisions", response_model=Items[Decision], summary="List decisions")
+@router.get("/v1/devices/{device_id}/decisions", response_model=Items[Decision], summary="List decisions")
 async def list_decisions(
     device_id: DeviceId,
     platform: Platform,
     waiting: Annotated[bool, Query(description="Only those the device has not read, oldest first.")] = False,
     limit: Limit = 100,
-) -> Json:
+) -> JsonResponse:
     """What the owner decided for a device, newest first, and what it did."""
-    demand_own_device(device_id)
+    require_own_device(device_id)
     asked = trust_pb2.ListDecisionsRequest(device_id=device_id, waiting=waiting, limit=limit)
     reply = await platform.links.ListDecisions(asked)
-    return Json({"items": [to_json(decision) for decision in reply.decisions]})
+    return JsonResponse({"items": [to_json(decision) for decision in reply.decisions]})
 
 
-@routes.put(
+@router.put(
     "/v1/devices/{device_id}/decisions/{decision_id}/answer",
     response_model=Decision,
     summary="Say what the device did",
 )
-async def answer_decision(device_id: DeviceId, decision_id: AnyId, body: DecisionAnswer, platform: Platform) -> Json:
+async def answer_decision(
+    device_id: DeviceId, decision_id: AnyId, body: DecisionAnswer, platform: Platform
+) -> JsonResponse:
     """For the device itself; its first answer stands."""
-    demand_own_device(device_id)
+    require_own_device(device_id)
     request = to_proto(trust_pb2.AnswerDecisionRequest, body, device_id=device_id, decision_id=decision_id)
-    return answer(await platform.links.AnswerDecision(request))
+    return message_response(await platform.links.AnswerDecision(request))

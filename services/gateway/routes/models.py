@@ -10,11 +10,11 @@ from starlette.responses import Response
 
 from coterie.records import RegisteredModel
 from coterie_api.aggregation.v1 import aggregation_pb2
-from services.gateway.routes.base import Gateway, routes_for
+from services.gateway.routes.base import Gateway, router_for
 from services.gateway.schemas.base import DIGEST_PATTERN
-from services.gateway.wire.answers import Json, answer
 from services.gateway.wire.bodies import MEDIA_TYPE, check_size, download, pieces_of, promised_digest, promised_size
-from services.gateway.wire.documents import BLOB_ANSWERS, DIGEST_PARAMETER
+from services.gateway.wire.openapi import BLOB_ANSWERS, DIGEST_PARAMETER
+from services.gateway.wire.responses import JsonResponse, message_response
 
 REGISTER_SECONDS = 60.0
 _BODY: dict[str, Any] = {
@@ -25,13 +25,13 @@ _BODY: dict[str, Any] = {
         "content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
     },
 }
-routes = routes_for("models")
+router = router_for("models")
 
 
-@routes.post(
+@router.post(
     "/v1/models", status_code=201, response_model=RegisteredModel, summary="Upload a model", openapi_extra=_BODY
 )
-async def upload_model(request: Request, gateway: Gateway) -> Json:
+async def upload_model(request: Request, gateway: Gateway) -> JsonResponse:
     """The body streams; it is checked to be a sound safetensors file. Safe to repeat."""
     digest, limit = promised_digest(request, required=False), gateway.settings.max_model_bytes
     size = promised_size(request)
@@ -40,10 +40,10 @@ async def upload_model(request: Request, gateway: Gateway) -> Json:
     limit = min(limit, admission.max_bytes)
     found, _ = await gateway.blobs.put(pieces_of(request), max_bytes=limit, digest=digest)
     question = aggregation_pb2.RegisterModelRequest(digest=found)
-    return answer(await gateway.platform.tasks.RegisterModel(question, timeout=REGISTER_SECONDS), 201)
+    return message_response(await gateway.platform.tasks.RegisterModel(question, timeout=REGISTER_SECONDS), 201)
 
 
-@routes.delete("/v1/models/{digest}", status_code=204, response_class=Response, summary="Forget an uploaded model")
+@router.delete("/v1/models/{digest}", status_code=204, response_class=Response, summary="Forget an uploaded model")
 async def forget_model(
     digest: Annotated[str, Path(pattern=DIGEST_PATTERN, description="SHA-256 of the model.", examples=["0a" * 32])],
     gateway: Gateway,
@@ -53,7 +53,7 @@ async def forget_model(
     return Response(status_code=204)
 
 
-@routes.get("/v1/models/{digest}", response_class=Response, summary="Download a model", responses=BLOB_ANSWERS)
+@router.get("/v1/models/{digest}", response_class=Response, summary="Download a model", responses=BLOB_ANSWERS)
 async def download_model(
     request: Request,
     digest: Annotated[str, Path(pattern=DIGEST_PATTERN, description="SHA-256 of the model.", examples=["0a" * 32])],

@@ -12,23 +12,23 @@ from starlette.responses import Response
 
 from coterie.records import Page, Payment, Summary, Verification
 from coterie_api.pricing.v1 import pricing_pb2
-from services.gateway.access.ownership import demand_own_device, demand_own_task
+from services.gateway.access.ownership import require_own_device, require_own_task
 from services.gateway.access.table import DEVICE, PUBLISHER
 from services.gateway.errors import NotYours
-from services.gateway.routes.base import Platform, routes_for
+from services.gateway.routes.base import Platform, router_for
 from services.gateway.schemas.base import Cursor, IdFilter, Moment
-from services.gateway.wire.answers import Json, answer
 from services.gateway.wire.convert import page
-from services.gateway.wire.documents import CSV_ANSWER
+from services.gateway.wire.openapi import CSV_ANSWER
+from services.gateway.wire.responses import JsonResponse, message_response
 from services.gateway.wire.spreadsheets import PAGE_ITEMS, csv_answer
 from services.kit.caller import current_caller
-from services.kit.stubs import Upstreams
+from services.kit.service_clients import ServiceClients
 
 VERIFY_SECONDS = 300.0
-routes = routes_for("payments")
+router = router_for("payments")
 
 
-@routes.get("/v1/payments", response_model=Page[Payment], summary="List payments", responses=CSV_ANSWER)
+@router.get("/v1/payments", response_model=Page[Payment], summary="List payments", responses=CSV_ANSWER)
 async def list_payments(
     platform: Platform,
     task: IdFilter = "",
@@ -44,13 +44,13 @@ async def list_payments(
     caller = current_caller()
     if caller.role == DEVICE:
         device = device or caller.subject
-        demand_own_device(device)
+        require_own_device(device)
     await _demand_task_of_publisher(platform, task)
     request = pricing_pb2.ListPaymentsRequest(
         task_id=task, device_id=device, owner_id=owner, since=since, until=until, limit=limit, cursor=cursor
     )
     if format == "json":
-        return Json(page(await platform.ledger.ListPayments(request), "payments"))
+        return JsonResponse(page(await platform.ledger.ListPayments(request), "payments"))
 
     async def fetch(after: str) -> tuple[Iterable[Message], str]:
         request.limit, request.cursor = PAGE_ITEMS, after
@@ -60,21 +60,21 @@ async def list_payments(
     return await csv_answer([field.name for field in fields(Payment)], fetch, "payments")
 
 
-@routes.get("/v1/payments/summary", response_model=Summary, summary="Totals")
-async def summarise_payments(platform: Platform, task: IdFilter = "") -> Json:
+@router.get("/v1/payments/summary", response_model=Summary, summary="Totals")
+async def summarise_payments(platform: Platform, task: IdFilter = "") -> JsonResponse:
     """Outstanding escrow, top earners, cost per task, anomalies. A publisher gives a task of its own."""
     await _demand_task_of_publisher(platform, task)
-    return answer(await platform.ledger.Summarise(pricing_pb2.SummariseRequest(task_id=task)))
+    return message_response(await platform.ledger.Summarise(pricing_pb2.SummariseRequest(task_id=task)))
 
 
-@routes.post("/v1/payments/verification", response_model=Verification, summary="Check the whole book")
-async def verify_payments(platform: Platform) -> Json:
+@router.post("/v1/payments/verification", response_model=Verification, summary="Check the whole book")
+async def verify_payments(platform: Platform) -> JsonResponse:
     """Adds every entry up again and checks the hash chain."""
-    return answer(await platform.ledger.Verify(pricing_pb2.VerifyRequest(), timeout=VERIFY_SECONDS))
+    return message_response(await platform.ledger.Verify(pricing_pb2.VerifyRequest(), timeout=VERIFY_SECONDS))
 
 
-async def _demand_task_of_publisher(platform: Upstreams, task_id: str) -> None:
+async def _demand_task_of_publisher(platform: ServiceClients, task_id: str) -> None:
     if current_caller().role == PUBLISHER and not task_id:
         raise NotYours("publishers see the payments of their own tasks; give `task`")
     if task_id:
-        await demand_own_task(platform, task_id)
+        await require_own_task(platform, task_id)

@@ -15,16 +15,16 @@ from coterie.records import Duty, Items, SurvivorList, WantedShares
 from coterie.sums.rolls import framed
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words
-from services.gateway.access.ownership import demand_own_device
+from services.gateway.access.ownership import require_own_device
 from services.gateway.errors import BadShareSize
-from services.gateway.routes.base import Gateway, Platform, routes_for
+from services.gateway.routes.base import Gateway, Platform, router_for
 from services.gateway.schemas.base import Cohort, DeviceId, RoundNumber, ShareNumber, Sitting, TaskId, WaitSeconds
 from services.gateway.schemas.sums import Agreement, Answer, Muster, Offer
-from services.gateway.usecases.polls import MARGIN_SECONDS
-from services.gateway.wire.answers import Json, answer
+from services.gateway.usecases.long_polls import MARGIN_SECONDS
 from services.gateway.wire.bodies import MEDIA_TYPE, begun, check_size, pieces_of, promised_digest, promised_size
 from services.gateway.wire.convert import to_json
-from services.gateway.wire.documents import DIGEST_PARAMETER
+from services.gateway.wire.openapi import DIGEST_PARAMETER
+from services.gateway.wire.responses import JsonResponse, message_response
 from services.kit.blobs import BlobStore
 from services.kit.caller import current_caller
 
@@ -50,7 +50,7 @@ _SHARE: dict[str, Any] = {
         "content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
     },
 }
-routes = routes_for("sums")
+router = router_for("sums")
 
 
 async def _place(task_id: TaskId, number: RoundNumber, cohort: Cohort, sitting: Sitting) -> pb.SumPlace:
@@ -60,39 +60,39 @@ async def _place(task_id: TaskId, number: RoundNumber, cohort: Cohort, sitting: 
 Place = Annotated[pb.SumPlace, Depends(_place)]
 
 
-@routes.get("/v1/duties", response_model=Items[Duty], summary="Ask for duties as a clerk")
-async def list_duties(request: Request, gateway: Gateway, wait: WaitSeconds = 0) -> Json:
+@router.get("/v1/duties", response_model=Items[Duty], summary="Ask for duties as a clerk")
+async def list_duties(request: Request, gateway: Gateway, wait: WaitSeconds = 0) -> JsonResponse:
     """At most one duty for each sum. With `wait`, the answer comes when there is one or the time is over. A duty
     `forget` is told once: the next poll acknowledges it."""
     question = pb.ListDutiesRequest(device_id=current_caller().subject, wait_seconds=wait)
     call = gateway.platform.sums.ListDuties(question, timeout=wait + MARGIN_SECONDS)
-    reply = await gateway.patience.wait(request, call)
-    return Json({"items": [to_json(duty) for duty in reply.duties]})
+    reply = await gateway.long_poller.wait(request, call)
+    return JsonResponse({"items": [to_json(duty) for duty in reply.duties]})
 
 
-@routes.put(_AT + "/offers/{device_id}", status_code=204, response_class=Response, summary="Offer a session key")
+@router.put(_AT + "/offers/{device_id}", status_code=204, response_class=Response, summary="Offer a session key")
 async def put_offer(place: Place, device_id: DeviceId, body: Offer, platform: Platform) -> Response:
     """Safe to repeat with the same key; another key for the same sitting is refused."""
-    demand_own_device(device_id)
+    require_own_device(device_id)
     await platform.sums.PutOffer(
         pb.PutOfferRequest(place=place, device_id=device_id, session_key=body.session_key, signature=body.signature)
     )
     return Response(status_code=204)
 
 
-@routes.get(_AT + "/terms", response_class=Response, responses=_CANONICAL, summary="Terms of a sum")
+@router.get(_AT + "/terms", response_class=Response, responses=_CANONICAL, summary="Terms of a sum")
 async def get_terms(place: Place, platform: Platform) -> Response:
     """For the sum's participants and clerks."""
     return await _document(place, platform, words.SUM_DOCUMENT_TERMS)
 
 
-@routes.get(_AT + "/participants", response_class=Response, responses=_CANONICAL, summary="Who takes part in a sum")
+@router.get(_AT + "/participants", response_class=Response, responses=_CANONICAL, summary="Who takes part in a sum")
 async def get_participants(place: Place, platform: Platform) -> Response:
     """Device ids and signing keys, by id. For the sum's participants and clerks."""
     return await _document(place, platform, words.SUM_DOCUMENT_PARTICIPANTS)
 
 
-@routes.get(_AT + "/candidates", response_class=Response, responses=_CANONICAL, summary="Who may be in the sum")
+@router.get(_AT + "/candidates", response_class=Response, responses=_CANONICAL, summary="Who may be in the sum")
 async def get_candidates(place: Place, platform: Platform) -> Response:
     """[device id, SHA-256 of the masked words, root, letter key, signature] of each, by id. For clerks."""
     return await _document(place, platform, words.SUM_DOCUMENT_CANDIDATES)
@@ -105,7 +105,7 @@ async def _document(place: pb.SumPlace, platform: Platform, document: words.SumD
     return Response(text, headers=headers, media_type="application/json")
 
 
-@routes.get(_AT + "/letters", response_class=Response, responses=_LETTERS, summary="Letters to the calling clerk")
+@router.get(_AT + "/letters", response_class=Response, responses=_LETTERS, summary="Letters to the calling clerk")
 async def get_sum_letters(place: Place, gateway: Gateway) -> Response:
     """The candidates' letters to the caller and to nobody else, one after the other."""
     reply = await gateway.platform.sums.ListSumLetters(_reader(place))
@@ -122,10 +122,10 @@ async def _framed(blobs: BlobStore, letters: Sequence[pb.SumLetter]) -> AsyncIte
         yield await asyncio.to_thread(read, letters[start : start + LETTERS_AT_ONCE])
 
 
-@routes.put(_AT + "/musters/{device_id}", status_code=204, response_class=Response, summary="Muster the candidates")
+@router.put(_AT + "/musters/{device_id}", status_code=204, response_class=Response, summary="Muster the candidates")
 async def put_muster(place: Place, device_id: DeviceId, body: Muster, platform: Platform) -> Response:
     """Which candidates the clerk can serve, and what is wrong with the others."""
-    demand_own_device(device_id)
+    require_own_device(device_id)
     await platform.sums.PutMuster(
         pb.PutMusterRequest(
             place=place, device_id=device_id, candidates=body.candidates, ready=body.ready, faults=body.faults
@@ -134,41 +134,43 @@ async def put_muster(place: Place, device_id: DeviceId, body: Muster, platform: 
     return Response(status_code=204)
 
 
-@routes.get(_AT + "/survivors", response_model=SurvivorList, summary="Survivors to agree to")
-async def get_survivors(place: Place, platform: Platform) -> Json:
+@router.get(_AT + "/survivors", response_model=SurvivorList, summary="Survivors to agree to")
+async def get_survivors(place: Place, platform: Platform) -> JsonResponse:
     """They never change within a sitting."""
     found = await platform.sums.GetSurvivors(_reader(place))
-    return Json({"survivors": [[each.device_id, each.root] for each in found.survivors], "digest": found.digest})
+    return JsonResponse(
+        {"survivors": [[each.device_id, each.root] for each in found.survivors], "digest": found.digest}
+    )
 
 
-@routes.put(_AT + "/agreements/{device_id}", status_code=204, response_class=Response, summary="Agree to the survivors")
+@router.put(_AT + "/agreements/{device_id}", status_code=204, response_class=Response, summary="Agree to the survivors")
 async def put_agreement(place: Place, device_id: DeviceId, body: Agreement, platform: Platform) -> Response:
     """Safe to repeat."""
-    demand_own_device(device_id)
+    require_own_device(device_id)
     await platform.sums.PutAgreement(
         pb.PutAgreementRequest(place=place, device_id=device_id, digest=body.digest, signature=body.signature)
     )
     return Response(status_code=204)
 
 
-@routes.get(_AT + "/agreements", response_model=dict[str, str], summary="Who agreed to the survivors")
-async def get_agreements(place: Place, platform: Platform) -> Json:
+@router.get(_AT + "/agreements", response_model=dict[str, str], summary="Who agreed to the survivors")
+async def get_agreements(place: Place, platform: Platform) -> JsonResponse:
     """Signatures by clerk, once enough agreed."""
-    return Json(dict((await platform.sums.GetAgreements(_reader(place))).signatures))
+    return JsonResponse(dict((await platform.sums.GetAgreements(_reader(place))).signatures))
 
 
-@routes.put(_AT + "/answers/{device_id}", response_model=WantedShares, summary="Tell share sums by their digests")
-async def put_answer(place: Place, device_id: DeviceId, body: Answer, platform: Platform) -> Json:
+@router.put(_AT + "/answers/{device_id}", response_model=WantedShares, summary="Tell share sums by their digests")
+async def put_answer(place: Place, device_id: DeviceId, body: Answer, platform: Platform) -> JsonResponse:
     """Answers which of the sums themselves are wanted of this clerk now. Safe to repeat until nothing is."""
-    demand_own_device(device_id)
+    require_own_device(device_id)
     told = {int(share): digest for share, digest in body.digests.items()}
     request = pb.PutAnswerRequest(
         place=place, device_id=device_id, digest=body.digest, digests=told, signature=body.signature
     )
-    return answer(await platform.sums.PutAnswer(request))
+    return message_response(await platform.sums.PutAnswer(request))
 
 
-@routes.put(
+@router.put(
     _AT + "/answers/{device_id}/shares/{share}",
     status_code=204,
     response_class=Response,
@@ -179,7 +181,7 @@ async def put_share(
     request: Request, place: Place, device_id: DeviceId, share: ShareNumber, gateway: Gateway
 ) -> Response:
     """The words must hash to the digest the clerk signed."""
-    demand_own_device(device_id)
+    require_own_device(device_id)
     digest = promised_digest(request)
     told = pb.ShareRequest(place=place, device_id=device_id, share=share, digest=digest)
     admission = await gateway.platform.sums.AdmitShare(told)

@@ -24,29 +24,29 @@ from coterie.records.words import RelationKind
 from coterie_api.aggregation.v1 import aggregation_pb2
 from coterie_api.trust.v1 import trust_pb2
 from coterie_api.words.v1 import words_pb2
-from services.gateway.access.ownership import demand_own_owner, demand_own_task
+from services.gateway.access.ownership import require_own_owner, require_own_task
 from services.gateway.access.table import PUBLISHER
 from services.gateway.errors import NotYours
-from services.gateway.routes.base import Platform, routes_for
+from services.gateway.routes.base import Platform, router_for
 from services.gateway.schemas.base import Cursor, DeviceId, IdFilter, Limit, Moment, OwnerId
 from services.gateway.schemas.social import Derivation, Friendship
-from services.gateway.wire.answers import Json, answer
 from services.gateway.wire.convert import page, to_json, to_proto
+from services.gateway.wire.responses import JsonResponse, message_response
 from services.kit.caller import current_caller
-from services.kit.stubs import Upstreams
+from services.kit.service_clients import ServiceClients
 from services.kit.words import text_in, word
 
-routes = routes_for("trust")
+router = router_for("trust")
 
 
-@routes.get("/v1/trust/pairs/{a}/{b}", response_model=TrustExplanation, summary="Trust between two devices, and why")
-async def explain_trust(a: DeviceId, b: DeviceId, platform: Platform, at: Moment = 0) -> Json:
+@router.get("/v1/trust/pairs/{a}/{b}", response_model=TrustExplanation, summary="Trust between two devices, and why")
+async def explain_trust(a: DeviceId, b: DeviceId, platform: Platform, at: Moment = 0) -> JsonResponse:
     """Direct, indirect and combined trust of `a` in `b` with the counts, the path and the relations behind it."""
     request = trust_pb2.ExplainTrustRequest(device_a=a, device_b=b, at=at)
-    return answer(await platform.trust.ExplainTrust(request))
+    return message_response(await platform.trust.ExplainTrust(request))
 
 
-@routes.get("/v1/trust/pairs/{a}/{b}/history", response_model=Items[HistoryPoint], summary="Direct trust over time")
+@router.get("/v1/trust/pairs/{a}/{b}/history", response_model=Items[HistoryPoint], summary="Direct trust over time")
 async def get_history(
     a: DeviceId,
     b: DeviceId,
@@ -54,22 +54,22 @@ async def get_history(
     since: Moment = 0,
     until: Moment = 0,
     points: Annotated[int, Query(ge=2, le=1000)] = 50,
-) -> Json:
+) -> JsonResponse:
     """Direct trust of a pair at evenly spaced times."""
     request = trust_pb2.GetHistoryRequest(device_a=a, device_b=b, since=since, until=until, points=points)
     reply = await platform.trust.GetHistory(request)
-    return Json({"items": [to_json(point) for point in reply.points]})
+    return JsonResponse({"items": [to_json(point) for point in reply.points]})
 
 
-@routes.get("/v1/trust/peers/{device_id}", response_model=Items[TrustedPeer], summary="The peers a device trusts most")
-async def list_peers(device_id: DeviceId, platform: Platform, limit: Limit = 20, at: Moment = 0) -> Json:
+@router.get("/v1/trust/peers/{device_id}", response_model=Items[TrustedPeer], summary="The peers a device trusts most")
+async def list_peers(device_id: DeviceId, platform: Platform, limit: Limit = 20, at: Moment = 0) -> JsonResponse:
     """Most trusted first."""
     request = trust_pb2.ListPeersRequest(device_id=device_id, limit=limit, at=at)
     reply = await platform.trust.ListPeers(request)
-    return Json({"items": [to_json(peer) for peer in reply.peers]})
+    return JsonResponse({"items": [to_json(peer) for peer in reply.peers]})
 
 
-@routes.get(
+@router.get(
     "/v1/trust/graph",
     response_model=TrustGraph | NodeLinkGraph,
     summary="The trust graph",
@@ -91,16 +91,16 @@ async def get_graph(
         raise NotYours("publishers see the graph of their own tasks; give `task`")
     request = trust_pb2.GetGraphRequest(owner_id=owner, least=least, at=at)
     if task:
-        await demand_own_task(platform, task)
+        await require_own_task(platform, task)
         request.device_ids.extend(await _enrolled(platform, task))
     nobody = bool(task) and not request.device_ids  # no ids would mean every device
     graph = trust_pb2.TrustGraph(at=at) if nobody else await platform.trust.GetGraph(request)
     if format == "json":
-        return answer(graph)
+        return message_response(graph)
     return await asyncio.to_thread(_exported, graph, format)
 
 
-async def _enrolled(platform: Upstreams, task_id: str) -> list[str]:
+async def _enrolled(platform: ServiceClients, task_id: str) -> list[str]:
     devices: list[str] = []
     cursor = ""
     while True:
@@ -125,45 +125,49 @@ def _exported(graph: trust_pb2.TrustGraph, format: str) -> Response:
     if format == "graphml":
         return Response("\n".join(nx.generate_graphml(network)), media_type="application/graphml+xml")
     document: dict[str, Any] = nx.node_link_data(network, edges="links")
-    return Json(document)
+    return JsonResponse(document)
 
 
-@routes.get("/v1/trust/losses", response_model=Items[Loss], summary="Pairs that lost most trust")
-async def list_losses(platform: Platform, device: IdFilter = "", since: Moment = 0, limit: Limit = 20) -> Json:
+@router.get("/v1/trust/losses", response_model=Items[Loss], summary="Pairs that lost most trust")
+async def list_losses(platform: Platform, device: IdFilter = "", since: Moment = 0, limit: Limit = 20) -> JsonResponse:
     """Pairs whose direct trust fell most since a time, with the interactions that did it."""
     request = trust_pb2.ListLossesRequest(device_id=device, since=since, limit=limit)
     reply = await platform.trust.ListLosses(request)
-    return Json({"items": [to_json(loss) for loss in reply.losses]})
+    return JsonResponse({"items": [to_json(loss) for loss in reply.losses]})
 
 
-@routes.get("/v1/trust/relations/{device_id}", response_model=Page[Relation], summary="Relations of a device")
-async def list_relations(device_id: DeviceId, platform: Platform, limit: Limit = 100, cursor: Cursor = "") -> Json:
+@router.get("/v1/trust/relations/{device_id}", response_model=Page[Relation], summary="Relations of a device")
+async def list_relations(
+    device_id: DeviceId, platform: Platform, limit: Limit = 100, cursor: Cursor = ""
+) -> JsonResponse:
     """Ownership, co-location, friendship and the like, with strength and cause."""
     request = trust_pb2.ListRelationsRequest(device_id=device_id, limit=limit, cursor=cursor)
-    return Json(page(await platform.trust.ListRelations(request), "relations"))
+    return JsonResponse(page(await platform.trust.ListRelations(request), "relations"))
 
 
-@routes.post("/v1/trust/relations/derive", response_model=RelationCounts, summary="Derive relations anew")
-async def derive_relations(body: Derivation, platform: Platform) -> Json:
+@router.post("/v1/trust/relations/derive", response_model=RelationCounts, summary="Derive relations anew")
+async def derive_relations(body: Derivation, platform: Platform) -> JsonResponse:
     """From profiles and meetings; returns how many hold now, by kind."""
     request = to_proto(trust_pb2.DeriveRelationsRequest, body)
-    return answer(await platform.trust.DeriveRelations(request, timeout=120))
+    return message_response(await platform.trust.DeriveRelations(request, timeout=120))
 
 
-@routes.put(
+@router.put(
     "/v1/trust/friendships/{owner_a}/{owner_b}", response_model=Relation, summary="Declare or withdraw friendship"
 )
-async def declare_friendship(owner_a: OwnerId, owner_b: OwnerId, body: Friendship, platform: Platform) -> Json:
+async def declare_friendship(owner_a: OwnerId, owner_b: OwnerId, body: Friendship, platform: Platform) -> JsonResponse:
     """Between two owners; strength 0 withdraws it. A device speaks for its own owner, which is then `owner_a`: the
     friendship holds when the other owner declares it too. An admin vouches for both."""
-    demand_own_owner(owner_a)
+    require_own_owner(owner_a)
     request = to_proto(trust_pb2.DeclareFriendshipRequest, body, owner_a=owner_a, owner_b=owner_b)
-    return answer(await platform.trust.DeclareFriendship(request))
+    return message_response(await platform.trust.DeclareFriendship(request))
 
 
-@routes.get("/v1/trust/friendships/{owner_id}", response_model=Page[Relation], summary="Friendships of an owner")
-async def list_friendships(owner_id: OwnerId, platform: Platform, limit: Limit = 100, cursor: Cursor = "") -> Json:
+@router.get("/v1/trust/friendships/{owner_id}", response_model=Page[Relation], summary="Friendships of an owner")
+async def list_friendships(
+    owner_id: OwnerId, platform: Platform, limit: Limit = 100, cursor: Cursor = ""
+) -> JsonResponse:
     """Also those that one of the two owners has yet to confirm (`confirmed` is false)."""
-    demand_own_owner(owner_id)
+    require_own_owner(owner_id)
     request = trust_pb2.ListFriendshipsRequest(owner_id=owner_id, limit=limit, cursor=cursor)
-    return Json(page(await platform.trust.ListFriendships(request), "relations"))
+    return JsonResponse(page(await platform.trust.ListFriendships(request), "relations"))

@@ -10,12 +10,11 @@ from starlette.requests import Request
 
 from coterie.records import UpdateOutcome
 from coterie_api.aggregation.v1 import aggregation_pb2
-from services.gateway.access.ownership import demand_own_device
+from services.gateway.access.ownership import require_own_device
 from services.gateway.errors import BadHeader
-from services.gateway.routes.base import Gateway, Parts, routes_for
+from services.gateway.routes.base import Dependencies, Gateway, router_for
 from services.gateway.schemas.base import DIGEST_PATTERN, DeviceId, RoundNumber, TaskId
 from services.gateway.schemas.work import UpdateReport
-from services.gateway.wire.answers import Json, answer
 from services.gateway.wire.bodies import (
     MEDIA_TYPE,
     SMALL_BYTES,
@@ -26,6 +25,7 @@ from services.gateway.wire.bodies import (
     store_small,
 )
 from services.gateway.wire.convert import to_proto
+from services.gateway.wire.responses import JsonResponse, message_response
 
 MOST_REPORT_BYTES = 32 * 1024
 SUBMIT_SECONDS = 60.0
@@ -36,10 +36,10 @@ _BODY: dict[str, Any] = {
         "content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
     }
 }
-routes = routes_for("updates")
+router = router_for("updates")
 
 
-@routes.put(
+@router.put(
     "/v1/tasks/{task_id}/rounds/{number}/updates/{device_id}",
     response_model=UpdateOutcome,
     summary="Hand in an update",
@@ -61,11 +61,11 @@ async def put_update(
     coterie_digest: Annotated[
         str, Header(description=f"SHA-256 of the body ({DIGEST_PATTERN}); required unless the form is `report`.")
     ] = "",
-) -> Json:
+) -> JsonResponse:
     """The body streams; its digest is checked before anything changes. Safe to repeat: the same update is answered
     "repeated". A large body is refused before it is read when it would not be taken, and not read when it is stored
     already."""
-    demand_own_device(device_id)
+    require_own_device(device_id)
     report = _read_report(coterie_update)
     place = {"task_id": task_id, "round": number, "device_id": device_id}
     stored: dict[str, Any] = {}
@@ -73,7 +73,7 @@ async def put_update(
         digest = promised_digest(request)
         stored = {"digest": digest, "size_bytes": await _store(request, gateway, place, digest)}
     submission = to_proto(aggregation_pb2.SubmitUpdateRequest, report, **place, **stored)
-    return answer(await gateway.platform.work.SubmitUpdate(submission, timeout=SUBMIT_SECONDS))
+    return message_response(await gateway.platform.work.SubmitUpdate(submission, timeout=SUBMIT_SECONDS))
 
 
 def _read_report(text: str) -> UpdateReport:
@@ -87,7 +87,7 @@ def _read_report(text: str) -> UpdateReport:
         raise BadHeader(f"{field}: {first['msg']}", details={"field": field}) from error
 
 
-async def _store(request: Request, gateway: Parts, place: dict[str, Any], digest: str) -> int:
+async def _store(request: Request, gateway: Dependencies, place: dict[str, Any], digest: str) -> int:
     """Takes the body into the blob store and returns its size; a large one only if it would be taken."""
     size, limit = promised_size(request), gateway.settings.max_model_bytes
     check_size(size, limit)

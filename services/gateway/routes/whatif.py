@@ -12,10 +12,10 @@ from coterie_api.aggregation.v1 import aggregation_pb2
 from coterie_api.pricing.v1 import pricing_pb2
 from coterie_api.topology.v1 import topology_pb2
 from coterie_api.trust.v1 import trust_pb2
-from services.gateway.routes.base import Gateway, routes_for
+from services.gateway.routes.base import Gateway, router_for
 from services.gateway.usecases.measured_runs import with_runs
 from services.gateway.wire.bodies import read_within
-from services.kit.stubs import Upstreams
+from services.kit.service_clients import ServiceClients
 from services.kit.whatif import NotJson, UnknownSolver
 
 SERVICE_OF_SOLVER = {
@@ -54,10 +54,10 @@ _BODY: dict[str, Any] = {
         },
     }
 }
-routes = routes_for("what-if")
+router = router_for("what-if")
 
 
-@routes.post(
+@router.post(
     "/v1/what-if/{solver}",
     response_class=Response,
     summary="What would you plan, what would you pay?",
@@ -81,11 +81,11 @@ async def what_if(
         text = body.decode()
     except UnicodeDecodeError as error:
         raise NotJson(f"the input is not JSON: {error.reason} at byte {error.start}") from error
-    answer = await gateway.patience.wait(request, _solve(gateway.platform, solver, text))
+    answer = await gateway.long_poller.wait(request, _solve(gateway.platform, solver, text))
     return Response(answer, media_type="application/json")
 
 
-async def _solve(platform: Upstreams, solver: str, text: str) -> str:
+async def _solve(platform: ServiceClients, solver: str, text: str) -> str:
     if SERVICE_OF_SOLVER[solver] == "trust":
         scores = trust_pb2.WhatIfRequest(solver=solver, input_json=text)
         return (await platform.trust.WhatIf(scores, timeout=SOLVE_SECONDS)).output_json

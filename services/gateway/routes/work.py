@@ -10,18 +10,18 @@ from starlette.responses import Response
 
 from coterie.records import Work
 from coterie_api.aggregation.v1 import aggregation_pb2
-from services.gateway.routes.base import Gateway, Platform, routes_for
+from services.gateway.routes.base import Gateway, Platform, router_for
 from services.gateway.schemas.base import Id, RoundNumber, TaskId, WaitSeconds
 from services.gateway.schemas.work import Decline, Objection
-from services.gateway.usecases.polls import MARGIN_SECONDS
-from services.gateway.wire.answers import Json, answer
+from services.gateway.usecases.long_polls import MARGIN_SECONDS
 from services.gateway.wire.convert import to_proto
+from services.gateway.wire.responses import JsonResponse, message_response
 from services.kit.caller import current_caller
 
-routes = routes_for("work")
+router = router_for("work")
 
 
-@routes.get("/v1/work", response_model=Work, summary="Ask for work")
+@router.get("/v1/work", response_model=Work, summary="Ask for work")
 async def get_work(
     request: Request,
     gateway: Gateway,
@@ -32,17 +32,17 @@ async def get_work(
     clerk: Annotated[
         bool, Query(description="Answer also when the caller is called as a clerk of secure sums.")
     ] = False,
-) -> Json:
+) -> JsonResponse:
     """At most one item per task. With `wait`, the answer comes when there is work or the time is over; ask again after
     `retry_after_seconds`. A device that asks with `clerk` need not ask for duties before `duties` is true."""
     question = aggregation_pb2.GetWorkRequest(
         device_id=current_caller().subject, wait_seconds=wait, task_ids=task, clerk=clerk
     )
     call = gateway.platform.work.GetWork(question, timeout=wait + MARGIN_SECONDS)
-    return answer(await gateway.patience.wait(request, call))
+    return message_response(await gateway.long_poller.wait(request, call))
 
 
-@routes.post(
+@router.post(
     "/v1/tasks/{task_id}/rounds/{number}/decline", status_code=204, response_class=Response, summary="Decline work"
 )
 async def decline_work(task_id: TaskId, number: RoundNumber, body: Decline, platform: Platform) -> Response:
@@ -53,7 +53,7 @@ async def decline_work(task_id: TaskId, number: RoundNumber, body: Decline, plat
     return Response(status_code=204)
 
 
-@routes.post(
+@router.post(
     "/v1/tasks/{task_id}/rounds/{number}/objection",
     status_code=204,
     response_class=Response,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # exists in the type stub alone
 MOST_IDS = 10_000
 
 
-class Pulse:
+class HeartbeatBatcher:
     """Passes heartbeats on in batches."""
 
     def __init__(self, registry: RegistryAsyncStub) -> None:

@@ -13,7 +13,7 @@ from coterie_api.topology.v1 import topology_pb2
 from coterie_api.words.v1 import words_pb2 as words
 from services.gateway.errors import NotYours
 from services.kit.errors import InvalidInput, PermissionDenied
-from services.kit.stubs import Upstreams
+from services.kit.service_clients import ServiceClients
 
 MOST_TASKS = 100
 
@@ -22,7 +22,7 @@ class NothingMeasured(InvalidInput):
     """Tasks that cannot be runs: too many, none, or without figures."""
 
 
-async def with_runs(platform: Upstreams, text: str) -> str:
+async def with_runs(platform: ServiceClients, text: str) -> str:
     """The question with the runs of the tasks it names in the place of `tasks`; others stay as they are."""
     try:
         question = json.loads(text)
@@ -53,7 +53,7 @@ async def with_runs(platform: Upstreams, text: str) -> str:
     return json.dumps({**question, "measured": [*given, *runs]})
 
 
-async def _run(platform: Upstreams, task: aggregation_pb2.MeasuredTask) -> dict[str, float]:
+async def _run(platform: ServiceClients, task: aggregation_pb2.MeasuredTask) -> dict[str, float]:
     """A task as a run, with the mean noise of those who work in its plan."""
     plan = await platform.topology.GetPlan(topology_pb2.GetPlanRequest(task_id=task.task_id))
     noise = [seat.noise_multiplier for seat in plan.seats if seat.role != words.ROLE_IDLE]

@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
 from services.gateway.errors import BadHeader, BodyCutShort, BodyTooLarge
-from services.gateway.wire.answers import problem
+from services.gateway.wire.responses import problem
 from services.kit.blobs import CHUNK_BYTES, BlobStore, DigestMismatch, check_digest
 
 DIGEST_HEADER = "Coterie-Digest"

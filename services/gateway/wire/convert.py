@@ -2,7 +2,7 @@
 
 Conventions beyond the obvious: bytes are base64 text, an enum is its word (see `services.kit.words`), and a text field
 `something_json` appears as the JSON object `something`. A message whose fields may be left out, such as a task's
-parameters, appears as an object of what is set (see `services.kit.documents`). Infinity, which JSON lacks, is the
+parameters, appears as an object of what is set (see `services.kit.proto_json`). Infinity, which JSON lacks, is the
 string "inf" (as in the what-if contract). A message, or an optional scalar, that is not set is null; any other scalar
 shows its zero. Of a oneof the field that is set appears under the oneof's name.
 """
@@ -21,7 +21,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from pydantic import BaseModel
 
-from services.kit import documents
+from services.kit import proto_json
 from services.kit.errors import InvalidInput
 from services.kit.words import number_in, text_in
 
@@ -83,8 +83,8 @@ def _value_reader(field: Any) -> Reader:
     if field.message_type is None:
         return _scalar_reader(field)
     if _is_document(field):
-        return documents.show
-    return _list_reader if documents.is_list(field.message_type) else to_json
+        return proto_json.to_dict
+    return _list_reader if proto_json.is_list(field.message_type) else to_json
 
 
 def _list_reader(message: Any) -> list[Any]:
@@ -100,7 +100,7 @@ def _choice_reader(name: str) -> Reader:
 
 
 def _is_document(field: FieldDescriptor) -> bool:
-    return field.message_type is not None and field.message_type.file.package == documents.PACKAGE
+    return field.message_type is not None and field.message_type.file.package == proto_json.PACKAGE
 
 
 def _scalar_reader(field: FieldDescriptor) -> Reader:
@@ -153,7 +153,7 @@ def _set(message: Message, field: FieldDescriptor, value: Any) -> None:
     elif field.is_repeated:
         target.extend(_scalar(field, item) for item in value)
     elif _is_document(field):
-        documents.fill(target, value, json_name(field))
+        proto_json.parse_into(target, value, json_name(field))
     elif field.message_type is not None:
         target.SetInParent()
         _fill(target, value)

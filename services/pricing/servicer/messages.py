@@ -9,7 +9,7 @@ from coterie.privacy.claims import charge_of
 from coterie.records.words import ParticipationState, PostingKind, PrivacyAdjacency, PrivacyUnit
 from coterie_api.pricing.v1 import pricing_pb2 as pb
 from services.kit.claims import read_claim
-from services.kit.documents import take
+from services.kit.proto_json import take
 from services.kit.words import number, word
 from services.pricing.domain import ledger, records
 from services.pricing.domain.ledger_settlement import Work

@@ -6,7 +6,7 @@ from typing import Any
 
 from coterie_api.pricing.v1 import pricing_pb2 as pb
 from coterie_api.pricing.v1 import pricing_pb2_grpc as rpc
-from services.kit.questions import Questions
+from services.kit.whatif_service import WhatIfService
 from services.pricing.domain.incentive_stackelberg import Data
 from services.pricing.servicer.messages import to_quote
 from services.pricing.usecases.quoting import Quoting
@@ -17,7 +17,7 @@ BYTES_PER_ELEMENT = 4
 class PricingServicer(rpc.PricingServicer):
     """Prices of rounds."""
 
-    def __init__(self, quoting: Quoting, questions: Questions) -> None:
+    def __init__(self, quoting: Quoting, questions: WhatIfService) -> None:
         self._quoting, self._questions = quoting, questions
 
     async def QuoteRound(self, request: pb.QuoteRoundRequest, context: Any) -> pb.Quote:

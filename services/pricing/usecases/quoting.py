@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from coterie_api.parameters.v1.parameters_pb2 import TaskParameters
-from services.kit import documents
+from services.kit import proto_json
 from services.kit.caller import NotAllowed, current_caller
 from services.kit.clock import Clock
 from services.kit.database import Database
@@ -58,7 +58,7 @@ class Quoting:
         require_platform()
         checks.name("task_id", task_id)
         checks.round_number(round_number)
-        parameters = read_parameters(incentive, documents.show(told))
+        parameters = read_parameters(incentive, proto_json.to_dict(told))
         _check_devices(devices)
         async with self._database.reading() as tx:
             existing = await quotes.find(tx, task_id, round_number)
@@ -161,10 +161,10 @@ class Quoting:
 
     def check_parameters(self, incentive: str, told: TaskParameters, escrow: int, rounds: int) -> TaskParameters:
         """The parameters with every default filled in."""
-        completed = complete_parameters(incentive, documents.show(told), escrow, rounds)
+        completed = complete_parameters(incentive, proto_json.to_dict(told), escrow, rounds)
         if isinstance(read_parameters(incentive, completed), StackelbergParameters | CorrelatedParameters):
             self._workers.warm()  # the task's first price will be asked for soon
-        return documents.read_parameters(completed)
+        return proto_json.read_parameters(completed)
 
 
 def _check_devices(devices: Sequence[str]) -> None:

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from coterie.records.words import ParticipationState
 from services.kit.clock import Clock
+from services.kit.concurrency import thread_if_large
 from services.kit.database import Database
 from services.kit.rows import Tx
-from services.kit.threads import threaded
 from services.pricing.domain import checks
 from services.pricing.domain.ledger import FEES, Entry, Head, Payment, Posting, attach
 from services.pricing.domain.ledger_settlement import (
@@ -50,7 +50,7 @@ class Settling:
         _check_work(work)
         if payoffs is not None:
             work = await self._with_payoffs(task_id, round_number, work, payoffs)
-        digest = await threaded(len(work), digest_work, work)
+        digest = await thread_if_large(len(work), digest_work, work)
         async with self._database.writing() as tx:
             head = await book.lock_head(tx)
             existing = await payments.find_settlement(tx, task_id, round_number)
@@ -75,9 +75,9 @@ class Settling:
     ) -> Settled:
         balance = await self._check_escrow(tx, task_id)
         quote = await _quote(tx, task_id, round_number)
-        dues = await threaded(len(work), compute_dues, quote, work)
+        dues = await thread_if_large(len(work), compute_dues, quote, work)
         owed = sum(due.amount_microcredits for due in dues)
-        paid = await threaded(len(dues), fit_escrow, dues, balance)
+        paid = await thread_if_large(len(dues), fit_escrow, dues, balance)
         now = max(self._clock.now(), head.at)
         made = _payments(paid, head.payments, now, task_id, round_number)
         total = sum(p.amount_microcredits for p in made)
@@ -148,7 +148,7 @@ async def _write(tx: Tx, head: Head, settled: Settlement, made: Sequence[Payment
     sides = [Posting(f"escrow:{settled.task_id}", -settled.paid_microcredits - fee)]
     sides += [Posting(f"device:{p.device_id}", p.amount_microcredits) for p in made]
     sides += [Posting(FEES, fee)] if fee else []
-    number, attachment = head.entries + 1, await threaded(len(made), attach, made)
+    number, attachment = head.entries + 1, await thread_if_large(len(made), attach, made)
     key, note = f"payment:{settled.task_id}:{settled.round}", f"round {settled.round} of task {settled.task_id}"
     entry = Entry(number, settled.at, "payment", key, note, attachment, tuple(sides))
     await payments.add_payments(tx, made, number)

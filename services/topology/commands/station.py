@@ -23,10 +23,10 @@ from coterie_api.topology.v1 import topology_pb2_grpc as rpc
 from services.aggregation.domain.accumulator import Accumulator
 from services.aggregation.domain.layout import PREFIX_BYTES, Layout, header_length, parse
 from services.kit.caller import STATION, set_caller
+from services.kit.channels import open_channel
 from services.kit.errors import CoterieError
 from services.kit.logs import get_logger
 from services.kit.settings import ServiceSettings
-from services.kit.upstream import open_channel
 
 if TYPE_CHECKING:
     from services.topology.domain.station import Choice, Sight, StationNetwork

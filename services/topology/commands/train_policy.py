@@ -27,7 +27,7 @@ from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words
 from services.kit.blobs import BlobStore, UnknownBlob
 from services.kit.errors import CoterieError
-from services.kit.lifeline import die_when_closed
+from services.kit.exit_with_parent import exit_when_closed
 from services.kit.settings import ServiceSettings
 from services.kit.workers import PLANNING_NICENESS
 from services.topology.planners.cell_network import network, population, read_radio
@@ -119,7 +119,7 @@ def _text(data: bytes) -> str:
 def main() -> int:
     """One job from standard input; 0 when the policy is ready."""
     data = sys.stdin.buffer.readline()
-    die_when_closed(sys.stdin.fileno())
+    exit_when_closed(sys.stdin.fileno())
     os.nice(PLANNING_NICENESS)
     place = json.loads(data)
     settings = ServiceSettings(data_dir=Path(place["data_dir"]), blob_url=place["blob_url"])

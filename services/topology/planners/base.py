@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2_grpc
-from services.kit import documents
+from services.kit import proto_json
 from services.kit.clock import Clock
 from services.kit.database import Database
 from services.topology.errors import BadParameters
@@ -90,4 +90,4 @@ def alone_of(participants: Sequence[pb.Participant]) -> list[int]:
 
 def parameters_of(request: pb.MakePlanRequest) -> dict[str, Any]:
     """The task's parameters, as the task was created with."""
-    return documents.show(request.parameters)
+    return proto_json.to_dict(request.parameters)

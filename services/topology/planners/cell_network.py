@@ -15,7 +15,7 @@ from pydantic import Field
 
 from coterie_api.parameters.v1.parameters_pb2 import RadioParameters
 from coterie_api.topology.v1 import topology_pb2 as pb
-from services.kit.documents import show
+from services.kit.proto_json import to_dict
 from services.topology.domain.cell_noise import NoiseWeights
 from services.topology.domain.radio import Layout, Station, User
 from services.topology.domain.scheduling import Cells, Floats, Reward
@@ -70,7 +70,7 @@ def reached(cells: Sequence[pb.Cell], layout: Layout) -> np.ndarray[tuple[int, .
 
 def read_radio(told: RadioParameters) -> Radio:
     """The channel a policy is asked for, defaults filled in."""
-    return read_section({"radio": show(told)}, "radio", Radio)
+    return read_section({"radio": to_dict(told)}, "radio", Radio)
 
 
 def layout_fingerprint(cells: Sequence[pb.Cell], models: int, radio: Radio) -> str:

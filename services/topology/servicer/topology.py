@@ -6,7 +6,7 @@ from typing import Any
 
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.topology.v1 import topology_pb2_grpc as rpc
-from services.kit.questions import Questions
+from services.kit.whatif_service import WhatIfService
 from services.topology.domain.records import MeasuredWay
 from services.topology.usecases.cells import RegisteredCells
 from services.topology.usecases.committees import Committees
@@ -29,7 +29,7 @@ class TopologyServicer(rpc.TopologyServicer):
         policies: Policies,
         committees: Committees,
         stations: Stations,
-        questions: Questions,
+        questions: WhatIfService,
     ) -> None:
         self._plans, self._links, self._cells, self._policies = plans, links, cells, policies
         self._committees, self._stations, self._questions = committees, stations, questions

@@ -8,7 +8,7 @@ from functools import cache
 
 from coterie_api.parameters.v1.parameters_pb2 import TaskParameters
 from coterie_api.topology.v1 import topology_pb2 as pb
-from services.kit import documents
+from services.kit import proto_json
 from services.kit.caller import require_role
 from services.kit.rows import take_turns
 from services.kit.workers import Workers
@@ -70,10 +70,10 @@ class Plans:
     async def check_parameters(self, topology: str, privacy: str, parameters: TaskParameters) -> TaskParameters:
         """The parameters with the defaults of this topology filled in."""
         planner = await self._planner(topology)
-        checked = planner.check(privacy, documents.show(parameters))
+        checked = planner.check(privacy, proto_json.to_dict(parameters))
         if planner.lasts(1, checked):
             self._workers.warm()  # the task's first plan will be asked for soon
-        return documents.read_parameters(checked)
+        return proto_json.read_parameters(checked)
 
     async def _planner(self, topology: str) -> Planner:
         if topology not in self._planners:

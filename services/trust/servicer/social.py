@@ -9,9 +9,9 @@ from typing import Any
 from coterie.records.words import RelationKind
 from coterie_api.trust.v1 import trust_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2_grpc as rpc
+from services.kit.concurrency import thread_if_large
 from services.kit.paging import NUMBER, next_cursor, read_page
-from services.kit.questions import Questions
-from services.kit.threads import threaded
+from services.kit.whatif_service import WhatIfService
 from services.kit.words import word
 from services.trust.domain import kinds
 from services.trust.servicer import messages
@@ -35,7 +35,7 @@ class TrustServicer(rpc.TrustServicer):
         graphs: Graphs,
         relations: SocialRelations,
         imports: Imports,
-        questions: Questions,
+        questions: WhatIfService,
     ) -> None:
         self._recording = recording
         self._scores = scores
@@ -48,7 +48,7 @@ class TrustServicer(rpc.TrustServicer):
     async def RecordInteractions(
         self, request: pb.RecordInteractionsRequest, context: Any
     ) -> pb.RecordInteractionsReply:
-        batch = await threaded(len(request.interactions), social.read_reports, request.interactions)
+        batch = await thread_if_large(len(request.interactions), social.read_reports, request.interactions)
         recorded, before = await self._recording.record(batch)
         return pb.RecordInteractionsReply(
             recorded=recorded.new, repeated_before=before, unconfirmed=recorded.unconfirmed

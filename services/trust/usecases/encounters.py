@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from services.kit.concurrency import thread_if_large
 from services.kit.rows import Tx
-from services.kit.threads import threaded
 from services.trust.domain import checks
 from services.trust.domain.encounters import BECAUSE, Standing, Tally, kind_of_meeting, rule_of
 from services.trust.domain.relations import RelationKind, RelationRules
@@ -61,7 +61,7 @@ class Encountering:
     ) -> int:
         ends = sorted({end for report in reports if not report.task for end in (report.low, report.high)})
         standings = await encounters.standings(tx, ends)
-        changed, rows = await threaded(len(reports), self._folded, before, reports, standings, kinds)
+        changed, rows = await thread_if_large(len(reports), self._folded, before, reports, standings, kinds)
         checks.at_most("derived relations", len(rows), MOST_DERIVED)
         await encounters.keep(tx, changed)
         await encounters.relate(

@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from services.kit.caller import SERVICE, require_role
 from services.kit.clock import Clock
+from services.kit.concurrency import thread_if_large
 from services.kit.database import Database
 from services.kit.logs import get_logger
 from services.kit.rows import Tx
-from services.kit.threads import threaded
 from services.trust.domain import checks, drafts, reports, saturation
 from services.trust.domain.drafts import Displaced, Draft
 from services.trust.domain.evidence import Evidence, EvidenceTable, Pieces, fold, tabled
@@ -73,7 +73,7 @@ class Recording:
             ends = {*batch.devices_a, *batch.devices_b}
             found = await self._directory.find(tx, {reporter, *ends} if reporter != PLATFORM else ends)
         numbers = {device: entry.number for device, entry in found.items()}
-        numbered = await threaded(len(batch), reports.check, batch, numbers, reporter, now)
+        numbered = await thread_if_large(len(batch), reports.check, batch, numbers, reporter, now)
         async with self._database.writing() as tx:
             recorded = await self.write(tx, batch, numbered, numbers.get(reporter, 0), source, now)
             if caller.role == "admin":
@@ -93,7 +93,7 @@ class Recording:
         if not fresh:
             return Recorded(0)
         kept = np.array(fresh)
-        places = await threaded(len(fresh), self._places, ends.low[kept], ends.high[kept])
+        places = await thread_if_large(len(fresh), self._places, ends.low[kept], ends.high[kept])
         draft = drafts.drafted(
             places.of,
             np.array(batch.positive)[kept],
@@ -121,13 +121,13 @@ class Recording:
             until = (last // DAY_SECONDS + 1) * DAY_SECONDS + rule.meeting_window_seconds
             waiting = await social.waiting(tx, old, since, until) if old else []
             alive = [row for row in waiting if row[3] >= now - rule.confirm_seconds]
-            draft = await threaded(len(draft.pairs), drafts.confirmed, draft, alive, reporter, now, rule)
+            draft = await thread_if_large(len(draft.pairs), drafts.confirmed, draft, alive, reporter, now, rule)
         size = len(draft.pairs)
-        days = await threaded(size, drafts.days_of, draft)
-        begun = await threaded(size, self._begun, draft, days)
+        days = await thread_if_large(size, drafts.days_of, draft)
+        begun = await thread_if_large(size, self._begun, draft, days)
         found = await social.used(tx, [(pair, start) for _, pair, start in begun], reporter, full) if begun else []
         used = [(begun[place][0], *rest) for place, *rest in found]
-        draft = await threaded(size, drafts.saturated, draft, days, used, full, rule)
+        draft = await thread_if_large(size, drafts.saturated, draft, days, used, full, rule)
         bad = draft.at[(draft.basis == Basis.ONE) & ~draft.positive & (draft.shares > 0)]
         if not len(bad):
             return draft, drafts.NOTHING
@@ -175,7 +175,7 @@ class Recording:
     ) -> None:
         pieces = draft.pieces().followed_by(displaced.pieces)
         debts = await self._debts(tx, places, pieces, now)
-        added, changed = await threaded(len(pieces.pairs), self._folded, places, pieces, debts)
+        added, changed = await thread_if_large(len(pieces.pairs), self._folded, places, pieces, debts)
         if added or changed:
             await social.save_pairs(tx, added, changed, self._memory.book.version + 1)
         if debts:

@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from services.kit.concurrency import thread_if_large
 from services.kit.rows import Tx
-from services.kit.threads import threaded
 from services.trust.domain.evidence import Evidence, Pieces, fold, handed_down, tabled
 from services.trust.domain.graph import Integers
 from services.trust.domain.parameters import TrustParameters
@@ -32,7 +32,7 @@ async def add_to_records(tx: Tx, pieces: Pieces, low: Integers, high: Integers, 
     before = await records.some(tx, wanted.tolist())
     table = tabled([before.get(key, Evidence()) for key in wanted.tolist()])
     part = replace(pieces.at_rows(apart), pairs=place.reshape(-1))
-    after = await threaded(len(part), fold, table, part, parameters)
+    after = await thread_if_large(len(part), fold, table, part, parameters)
     columns = [column.tolist() for column in (wanted, wanted >> 32, wanted & 0xFFFFFFFF, *after.columns())]
     await records.save(tx, list(zip(*columns, strict=True)))
 

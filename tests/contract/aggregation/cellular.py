@@ -17,8 +17,8 @@ from coterie_api.topology.v1 import topology_pb2_grpc as rpc
 from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.rounds import stationing
 from services.kit.caller import SERVICE, STATION, Caller, set_caller
-from services.kit.documents import read_parameters
-from services.kit.upstream import open_channel
+from services.kit.channels import open_channel
+from services.kit.proto_json import read_parameters
 from services.topology.commands.station import StationApp
 from services.topology.planners import cell_stations
 from services.topology.usecases import stations as desk

@@ -27,9 +27,9 @@ from services.aggregation.app import App
 from services.aggregation.settings import AggregationSettings
 from services.kit.blobs import BlobStore
 from services.kit.caller import Caller, set_caller
+from services.kit.channels import open_channel
 from services.kit.clock import Clock
 from services.kit.settings import ServiceSettings
-from services.kit.upstream import open_channel
 from services.kit.words import number_in, word
 from services.topology.app import App as TopologyApp
 

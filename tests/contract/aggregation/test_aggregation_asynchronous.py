@@ -14,7 +14,6 @@ from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.rounds.opening import Opener
 from services.kit.caller import Caller, set_caller
-from services.kit.documents import read_parameters
 from services.kit.errors import Conflict, InvalidInput, PermissionDenied, Unavailable
 from tests.contract.aggregation.conftest import Client, ServiceFixture
 

@@ -11,7 +11,6 @@ import pytest
 from coterie.privacy.adaptive import WITHIN, farthest_share
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.kit.caller import Caller, set_caller
-from services.kit.documents import read_parameters
 from services.kit.errors import InvalidInput, Unprocessable
 from tests.contract.aggregation.conftest import Client, ServiceFixture
 

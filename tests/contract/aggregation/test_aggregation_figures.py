@@ -9,7 +9,6 @@ import pytest
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words
 from services.kit.caller import Caller, set_caller
-from services.kit.documents import read_parameters
 from services.kit.errors import Unprocessable
 from tests.contract.aggregation.conftest import Client, ServiceFixture
 

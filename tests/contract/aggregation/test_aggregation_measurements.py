@@ -12,9 +12,8 @@ from coterie_api.topology.v1 import topology_pb2
 from coterie_api.topology.v1.topology_pb2_grpc import TopologyStub
 from coterie_api.words.v1 import words_pb2 as words
 from services.kit.caller import Caller, set_caller
-from services.kit.documents import read_parameters
+from services.kit.channels import open_channel
 from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied, Unprocessable
-from services.kit.upstream import open_channel
 from tests.contract.aggregation.conftest import Client, ServiceFixture, eventually
 
 PUBLISHER = Caller("publisher", "pub_1")
@@ -220,7 +219,7 @@ async def test_figures_of_others_versions_and_liars_are_refused(service: Service
 
 async def test_beside_noise_only_public_figures_are_taken(service: ServiceFixture) -> None:
     client = await service.start()
-    from services.kit.documents import read_parameters
+    from services.kit.proto_json import read_parameters
 
     noise = read_parameters({"privacy": {"epsilon": 4.0}})
     task = await client.create(["dev_a"], rounds=3, privacy="uniform", parameters=noise)

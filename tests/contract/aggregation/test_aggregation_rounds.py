@@ -18,7 +18,6 @@ from services.aggregation.rounds.live import LiveRound
 from services.aggregation.store import rounds
 from services.kit.caller import Caller, set_caller
 from services.kit.database import DatabaseAway
-from services.kit.documents import read_parameters, show
 from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied, TooLarge, Unavailable
 from tests.contract.aggregation.conftest import ServiceFixture, eventually
 
@@ -358,7 +357,7 @@ async def test_a_task_is_stored_with_the_defaults_of_topology_and_of_pricing(ser
     given = read_parameters({"privacy": {"noise_max": 0.5}, "pricing": {"credits_per_point": 2.0}})
     made = [await client.create([], preset="clusters", parameters=given) for _ in range(2)]
     assert made[0].id == made[1].id
-    stored = show(made[0].specification.parameters)
+    stored = to_dict(made[0].specification.parameters)
     assert stored["pricing"] == {"round_microcredits": 0, "credits_per_point": 2.0}
     assert (stored["privacy"]["noise_max"], stored["privacy"]["trust_threshold"]) == (0.5, 0.7)
 

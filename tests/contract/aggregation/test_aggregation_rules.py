@@ -16,7 +16,6 @@ from services.aggregation import tables
 from services.aggregation.whatif import SOLVERS
 from services.kit import whatif
 from services.kit.caller import Caller, set_caller
-from services.kit.documents import read_parameters
 from services.kit.errors import InvalidInput, NotFound, PermissionDenied
 from tests.contract.aggregation.conftest import Client, ServiceFixture
 

@@ -15,8 +15,8 @@ from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.strategies import strategy_for
 from services.kit.caller import Caller, set_caller
-from services.kit.documents import read_parameters
 from services.kit.errors import CoterieError
+from services.kit.proto_json import read_parameters
 from services.topology.domain.quality import Calibration, QualityModel
 from tests.contract.aggregation.committee import SECURE, Committee
 from tests.contract.aggregation.conftest import Client, ServiceFixture, eventually

@@ -8,7 +8,6 @@ from safetensors.numpy import save
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.kit.caller import Caller, set_caller
-from services.kit.documents import read_parameters
 from services.kit.errors import InvalidInput
 from tests.contract.aggregation.conftest import Client, ServiceFixture
 

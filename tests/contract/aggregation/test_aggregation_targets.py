@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from coterie.privacy.lifetime import Lifetime, multiplier_for
-from services.kit.documents import read_parameters, show
 from services.kit.errors import InvalidInput
 from tests.contract.aggregation.conftest import ServiceFixture
 
@@ -19,7 +18,7 @@ def aimed(**privacy: float) -> dict[str, Any]:
 async def test_a_target_chooses_the_noise_of_every_round(service: ServiceFixture) -> None:
     client = await service.start()
     task = await client.create(["dev_a"], **aimed(target_epsilon=4.0, delta=1e-5))
-    parameters = show(task.specification.parameters)
+    parameters = to_dict(task.specification.parameters)
     assert parameters["privacy"]["noise_multiplier"] == multiplier_for(4.0, 1e-5, 50)
     lifetime = Lifetime.of(parameters, task.specification.rounds)
     assert lifetime is not None
@@ -32,8 +31,8 @@ async def test_a_target_chooses_the_noise_of_every_round(service: ServiceFixture
 async def test_the_whole_specification_again_is_the_same_task(service: ServiceFixture) -> None:
     client = await service.start()
     first = await client.create([], **aimed(target_epsilon=2.0))
-    assert show(first.specification.parameters)["privacy"]["delta"] == 1e-5
-    again = await client.create([], **aimed(**show(first.specification.parameters)["privacy"]))
+    assert to_dict(first.specification.parameters)["privacy"]["delta"] == 1e-5
+    again = await client.create([], **aimed(**to_dict(first.specification.parameters)["privacy"]))
     assert again.id == first.id
 
 

@@ -12,7 +12,7 @@ import pytest
 import schemathesis
 
 from services.gateway.__main__ import server
-from services.gateway.wire.edge import REQUEST_TOTAL
+from services.gateway.wire.middleware import REQUEST_TOTAL
 from tests.contract.gateway.fakes import FakePlatform
 from tests.contract.gateway.fuzzing import bounded, document, exercise
 

@@ -10,9 +10,9 @@ from fastapi import FastAPI
 
 from coterie.records import Problem
 from services.gateway.app import build
-from services.gateway.wire.answers import FAULT_TEXT, STATUS_OF_KIND, TITLE_OF_STATUS
+from services.gateway.wire.responses import FAULT_TEXT, STATUS_OF_KIND, TITLE_OF_STATUS
 from services.kit import errors
-from services.kit.wire import STATUS_OF_KIND as GRPC_STATUS_OF_KIND
+from services.kit.grpc_errors import STATUS_OF_KIND as GRPC_STATUS_OF_KIND
 from tests.contract.gateway.conftest import bearer
 from tests.contract.gateway.fakes import FakePlatform
 
@@ -55,7 +55,7 @@ async def test_an_unforeseen_fault_of_a_service_says_nothing_of_its_inside(
 
 
 async def test_an_unforeseen_fault_of_the_gateway_is_answered_too(app: FastAPI, client: httpx.AsyncClient) -> None:
-    app.state.parts = None
+    app.state.dependencies = None
     problem = _problem(await client.get("/v1/me", headers=ADMIN | {"X-Request-Id": "find-me"}))
     assert (problem.status, problem.reason, problem.request_id) == (500, "internal", "find-me")
 

@@ -26,8 +26,8 @@ from coterie_api.words.v1 import words_pb2 as words
 from services.gateway.app import build
 from services.gateway.routes.whatif import SERVICE_OF_SOLVER
 from services.gateway.settings import GatewaySettings
-from services.kit.documents import show
 from services.kit.errors import InvalidInput, PermissionDenied
+from services.kit.proto_json import to_dict
 from tests.contract.gateway.conftest import bearer
 from tests.contract.gateway.fakes import FakePlatform
 
@@ -190,7 +190,7 @@ async def test_a_task_travels_with_its_hints_as_text_and_its_parameters_as_a_mes
     sent = platform.called("CreateTask")[0].request.specification
     assert (sent.name, sent.preset, sent.rounds, sent.seed) == ("digits", "fedavg", 3, -5)
     assert sent.training_json == '{"epochs":2}'
-    assert show(sent.parameters) == body["parameters"]
+    assert to_dict(sent.parameters) == body["parameters"]
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from coterie_api.pricing.v1.pricing_pb2_grpc import LedgerStub, PricingStub
 from coterie_api.trust.v1 import trust_pb2
 from coterie_api.words.v1 import words_pb2 as words
 from services.kit.caller import SERVICE, Caller, set_caller
-from services.kit.documents import read_parameters
+from services.kit.channels import open_channel
+from services.kit.proto_json import read_parameters
 from services.kit.server import Server
 from services.kit.settings import ServiceSettings
-from services.kit.upstream import open_channel
 from services.pricing.app import App
 from services.pricing.settings import PricingSettings
 

@@ -16,9 +16,9 @@ from coterie_api.topology.v1.topology_pb2_grpc import TopologyStub
 from coterie_api.trust.v1 import trust_pb2
 from coterie_api.words.v1 import words_pb2 as words
 from services.kit.caller import SERVICE, set_caller
+from services.kit.channels import open_channel
 from services.kit.server import Server
 from services.kit.settings import ServiceSettings
-from services.kit.upstream import open_channel
 from services.topology.app import App
 
 if TYPE_CHECKING:

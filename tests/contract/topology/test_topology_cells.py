@@ -10,8 +10,8 @@ import pytest
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words
 from services.kit.caller import Caller, set_caller
-from services.kit.documents import read_parameters
 from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied
+from services.kit.proto_json import read_parameters
 from tests.contract.topology.conftest import World
 
 

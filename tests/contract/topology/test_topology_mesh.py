@@ -13,10 +13,10 @@ from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.topology.v1.topology_pb2_grpc import TopologyStub
 from coterie_api.trust.v1 import trust_pb2
 from services.kit.caller import SERVICE, Caller, acting_as, set_caller
-from services.kit.documents import read_parameters
+from services.kit.channels import open_channel
 from services.kit.errors import InvalidInput, PermissionDenied
+from services.kit.proto_json import read_parameters
 from services.kit.settings import ServiceSettings
-from services.kit.upstream import open_channel
 from services.topology.app import App
 from services.trust.settings import TrustSettings
 from tests.contract.trust.conftest import Hand, Keypair, open_world

@@ -17,8 +17,8 @@ from coterie.records.words import PolicyLearner, PolicyState
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words
 from services.kit.caller import SERVICE, Caller, acting_as, set_caller
-from services.kit.documents import read_parameters
 from services.kit.errors import InvalidInput
+from services.kit.proto_json import read_parameters
 from services.topology.commands.station import StationApp
 from services.topology.commands.train_policy import Job
 from services.topology.domain.cell_checkpoints import read_meta

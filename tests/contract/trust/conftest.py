@@ -14,8 +14,8 @@ from nacl.signing import SigningKey
 from coterie_api.trust.v1 import trust_pb2 as pb
 from coterie_api.trust.v1.trust_pb2_grpc import LinksStub, RegistryStub, TrustStub
 from services.kit.caller import SERVICE, Caller, acting_as, current_caller, set_caller
+from services.kit.channels import open_channel
 from services.kit.settings import ServiceSettings
-from services.kit.upstream import open_channel
 from services.trust.app import App
 from services.trust.settings import TrustSettings
 

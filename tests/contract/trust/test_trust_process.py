@@ -15,9 +15,9 @@ import pytest
 from coterie_api.trust.v1 import trust_pb2 as pb
 from coterie_api.trust.v1.trust_pb2_grpc import RegistryStub, TrustStub
 from services.kit.caller import SERVICE, set_caller
+from services.kit.channels import open_channel
 from services.kit.database import DatabaseAway
 from services.kit.settings import ServiceSettings
-from services.kit.upstream import open_channel
 from services.trust.store import devices
 from services.trust.usecases.heartbeats import Heartbeats
 from tests.contract.trust.conftest import START, World

@@ -17,9 +17,9 @@ from coterie_api.bundles.v1 import bundles_pb2, bundles_pb2_grpc
 from services.kit import errors, sockets
 from services.kit.bundles import CARRY, MOST_AT_ONCE
 from services.kit.caller import Caller, acting_as, current_caller
+from services.kit.channels import open_channel
 from services.kit.server import Server
 from services.kit.settings import ServiceSettings
-from services.kit.upstream import open_channel
 
 NAME = pb.DESCRIPTOR.services_by_name["Work"].full_name
 METHOD = f"/{NAME}/GetWork"

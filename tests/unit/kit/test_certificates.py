@@ -17,10 +17,10 @@ from coterie_api.topology.v1 import topology_pb2_grpc as rpc
 from coterie_cli.certificates import forget_authority, make_certificates, replace_authority
 from services.kit import certificates, errors
 from services.kit.caller import SERVICE, set_caller
+from services.kit.channels import open_channel
 from services.kit.replicas import ask
 from services.kit.server import Server
 from services.kit.settings import ServiceSettings
-from services.kit.upstream import open_channel
 
 NAME = pb.DESCRIPTOR.services_by_name["Topology"].full_name
 HOSTS = {"topology": ["localhost"], "gateway": ["localhost"]}

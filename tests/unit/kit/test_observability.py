@@ -13,14 +13,14 @@ import yaml  # type: ignore[import-untyped]  # a few files are read here: no rea
 from prometheus_client import REGISTRY
 
 import services.aggregation.store.tasks
-import services.gateway.wire.edge
+import services.gateway.wire.middleware
 import services.kit.metrics
 from coterie.records import EventKind
 
 ROOT = Path(__file__).parents[3]
 PLACE = ROOT / "deploy" / "observability"
 OF_PROMETHEUS = {"up", "process_resident_memory_bytes"}
-LOADED = (services.aggregation.store.tasks, services.gateway.wire.edge, services.kit.metrics)
+LOADED = (services.aggregation.store.tasks, services.gateway.wire.middleware, services.kit.metrics)
 """Modules that define metrics."""
 
 

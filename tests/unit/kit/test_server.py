@@ -14,12 +14,12 @@ import pytest
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.topology.v1 import topology_pb2_grpc as rpc
 from coterie_cli.certificates import make_certificates
-from services.kit import errors, sockets, wire
+from services.kit import errors, grpc_errors, sockets
 from services.kit.caller import Caller, current_caller, current_request_id, set_caller, set_request_id
+from services.kit.channels import open_channel
 from services.kit.healthcheck import is_serving
 from services.kit.server import Server
 from services.kit.settings import ServiceSettings
-from services.kit.upstream import open_channel
 
 NAME = pb.DESCRIPTOR.services_by_name["Topology"].full_name
 
@@ -66,7 +66,7 @@ async def test_a_named_error_arrives_with_kind_reason_message_and_details(stub: 
 
 
 async def test_an_unexpected_fault_tells_nothing_of_its_inside(stub: rpc.TopologyAsyncStub) -> None:
-    with pytest.raises(wire.UpstreamFault) as caught:
+    with pytest.raises(grpc_errors.UpstreamFault) as caught:
         await stub.PutCell(pb.Cell(id="break"))
     assert "secret" not in caught.value.message
 
@@ -102,8 +102,8 @@ async def test_stopping_lets_an_open_call_end(server: Server, stub: rpc.Topology
 def test_every_kind_has_its_own_status() -> None:
     kinds = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.CoterieError)}
     kinds -= {errors.CoterieError}
-    assert kinds == set(wire.STATUS_OF_KIND)
-    assert len(set(wire.STATUS_OF_KIND.values())) == len(wire.STATUS_OF_KIND)
+    assert kinds == set(grpc_errors.STATUS_OF_KIND)
+    assert len(set(grpc_errors.STATUS_OF_KIND.values())) == len(grpc_errors.STATUS_OF_KIND)
 
 
 async def test_mutual_tls_lets_only_holders_of_a_certificate_in(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from coterie.records.base import Word
 from coterie.records.words import EventKind, Form, Role, TaskState
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.words.v1 import words_pb2
-from services.kit.documents import adopt
+from services.kit.proto_json import adopt
 from services.kit.rows import WordColumn
 from services.kit.words import number, number_in, prefix_of, text_in, word
 

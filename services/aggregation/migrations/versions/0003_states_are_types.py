@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from services.kit.documents import adopt
+from services.kit.proto_json import adopt
 
 revision = "0003"
 down_revision = "0002"

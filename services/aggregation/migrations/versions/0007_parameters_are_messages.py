@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from services.kit.documents import adopt, former_text, take
+from services.kit.proto_json import adopt, former_text, take
 
 revision = "0007"
 down_revision = "0006"

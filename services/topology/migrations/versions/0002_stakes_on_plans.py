@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 
 from coterie_api.topology.v1 import topology_pb2 as pb
-from services.kit.documents import former_text
+from services.kit.proto_json import former_text
 
 revision = "0002"
 down_revision = "0001"

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from alembic import op
 
 from coterie_api.topology.v1 import topology_pb2 as pb
-from services.kit.documents import adopt, former_text, take
+from services.kit.proto_json import adopt, former_text, take
 
 revision = "0004"
 down_revision = "0003"

@@ -24,7 +24,7 @@ from services.aggregation.strategies.answer_sale import AnswerSale
 from services.aggregation.strategies.base import Strategy
 from services.aggregation.strategies.budget_sale import NORM, BudgetSale
 from services.aggregation.strategies.roster import Roster, Update
-from services.kit.documents import show
+from services.kit.proto_json import to_dict
 
 QUESTION = Question("How warm is it?", 10.0, 30.0)
 MARKET = BudgetSale(complete(TaskSpecification("m", preset="market", model_digests=("a" * 64,), escrow_microcredits=1)))
@@ -43,7 +43,7 @@ SURVEY = AnswerSale(
 
 def test_a_device_is_told_the_terms_of_its_offer_as_the_first_release_told_them() -> None:
     terms = pricing.Terms(others_variance=2.5, variance_low=0.5, variance_high=9.0, trust=[1.0, 0.5], hidden=[4.0, 3.0])
-    told = show(SURVEY.parameters(pricing.Offer(expected=1.5, most_microcredits=7, terms=terms)).offer)
+    told = to_dict(SURVEY.parameters(pricing.Offer(expected=1.5, most_microcredits=7, terms=terms)).offer)
     assert told == {
         "expected": 1.5,
         "most_microcredits": 7,
@@ -53,7 +53,7 @@ def test_a_device_is_told_the_terms_of_its_offer_as_the_first_release_told_them(
         "trust": [1.0, 0.5],
         "hidden": [4.0, 3.0],
     }
-    nothing = show(SURVEY.parameters(pricing.Offer()).offer)
+    nothing = to_dict(SURVEY.parameters(pricing.Offer()).offer)
     assert nothing == {"expected": 0.0, "most_microcredits": 0}
 
 

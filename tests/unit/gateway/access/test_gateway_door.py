@@ -9,7 +9,7 @@ import pytest
 
 from coterie_api.trust.v1 import trust_pb2
 from coterie_api.words.v1 import words_pb2 as words
-from services.gateway.access.door import Door
+from services.gateway.access.authenticator import Authenticator
 from services.gateway.access.wrong_keys import WrongKeys
 from services.gateway.errors import MissingKey, TooManyWrongKeys
 from services.kit.errors import Unauthenticated
@@ -48,8 +48,8 @@ class Wall:
         return self.time
 
 
-def _door(registry: Any, wall: Wall, size: int = 100) -> Door:
-    return Door(registry, WrongKeys(3, wall), seconds=5, size=size, monotonic=wall)
+def _door(registry: Any, wall: Wall, size: int = 100) -> Authenticator:
+    return Authenticator(registry, WrongKeys(3, wall), seconds=5, size=size, monotonic=wall)
 
 
 async def test_an_answer_is_kept_for_its_time_and_no_longer() -> None:

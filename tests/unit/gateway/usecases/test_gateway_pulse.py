@@ -11,8 +11,8 @@ from starlette.requests import Request
 from coterie_api.trust.v1 import trust_pb2
 from services.gateway.errors import Stopping
 from services.gateway.usecases import heartbeats as pulse_module
-from services.gateway.usecases.heartbeats import Pulse
-from services.gateway.usecases.polls import Patience
+from services.gateway.usecases.heartbeats import HeartbeatBatcher
+from services.gateway.usecases.long_polls import LongPoller
 from services.kit.caller import Caller, current_caller, set_caller
 from services.kit.errors import Unavailable
 
@@ -42,7 +42,7 @@ async def _settle() -> None:
 
 async def test_heartbeats_that_come_during_a_call_share_the_next_one_for_the_platform() -> None:
     registry: Any = FakeRegistry()
-    pulse = Pulse(registry)
+    pulse = HeartbeatBatcher(registry)
     set_caller(Caller("device", "dev_1"))
     first = asyncio.create_task(pulse.beat("dev_1"))
     await _settle()
@@ -60,7 +60,7 @@ async def test_a_failed_call_fails_those_it_carried_and_later_ones_are_tried_ane
     registry: Any = FakeRegistry()
     registry.gate.set()
     registry.error = Unavailable("away")
-    pulse = Pulse(registry)
+    pulse = HeartbeatBatcher(registry)
     outcomes = await asyncio.gather(pulse.beat("dev_1"), pulse.beat("dev_2"), return_exceptions=True)
     assert all(isinstance(outcome, Unavailable) for outcome in outcomes)
     registry.error = None
@@ -72,14 +72,14 @@ async def test_a_huge_batch_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pulse_module, "MOST_IDS", 2)
     registry: Any = FakeRegistry()
     registry.gate.set()
-    pulse = Pulse(registry)
+    pulse = HeartbeatBatcher(registry)
     await asyncio.gather(*(pulse.beat(f"dev_{n}") for n in range(5)))
     assert [len(batch) for batch in registry.batches] == [2, 2, 1]
 
 
 async def test_a_caller_that_gives_up_does_not_disturb_the_others() -> None:
     registry: Any = FakeRegistry()
-    pulse = Pulse(registry)
+    pulse = HeartbeatBatcher(registry)
     gone, stays = asyncio.create_task(pulse.beat("dev_1")), asyncio.create_task(pulse.beat("dev_2"))
     await _settle()
     gone.cancel()
@@ -120,13 +120,13 @@ async def test_patience_returns_what_the_call_returns_or_raises() -> None:
     async def broken() -> int:
         raise Unavailable("away")
 
-    assert await Patience().wait(Wire().request(), quick()) == 7
+    assert await LongPoller().wait(Wire().request(), quick()) == 7
     with pytest.raises(Unavailable, match="away"):
-        await Patience().wait(Wire().request(), broken())
+        await LongPoller().wait(Wire().request(), broken())
 
 
 async def test_patience_ends_the_call_when_the_gateway_stops(cancelled: list[str]) -> None:
-    patience = Patience()
+    patience = LongPoller()
     waiting = asyncio.create_task(patience.wait(Wire().request(), _endless(cancelled)))
     await _settle()
     patience.stop()
@@ -138,7 +138,7 @@ async def test_patience_ends_the_call_when_the_gateway_stops(cancelled: list[str
 
 async def test_patience_ends_the_call_when_the_caller_has_gone(cancelled: list[str]) -> None:
     wire = Wire()
-    waiting = asyncio.create_task(Patience().wait(wire.request(), _endless(cancelled)))
+    waiting = asyncio.create_task(LongPoller().wait(wire.request(), _endless(cancelled)))
     await _settle()
     assert not waiting.done()
     wire.messages.put_nowait({"type": "http.disconnect"})

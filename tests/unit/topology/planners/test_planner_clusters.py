@@ -16,8 +16,8 @@ from coterie.privacy.gaussian import exact_multiplier, paper_multiplier
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words
 from services.gateway.wire.convert import to_json
-from services.kit.documents import read_parameters
 from services.kit.matrix import Matrix
+from services.kit.proto_json import read_parameters
 from services.topology.domain.coalition import Game, evaluate, partition_of
 from services.topology.domain.quality import Measurement, QualityModel
 from services.topology.domain.stability import is_stable

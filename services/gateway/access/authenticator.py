@@ -24,7 +24,7 @@ MOST_KEY_CHARACTERS = 512
 MET_SECONDS = 3600.0
 
 
-class Door:
+class Authenticator:
     """Turns an `Authorization` header into a principal.
 
     Answers of the registry are kept for `seconds`, at most `size` of them, under the SHA-256 of the key, so the keys
@@ -54,7 +54,7 @@ class Door:
         if known is not None:
             return known
         if place not in self._met:
-            self._wrong_keys.demand_few(address)
+            self._wrong_keys.require_few(address)
         try:
             principal = await self._ask(key, place)
         except Unauthenticated:
@@ -78,7 +78,7 @@ class Door:
     @contextmanager
     def watching(self, address: str) -> Iterator[None]:
         """Around what another secret than a key opens: wrong ones count as wrong keys of the address."""
-        self._wrong_keys.demand_few(address)
+        self._wrong_keys.require_few(address)
         try:
             yield
         except Unauthenticated:

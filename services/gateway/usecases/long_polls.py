@@ -15,7 +15,7 @@ MARGIN_SECONDS = 10.0
 T = TypeVar("T")
 
 
-class Patience:
+class LongPoller:
     """Waits on behalf of callers until it is told to `stop`, at shutdown."""
 
     def __init__(self) -> None:

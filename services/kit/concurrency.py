@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-FEW = 250
+INLINE_ITEMS = 250
 """So many things are gone through on the spot: a thread would cost more, and holds everybody up as long."""
 T = TypeVar("T")
 
 
-async def threaded(size: int, function: Callable[..., T], *arguments: object) -> T:
+async def thread_if_large(size: int, function: Callable[..., T], *arguments: object) -> T:
     """What a function makes of `size` things."""
-    return function(*arguments) if size <= FEW else await asyncio.to_thread(function, *arguments)
+    return function(*arguments) if size <= INLINE_ITEMS else await asyncio.to_thread(function, *arguments)

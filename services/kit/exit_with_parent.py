@@ -13,7 +13,7 @@ import signal
 import threading
 
 
-def die_when_closed(descriptor: int) -> None:
+def exit_when_closed(descriptor: int) -> None:
     """From here on this process ends when the other end of the pipe is closed. Nothing may ever be sent through it."""
     if hasattr(fcntl, "F_SETSIG"):
         fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())

@@ -40,7 +40,7 @@ def kind_of(error: errors.CoterieError) -> type[errors.CoterieError]:
     return next((kind for kind in type(error).__mro__ if kind in STATUS_OF_KIND), errors.CoterieError)
 
 
-def trailer(error: errors.CoterieError) -> tuple[tuple[str, str | bytes], ...]:
+def trailing_metadata_of(error: errors.CoterieError) -> tuple[tuple[str, str | bytes], ...]:
     """Trailing metadata that carries an error's reason and details."""
     return (REASON_KEY, error.reason), (DETAILS_KEY, json.dumps(error.details).encode())
 

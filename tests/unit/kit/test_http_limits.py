@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from services.kit.lines import limited
+from services.kit.http_limits import limited
 from services.kit.settings import EdgeSettings
 
 LARGE = b"x" * 3_000_000

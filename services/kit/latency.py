@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from collections import deque
 
-KEPT = 1_000
+WINDOW_CALLS = 1_000
 
 
-class Pace:
+class LatencyWindow:
     """Seconds that the last calls took. Those that wait for something to happen are not to be added."""
 
-    def __init__(self, kept: int = KEPT) -> None:
+    def __init__(self, kept: int = WINDOW_CALLS) -> None:
         self._seconds: deque[float] = deque(maxlen=kept)
 
     def add(self, seconds: float) -> None:
         """One more call."""
         self._seconds.append(seconds)
 
-    def told(self) -> dict[str, float]:
+    def summary(self) -> dict[str, float]:
         """How many calls are known, and what half and 95 in 100 of them took at most; 0 when there are none."""
         ordered = sorted(self._seconds)
         return {
@@ -33,5 +33,5 @@ def _quantile(ordered: list[float], share: float) -> float:
     return ordered[math.ceil(share * len(ordered)) - 1] if ordered else 0.0
 
 
-PACE = Pace()
+LATENCY = LatencyWindow()
 """That of this process."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import grpc
 import grpc.aio
 
-from services.kit import certificates, sockets, traces, wire
+from services.kit import certificates, grpc_errors, sockets, traces
 from services.kit.bundles import CARRIED, Carrier
 from services.kit.caller import current_caller, current_request_id
 from services.kit.server import MAX_MESSAGE_BYTES, tls_folder
@@ -32,7 +32,7 @@ ON_PORTS: list[tuple[str, Any]] = [
 """How services on other machines are called."""
 
 
-class _Courier:
+class _PlatformChannel:
     """A channel that adds what every call must carry and turns failures into the platform's errors.
 
     It stands before the channel rather than being an interceptor of it, which would cost a task for every call.
@@ -50,7 +50,7 @@ class _Courier:
         """A method with a stream of requests."""
         return _carried(arguments[0], self._channel.stream_unary(*arguments, **options))
 
-    async def __aenter__(self) -> _Courier:
+    async def __aenter__(self) -> _PlatformChannel:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -72,7 +72,7 @@ class _DecodedCall:
             return (yield from self._call.__await__())
         except grpc.aio.AioRpcError as error:
             code = error.code()
-            raise wire.decode(error) from None
+            raise grpc_errors.decode(error) from None
         except BaseException:
             code = grpc.StatusCode.CANCELLED
             raise
@@ -129,4 +129,4 @@ def open_channel(settings: ServiceSettings, address: str, name: str = "") -> grp
         channel = grpc.aio.insecure_channel(address, options=options)
     else:
         channel = cast("grpc.aio.Channel", certificates.Renewing(folder, partial(_open, address, folder, options)))
-    return cast("grpc.aio.Channel", _Courier(channel))
+    return cast("grpc.aio.Channel", _PlatformChannel(channel))

@@ -47,7 +47,7 @@ FAULT_TEXT = "an unexpected fault; quote the request id to whoever runs this pla
 _log = get_logger()
 
 
-class Json(Response):
+class JsonResponse(Response):
     """A JSON answer from plain Python."""
 
     media_type = "application/json"
@@ -56,9 +56,9 @@ class Json(Response):
         return orjson.dumps(content)
 
 
-def answer(message: Message, status: int = 200) -> Json:
+def message_response(message: Message, status: int = 200) -> JsonResponse:
     """A message as a JSON answer."""
-    return Json(to_json(message), status)
+    return JsonResponse(to_json(message), status)
 
 
 def problem(

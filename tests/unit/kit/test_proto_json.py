@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie_api.parameters.v1 import parameters_pb2 as pb
-from services.kit.documents import BadParameters, former_text, parameters_of, read_parameters, show, take, text_of
+from services.kit.proto_json import BadParameters, former_text, parameters_of, read_parameters, take, text_of, to_dict
 
 DOUBLES = [
     key for key, field in pb.TopologyParameters.DESCRIPTOR.fields_by_name.items() if field.type == field.TYPE_DOUBLE
@@ -19,16 +19,16 @@ DOUBLES = [
 
 
 def test_what_is_not_given_is_told_from_zero_and_from_an_empty_list() -> None:
-    assert show(read_parameters({})) == {}
-    assert show(read_parameters({"privacy": {}})) == {"privacy": {}}
+    assert to_dict(read_parameters({})) == {}
+    assert to_dict(read_parameters({"privacy": {}})) == {"privacy": {}}
     given_zeros: dict[str, Any] = {"pricing": {"hops": 0, "floor": 0.0}, "rule": {"known": []}}
-    assert show(read_parameters(given_zeros)) == given_zeros
+    assert to_dict(read_parameters(given_zeros)) == given_zeros
     assert not read_parameters({"pricing": {"hops": None}}).pricing.HasField("hops")
 
 
 @pytest.mark.parametrize("value", [3, "recommended", None, True, 0.5], ids=str)
 def test_a_value_of_any_kind_stays_what_it_is(value: object) -> None:
-    shown = show(read_parameters({"topology": {"max_degree": value}}))["topology"]["max_degree"]
+    shown = to_dict(read_parameters({"topology": {"max_degree": value}}))["topology"]["max_degree"]
     assert (shown, type(shown)) == (value, type(value))
 
 
@@ -63,20 +63,20 @@ def test_a_mistake_is_refused_with_its_place(document: object, message: str) -> 
 
 def test_a_number_may_be_text_or_whole() -> None:
     told = read_parameters({"topology": {"price": "2.5", "restarts": 3.0, "non_iid": 2}})
-    assert show(told) == {"topology": {"price": 2.5, "restarts": 3, "non_iid": 2.0}}
+    assert to_dict(told) == {"topology": {"price": 2.5, "restarts": 3, "non_iid": 2.0}}
 
 
 @given(st.dictionaries(st.sampled_from(DOUBLES), st.floats(allow_nan=False, allow_infinity=False)))
 def test_every_number_comes_back_as_it_was(topology: dict[str, float]) -> None:
     told = read_parameters({"topology": topology})
-    assert show(told) == {"topology": topology}
+    assert to_dict(told) == {"topology": topology}
     assert parameters_of(text_of(told)) == told
 
 
 def test_stored_text_is_read_without_what_nobody_knows_any_more() -> None:
     text = '{"topology": {"price": 2, "colour": "red", "method": 4}, "weather": {}, "survey": 7, "rule": {"known": 1}}'
-    assert show(parameters_of(text)) == {"topology": {"price": 2.0}, "survey": {}, "rule": {}}
-    assert show(parameters_of("")) == {}
+    assert to_dict(parameters_of(text)) == {"topology": {"price": 2.0}, "survey": {}, "rule": {}}
+    assert to_dict(parameters_of("")) == {}
 
 
 def test_equal_parameters_are_stored_as_equal_text_and_reading_shares_nothing() -> None:
@@ -95,4 +95,4 @@ def test_text_of_a_field_that_is_gone_is_found_by_its_number() -> None:
     survey = pb.SurveyParameters.FromString(b"\x4a\x02{}")  # field 9, text
     assert (former_text(survey, 9), former_text(survey, 8)) == ("{}", "")
     take(survey, {"low": 1})
-    assert show(survey) == {"low": 1.0}
+    assert to_dict(survey) == {"low": 1.0}

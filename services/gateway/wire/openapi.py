@@ -18,7 +18,7 @@ from starlette.staticfiles import StaticFiles
 from coterie.records import Problem
 from services.gateway.access.table import ACCESS, NOBODY, PUBLIC
 from services.gateway.schemas.base import DIGEST_PATTERN
-from services.gateway.wire.answers import TITLE_OF_STATUS
+from services.gateway.wire.responses import TITLE_OF_STATUS
 
 TITLE, VERSION = "Coterie", "1"
 DESCRIPTION = """REST API of Coterie for devices, publishers and admins.

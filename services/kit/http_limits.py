@@ -31,7 +31,7 @@ _log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class LineLimits:
+class ConnectionLimits:
     """What connections may do; `per_address` 0 means no limit."""
 
     header_bytes: int
@@ -43,16 +43,16 @@ class LineLimits:
 
 
 @dataclass(slots=True)
-class Lines:
+class ConnectionTable:
     """The open connections of one server, and which of them are idle, the longest first."""
 
-    limits: LineLimits
+    limits: ConnectionLimits
     count: int = 0
     of_address: Counter[str] = field(default_factory=Counter)
-    idle: dict[Line, None] = field(default_factory=dict)
+    idle: dict[LimitedProtocol, None] = field(default_factory=dict)
     silent_until: float = 0.0
 
-    def admit(self, line: Line, address: str) -> str:
+    def admit(self, line: LimitedProtocol, address: str) -> str:
         """Counts a new connection in; or why it must go. A full house lets the longest idle go instead."""
         crowded = 0 < self.limits.per_address <= self.of_address[address]
         if crowded and not self.limits.proxies.trusts(address):
@@ -76,7 +76,7 @@ class Lines:
             _log.warning("connections refused", address=address, most=most, setting=setting)
         return f"too many connections of {whose} ({most}); try again later, or let the operator raise {setting}"
 
-    def left(self, line: Line, address: str) -> None:
+    def left(self, line: LimitedProtocol, address: str) -> None:
         """Counts a connection out."""
         self.idle.pop(line, None)
         self.count -= 1
@@ -118,10 +118,10 @@ class Gathered:
                 self._transport.writelines(data)
 
 
-class Line(HttpToolsProtocol):
+class LimitedProtocol(HttpToolsProtocol):
     """One connection, with limits on what is sent besides bodies and on how slowly anything is sent."""
 
-    lines: Lines
+    lines: ConnectionTable
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -264,9 +264,9 @@ def _ignore(_: int, __: FrameType | None) -> None:
     """The server has drained already; ending by itself is a clean exit."""
 
 
-def limited(settings: EdgeSettings) -> type[Line]:
+def limited(settings: EdgeSettings) -> type[LimitedProtocol]:
     """The connections of one server, counted together."""
-    limits = LineLimits(
+    limits = ConnectionLimits(
         header_bytes=settings.max_header_bytes,
         header_seconds=settings.header_seconds,
         body_seconds=settings.body_seconds,
@@ -275,10 +275,10 @@ def limited(settings: EdgeSettings) -> type[Line]:
         proxies=Proxies.read(settings.trusted_proxies),
     )
 
-    class LimitedLine(Line):
-        lines = Lines(limits)
+    class _Limited(LimitedProtocol):
+        lines = ConnectionTable(limits)
 
-    return LimitedLine
+    return _Limited
 
 
 def room_for(connections: int) -> int:

@@ -10,7 +10,7 @@ from services.kit.settings import ServiceSettings
 from services.kit.workers import WHAT_IF_NICENESS, Workers
 
 
-class Questions:
+class WhatIfService:
     """Answers what-if questions; `solvers` are their modules by name."""
 
     def __init__(self, solvers: Mapping[str, str], settings: ServiceSettings) -> None:

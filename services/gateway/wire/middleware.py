@@ -9,11 +9,11 @@ from typing import Any
 from prometheus_client import Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from services.gateway.wire.answers import fault
+from services.gateway.wire.responses import fault
 from services.kit import traces
 from services.kit.caller import current_request_id, set_request_id
+from services.kit.latency import LATENCY
 from services.kit.logs import get_logger
-from services.kit.pace import PACE
 
 REQUEST_SECONDS = Histogram(
     "coterie_http_seconds",
@@ -33,7 +33,7 @@ _METHODS = frozenset({"GET", "PUT", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS"
 _log = get_logger()
 
 
-class Edge:
+class RequestMiddleware:
     """ASGI middleware."""
 
     def __init__(self, app: ASGIApp, short: Callable[[Scope, Receive, Send], Awaitable[bool]] | None = None) -> None:
@@ -89,7 +89,7 @@ class Edge:
             self._measures[place] = measures
         measures[0].observe(seconds)
         if b"wait=" not in scope.get("query_string", b""):  # who asks to wait is not kept waiting
-            PACE.add(seconds)
+            LATENCY.add(seconds)
         measures[1].inc()
 
 

@@ -36,26 +36,26 @@ class BadParameters(InvalidInput):
     """A key nobody knows, or a value of the wrong kind."""
 
 
-def show(message: Message) -> dict[str, Any]:
+def to_dict(message: Message) -> dict[str, Any]:
     """What is set in a message, as an object."""
     return {field.name: _shown(field, value) for field, value in message.ListFields()}
 
 
-def read(kind: type[M], given: object, place: str) -> M:
+def parse(kind: type[M], given: object, place: str) -> M:
     """The message an object says; `place` is what to call it in a refusal."""
     message = kind()
-    fill(message, given, place)
+    parse_into(message, given, place)
     return message
 
 
-def fill(message: Message, given: object, place: str) -> None:
+def parse_into(message: Message, given: object, place: str) -> None:
     """Sets in a message what an object says."""
     _fill(message, given, place, strict=True)
 
 
 def read_parameters(given: object) -> TaskParameters:
     """A task's parameters from an object."""
-    return read(TaskParameters, given, "parameters")
+    return parse(TaskParameters, given, "parameters")
 
 
 def parameters_of(text: str) -> TaskParameters:
@@ -66,7 +66,7 @@ def parameters_of(text: str) -> TaskParameters:
 def text_of(parameters: TaskParameters) -> str:
     """A task's parameters as JSON text to store; equal parameters give equal text."""
     try:
-        return json.dumps(show(parameters), sort_keys=True, allow_nan=False)
+        return json.dumps(to_dict(parameters), sort_keys=True, allow_nan=False)
     except ValueError as error:
         raise BadParameters("parameters: a number is not finite; leave it out or give another") from error
 
@@ -112,8 +112,8 @@ def _shown(field: FieldDescriptor, value: Any) -> Any:
     if field.message_type is None:
         return list(value) if field.is_repeated else value
     if is_list(field.message_type):
-        return [show(item) if isinstance(item, Message) else item for item in value.items]
-    return _any_shown(value) if field.message_type.full_name == _VALUE else show(value)
+        return [to_dict(item) if isinstance(item, Message) else item for item in value.items]
+    return _any_shown(value) if field.message_type.full_name == _VALUE else to_dict(value)
 
 
 def _any_shown(value: Value) -> Any:

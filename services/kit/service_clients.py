@@ -12,9 +12,9 @@ from coterie_api.aggregation.v1.aggregation_pb2_grpc import SumsStub, TasksStub,
 from coterie_api.pricing.v1.pricing_pb2_grpc import LedgerStub, PricingStub
 from coterie_api.topology.v1.topology_pb2_grpc import TopologyStub
 from coterie_api.trust.v1.trust_pb2_grpc import LinksStub, RegistryStub, TrustStub
+from services.kit.channels import open_channel
 from services.kit.replicas import Told, ask, replicas_at
 from services.kit.settings import ServiceSettings
-from services.kit.upstream import open_channel
 
 if TYPE_CHECKING:  # these exist in the type stubs alone
     from coterie_api.aggregation.v1.aggregation_pb2_grpc import SumsAsyncStub, TasksAsyncStub, WorkAsyncStub
@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # these exist in the type stubs alone
 
 
 @dataclass(frozen=True, slots=True)
-class Upstreams:
+class ServiceClients:
     """Stubs of every service, over one channel each."""
 
     settings: ServiceSettings
@@ -41,7 +41,7 @@ class Upstreams:
     sums: SumsAsyncStub
 
     @classmethod
-    def open(cls, settings: ServiceSettings) -> Upstreams:
+    def open(cls, settings: ServiceSettings) -> ServiceClients:
         """Channels to the addresses in the settings; call from within the event loop."""
         addresses = {
             "trust": settings.trust_address,
