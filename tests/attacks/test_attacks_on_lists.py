@@ -18,6 +18,7 @@ from services.kit.caller import Caller, set_caller
 from services.kit.database import Database
 from services.kit.errors import InvalidInput
 from services.kit.paging import MOST_BYTES
+from services.kit.proto_json import read_parameters
 from tests.contract.aggregation.conftest import Client, ServiceFixture, service
 
 __all__ = ["service"]

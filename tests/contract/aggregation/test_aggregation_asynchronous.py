@@ -15,6 +15,7 @@ from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.rounds.opening import Opener
 from services.kit.caller import Caller, set_caller
 from services.kit.errors import Conflict, InvalidInput, PermissionDenied, Unavailable
+from services.kit.proto_json import read_parameters
 from tests.contract.aggregation.conftest import Client, ServiceFixture
 
 FOUR = [f"dev_{letter}" for letter in "abcd"]

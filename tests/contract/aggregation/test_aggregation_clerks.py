@@ -16,6 +16,7 @@ from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words
 from services.kit.caller import Caller, set_caller
 from services.kit.errors import Conflict, Unprocessable
+from services.kit.proto_json import read_parameters
 from tests.attacks.sum_fixture import keys_of
 from tests.contract.aggregation.committee import SECURE, Committee
 from tests.contract.aggregation.conftest import Client, ServiceFixture

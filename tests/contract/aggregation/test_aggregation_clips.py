@@ -12,6 +12,7 @@ from coterie.privacy.adaptive import WITHIN, farthest_share
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.kit.caller import Caller, set_caller
 from services.kit.errors import InvalidInput, Unprocessable
+from services.kit.proto_json import read_parameters
 from tests.contract.aggregation.conftest import Client, ServiceFixture
 
 DEVICES = ["dev_a", "dev_b"]

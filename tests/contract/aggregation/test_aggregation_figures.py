@@ -10,6 +10,7 @@ from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.words.v1 import words_pb2 as words
 from services.kit.caller import Caller, set_caller
 from services.kit.errors import Unprocessable
+from services.kit.proto_json import read_parameters
 from tests.contract.aggregation.conftest import Client, ServiceFixture
 
 NOISED: dict[str, Any] = {"privacy": "uniform", "parameters": read_parameters({"privacy": {"noise_multiplier": 2.0}})}

@@ -14,6 +14,7 @@ from coterie_api.words.v1 import words_pb2 as words
 from services.kit.caller import Caller, set_caller
 from services.kit.channels import open_channel
 from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied, Unprocessable
+from services.kit.proto_json import read_parameters
 from tests.contract.aggregation.conftest import Client, ServiceFixture, eventually
 
 PUBLISHER = Caller("publisher", "pub_1")

@@ -19,6 +19,7 @@ from services.aggregation.store import rounds
 from services.kit.caller import Caller, set_caller
 from services.kit.database import DatabaseAway
 from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied, TooLarge, Unavailable
+from services.kit.proto_json import read_parameters, to_dict
 from tests.contract.aggregation.conftest import ServiceFixture, eventually
 
 DEVICES = ["dev_a", "dev_b", "dev_c"]

@@ -17,6 +17,7 @@ from services.aggregation.whatif import SOLVERS
 from services.kit import whatif
 from services.kit.caller import Caller, set_caller
 from services.kit.errors import InvalidInput, NotFound, PermissionDenied
+from services.kit.proto_json import read_parameters
 from tests.contract.aggregation.conftest import Client, ServiceFixture
 
 

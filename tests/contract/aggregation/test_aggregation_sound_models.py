@@ -9,6 +9,7 @@ from safetensors.numpy import save
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.kit.caller import Caller, set_caller
 from services.kit.errors import InvalidInput
+from services.kit.proto_json import read_parameters
 from tests.contract.aggregation.conftest import Client, ServiceFixture
 
 
