@@ -41,6 +41,10 @@ protos: $(STAMP) ## generate Python from the protobuf files
 	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python -m grpc_tools.protoc -I protos --python_out=protos --mypy_out=quiet:protos \
 		--grpc_python_out=protos --mypy_grpc_out=quiet:protos $(PROTOS)
 
+.PHONY: migrations
+migrations: $(STAMP) ## write the initial revision of every service from its tables (until the first release only)
+	$(BIN)/python deploy/make_migrations.py
+
 .PHONY: check
 check: $(STAMP) ## lint, strict types, generated protobuf code up to date
 	$(BIN)/ruff check .

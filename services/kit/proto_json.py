@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.struct_pb2 import Value
-from google.protobuf.unknown_fields import UnknownFieldSet
 
 from coterie_api.parameters.v1 import parameters_pb2
 from coterie_api.parameters.v1.parameters_pb2 import TaskParameters
@@ -74,21 +73,6 @@ def text_of(parameters: TaskParameters) -> str:
 def take(message: Message, given: object) -> None:
     """Sets in a message what an earlier version's object says, as far as the message can hold it."""
     _fill(message, given, "", strict=False)
-
-
-def former_text(message: Message, number: int) -> str:
-    """Text that an earlier version kept in a field of that number, which the message no longer has; else nothing."""
-    left: Any = UnknownFieldSet(message)  # its type does not say that it can be walked through
-    return next((unknown.data.decode() for unknown in left if unknown.field_number == number), "")
-
-
-def adopt(message: Message, field: str, formerly: int) -> None:
-    """Fills an enum field of a stored message from the word that 0.1.0 kept in its field number `formerly`."""
-    enum = message.DESCRIPTOR.fields_by_name[field].enum_type
-    assert enum is not None
-    text = former_text(message, formerly)
-    if text:
-        setattr(message, field, number_in(enum.name, text))
 
 
 def is_list(kind: Any) -> bool:

@@ -14,12 +14,13 @@ Id = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 book = sa.Table(
     "book",
     metadata,
-    sa.Column("id", sa.Integer, sa.CheckConstraint("id = 1"), primary_key=True, autoincrement=False),
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("entries", sa.BigInteger, nullable=False),
     sa.Column("postings", sa.BigInteger, nullable=False),
     sa.Column("payments", sa.BigInteger, nullable=False),
     sa.Column("head", sa.Text, nullable=False),
     sa.Column("at", Real, nullable=False),
+    sa.CheckConstraint("id = 1"),
 )
 
 entries = sa.Table(
@@ -49,7 +50,8 @@ postings = sa.Table(
     ),
     sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("account_id", Id, nullable=False),
-    sa.Column("amount", sa.BigInteger, sa.CheckConstraint("amount <> 0"), nullable=False),
+    sa.Column("amount", sa.BigInteger, nullable=False),
+    sa.CheckConstraint("amount <> 0"),
     sa.Index("ix_postings_account", "account_id", "entry"),
     sqlite_with_rowid=False,
 )
@@ -99,7 +101,7 @@ payments = sa.Table(
     sa.Column("round", sa.Integer, nullable=False),
     sa.Column("device_id", Id, nullable=False),
     sa.Column("owner_id", Id, nullable=False),
-    sa.Column("amount", sa.BigInteger, sa.CheckConstraint("amount > 0"), nullable=False),
+    sa.Column("amount", sa.BigInteger, nullable=False),
     sa.Column("price", sa.BigInteger, nullable=False),
     sa.Column("budget", Real, nullable=False),
     sa.Column("quality", Real, nullable=False),
@@ -110,6 +112,7 @@ payments = sa.Table(
         sa.ForeignKey("entries.number", deferrable=True, initially="DEFERRED"),
         nullable=False,
     ),
+    sa.CheckConstraint("amount > 0"),
     sa.UniqueConstraint("task_id", "round", "device_id"),
     sa.Index("ix_payments_task", "task_id", "number"),
     sa.Index("ix_payments_device", "device_id", "number"),
@@ -143,7 +146,7 @@ privacy_charges = sa.Table(
     sa.Column("unit", sa.Text, nullable=False),
     sa.Column("sampling_rate", Real, nullable=False),
     sa.Column("steps", sa.Integer, nullable=False),
-    # Empty = not told (version 0.1.0).
+    # Empty = not given.
     sa.Column("adjacency", sa.Text, nullable=False, server_default=""),
     sqlite_with_rowid=False,
 )

@@ -130,10 +130,11 @@ audit = sa.Table(
 audit_head = sa.Table(
     "audit_head",
     metadata,
-    sa.Column("id", sa.Integer, sa.CheckConstraint("id = 1"), primary_key=True, autoincrement=False),
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("entries", sa.BigInteger, nullable=False),
     sa.Column("number", Number, nullable=False),
     sa.Column("hash", sa.Text, nullable=False),
+    sa.CheckConstraint("id = 1"),
 )
 
 # A pair of devices that ever interacted, low number first, and its history in a few numbers (domain/evidence.py).

@@ -17,7 +17,8 @@ import pytest
 from coterie_cli.certificates import make_certificates
 from services.kit.database import Database
 from services.kit.settings import ServiceSettings
-from tests.dumps.stored import SERVICES, Dump
+from tests.conftest import migrated
+from tests.dumps.stored import SERVICES
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
@@ -63,8 +64,10 @@ def test_each_service_of_the_deployment_has_a_database_user_of_its_own() -> None
 
 @pytest.fixture
 async def users(postgres_url: str) -> AsyncIterator[str]:
-    """A database as 0.1.0 left it, whose tables are all its owner's; the users are removed from the server again."""
-    await Dump("0.1.0", "postgresql").load(ServiceSettings(database_url=postgres_url))
+    """A database whose tables are all its owner's; the users are removed from the server again."""
+    settings = ServiceSettings(database_url=postgres_url)
+    for service in SERVICES:
+        await (await migrated(settings, service)).close()
     yield postgres_url
     connection = await asyncpg.connect(postgres_url)
     for service in SERVICES:
@@ -97,7 +100,7 @@ async def test_a_service_cannot_read_another_s_tables(users: str) -> None:
         own = users.replace("//postgres:", f"//{service}:")
         assert own != users
         database = Database(ServiceSettings(database_url=own).database_for(service), service)
-        await database.migrate(f"services.{service}")  # tables of 0.1.0 are the user's to change now
+        await database.migrate(f"services.{service}")  # the tables are the user's to change now
         await database.close()
         connection = await asyncpg.connect(own)
         assert await connection.fetchval("SELECT current_user") == service

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet, MethodDescriptorProto
 
+PROTOS = Path(__file__).parents[2] / "protos"
 OpenApi = Mapping[str, Any]
 _REF = "#/components/schemas/"
+
+
+def describe_protos() -> FileDescriptorSet:
+    """Return the descriptors of all messages of this code."""
+    descriptors = FileDescriptorSet()
+    for path in sorted(PROTOS.rglob("*.proto")):
+        name = ".".join(path.relative_to(PROTOS).with_suffix("").parts) + "_pb2"
+        importlib.import_module(name).DESCRIPTOR.CopyToProto(descriptors.file.add())
+    return descriptors
 
 
 def rest_breaks(old: OpenApi, new: OpenApi) -> Iterator[str]:

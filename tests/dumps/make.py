@@ -22,7 +22,10 @@ from typing import Any
 
 from coterie.records import PolicyState
 from coterie.training import single_threaded
+from services.gateway.app import build
+from services.gateway.settings import GatewaySettings
 from services.kit.settings import ServiceSettings
+from tests.contract.compatibility import describe_protos
 from tests.dumps.play import Play
 from tests.dumps.stored import FOLDER, KINDS, SERVICES, count_rows, opened
 from tests.e2e.real_platform import RealPlatform
@@ -134,11 +137,13 @@ def make(version: str, kind: str) -> None:
 def main() -> None:
     """Makes the dumps of both kinds of database."""
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
-        sys.exit("usage: python -m tests.dumps.make VERSION, such as 0.1.0")
+        sys.exit("usage: python -m tests.dumps.make VERSION, such as 0.2.0")
     os.environ["OMP_NUM_THREADS"] = "1"
     single_threaded()
     for kind in KINDS:
         make(sys.argv[1], kind)
+    packed(FOLDER / sys.argv[1] / "openapi.json.gz", json.dumps(build(GatewaySettings()).openapi()).encode())
+    packed(FOLDER / sys.argv[1] / "protos.pb.gz", describe_protos().SerializeToString())
 
 
 if __name__ == "__main__":

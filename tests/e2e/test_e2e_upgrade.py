@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from coterie.home import DeviceHome, introduce
+from coterie.home import DeviceHome
 from coterie.records import WorkItem
 from coterie.registration import register_device
 from coterie.strategies import Strategy, strategy_for
@@ -27,8 +27,6 @@ class Devices:
     def __init__(self, platform: RealPlatform) -> None:
         self.platform, self.faults, self.threads = platform, list[BaseException](), list[threading.Thread]()
         self.homes = {name: self._home(name) for group in DEVICE_GROUPS for name in group.devices}
-        # 0.1.0 knew no circles: owners add each other when they upgrade, or nothing raw goes to a head.
-        introduce(*self.homes.values())
         self.outcomes: dict[tuple[str, int], str] = {}
         self.made: set[tuple[str, int]] = set()
 

@@ -169,7 +169,7 @@ class Strategy(Clipping, Summing):
             raise MetricsNotTaken(
                 f"the task's privacy is {privacy}, and exact figures of a device's data would go beside its noise: "
                 "leave the metrics out, or measure them on samples the owner calls public (public_test_data=True) "
-                "and report public_metrics; a device of version 0.1.0 must be upgraded"
+                "and report public_metrics"
             )
 
     def misfit(self, roster: Roster, message: str) -> BadUpdate | RoundOver:

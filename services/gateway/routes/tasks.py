@@ -140,7 +140,7 @@ async def get_prices(task_id: TaskId, number: RoundNumber, platform: Platform) -
     quote = await platform.pricing.GetQuote(pricing_pb2.GetQuoteRequest(task_id=task_id, round=number))
     document = to_json(quote)
     for offer in document["offers"]:
-        offer["terms"] = offer["terms"] or {}  # an object always, as in 0.1.0
+        offer["terms"] = offer["terms"] or {}  # always an object
     caller = current_caller()
     if caller.role == DEVICE:
         document["offers"] = [offer for offer in document["offers"] if offer["device_id"] == caller.subject]

@@ -37,7 +37,7 @@ def total_of(charge: Charge) -> Charge:
 def key_of(charge: Charge) -> list[object]:
     """The charge as plain values, by which two settlements are compared.
 
-    An adjacency is named only where it is not the one that version 0.1.0 meant, so that a round settled then is
+    An adjacency is named only where it is not the usual one of its mechanism, so that a round settled without it is
     settled alike now.
     """
     claim = claim_of(charge)

@@ -76,7 +76,7 @@ def digest_work(work: Sequence[Work]) -> str:
 
 
 def _digested(payoff: int | None) -> int:
-    """No payoff is -1, as in settlements that 0.1.0 made: a repeat of one must be known again."""
+    """Return the payoff as the digest has it: -1 for none."""
     return -1 if payoff is None else payoff
 
 

@@ -1,8 +1,7 @@
-"""Questions to every what-if solver of version 0.1.0, and the answers of the tree this runs in.
+"""Questions to the first what-if solvers, drawn with a fixed seed, and their answers.
 
-`python tests/golden/whatif/questions.py FILE` asks the solvers on the path, 0.1.0's or today's, and stores questions
-and answers; with `--against FILE` it tells which answers are other bytes than those stored. The questions are drawn
-with a fixed seed, so that both trees are asked the same.
+`python tests/golden/whatif/questions.py FILE` stores questions and answers; `--against FILE` prints the answers whose
+bytes differ from the stored ones.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from services.pricing.whatif import SOLVERS as PRICING
 from services.topology.whatif import SOLVERS as TOPOLOGY
 from services.trust.whatif import SOLVERS as TRUST
 
-STORED = Path(__file__).parent / "answers-0.1.0.json.gz"
+STORED = Path(__file__).parent / "answers.json.gz"
 MODULES = TRUST | TOPOLOGY | PRICING
 Document = dict[str, Any]
 
@@ -45,7 +44,7 @@ def ask(solver: str, question: Document) -> Asked:
 
 
 def stored() -> list[Asked]:
-    """What 0.1.0 answered."""
+    """Return the stored questions and answers."""
     return [Asked(*row) for row in json.loads(gzip.decompress(STORED.read_bytes()))]
 
 

@@ -1,4 +1,4 @@
-"""Reports stored by an earlier version: exact figures beside noise stay at home."""
+"""Stored reports: exact metrics beside noise stay on the device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from coterie.work import Delivery, without_figures
 
 def test_figures_that_nobody_called_public_are_left_out_and_nothing_else_changes() -> None:
     stored = json.loads(Delivery(None, 3.0, "report", {"loss": 0.5}).report())
-    stored.pop("public_metrics", None)  # as 0.1.0 wrote it
+    stored.pop("public_metrics", None)
     assert json.loads(without_figures(json.dumps(stored))) == stored | {"metrics": {}}
 
 

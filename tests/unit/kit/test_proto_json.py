@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie_api.parameters.v1 import parameters_pb2 as pb
-from services.kit.proto_json import BadParameters, former_text, parameters_of, read_parameters, take, text_of, to_dict
+from services.kit.proto_json import BadParameters, parameters_of, read_parameters, text_of, to_dict
 
 DOUBLES = [
     key for key, field in pb.TopologyParameters.DESCRIPTOR.fields_by_name.items() if field.type == field.TYPE_DOUBLE
@@ -89,10 +89,3 @@ def test_equal_parameters_are_stored_as_equal_text_and_reading_shares_nothing() 
 def test_a_number_that_json_lacks_is_not_stored() -> None:
     with pytest.raises(BadParameters, match="not finite"):
         text_of(pb.TaskParameters(privacy=pb.PrivacyParameters(clip=math.nan)))
-
-
-def test_text_of_a_field_that_is_gone_is_found_by_its_number() -> None:
-    survey = pb.SurveyParameters.FromString(b"\x4a\x02{}")  # field 9, text
-    assert (former_text(survey, 9), former_text(survey, 8)) == ("{}", "")
-    take(survey, {"low": 1})
-    assert to_dict(survey) == {"low": 1.0}

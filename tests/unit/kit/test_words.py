@@ -8,9 +8,7 @@ import sqlalchemy as sa
 from coterie.records import words
 from coterie.records.base import Word
 from coterie.records.words import EventKind, Form, Role, TaskState
-from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.words.v1 import words_pb2
-from services.kit.proto_json import adopt
 from services.kit.rows import WordColumn
 from services.kit.words import number, number_in, prefix_of, text_in, word
 
@@ -42,16 +40,6 @@ def test_a_newer_services_number_is_shown_and_no_member() -> None:
 def test_a_word_nobody_knows_is_refused_with_those_there_are() -> None:
     with pytest.raises(ValueError, match="must be one of solo, head, member, peer, idle, not 'king'"):
         number_in("Role", "king")
-
-
-def test_a_word_that_an_older_message_kept_as_text_is_adopted() -> None:
-    item = pb.WorkItem.FromString(b"\x22\x04head")  # field 4, text
-    assert item.role == words_pb2.ROLE_UNSPECIFIED
-    adopt(item, "role", formerly=4)
-    item.DiscardUnknownFields()
-    assert item == pb.WorkItem(role=words_pb2.ROLE_HEAD)
-    adopt(item, "role", formerly=4)  # a second time changes nothing
-    assert item.role == words_pb2.ROLE_HEAD
 
 
 def test_a_column_of_words_is_text_in_the_table() -> None:

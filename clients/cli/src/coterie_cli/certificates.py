@@ -110,7 +110,6 @@ def _authority(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certifica
     It lies apart from what services are given: who has it can be any service.
     """
     key_file, certificate_file = (folder / AUTHORITY / name for name in ("ca-key.pem", "ca.pem"))
-    _adopt(folder)
     if key_file.exists() and certificate_file.exists():
         key = serialization.load_pem_private_key(key_file.read_bytes(), None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
@@ -138,14 +137,6 @@ def _authority(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certifica
     write_private_file(key_file, _private_pem(key), replace=True)
     write_private_file(certificate_file, certificate.public_bytes(serialization.Encoding.PEM), replace=True)
     return key, certificate
-
-
-def _adopt(folder: Path) -> None:
-    """Moves an authority of before 0.2 out of the folder that holds the services' folders."""
-    for name in ("ca.pem", "ca-key.pem"):
-        if (folder / name).exists() and not (folder / AUTHORITY / name).exists():
-            (folder / AUTHORITY).mkdir(mode=0o700, exist_ok=True)
-            (folder / name).replace(folder / AUTHORITY / name)
 
 
 def _service_certificate(

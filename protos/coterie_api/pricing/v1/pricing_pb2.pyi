@@ -731,7 +731,7 @@ class PrivacyCharge(_message.Message):
     steps: _builtins.int
     """Repetitions; 0 means 1."""
     adjacency: _words_pb2.PrivacyAdjacency.ValueType
-    """What the loss compares a unit's contribution with. Unspecified = as version 0.1.0 meant: laplace, zcdp and gaussian
+    """What the loss compares a unit's contribution with. Unspecified = laplace, zcdp and gaussian
     at example level replaced, gaussian at device level left out.
     """
     def __init__(

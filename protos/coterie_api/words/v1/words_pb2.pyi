@@ -970,7 +970,7 @@ class _PrivacyAdjacency:
 class _PrivacyAdjacencyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PrivacyAdjacency.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     PRIVACY_ADJACENCY_UNSPECIFIED: _PrivacyAdjacency.ValueType  # 0
-    """None given: as version 0.1.0 meant."""
+    """Not given: the usual one of the mechanism."""
     PRIVACY_ADJACENCY_LEFT_OUT: _PrivacyAdjacency.ValueType  # 1
     """None."""
     PRIVACY_ADJACENCY_REPLACED: _PrivacyAdjacency.ValueType  # 2
@@ -980,7 +980,7 @@ class PrivacyAdjacency(_PrivacyAdjacency, metaclass=_PrivacyAdjacencyEnumTypeWra
     """What a loss compares a unit's contribution with."""
 
 PRIVACY_ADJACENCY_UNSPECIFIED: PrivacyAdjacency.ValueType  # 0
-"""None given: as version 0.1.0 meant."""
+"""Not given: the usual one of the mechanism."""
 PRIVACY_ADJACENCY_LEFT_OUT: PrivacyAdjacency.ValueType  # 1
 """None."""
 PRIVACY_ADJACENCY_REPLACED: PrivacyAdjacency.ValueType  # 2

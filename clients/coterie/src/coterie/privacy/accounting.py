@@ -180,11 +180,11 @@ def raw_charge(task: str, round: int, purpose: str, unit: Unit = "device") -> Ch
 
 
 def adjacency_meant(mechanism: str, unit: str) -> Adjacency:
-    """What a charge of version 0.1.0, which did not say, stood for.
+    """Return the adjacency of a claim that does not name one.
 
-    Priced and planned budgets and the mesh's Laplace noise were calibrated to a replaced example; a clipped change of
-    the model to a device left out. (Planned budgets of whole devices were replaced ones too; taking them for left out
-    only counts them too high.)
+    Priced and planned budgets and the mesh's Laplace noise are calibrated to a replaced example, a clipped model change
+    to a left-out device. (Planned budgets of whole devices are calibrated to a replaced device; taking them for left
+    out counts them too high, never too low.)
     """
     replaced = mechanism in ("laplace", "zcdp", "raw") or (mechanism, unit) == ("gaussian", "example")
     return "replaced" if replaced else "left-out"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from coterie.privacy import renyi
-from coterie.privacy.accounting import Charge, Loss, Question, adjacency_meant
+from coterie.privacy.accounting import Charge, Loss, Question
 from coterie.privacy.spending import DEFAULT_LIMIT, EMPTY, ChargeConflict, Entry, Limit, Running, State
 
 _FORMAT = hashlib.sha256(b"2" + renyi.ORDERS.tobytes()).hexdigest()
@@ -35,7 +35,6 @@ def prepare(database: sqlite3.Connection) -> None:
     for statement in _SCHEMA.split(";")[:-1]:
         database.execute(statement)
     if _setting(database, "orders") != _FORMAT:
-        database.execute("DROP TABLE IF EXISTS running")  # of version 0.1.0
         store(database, recomputed(database))
         _set(database, "orders", _FORMAT)
 
@@ -83,9 +82,7 @@ def body(charge: Charge) -> str:
 
 def charge_of(body: str) -> Charge:
     """A charge from its text."""
-    fields = json.loads(body)
-    # Ledgers of version 0.1.0 do not say the adjacency.
-    return Charge(**{"adjacency": adjacency_meant(fields["mechanism"], fields["unit"]), **fields})
+    return Charge(**json.loads(body))
 
 
 def _cost(charge: Charge) -> tuple[object, ...]:
@@ -167,8 +164,7 @@ def keep_limit(database: sqlite3.Connection, limit: Limit) -> None:
 
 def is_owners(database: sqlite3.Connection) -> bool:
     """Whether the limit is the owner's word."""
-    # Ledgers of version 0.1.0 do not say who set the limit: any but the default was the owner.
-    return _setting(database, "limit_by") == "owner" or limit(database) != DEFAULT_LIMIT
+    return _setting(database, "limit_by") == "owner"
 
 
 def _setting(database: sqlite3.Connection, name: str) -> str | None:

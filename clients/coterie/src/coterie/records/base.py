@@ -4,7 +4,7 @@ Records are plain frozen dataclasses. The gateway hands the same classes to Fast
 that a field is written once: pydantic reads the hints, the attribute docstrings and the attributes below that carry its
 name. Nothing here imports it.
 
-A field that the platform gained after 0.1.0 has a default: what its absence means.
+A field that may be absent has a default: what its absence means.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from coterie.records.base import Extended, Known, Limits, Record
 from coterie.records.words import PrivacyAdjacency, PrivacyMechanism, PrivacyUnit
 
 NO_UNIT, NO_ADJACENCY = PrivacyUnit(""), PrivacyAdjacency("")
-"""What a 0.1.0 platform told: nothing."""
+"""Not given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class PrivacyClaim(Record):
     steps: Annotated[int, Limits(0, 2**31 - 1)] = 0
     """Repetitions; 0 means 1."""
     adjacency: Annotated[PrivacyAdjacency, Known("")] = NO_ADJACENCY
-    """What the loss compares a contribution with: none, or any other; empty = as version 0.1.0 meant."""
+    """What the loss compares a contribution with: none, or any other; empty = the usual one of the mechanism."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
