@@ -14,7 +14,6 @@ from services.aggregation.rounds.measuring import Measuring
 from services.aggregation.rounds.newcomers import Newcomers
 from services.aggregation.rounds.opening import Opener
 from services.aggregation.rounds.settling import Settler
-from services.aggregation.rounds.stationing import StationSums
 from services.aggregation.rounds.tending import Tending
 from services.aggregation.rounds.totals import Totals
 from services.aggregation.servicer.sums import SumsServicer
@@ -58,8 +57,7 @@ class App:
         self.bell, self.chimes = bell, Chimes(self.database, bell, noted=ROUND)
         self.desk = Desk(self.database, bell)
         leases = Leases(self.database, clock, settings.replica)
-        station_sums = StationSums(self.upstreams, self.database, library, clock)
-        closer = Closer(self.database, library, clock, settings.replica, leases, station_sums)
+        closer = Closer(self.database, library, clock, settings.replica, leases)
         chair = Chair(self.database, self.upstreams, library, self.desk, bell, clock)
         opener = Opener(self.database, self.upstreams, clock)
         self.conductor = Conductor(

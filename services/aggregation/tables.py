@@ -290,8 +290,6 @@ events = sa.Table(
     sa.Column("round", sa.Integer, nullable=False, default=0),
     sa.Column("device_id", sa.String(40), nullable=False, default=""),
     sa.Column("message", sa.Text, nullable=False),
-    sa.Column("cell", sa.String(64), nullable=False, default="", server_default=""),
-    sa.Column("updates", sa.Integer, nullable=False, default=0, server_default="0"),
     sa.Index("events_by_task", "task_id", "number"),
 )
 

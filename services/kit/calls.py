@@ -31,7 +31,7 @@ _GATEWAY = """
 _AGGREGATION = """
     trust.v1.Registry: GetDevices
     trust.v1.Trust: GetMatrix RecordInteractions
-    topology.v1.Topology: AddUp CheckParameters ChooseClerks GetPlan ListBlobs MakePlan
+    topology.v1.Topology: CheckParameters ChooseClerks GetPlan ListBlobs MakePlan
     pricing.v1.Pricing: CheckParameters QuoteRound
     pricing.v1.Ledger: OpenEscrow ReleaseEscrow SettleRound
 """
@@ -40,7 +40,7 @@ _TOPOLOGY = """
     trust.v1.Trust: GetMatrix GetRelated
 """
 _STATION = """
-    topology.v1.Stations: Decide LeaveCell NextQuestion PutSum ReadUpdate ReadUpdates TakeCell
+    topology.v1.Stations: Decide LeaveCell NextQuestion TakeCell
 """
 _PRICING = """
     trust.v1.Trust: GetDeclared GetMatrix

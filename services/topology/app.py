@@ -47,7 +47,7 @@ class App:
         self.policies = Policies(self.database, blobs, settings, sources.clock)
         self.bell = Bell()
         self.chimes = Chimes(self.database, self.bell)
-        self.stations = Stations(self.database, blobs, self.bell, self.chimes, self.clock)
+        self.stations = Stations(self.database, self.bell, self.chimes, self.clock)
         planners: dict[str, Callable[[], Planner]] = {
             "cells": lambda: CellsPlanner(self.policies, self.stations),
             "clusters": _clusters,
@@ -65,7 +65,6 @@ class App:
                 RegisteredCells(self.database, sources.clock),
                 self.policies,
                 Committees(sources),
-                self.stations,
                 self.questions,
             ),
             topology_pb2.DESCRIPTOR.services_by_name["Topology"].full_name,

@@ -1,4 +1,4 @@
-"""Attacks by base stations: on sums and weights, on whom they serve, on noise, on neighbours and on each other."""
+"""Attacks by base stations: on the users they serve, on noise, on neighbours and on each other."""
 
 from __future__ import annotations
 
@@ -10,35 +10,26 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import save
 
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.topology.v1 import topology_pb2_grpc as rpc
 from coterie_api.words.v1 import words_pb2 as words
 from coterie_cli.certificates import make_certificates
-from services.aggregation.domain import auditing
-from services.aggregation.domain.accumulator import Accumulator
-from services.aggregation.rounds import stationing
 from services.kit.caller import SERVICE, STATION, Caller, set_caller
 from services.kit.channels import open_channel
 from services.kit.errors import CoterieError, InvalidInput, NotFound, PermissionDenied
 from services.kit.server import Server
 from services.kit.settings import ServiceSettings
-from services.topology.commands.station import Reader, StationApp, add_up
+from services.topology.commands.station import StationApp
 from services.topology.domain.station import Experience, Sight, started
 from services.topology.planners.cells import MOST_WAITED, assemble
-from services.topology.usecases import stations as desk
 from tests.contract.aggregation.cellular import (
     CELLS,
-    UPDATES,
     begun,
-    models_of,
     patient,
-    play,
     put_cells,
     serving,
     stations,
-    told,
 )
 from tests.contract.aggregation.conftest import ServiceFixture, eventually, service
 from tests.unit.topology.planners.test_planner_cells import PLANNER, by_id, cell, inputs, request
@@ -46,235 +37,6 @@ from tests.unit.topology.planners.test_planner_cells import PLANNER, by_id, cell
 __all__ = ["patient", "service"]
 
 SQLITE = pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
-ADDED, LEFT_OUT = words.EVENT_KIND_STATION_ADDED, words.EVENT_KIND_STATION_LEFT_OUT
-
-
-class Inflating(StationApp):
-    """Tells ten times its users' sum."""
-
-    def summed(self, order: topology.SumOrder, read: Reader) -> Accumulator:
-        for each in order.summands:
-            each.weight *= 10.0
-        return add_up(order, read)
-
-
-class Forging(StationApp):
-    """Tells another sum of the same length: one number less, another more."""
-
-    def summed(self, order: topology.SumOrder, read: Reader) -> Accumulator:
-        total = add_up(order, read)
-        (piece,) = total.pieces()
-        total.merge(iter([piece[::-1] - piece]), 0)
-        return total
-
-
-class Dropping(StationApp):
-    """Leaves its users' updates out of the sum."""
-
-    def summed(self, order: topology.SumOrder, read: Reader) -> Accumulator:
-        del order.summands[:]
-        return add_up(order, read)
-
-
-class Repeating(StationApp):
-    """Counts its first user's update twice, and says so nowhere."""
-
-    def summed(self, order: topology.SumOrder, read: Reader) -> Accumulator:
-        order.summands.append(order.summands[0])
-        return add_up(order, read)
-
-
-class Endless(StationApp):
-    """Tells the largest whole numbers there are, whose squares leave what whole numbers can hold."""
-
-    def summed(self, order: topology.SumOrder, read: Reader) -> Accumulator:
-        total = add_up(order, read)
-        (piece,) = total.pieces()
-        total.merge(iter([np.full_like(piece, np.iinfo(np.int64).min) - piece]), 0)
-        return total
-
-
-class Erasing(StationApp):
-    """Hands the model's own bytes in as a sum, so that they are thrown away with it."""
-
-    async def _add_up(self, key: topology.StationKey, question: topology.StationQuestion) -> None:
-        place = dict[str, Any](key=key, question_id=question.id)
-
-        async def stream() -> Any:
-            yield topology.SumBytes(**place)
-            for number, order in enumerate(question.sums.orders):
-                asked = topology.ReadUpdateRequest(**place, digest=order.model_digest, length=order.model_bytes)
-                yield topology.SumBytes(sum=number, data=(await self._stations.ReadUpdate(asked)).data)
-
-        await self._stations.PutSum(stream())
-
-
-@SQLITE
-@pytest.mark.parametrize(
-    ("liar", "why"),
-    [
-        (Inflating, "longer than its users' updates together"),
-        (Forging, "not that of its users' updates"),
-        (Dropping, "not that of its users' updates"),
-        (Repeating, "longer than its users' updates together"),
-        (Endless, "longer than its users' updates together"),
-        (Erasing, "which is not one of 3 numbers"),
-    ],
-)
-async def test_a_sum_that_is_not_that_of_the_users_is_not_believed_and_the_model_is_as_without_the_station(
-    service: ServiceFixture, liar: type[StationApp], why: str
-) -> None:
-    await put_cells(service)
-    client, task = await begun(service)
-    await play(client)
-    honest = await models_of(client, task)
-    async with stations(service, liar, StationApp):
-        client, task = await begun(service)
-        await play(client)
-        models = await models_of(client, task)
-        assert [model.tobytes() for model in models] == [model.tobytes() for model in honest]
-        left_out = await told(client, task, LEFT_OUT)
-        assert len(left_out) == 2
-        assert all(message.startswith("hill: ") and why in message for message in left_out)
-        assert len(await told(client, task, ADDED)) == 2
-        specification = (await client.get_task(task.id)).specification
-        for digest in specification.model_digests:  # none was thrown away
-            assert len(await client.model(digest)) == 3
-
-
-@SQLITE
-@pytest.mark.parametrize(("seconds", "asked_in"), [(3600.0, [1]), (0.0, [1, 2])])
-async def test_a_station_that_told_a_false_sum_is_not_asked_again_for_a_while(
-    service: ServiceFixture, monkeypatch: pytest.MonkeyPatch, seconds: float, asked_in: list[int]
-) -> None:
-    """Who changes little of a large sum is found out by chance alone: found out once, it gets no further tries."""
-    monkeypatch.setattr(stationing, "PUT_ASIDE_SECONDS", seconds)
-    await put_cells(service)
-    async with stations(service, Forging, StationApp):
-        client, task = await begun(service, rounds=2)
-        await play(client)
-        await play(client)
-        await models_of(client, task)
-        events = await client.events(task.id)
-    left_out = [event for event in events if event.kind == LEFT_OUT]
-    assert sorted(event.round for event in left_out) == sorted(asked_in * 2)
-    assert {event.cell for event in left_out} == {"hill"}
-    assert f"asked for no sum for {seconds / 60:.0f} minutes" in left_out[0].message
-    assert sorted(event.round for event in events if event.kind == ADDED) == [1, 1, 2, 2]
-
-
-@SQLITE
-async def test_a_station_reads_no_more_bytes_at_once_than_one_call_may_hold(
-    service: ServiceFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Neither by naming a file often, nor by a long piece, nor by one that begins before the file or behind it."""
-    refused: list[str] = []
-    whole: list[int] = []
-
-    class Greedy(StationApp):
-        async def _add_up(self, key: topology.StationKey, question: topology.StationQuestion) -> None:
-            place, order = dict[str, Any](key=key, question_id=question.id), question.sums.orders[0]
-            files = {each.model_digest: each.model_bytes for each in question.sums.orders}
-            files |= {each.digest: each.size_bytes for of in question.sums.orders for each in of.summands}
-            digests, most = list(files), sum(files.values())
-            piece = dict[str, Any](**place, digest=order.model_digest)
-            attempts: list[Callable[[], Any]] = [
-                lambda: self._stations.ReadUpdates(topology.ReadUpdatesRequest(**place, digests=digests * 2)),
-                lambda: self._stations.ReadUpdate(topology.ReadUpdateRequest(**piece, length=most + 1)),
-                lambda: self._stations.ReadUpdate(topology.ReadUpdateRequest(**piece, length=0)),
-                lambda: self._stations.ReadUpdate(topology.ReadUpdateRequest(**piece, start=-8, length=8)),
-                lambda: self._stations.ReadUpdate(
-                    topology.ReadUpdateRequest(**piece, start=order.model_bytes, length=8)
-                ),
-            ]
-            with monkeypatch.context() as limit:
-                limit.setattr(desk, "MOST_BYTES", most)
-                read = await self._stations.ReadUpdates(topology.ReadUpdatesRequest(**place, digests=digests))
-                whole.append(sum(len(data) for data in read.data) - most)
-                for attempt in attempts:
-                    try:
-                        refused.append(f"it was told {await attempt()}")
-                    except InvalidInput as error:
-                        refused.append(error.message)
-            await super()._add_up(key, question)
-
-    await put_cells(service)
-    async with stations(service, Greedy, StationApp):
-        client, task = await begun(service)
-        await play(client)
-        await models_of(client, task)
-        assert len(await told(client, task, ADDED)) == 4
-    assert whole == [0]
-    assert len(refused) == 5
-    assert [message for message in refused if "bytes are read at a time" not in message] == []
-
-
-@SQLITE
-async def test_a_station_that_tells_fewer_sums_or_more_than_asked_for_is_believed_in_those_that_are_right(
-    service: ServiceFixture,
-) -> None:
-    refused: list[str] = []
-
-    class Miscounting(StationApp):
-        async def _add_up(self, key: topology.StationKey, question: topology.StationQuestion) -> None:
-            async def a_third() -> Any:
-                yield topology.SumBytes(key=key, question_id=question.id)
-                for number in range(3):
-                    yield topology.SumBytes(sum=number, data=bytes(8))
-
-            with pytest.raises(InvalidInput, match="2 sums are asked for, one after the other, and sum 2 is told"):
-                await self._stations.PutSum(a_third())
-            refused.append(question.id)
-            told_first = topology.StationQuestion(id=question.id)
-            told_first.sums.orders.append(question.sums.orders[0])
-            await super()._add_up(key, told_first)
-
-    await put_cells(service)
-    client, task = await begun(service)
-    await play(client)
-    honest = await models_of(client, task)
-    async with stations(service, Miscounting, StationApp):
-        client, task = await begun(service)
-        await play(client)
-        models = await models_of(client, task)
-        (left_out,) = await told(client, task, LEFT_OUT)
-        assert len(await told(client, task, ADDED)) == 3
-    assert len(refused) == 1
-    assert "its sum has 0 bytes, which is not one of 3 numbers" in left_out
-    assert [model.tobytes() for model in models] == [model.tobytes() for model in honest]
-
-
-@SQLITE
-async def test_a_station_weighs_nothing_and_reads_the_updates_it_adds_up_and_nothing_else(
-    service: ServiceFixture,
-) -> None:
-    """Weights are the platform's; what no open question names is not told, whatever its digest."""
-    seen: list[topology.SumOrder] = []
-    refused: list[CoterieError] = []
-
-    class Curious(StationApp):
-        async def _add_up(self, key: topology.StationKey, question: topology.StationQuestion) -> None:
-            seen.extend(question.sums.orders)
-            for digest in (secret, "0" * 64):
-                asked = topology.ReadUpdateRequest(key=key, question_id=question.id, digest=digest, length=8)
-                whole = topology.ReadUpdatesRequest(key=key, question_id=question.id, digests=[digest])
-                whole.digests.append(question.sums.orders[0].model_digest)
-                for call in (self._stations.ReadUpdate(asked), self._stations.ReadUpdates(whole)):
-                    try:
-                        await call
-                    except CoterieError as error:
-                        refused.append(error)
-            await super()._add_up(key, question)
-
-    secret = await service.blobs.put_bytes(save({"w": np.ones(3, np.float32)}) + b"not meant for stations")
-    await put_cells(service)
-    async with stations(service, Curious, StationApp):
-        client, task = await begun(service)
-        await play(client)
-        await models_of(client, task)
-    assert all(isinstance(error, NotFound) for error in refused)
-    assert (len(refused), len(seen)) == (4, 2)
-    assert not any(device in str(order) for order in seen for device in UPDATES)
 
 
 @SQLITE
@@ -293,8 +55,6 @@ async def test_nobody_speaks_for_a_cell_without_its_token(service: ServiceFixtur
         calls: list[Callable[[], Any]] = [
             lambda: stub.NextQuestion(topology.NextQuestionRequest(key=key)),
             lambda: stub.Decide(topology.StationDecision(key=key, question_id="ask_1")),
-            lambda: stub.ReadUpdate(topology.ReadUpdateRequest(key=key, question_id="ask_1", digest="0", length=1)),
-            lambda: stub.ReadUpdates(topology.ReadUpdatesRequest(key=key, question_id="ask_1", digests=["0"])),
             lambda: stub.LeaveCell(key),
         ]
         for call in calls:
@@ -434,23 +194,3 @@ def test_false_values_of_a_neighbour_move_what_is_learned_within_bounds_and_neve
         network.learn(Experience(sight, choice.picks, -200.0, lie))
     with pytest.raises(InvalidInput, match="teaches nothing"):
         network.learn(Experience(sight, choice.picks, -200.0, math.nan))
-
-
-# --- what an audit finds ----------------------------------------------------------------------------------------------
-
-
-def test_spots_are_drawn_after_the_sum_was_told_and_find_a_changed_sixteenth() -> None:
-    """A sixteenth of 10⁶ numbers is looked at: of 64 changed runs all are missed with chance (15/16)^64 = 1.6 %."""
-    elements = 1_000_000
-    looked = auditing.spots(elements, np.random.default_rng(1))
-    assert sum(stop - start for start, stop in looked) >= elements / 16
-    assert all(0 <= start < stop <= elements for start, stop in looked)
-    assert auditing.spots(1000, np.random.default_rng(1))[0][0] == 0
-    assert sum(stop - start for start, stop in auditing.spots(1000, np.random.default_rng(1))) == 1000
-    assert auditing.spots(elements, np.random.default_rng(2)) != looked
-
-
-def test_a_sum_s_length_is_bounded_by_weights_and_norms() -> None:
-    """Σ wᵢ|uᵢ| = 2·3 + 1·4 = 10, in units of 2⁻³ 80, and half a unit for each of 4 numbers of 2 updates: 2."""
-    assert auditing.longest([(2.0, 3.0), (1.0, 4.0)], 3, 4) == pytest.approx(82.0)
-    assert auditing.norm_of(iter([np.array([3, 4], np.int64), np.array([12], np.int64)])) == 13.0

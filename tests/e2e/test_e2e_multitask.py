@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -117,23 +116,11 @@ def _run(agent: Agent, task: str) -> None:
 def test_two_kinds_of_devices_train_two_models_through_a_cell(shared_platform: RealPlatform, tmp_path: Path) -> None:
     admin = shared_platform.admin
     admin.put_cell("roof", **(CELL | {"delay_limit_seconds": 60.0}))
-    shared_platform.processes.start_one("station-1")  # as `coterie up --stations 1` does
-    deadline = time.monotonic() + 60.0
-    while not admin.cell("roof").station:
-        assert time.monotonic() < deadline, "no station serves the cell"
-        time.sleep(0.1)
     team = agents(shared_platform, tmp_path)
     # The channel carries one bit at once: whatever an upload takes beyond that, devices measured.
     measured = {"times": "measured", "payload_bits": 1.0}
     task = create(shared_platform, parameters={"privacy": {"dimension": 100.0}, "topology": measured})
     run_all(team, task)
-    shared_platform.processes.stop_one("station-1")
-    assert not admin.cell("roof").station
-    added = [event for event in admin.events(task) if event.kind == "station.added"]
-    assert added[0].message.startswith("roof: its station added ")
-    assert {event.cell for event in added} == {"roof"}
-    assert sum(event.updates for event in added) == 4 * ROUNDS
-    assert not [event.message for event in admin.events(task) if event.kind == "station.left_out"]
     ended = admin.wait_for_end(task)
     assert ended.state == "finished", ended.reason
     assert len(ended.model_digests) == 2

@@ -75,10 +75,6 @@ class Accumulator:
         """Total weight folded in."""
         return weight_of(self.weight_units)
 
-    def measure(self, layout: Layout, read: Read, weight: float) -> float:
-        """What `fold` would find of an update that somebody else adds: its norm, or BadUpdate; nothing is added."""
-        return self._take(layout, read, weight, weight, sign=0)
-
     def fold(self, layout: Layout, read: Read, weight: float, *, is_sum: bool = False, discount: float = 1.0) -> float:
         """Adds an update: `weight` × its tensors, or with `is_sum` the tensors as they are (a weighted sum); its norm.
 

@@ -206,8 +206,6 @@ class Event:
     message: str
     round: int = 0
     device_id: str = ""
-    cell: str = ""
-    updates: int = 0
     number: int = 0
 
 

@@ -77,7 +77,6 @@ def _item(
         max_update_bytes=max(model.size_bytes for model in models) + HEADER_ROOM_BYTES,
         rounds=spec.rounds,
         cell=seat.cell,
-        station=seat.station,
         weight_alone=seat.weight_alone,
     )
 

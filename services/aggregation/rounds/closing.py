@@ -13,7 +13,6 @@ from services.aggregation.rounds import measuring
 from services.aggregation.rounds.leases import Leases, demand
 from services.aggregation.rounds.live import LiveRound
 from services.aggregation.rounds.making import Made, make
-from services.aggregation.rounds.stationing import StationSums
 from services.aggregation.store import models, rounds, sittings, sums, tasks
 from services.aggregation.store.library import Library, read_partial, write_partial
 from services.aggregation.strategies import strategy_for
@@ -45,7 +44,6 @@ class Closer:
     clock: Clock
     replica: str
     leases: Leases
-    station_sums: StationSums
 
     async def close(self, live: LiveRound) -> bool:
         """Makes the new model versions of a closing round and moves it to settling.
@@ -132,13 +130,6 @@ class Closer:
             for device in share.devices:
                 # Noted as folded: a closing that is tried again must not merge it twice.
                 live.folded[device] = delivery_of(missing.pop(device))
-        added = await self.station_sums.ask(live, missing)
-        for told in added:
-            pieces = read_partial(self.library.blobs, told.digest)
-            await asyncio.to_thread(live.sum_of(self.library, told.line).merge, pieces, told.weight_units)
-            for device in told.devices:
-                live.folded[device] = delivery_of(missing.pop(device))
-        await self.station_sums.discard({told.digest for told in added})
         waiting = [delivery_of(participation) for participation in missing.values()]
         for some in batches(waiting, FETCHED_AT_ONCE):
             fetched = await asyncio.gather(*(self.library.ahead(delivery) for delivery in some))
@@ -239,8 +230,11 @@ class Closer:
         await self._discard(partials)
 
     async def _discard(self, digests: set[str]) -> None:
-        """Removes shares of sums that nobody needs any more."""
-        await self.station_sums.discard(digests)
+        """Delete files of partial sums, except those that another row names."""
+        if digests:
+            async with self.database.reading() as tx:
+                unused = digests - await models.digests_in_use(tx, digests)
+            await self.library.blobs.delete_all(unused)
 
 
 def mean_metrics(everybody: list[Participation], lines: int = 1) -> dict[str, float]:

@@ -255,26 +255,19 @@ class LiveRound:
 
     # --- clear sums ---------------------------------------------------------------------------------------------------
 
-    def station_of(self, device_id: str) -> str:
-        """Cell whose station adds a device's update up when the round closes; empty = it is folded here, at once."""
-        return self.roster.items[device_id].station if self.choice.is_mean and self.buffering is None else ""
-
     def take(self, library: Library, delivery: Delivery, whole: memoryview | None = None) -> Delivery:
         """Folds a delivery in and inspects it; the delivery with what was measured. One found bad is unfolded again.
 
         Call from a worker thread, under the lock; `whole` is the update, where it was fetched ahead.
         """
         read = UpdateReader(library.blobs, delivery, whole)
-        layout, elsewhere = read.layout(), bool(self.station_of(delivery.device_id))
-        total = self.sum_of(library, delivery.model_index)
-        norm = total.measure(layout, read, delivery.weight) if elsewhere else self._fold(library, delivery, read)
-        elements = total.layout.elements
+        layout, norm = read.layout(), self._fold(library, delivery, read)
+        elements = self.sum_of(library, delivery.model_index).layout.elements
         bound = self.round.norm_bounds.get(str(delivery.model_index), math.inf)
         try:
             measured = self.strategy.inspect(Update(delivery, self.roster, layout, read, elements, norm, bound))
         except BadUpdate:
-            if not elsewhere:
-                self.unfold(library, delivery)
+            self.unfold(library, delivery)
             raise
         # Kept where it is needed to know what is usual, and nowhere else: the norm of a survey's answer is the answer.
         kept = norm if self.strategy.keeps_norms else SOME_NORM if norm > 0.0 else 0.0

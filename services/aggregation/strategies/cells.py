@@ -48,7 +48,7 @@ class Cells(Strategy):
 
     @property
     def keeps_norms(self) -> bool:
-        """Of updates that carry their noise: what a station tells of them is held against it."""
+        """Dissimilarity of a model's updates is computed from their norms, which include the noise."""
         return True
 
     @property

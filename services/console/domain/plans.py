@@ -6,11 +6,10 @@ Large plans are drawn as groups, like large graphs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from coterie.records import Event, EventKind
 from services.console.domain import words
 from services.console.domain.graph import MOST_LINKS, MOST_NODES, Graph
 from services.console.domain.network import PLATFORM, Drawing, Link, Node
@@ -138,7 +137,7 @@ def _cells(seats: Sequence[Seat], plan: Mapping[str, Any], names: Mapping[str, s
 class CellRow:
     """A cell of a plan, and what the plan knows of its station.
 
-    serves: whether a station of its own decided about its users, or adds their updates up.  said: that in words.
+    serves: whether its own station decided about its users.  said: that in words.
     """
 
     cell: str
@@ -152,29 +151,18 @@ def stations_of(plan: Mapping[str, Any]) -> list[CellRow]:
     """Which of a plan's cells have a station that is a process of its own."""
     details = plan["details"]
     decided, lost = details.get("q_values") or {}, details.get("lost") or {}
-    adds = Counter(str(seat.get("station", "")) for seat in plan["seats"])
     rows = []
     for each in details.get("cells", []):
-        cell, parts = str(each["id"]), []
-        if cell in decided:
-            parts.append(f"decided itself, for a value of {words.number(float(decided[cell]))}")
-        if adds[cell]:
-            parts.append(f"adds {words.count(adds[cell], 'update')} up")
+        cell = str(each["id"])
         if cell in lost:
             said = f"left out: {lost[cell]}"
+        elif cell in decided:
+            said = f"its own station decided, for a value of {words.number(float(decided[cell]))}"
         else:
-            said = f"its own station {' and '.join(parts)}" if parts else "no station of its own: the platform does it"
-        rows.append(CellRow(cell, int(each["served"]), int(each["blocks"]), bool(parts) and cell not in lost, said))
+            said = "the planner decided for it"
+        serves = cell in decided and cell not in lost
+        rows.append(CellRow(cell, int(each["served"]), int(each["blocks"]), serves, said))
     return rows
-
-
-def added_up(events: Iterable[Event]) -> Counter[str]:
-    """Updates that each cell's station has added up, in all rounds that are known."""
-    found: Counter[str] = Counter()
-    for event in events:
-        if event.kind is EventKind.STATION_ADDED:
-            found[event.cell] += event.updates
-    return found
 
 
 def _star(seats: Sequence[Seat], _: Mapping[str, Any], names: Mapping[str, str]) -> tuple[list[Node], list[Link]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from typing import Any
 
 from nicegui import ui
@@ -13,7 +12,7 @@ from coterie.records import Cell
 from services.console.domain import words
 from services.console.domain.graph import Graph
 from services.console.domain.names import Names
-from services.console.domain.plans import LEGENDS, added_up, draw_plan, noise_words, stations_of
+from services.console.domain.plans import LEGENDS, draw_plan, noise_words, stations_of
 from services.console.parts.acting import doing
 from services.console.parts.blocks import card, empty, facts, note, say
 from services.console.parts.charts import palette
@@ -37,7 +36,6 @@ CELL_COLUMNS = (
     Column("cell", "Cell"),
     Column("served", "Blocks in use", "number"),
     Column("said", "In this plan", wrap=True),
-    Column("added", "Added up so far", "number"),
     Column("now", "Now"),
 )
 
@@ -91,8 +89,8 @@ async def _living(visit: Visit) -> frozenset[str]:
     return frozenset(cell.id for cell in map(Cell.from_json, found) if cell.station)
 
 
-def _cells(plan: Json, living: frozenset[str], added: Counter[str]) -> None:
-    with card("Cells", "Who decides about a cell's devices and adds their updates up: its station or the platform."):
+def _cells(plan: Json, living: frozenset[str]) -> None:
+    with card("Cells", "Who decides which devices a cell serves: its station or the planner."):
         table(
             CELL_COLUMNS,
             [
@@ -101,8 +99,6 @@ def _cells(plan: Json, living: frozenset[str], added: Counter[str]) -> None:
                     "served": f"{row.served} of {row.blocks}",
                     "served_sort": row.served,
                     "said": row.said,
-                    "added": words.count(added[row.cell], "update"),
-                    "added_sort": added[row.cell],
                     "now": "a station serves it" if row.cell in living else "no station",
                 }
                 for row in stations_of(plan)
@@ -138,7 +134,7 @@ def _draw(
         _legend(plan["topology"])
     _verdict(plan, names)
     if plan["topology"] == "cells":
-        _cells(plan, living, added_up(watch.events))
+        _cells(plan, living)
     with card("Seats", "Where everybody sits, and why."):
         table(
             COLUMNS,

@@ -8,9 +8,8 @@ carry noise. It keeps its networks in `stations/cell-<id>/` of its data folder a
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -20,8 +19,6 @@ from safetensors.numpy import load, save
 
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.topology.v1 import topology_pb2_grpc as rpc
-from services.aggregation.domain.accumulator import Accumulator
-from services.aggregation.domain.layout import PREFIX_BYTES, Layout, header_length, parse
 from services.kit.caller import STATION, set_caller
 from services.kit.channels import open_channel
 from services.kit.errors import CoterieError
@@ -99,97 +96,11 @@ class StationApp:
             decision.key.CopyFrom(key)
             decision.question_id = question.id
             await self._stations.Decide(decision)
-        elif question.HasField("sums"):
-            await self._add_up(key, question)
 
     def decided(self, seen: pb.Observation) -> pb.StationDecision:
         """Whom it serves, and how; in a worker thread."""
         assert self._brain is not None
         return self._brain.decide(seen)
-
-    def summed(self, order: pb.SumOrder, read: Reader) -> Accumulator:
-        """The sum it is asked for; in a worker thread."""
-        return add_up(order, read)
-
-    # --- sums --------------------------------------------------------------------------------------------------------
-
-    async def _add_up(self, key: pb.StationKey, question: pb.StationQuestion) -> None:
-        loop = asyncio.get_running_loop()
-        digests = small_files(question.sums)
-        asked = pb.ReadUpdatesRequest(key=key, question_id=question.id, digests=digests)
-        held = dict(zip(digests, (await self._stations.ReadUpdates(asked)).data, strict=True)) if digests else {}
-
-        async def fetch(digest: str, start: int, length: int) -> bytes:
-            set_caller(STATION)
-            pieces = []
-            for first in range(start, start + length, READ_BYTES):
-                part = min(READ_BYTES, start + length - first)
-                request = pb.ReadUpdateRequest(
-                    key=key, question_id=question.id, digest=digest, start=first, length=part
-                )
-                pieces.append((await self._stations.ReadUpdate(request)).data)
-            return b"".join(pieces)
-
-        def read(digest: str, start: int, length: int) -> bytes:
-            if digest in held:
-                return held[digest][start : start + length]
-            return asyncio.run_coroutine_threadsafe(fetch(digest, start, length), loop).result()
-
-        await self._stations.PutSum(self._told(key, question, read))
-
-    async def _told(self, key: pb.StationKey, question: pb.StationQuestion, read: Reader) -> AsyncIterator[pb.SumBytes]:
-        yield pb.SumBytes(key=key, question_id=question.id)
-        for number, order in enumerate(question.sums.orders):
-            total = await asyncio.to_thread(self.summed, order, read)
-            try:
-                yield pb.SumBytes(sum=number, data=struct.pack("<q", total.elements))
-                for piece in total.pieces():
-                    data = piece.astype("<i8").tobytes()
-                    for start in range(0, len(data), READ_BYTES):
-                        yield pb.SumBytes(sum=number, data=data[start : start + READ_BYTES])
-            finally:
-                total.close()
-
-
-class Read:
-    """Bytes of one stored file, for the accumulator."""
-
-    def __init__(self, read: Reader, digest: str, size_bytes: int) -> None:
-        self._read, self._digest, self._size = read, digest, size_bytes
-        # What fits one read is read once.
-        self._whole = memoryview(read(digest, 0, size_bytes)) if 0 < size_bytes <= READ_BYTES else None
-
-    def __call__(self, start: int, length: int) -> memoryview | bytes:
-        if self._whole is not None:
-            return self._whole[start : start + length]
-        return self._read(self._digest, start, length)
-
-    def layout(self) -> Layout:
-        """Where the tensors lie."""
-        length = header_length(bytes(self(0, min(PREFIX_BYTES, self._size))), self._size)
-        return parse(bytes(self(PREFIX_BYTES, length)), self._size)
-
-
-def small_files(sums: pb.SumOrders) -> list[str]:
-    """Digests of files that are read in one call: the first ones that fit it together."""
-    left, found, files = READ_BYTES, list[str](), dict[str, int]()
-    for order in sums.orders:
-        files |= {order.model_digest: order.model_bytes} | {each.digest: each.size_bytes for each in order.summands}
-    for digest, size_bytes in files.items():
-        if size_bytes <= left:
-            found.append(digest)
-            left -= size_bytes
-    return found
-
-
-def add_up(order: pb.SumOrder, read: Reader) -> Accumulator:
-    """The exact sum of what an order names; in a worker thread."""
-    layout = Read(read, order.model_digest, order.model_bytes).layout()
-    total = Accumulator(layout, order.scale, order.room)
-    for each in order.summands:
-        update = Read(read, each.digest, each.size_bytes)
-        total.fold(update.layout(), update, each.weight)
-    return total
 
 
 class Brain:

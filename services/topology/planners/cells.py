@@ -201,8 +201,7 @@ class CellsPlanner:
         found = chosen.found
         noise = _noise(request, parameters, assembly, found)
         # What is not hidden by noise is for the platform's eyes alone.
-        adding = gathered.serving if request.privacy != "none" else frozenset()
-        told = ScheduledRound(gathered.cells, cells, delay, found, noise, adding)
+        told = ScheduledRound(gathered.cells, cells, delay, found, noise)
         if found.status is ScheduleStatus.NOBODY:
             raise CannotPlan(told.nobody(len(request.participants)))
         seats = {p.device_id: told.seat(i, p.device_id) for i, p in enumerate(placed)}

@@ -16,17 +16,13 @@ from services.topology.planners.cell_network import reached
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScheduledRound:
-    """Who is served, by index of device. stations: as registered.  delay: (station, device, block), seconds.
-
-    adding: cells whose station adds up its users' updates.
-    """
+    """Who is served, by index of device. stations: as registered.  delay: (station, device, block), seconds."""
 
     stations: list[pb.Cell]
     cells: Cells
     delay: Floats
     found: Schedule
     multiplier: Floats
-    adding: frozenset[str] = frozenset()
 
     def seat(self, i: int, device_id: str) -> pb.Seat:
         """The place of one device."""
@@ -43,7 +39,6 @@ class ScheduledRound:
             upload_seconds=float(seconds),
             noise_multiplier=multiplier,
             cell=cell.id,
-            station=cell.id if cell.id in self.adding else "",
             because=f"served by {cell.id} on block {block}: {seconds:.3f} s of {cell.delay_limit_seconds:g} s{cost}",
         )
 

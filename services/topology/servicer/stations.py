@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 from coterie_api.topology.v1 import topology_pb2 as pb
@@ -31,13 +30,3 @@ class StationsServicer(rpc.StationsServicer):
     async def Decide(self, request: pb.StationDecision, context: Context) -> pb.DecideReply:
         await self._stations.decide(request)
         return pb.DecideReply()
-
-    async def ReadUpdate(self, request: pb.ReadUpdateRequest, context: Context) -> pb.UpdateBytes:
-        return pb.UpdateBytes(data=bytes(await self._stations.read(request)))
-
-    async def ReadUpdates(self, request: pb.ReadUpdatesRequest, context: Context) -> pb.WholeUpdates:
-        return pb.WholeUpdates(data=await self._stations.read_whole(request))
-
-    async def PutSum(self, request_iterator: AsyncIterator[pb.SumBytes], context: Context) -> pb.PutSumReply:
-        await self._stations.put_sum(request_iterator)
-        return pb.PutSumReply()

@@ -13,7 +13,6 @@ from services.topology.usecases.committees import Committees
 from services.topology.usecases.links import Links
 from services.topology.usecases.plans import Plans
 from services.topology.usecases.policies import Policies
-from services.topology.usecases.stations import Stations
 
 Context = Any
 
@@ -28,11 +27,10 @@ class TopologyServicer(rpc.TopologyServicer):
         cells: RegisteredCells,
         policies: Policies,
         committees: Committees,
-        stations: Stations,
         questions: WhatIfService,
     ) -> None:
         self._plans, self._links, self._cells, self._policies = plans, links, cells, policies
-        self._committees, self._stations, self._questions = committees, stations, questions
+        self._committees, self._questions = committees, questions
 
     async def MakePlan(self, request: pb.MakePlanRequest, context: Context) -> pb.Plan:
         return await self._plans.make(request)
@@ -73,9 +71,6 @@ class TopologyServicer(rpc.TopologyServicer):
 
     async def ListBlobs(self, request: pb.ListBlobsRequest, context: Context) -> pb.ListBlobsReply:
         return pb.ListBlobsReply(digests=await self._policies.blobs())
-
-    async def AddUp(self, request: pb.AddUpRequest, context: Context) -> pb.AddUpReply:
-        return await self._stations.add_up(request)
 
     async def WhatIf(self, request: pb.WhatIfRequest, context: Context) -> pb.WhatIfReply:
         return pb.WhatIfReply(output_json=await self._questions.what_if(request.solver, request.input_json))

@@ -7,16 +7,13 @@ answer, on whichever replica each of them is. A station that lets a question pas
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import secrets
-from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 from coterie_api.topology.v1 import topology_pb2 as pb
 from services.kit.bell import Bell
-from services.kit.blobs import BlobStore, check_digest
 from services.kit.caller import require_role
 from services.kit.chimes import Chimes
 from services.kit.clock import Clock
@@ -36,8 +33,6 @@ LONGEST_WAIT = 30.0
 AGAIN_SECONDS = 0.5
 """How often a waiting call looks again, should a ring have been missed."""
 KEPT_SECONDS = 60.0
-MOST_BYTES = 4 << 20
-"""Of an update at a time."""
 MOST_USERS = 10_000
 _log = get_logger()
 
@@ -45,8 +40,8 @@ _log = get_logger()
 class Stations:
     """Takes stations' calls, and asks them on behalf of plans and rounds."""
 
-    def __init__(self, database: Database, blobs: BlobStore, bell: Bell, chimes: Chimes, clock: Clock) -> None:
-        self._database, self._blobs, self._clock = database, blobs, clock
+    def __init__(self, database: Database, bell: Bell, chimes: Chimes, clock: Clock) -> None:
+        self._database, self._clock = database, clock
         self._bell, self._chimes = bell, chimes
 
     # --- leases ------------------------------------------------------------------------------------------------------
@@ -116,61 +111,8 @@ class Stations:
             raise BadAnswer("a decision has a block, and a multiplier where there is noise, for each of its users")
         async with self._database.writing() as tx:
             asked = await self._asked(tx, decision.key, decision.question_id)
-            if not pb.StationQuestion.FromString(asked.question).HasField("observation"):
-                raise BadAnswer("this question asks for a sum; stream it with PutSum")
             decision.ClearField("key")
             await self._answer(tx, asked, decision.SerializeToString())
-        self._bell.ring(_answers(asked.id))
-
-    async def read(self, request: pb.ReadUpdateRequest) -> memoryview:
-        """Bytes of an update that an open question to the caller names; nothing else in the store is told."""
-        [size] = await self._named(request.key, request.question_id, [request.digest])
-        if not (0 < request.length <= MOST_BYTES and 0 <= request.start <= size - request.length):
-            raise BadAnswer(f"1 to {MOST_BYTES} bytes are read at a time, none of them outside the file's {size}")
-        return await asyncio.to_thread(self._blobs.read, check_digest(request.digest), request.start, request.length)
-
-    async def read_whole(self, request: pb.ReadUpdatesRequest) -> list[bytes]:
-        """Several updates that an open question to the caller names, whole."""
-        sizes = await self._named(request.key, request.question_id, request.digests)
-        if sum(sizes) > MOST_BYTES:
-            raise BadAnswer(f"up to {MOST_BYTES} bytes are read at a time, not {sum(sizes)}; ask for fewer updates")
-        files = list(zip(request.digests, sizes, strict=True))
-        return await asyncio.to_thread(lambda: [bytes(self._blobs.read(check_digest(d), 0, n)) for d, n in files])
-
-    async def _named(self, key: pb.StationKey, question_id: str, digests: Sequence[str]) -> list[int]:
-        """Sizes of files; raises unless an open question to the caller names every one of them."""
-        async with self._database.reading() as tx:
-            asked = await self._asked(tx, key, question_id)
-        orders = pb.StationQuestion.FromString(asked.question).sums.orders
-        sizes = {order.model_digest: order.model_bytes for order in orders}
-        sizes |= {each.digest: each.size_bytes for order in orders for each in order.summands}
-        for digest in digests:
-            if digest not in sizes:
-                raise UnknownQuestion(f"question {asked.id} names no update {digest[:80]}")
-        return [sizes[digest] for digest in digests]
-
-    async def put_sum(self, pieces: AsyncIterator[pb.SumBytes]) -> None:
-        """Stores the sums a question asks for, as they were told."""
-        first = await anext(pieces, None)
-        if first is None:
-            raise BadAnswer("a sum begins with the station's key and its question")
-        async with self._database.reading() as tx:
-            asked = await self._asked(tx, first.key, first.question_id)
-        orders = pb.StationQuestion.FromString(asked.question).sums.orders
-        if not orders:
-            raise BadAnswer("this question asks for a decision, not for a sum")
-        stream, reply = _Sums(first, pieces), pb.AddUpReply()
-        for number, order in enumerate(orders):
-            # A number takes a byte at least in the model, and eight in the sum.
-            digest, size = await self._blobs.put(stream.of(number), max_bytes=8 * order.model_bytes + 8)
-            reply.sums.add(digest=digest, size_bytes=size)
-        if stream.piece is not None:
-            raise BadAnswer(
-                f"{len(orders)} sums are asked for, one after the other, and sum {stream.piece.sum} is told"
-            )
-        async with self._database.writing() as tx:
-            asked = await self._asked(tx, first.key, first.question_id)
-            await self._answer(tx, asked, reply.SerializeToString())
         self._bell.ring(_answers(asked.id))
 
     async def _asked(self, tx: Tx, key: pb.StationKey, question_id: str) -> AskedStation:
@@ -193,12 +135,6 @@ class Stations:
         async with self._database.reading() as tx:
             known, now = await stations.leases(tx), self._clock.now()
         return {cell_id: lease.ends_at > now for cell_id, lease in known.items()}
-
-    async def add_up(self, request: pb.AddUpRequest) -> pb.AddUpReply:
-        """The sums that a cell's station tells; raises StationLost when it tells none in time."""
-        require_role()
-        question = pb.StationQuestion(sums=pb.SumOrders(orders=request.orders))
-        return pb.AddUpReply.FromString(await self.ask(request.cell_id, question, request.wait_seconds))
 
     async def ask(self, cell_id: str, question: pb.StationQuestion, wait_seconds: float) -> bytes:
         """A station's answer; raises StationLost when it is not there, or lets the question pass."""
@@ -233,19 +169,6 @@ class Stations:
                 if found is None or found.answer or left <= 0.0:
                     return b"" if found is None else found.answer
                 await sleeper.wait(min(left, AGAIN_SECONDS))
-
-
-class _Sums:
-    """The sums in a stream of pieces, each as a stream of bytes of its own; `piece` is the next of them, if any."""
-
-    def __init__(self, first: pb.SumBytes, pieces: AsyncIterator[pb.SumBytes]) -> None:
-        self.piece: pb.SumBytes | None = first
-        self._pieces = pieces
-
-    async def of(self, number: int) -> AsyncIterator[bytes]:
-        while self.piece is not None and self.piece.sum == number:
-            yield self.piece.data
-            self.piece = await anext(self._pieces, None)
 
 
 def _digest(token: str) -> str:

@@ -15,8 +15,7 @@ from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.topology.v1 import topology_pb2_grpc as rpc
 from coterie_api.words.v1 import words_pb2 as words
-from services.aggregation.rounds import stationing
-from services.kit.caller import SERVICE, STATION, Caller, set_caller
+from services.kit.caller import SERVICE, Caller, set_caller
 from services.kit.channels import open_channel
 from services.kit.proto_json import read_parameters
 from services.topology.commands.station import StationApp
@@ -34,19 +33,6 @@ CELL: dict[str, Any] = {
     "delay_limit_seconds": 0.4,
     "radius_metres": 300.0,
 }
-
-
-class Mortal(StationApp):
-    """A station that may die."""
-
-    async def die(self) -> None:
-        """From here on it hears nothing, and is known to be gone."""
-        assert self._work is not None
-        assert self._key is not None
-        self._work.cancel()
-        set_caller(STATION)
-        await self._stations.LeaveCell(self._key)
-        self._key = None
 
 
 async def put_cells(service: ServiceFixture) -> None:
@@ -72,7 +58,6 @@ async def serving(service: ServiceFixture) -> set[str]:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine turns no living station into a lost one."""
-    monkeypatch.setattr(stationing, "WAIT_SECONDS", 30.0)
     monkeypatch.setattr(cell_stations, "ANSWER_SECONDS", 30.0)
     monkeypatch.setattr(desk, "LEASE_SECONDS", 120.0)
 

@@ -107,7 +107,7 @@ async def trained(world: World, cells: list[pb.Cell], *, penalty: str = "dynamic
     kept: dict[str, Any] = {}
     config = LearningConfig(named=False, steps=10, epoch=10, batch=8, evaluation_states=4, width=8)
     train(known, config, 1, save=lambda _, tensors: kept.update(tensors))
-    digest = await world.app.stations._blobs.put_bytes(save(kept))
+    digest = await world.app.policies._blobs.put_bytes(save(kept))
     job = Job(pb.TrainPolicyRequest(users=6, models=2), tuple(cells)).to_bytes()
     layout = layout_fingerprint(cells, 2, Radio())
     row = StoredPolicy("pol_1", PolicyLearner.VDN, layout, PolicyState.READY, 1.0, 0.0, time.time(), "", digest, job)
@@ -129,8 +129,6 @@ async def test_stations_decide_by_their_parts_of_a_policy_as_the_planner_would(w
         together = await plan(world, policy, task="tsk_together")
     assert set(together.cell_details.q_values) == {"hill", "town"}
     assert seats(together) == seats(alone)
-    assert {seat.station for seat in together.seats if seat.cell} == {seat.cell for seat in together.seats if seat.cell}
-    assert {seat.station for seat in alone.seats} == {""}
 
 
 @SQLITE

@@ -1050,8 +1050,6 @@ class Event(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     DEVICE_ID_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
-    CELL_FIELD_NUMBER: _builtins.int
-    UPDATES_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """Number, increasing over all tasks."""
     task_id: _builtins.str
@@ -1066,10 +1064,6 @@ class Event(_message.Message):
     """Device; empty = none."""
     message: _builtins.str
     """For people."""
-    cell: _builtins.str
-    """Cell it is about; empty = none."""
-    updates: _builtins.int
-    """Updates of the cell's users that were added up; 0 = it tells of none."""
     def __init__(
         self,
         *,
@@ -1080,12 +1074,10 @@ class Event(_message.Message):
         round: _builtins.int = ...,
         device_id: _builtins.str = ...,
         message: _builtins.str = ...,
-        cell: _builtins.str = ...,
-        updates: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "cell", b"cell", "device_id", b"device_id", "kind", b"kind", "message", b"message", "number", b"number", "round", b"round", "task_id", b"task_id", "updates", b"updates"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "device_id", b"device_id", "kind", b"kind", "message", b"message", "number", b"number", "round", b"round", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2151,7 +2143,6 @@ class WorkItem(_message.Message):
     VERDICT_FIELD_NUMBER: _builtins.int
     MEASURE_FIELD_NUMBER: _builtins.int
     CELL_FIELD_NUMBER: _builtins.int
-    STATION_FIELD_NUMBER: _builtins.int
     WEIGHT_ALONE_FIELD_NUMBER: _builtins.int
     SUM_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
@@ -2206,8 +2197,6 @@ class WorkItem(_message.Message):
     """Version of the model to measure, without training it; absent = train."""
     cell: _builtins.str
     """Cell that serves the device (cells), for what it measures of its way there; empty = none."""
-    station: _builtins.str
-    """Cell whose station adds the update up; empty = the platform does."""
     weight_alone: _builtins.float
     """What its update counts if nobody else's is in it, noised as one alone does (clusters); 0 = self_weight."""
     sum: _builtins.str
@@ -2265,13 +2254,12 @@ class WorkItem(_message.Message):
         verdict: _builtins.str = ...,
         measure: _builtins.int | None = ...,
         cell: _builtins.str = ...,
-        station: _builtins.str = ...,
         weight_alone: _builtins.float = ...,
         sum: _builtins.str | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_measure", b"_measure", "_sum", b"_sum", "measure", b"measure", "parameters", b"parameters", "sum", b"sum"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_measure", b"_measure", "_sum", b"_sum", "attempt", b"attempt", "base_microcredits", b"base_microcredits", "batch_size", b"batch_size", "cell", b"cell", "deadline_at", b"deadline_at", "external_risk", b"external_risk", "incentive", b"incentive", "max_update_bytes", b"max_update_bytes", "measure", b"measure", "model_digests", b"model_digests", "model_lines", b"model_lines", "noise_multiplier", b"noise_multiplier", "noised", b"noised", "parameters", b"parameters", "peers", b"peers", "plan_version", b"plan_version", "previous_digests", b"previous_digests", "price_microcredits", b"price_microcredits", "privacy", b"privacy", "privacy_unit", b"privacy_unit", "role", b"role", "round", b"round", "rounds", b"rounds", "say", b"say", "self_weight", b"self_weight", "slope_microcredits", b"slope_microcredits", "station", b"station", "sum", b"sum", "task_id", b"task_id", "topology", b"topology", "training_json", b"training_json", "verdict", b"verdict", "weight_alone", b"weight_alone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_measure", b"_measure", "_sum", b"_sum", "attempt", b"attempt", "base_microcredits", b"base_microcredits", "batch_size", b"batch_size", "cell", b"cell", "deadline_at", b"deadline_at", "external_risk", b"external_risk", "incentive", b"incentive", "max_update_bytes", b"max_update_bytes", "measure", b"measure", "model_digests", b"model_digests", "model_lines", b"model_lines", "noise_multiplier", b"noise_multiplier", "noised", b"noised", "parameters", b"parameters", "peers", b"peers", "plan_version", b"plan_version", "previous_digests", b"previous_digests", "price_microcredits", b"price_microcredits", "privacy", b"privacy", "privacy_unit", b"privacy_unit", "role", b"role", "round", b"round", "rounds", b"rounds", "say", b"say", "self_weight", b"self_weight", "slope_microcredits", b"slope_microcredits", "sum", b"sum", "task_id", b"task_id", "topology", b"topology", "training_json", b"training_json", "verdict", b"verdict", "weight_alone", b"weight_alone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__measure: _TypeAlias = _typing.Literal["measure"]  # noqa: Y015
     _WhichOneofArgType__measure: _TypeAlias = _typing.Literal["_measure", b"_measure"]  # noqa: Y015

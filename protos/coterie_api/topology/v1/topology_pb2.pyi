@@ -371,7 +371,6 @@ class Seat(_message.Message):
     BLOCK_FIELD_NUMBER: _builtins.int
     UPLOAD_SECONDS_FIELD_NUMBER: _builtins.int
     ALONE_FIELD_NUMBER: _builtins.int
-    STATION_FIELD_NUMBER: _builtins.int
     CELL_FIELD_NUMBER: _builtins.int
     WEIGHT_ALONE_FIELD_NUMBER: _builtins.int
     device_id: _builtins.str
@@ -402,8 +401,6 @@ class Seat(_message.Message):
     """Seconds to upload over that block (cells)."""
     alone: _builtins.float
     """What it would be worth alone, in points of payoff (clusters)."""
-    station: _builtins.str
-    """Cell whose station adds its update up; empty = the platform does."""
     cell: _builtins.str
     """Cell it is served by (cells); empty = none."""
     weight_alone: _builtins.float
@@ -430,13 +427,12 @@ class Seat(_message.Message):
         block: _builtins.int = ...,
         upload_seconds: _builtins.float = ...,
         alone: _builtins.float = ...,
-        station: _builtins.str = ...,
         cell: _builtins.str = ...,
         weight_alone: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alone", b"alone", "batch_size", b"batch_size", "because", b"because", "block", b"block", "cell", b"cell", "device_id", b"device_id", "group", b"group", "head_device_id", b"head_device_id", "neighbours", b"neighbours", "noise_multiplier", b"noise_multiplier", "noised", b"noised", "payoff", b"payoff", "role", b"role", "self_weight", b"self_weight", "station", b"station", "upload_seconds", b"upload_seconds", "weight", b"weight", "weight_alone", b"weight_alone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alone", b"alone", "batch_size", b"batch_size", "because", b"because", "block", b"block", "cell", b"cell", "device_id", b"device_id", "group", b"group", "head_device_id", b"head_device_id", "neighbours", b"neighbours", "noise_multiplier", b"noise_multiplier", "noised", b"noised", "payoff", b"payoff", "role", b"role", "self_weight", b"self_weight", "upload_seconds", b"upload_seconds", "weight", b"weight", "weight_alone", b"weight_alone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1721,182 +1717,6 @@ class ListBlobsReply(_message.Message):
 Global___ListBlobsReply: _TypeAlias = ListBlobsReply  # noqa: Y015
 
 @_typing.final
-class AddUpRequest(_message.Message):
-    """See Topology.AddUp."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    CELL_ID_FIELD_NUMBER: _builtins.int
-    ORDERS_FIELD_NUMBER: _builtins.int
-    WAIT_SECONDS_FIELD_NUMBER: _builtins.int
-    cell_id: _builtins.str
-    """Cell whose station is asked."""
-    wait_seconds: _builtins.float
-    """Seconds until the answer is of no use."""
-    @_builtins.property
-    def orders(self) -> _containers.RepeatedCompositeFieldContainer[Global___SumOrder]:
-        """What is to be added."""
-
-    def __init__(
-        self,
-        *,
-        cell_id: _builtins.str = ...,
-        orders: _abc.Iterable[Global___SumOrder] | None = ...,
-        wait_seconds: _builtins.float = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell_id", b"cell_id", "orders", b"orders", "wait_seconds", b"wait_seconds"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___AddUpRequest: _TypeAlias = AddUpRequest  # noqa: Y015
-
-@_typing.final
-class AddUpReply(_message.Message):
-    """Sums as they were told; whether they are right is for whoever asked to find out."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SUMS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def sums(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToldSum]:
-        """One for each order."""
-
-    def __init__(
-        self,
-        *,
-        sums: _abc.Iterable[Global___ToldSum] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["sums", b"sums"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___AddUpReply: _TypeAlias = AddUpReply  # noqa: Y015
-
-@_typing.final
-class ToldSum(_message.Message):
-    """A sum as it was told."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    DIGEST_FIELD_NUMBER: _builtins.int
-    SIZE_BYTES_FIELD_NUMBER: _builtins.int
-    digest: _builtins.str
-    """SHA-256 of the sum in the blob store, hexadecimal."""
-    size_bytes: _builtins.int
-    """Its size, bytes."""
-    def __init__(
-        self,
-        *,
-        digest: _builtins.str = ...,
-        size_bytes: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "size_bytes", b"size_bytes"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ToldSum: _TypeAlias = ToldSum  # noqa: Y015
-
-@_typing.final
-class SumOrder(_message.Message):
-    """Updates to be added up exactly: each term weight × value rounded to a multiple of 2^-scale."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    MODEL_DIGEST_FIELD_NUMBER: _builtins.int
-    MODEL_BYTES_FIELD_NUMBER: _builtins.int
-    SCALE_FIELD_NUMBER: _builtins.int
-    ROOM_FIELD_NUMBER: _builtins.int
-    SUMMANDS_FIELD_NUMBER: _builtins.int
-    model_digest: _builtins.str
-    """Model the updates are made from, SHA-256, hexadecimal."""
-    model_bytes: _builtins.int
-    """Its size, bytes."""
-    scale: _builtins.int
-    """Bits after the point."""
-    room: _builtins.int
-    """How many updates the sum leaves room for."""
-    @_builtins.property
-    def summands(self) -> _containers.RepeatedCompositeFieldContainer[Global___Summand]:
-        """The updates."""
-
-    def __init__(
-        self,
-        *,
-        model_digest: _builtins.str = ...,
-        model_bytes: _builtins.int = ...,
-        scale: _builtins.int = ...,
-        room: _builtins.int = ...,
-        summands: _abc.Iterable[Global___Summand] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model_bytes", b"model_bytes", "model_digest", b"model_digest", "room", b"room", "scale", b"scale", "summands", b"summands"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SumOrder: _TypeAlias = SumOrder  # noqa: Y015
-
-@_typing.final
-class SumOrders(_message.Message):
-    """What a station is to add up, a sum for each model of a round."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ORDERS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def orders(self) -> _containers.RepeatedCompositeFieldContainer[Global___SumOrder]:
-        """The sums."""
-
-    def __init__(
-        self,
-        *,
-        orders: _abc.Iterable[Global___SumOrder] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["orders", b"orders"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SumOrders: _TypeAlias = SumOrders  # noqa: Y015
-
-@_typing.final
-class Summand(_message.Message):
-    """One update of a sum."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    DIGEST_FIELD_NUMBER: _builtins.int
-    SIZE_BYTES_FIELD_NUMBER: _builtins.int
-    WEIGHT_FIELD_NUMBER: _builtins.int
-    digest: _builtins.str
-    """SHA-256, hexadecimal."""
-    size_bytes: _builtins.int
-    """Size, bytes."""
-    weight: _builtins.float
-    """What it weighs."""
-    def __init__(
-        self,
-        *,
-        digest: _builtins.str = ...,
-        size_bytes: _builtins.int = ...,
-        weight: _builtins.float = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "size_bytes", b"size_bytes", "weight", b"weight"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Summand: _TypeAlias = Summand  # noqa: Y015
-
-@_typing.final
 class TakeCellRequest(_message.Message):
     """See Stations.TakeCell."""
 
@@ -2017,37 +1837,29 @@ Global___NextQuestionRequest: _TypeAlias = NextQuestionRequest  # noqa: Y015
 
 @_typing.final
 class StationQuestion(_message.Message):
-    """What a station is asked."""
+    """What a station is asked: which of its users to serve."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
     OBSERVATION_FIELD_NUMBER: _builtins.int
-    SUMS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Identifier; empty = there is no question."""
     @_builtins.property
     def observation(self) -> Global___Observation:
-        """Whom to serve."""
-
-    @_builtins.property
-    def sums(self) -> Global___SumOrders:
-        """What to add up."""
+        """What the station sees of its users."""
 
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
         observation: Global___Observation | None = ...,
-        sums: Global___SumOrders | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["observation", b"observation", "question", b"question", "sums", b"sums"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["observation", b"observation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "observation", b"observation", "question", b"question", "sums", b"sums"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "observation", b"observation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_question: _TypeAlias = _typing.Literal["observation", "sums"]  # noqa: Y015
-    _WhichOneofArgType_question: _TypeAlias = _typing.Literal["question", b"question"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_question) -> _WhichOneofReturnType_question | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StationQuestion: _TypeAlias = StationQuestion  # noqa: Y015
 
@@ -2291,179 +2103,6 @@ class DecideReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DecideReply: _TypeAlias = DecideReply  # noqa: Y015
-
-@_typing.final
-class ReadUpdateRequest(_message.Message):
-    """See Stations.ReadUpdate."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    KEY_FIELD_NUMBER: _builtins.int
-    QUESTION_ID_FIELD_NUMBER: _builtins.int
-    DIGEST_FIELD_NUMBER: _builtins.int
-    START_FIELD_NUMBER: _builtins.int
-    LENGTH_FIELD_NUMBER: _builtins.int
-    question_id: _builtins.str
-    """Question that names the update."""
-    digest: _builtins.str
-    """SHA-256, hexadecimal."""
-    start: _builtins.int
-    """First byte."""
-    length: _builtins.int
-    """How many bytes, up to 4 MiB."""
-    @_builtins.property
-    def key(self) -> Global___StationKey:
-        """Who asks."""
-
-    def __init__(
-        self,
-        *,
-        key: Global___StationKey | None = ...,
-        question_id: _builtins.str = ...,
-        digest: _builtins.str = ...,
-        start: _builtins.int = ...,
-        length: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "key", b"key", "length", b"length", "question_id", b"question_id", "start", b"start"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ReadUpdateRequest: _TypeAlias = ReadUpdateRequest  # noqa: Y015
-
-@_typing.final
-class UpdateBytes(_message.Message):
-    """Bytes of an update."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    DATA_FIELD_NUMBER: _builtins.int
-    data: _builtins.bytes
-    """The bytes."""
-    def __init__(
-        self,
-        *,
-        data: _builtins.bytes = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___UpdateBytes: _TypeAlias = UpdateBytes  # noqa: Y015
-
-@_typing.final
-class ReadUpdatesRequest(_message.Message):
-    """See Stations.ReadUpdates."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    KEY_FIELD_NUMBER: _builtins.int
-    QUESTION_ID_FIELD_NUMBER: _builtins.int
-    DIGESTS_FIELD_NUMBER: _builtins.int
-    question_id: _builtins.str
-    """Question that names the updates."""
-    @_builtins.property
-    def key(self) -> Global___StationKey:
-        """Who asks."""
-
-    @_builtins.property
-    def digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """SHA-256 of each, hexadecimal; together up to 4 MiB."""
-
-    def __init__(
-        self,
-        *,
-        key: Global___StationKey | None = ...,
-        question_id: _builtins.str = ...,
-        digests: _abc.Iterable[_builtins.str] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digests", b"digests", "key", b"key", "question_id", b"question_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ReadUpdatesRequest: _TypeAlias = ReadUpdatesRequest  # noqa: Y015
-
-@_typing.final
-class WholeUpdates(_message.Message):
-    """Updates, whole."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    DATA_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def data(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """Each one's bytes, in the order asked for."""
-
-    def __init__(
-        self,
-        *,
-        data: _abc.Iterable[_builtins.bytes] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___WholeUpdates: _TypeAlias = WholeUpdates  # noqa: Y015
-
-@_typing.final
-class SumBytes(_message.Message):
-    """A piece of a sum; the sums of a question come one after the other, in the order asked for."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    KEY_FIELD_NUMBER: _builtins.int
-    QUESTION_ID_FIELD_NUMBER: _builtins.int
-    DATA_FIELD_NUMBER: _builtins.int
-    SUM_FIELD_NUMBER: _builtins.int
-    question_id: _builtins.str
-    """Question it answers; in the first piece."""
-    data: _builtins.bytes
-    """Its next bytes."""
-    sum: _builtins.int
-    """Which of the question's sums they are of, from 0."""
-    @_builtins.property
-    def key(self) -> Global___StationKey:
-        """Who speaks; in the first piece."""
-
-    def __init__(
-        self,
-        *,
-        key: Global___StationKey | None = ...,
-        question_id: _builtins.str = ...,
-        data: _builtins.bytes = ...,
-        sum: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "key", b"key", "question_id", b"question_id", "sum", b"sum"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SumBytes: _TypeAlias = SumBytes  # noqa: Y015
-
-@_typing.final
-class PutSumReply(_message.Message):
-    """Nothing to say."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___PutSumReply: _TypeAlias = PutSumReply  # noqa: Y015
 
 @_typing.final
 class WhatIfRequest(_message.Message):

@@ -90,11 +90,6 @@ class TopologyStub:
                 request_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ListBlobsRequest.SerializeToString,
                 response_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ListBlobsReply.FromString,
                 _registered_method=True)
-        self.AddUp = channel.unary_unary(
-                '/coterie_api.topology.v1.Topology/AddUp',
-                request_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.AddUpRequest.SerializeToString,
-                response_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.AddUpReply.FromString,
-                _registered_method=True)
         self.WhatIf = channel.unary_unary(
                 '/coterie_api.topology.v1.Topology/WhatIf',
                 request_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.WhatIfRequest.SerializeToString,
@@ -184,13 +179,6 @@ class TopologyServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def AddUp(self, request, context):
-        """Asks the station of a cell for sums of updates; fails at once where no station serves it, and when it is silent.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def WhatIf(self, request, context):
         """A what-if solver on JSON text (see the what-if contract).
         """
@@ -255,11 +243,6 @@ def add_TopologyServicer_to_server(servicer, server):
                     servicer.ListBlobs,
                     request_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ListBlobsRequest.FromString,
                     response_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ListBlobsReply.SerializeToString,
-            ),
-            'AddUp': grpc.unary_unary_rpc_method_handler(
-                    servicer.AddUp,
-                    request_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.AddUpRequest.FromString,
-                    response_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.AddUpReply.SerializeToString,
             ),
             'WhatIf': grpc.unary_unary_rpc_method_handler(
                     servicer.WhatIf,
@@ -576,33 +559,6 @@ class Topology:
             _registered_method=True)
 
     @staticmethod
-    def AddUp(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/coterie_api.topology.v1.Topology/AddUp',
-            coterie__api_dot_topology_dot_v1_dot_topology__pb2.AddUpRequest.SerializeToString,
-            coterie__api_dot_topology_dot_v1_dot_topology__pb2.AddUpReply.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
     def WhatIf(request,
             target,
             options=(),
@@ -660,21 +616,6 @@ class StationsStub:
                 request_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.StationDecision.SerializeToString,
                 response_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.DecideReply.FromString,
                 _registered_method=True)
-        self.ReadUpdate = channel.unary_unary(
-                '/coterie_api.topology.v1.Stations/ReadUpdate',
-                request_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ReadUpdateRequest.SerializeToString,
-                response_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.UpdateBytes.FromString,
-                _registered_method=True)
-        self.ReadUpdates = channel.unary_unary(
-                '/coterie_api.topology.v1.Stations/ReadUpdates',
-                request_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ReadUpdatesRequest.SerializeToString,
-                response_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.WholeUpdates.FromString,
-                _registered_method=True)
-        self.PutSum = channel.stream_unary(
-                '/coterie_api.topology.v1.Stations/PutSum',
-                request_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.SumBytes.SerializeToString,
-                response_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.PutSumReply.FromString,
-                _registered_method=True)
 
 
 class StationsServicer:
@@ -709,27 +650,6 @@ class StationsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ReadUpdate(self, request, context):
-        """Bytes of an update, or of the model, that an open question to the station names.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ReadUpdates(self, request, context):
-        """Several of them whole, in one call: small ones.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def PutSum(self, request_iterator, context):
-        """The sum a question asks for, streamed: the key first, then its bytes.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
 
 def add_StationsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -752,21 +672,6 @@ def add_StationsServicer_to_server(servicer, server):
                     servicer.Decide,
                     request_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.StationDecision.FromString,
                     response_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.DecideReply.SerializeToString,
-            ),
-            'ReadUpdate': grpc.unary_unary_rpc_method_handler(
-                    servicer.ReadUpdate,
-                    request_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ReadUpdateRequest.FromString,
-                    response_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.UpdateBytes.SerializeToString,
-            ),
-            'ReadUpdates': grpc.unary_unary_rpc_method_handler(
-                    servicer.ReadUpdates,
-                    request_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.ReadUpdatesRequest.FromString,
-                    response_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.WholeUpdates.SerializeToString,
-            ),
-            'PutSum': grpc.stream_unary_rpc_method_handler(
-                    servicer.PutSum,
-                    request_deserializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.SumBytes.FromString,
-                    response_serializer=coterie__api_dot_topology_dot_v1_dot_topology__pb2.PutSumReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -878,87 +783,6 @@ class Stations:
             '/coterie_api.topology.v1.Stations/Decide',
             coterie__api_dot_topology_dot_v1_dot_topology__pb2.StationDecision.SerializeToString,
             coterie__api_dot_topology_dot_v1_dot_topology__pb2.DecideReply.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ReadUpdate(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/coterie_api.topology.v1.Stations/ReadUpdate',
-            coterie__api_dot_topology_dot_v1_dot_topology__pb2.ReadUpdateRequest.SerializeToString,
-            coterie__api_dot_topology_dot_v1_dot_topology__pb2.UpdateBytes.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ReadUpdates(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/coterie_api.topology.v1.Stations/ReadUpdates',
-            coterie__api_dot_topology_dot_v1_dot_topology__pb2.ReadUpdatesRequest.SerializeToString,
-            coterie__api_dot_topology_dot_v1_dot_topology__pb2.WholeUpdates.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def PutSum(request_iterator,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.stream_unary(
-            request_iterator,
-            target,
-            '/coterie_api.topology.v1.Stations/PutSum',
-            coterie__api_dot_topology_dot_v1_dot_topology__pb2.SumBytes.SerializeToString,
-            coterie__api_dot_topology_dot_v1_dot_topology__pb2.PutSumReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -57,8 +57,6 @@ class TopologyStub:
     """Measured link times between devices."""
     ListBlobs: _grpc.UnaryUnaryMultiCallable[_topology_pb2.ListBlobsRequest, _topology_pb2.ListBlobsReply]
     """Blobs that policies need, for whoever sweeps."""
-    AddUp: _grpc.UnaryUnaryMultiCallable[_topology_pb2.AddUpRequest, _topology_pb2.AddUpReply]
-    """Asks the station of a cell for sums of updates; fails at once where no station serves it, and when it is silent."""
     WhatIf: _grpc.UnaryUnaryMultiCallable[_topology_pb2.WhatIfRequest, _topology_pb2.WhatIfReply]
     """A what-if solver on JSON text (see the what-if contract)."""
 
@@ -91,8 +89,6 @@ class TopologyAsyncStub(TopologyStub):
     """Measured link times between devices."""
     ListBlobs: _aio.UnaryUnaryMultiCallable[_topology_pb2.ListBlobsRequest, _topology_pb2.ListBlobsReply]  # type: ignore[assignment]
     """Blobs that policies need, for whoever sweeps."""
-    AddUp: _aio.UnaryUnaryMultiCallable[_topology_pb2.AddUpRequest, _topology_pb2.AddUpReply]  # type: ignore[assignment]
-    """Asks the station of a cell for sums of updates; fails at once where no station serves it, and when it is silent."""
     WhatIf: _aio.UnaryUnaryMultiCallable[_topology_pb2.WhatIfRequest, _topology_pb2.WhatIfReply]  # type: ignore[assignment]
     """A what-if solver on JSON text (see the what-if contract)."""
 
@@ -190,14 +186,6 @@ class TopologyServicer(metaclass=_abc_1.ABCMeta):
         """Blobs that policies need, for whoever sweeps."""
 
     @_abc_1.abstractmethod
-    def AddUp(
-        self,
-        request: _topology_pb2.AddUpRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_topology_pb2.AddUpReply, _abc.Awaitable[_topology_pb2.AddUpReply]]:
-        """Asks the station of a cell for sums of updates; fails at once where no station serves it, and when it is silent."""
-
-    @_abc_1.abstractmethod
     def WhatIf(
         self,
         request: _topology_pb2.WhatIfRequest,
@@ -222,12 +210,6 @@ class StationsStub:
     """Waits for the next question; a question without an id is none."""
     Decide: _grpc.UnaryUnaryMultiCallable[_topology_pb2.StationDecision, _topology_pb2.DecideReply]
     """What a station decides about its users."""
-    ReadUpdate: _grpc.UnaryUnaryMultiCallable[_topology_pb2.ReadUpdateRequest, _topology_pb2.UpdateBytes]
-    """Bytes of an update, or of the model, that an open question to the station names."""
-    ReadUpdates: _grpc.UnaryUnaryMultiCallable[_topology_pb2.ReadUpdatesRequest, _topology_pb2.WholeUpdates]
-    """Several of them whole, in one call: small ones."""
-    PutSum: _grpc.StreamUnaryMultiCallable[_topology_pb2.SumBytes, _topology_pb2.PutSumReply]
-    """The sum a question asks for, streamed: the key first, then its bytes."""
 
 @_typing.type_check_only
 class StationsAsyncStub(StationsStub):
@@ -242,12 +224,6 @@ class StationsAsyncStub(StationsStub):
     """Waits for the next question; a question without an id is none."""
     Decide: _aio.UnaryUnaryMultiCallable[_topology_pb2.StationDecision, _topology_pb2.DecideReply]  # type: ignore[assignment]
     """What a station decides about its users."""
-    ReadUpdate: _aio.UnaryUnaryMultiCallable[_topology_pb2.ReadUpdateRequest, _topology_pb2.UpdateBytes]  # type: ignore[assignment]
-    """Bytes of an update, or of the model, that an open question to the station names."""
-    ReadUpdates: _aio.UnaryUnaryMultiCallable[_topology_pb2.ReadUpdatesRequest, _topology_pb2.WholeUpdates]  # type: ignore[assignment]
-    """Several of them whole, in one call: small ones."""
-    PutSum: _aio.StreamUnaryMultiCallable[_topology_pb2.SumBytes, _topology_pb2.PutSumReply]  # type: ignore[assignment]
-    """The sum a question asks for, streamed: the key first, then its bytes."""
 
 class StationsServicer(metaclass=_abc_1.ABCMeta):
     """What base stations call that are processes of their own: each serves one cell, and is asked about its own users alone."""
@@ -283,29 +259,5 @@ class StationsServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_topology_pb2.DecideReply, _abc.Awaitable[_topology_pb2.DecideReply]]:
         """What a station decides about its users."""
-
-    @_abc_1.abstractmethod
-    def ReadUpdate(
-        self,
-        request: _topology_pb2.ReadUpdateRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_topology_pb2.UpdateBytes, _abc.Awaitable[_topology_pb2.UpdateBytes]]:
-        """Bytes of an update, or of the model, that an open question to the station names."""
-
-    @_abc_1.abstractmethod
-    def ReadUpdates(
-        self,
-        request: _topology_pb2.ReadUpdatesRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_topology_pb2.WholeUpdates, _abc.Awaitable[_topology_pb2.WholeUpdates]]:
-        """Several of them whole, in one call: small ones."""
-
-    @_abc_1.abstractmethod
-    def PutSum(
-        self,
-        request_iterator: _MaybeAsyncIterator[_topology_pb2.SumBytes],
-        context: _ServicerContext,
-    ) -> _typing.Union[_topology_pb2.PutSumReply, _abc.Awaitable[_topology_pb2.PutSumReply]]:
-        """The sum a question asks for, streamed: the key first, then its bytes."""
 
 def add_StationsServicer_to_server(servicer: StationsServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -489,10 +489,6 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     """A clerk kept silent and is replaced, or left out."""
     EVENT_KIND_CLERK_OUTVOTED: _EventKind.ValueType  # 37
     """A clerk told a share otherwise than enough others."""
-    EVENT_KIND_STATION_ADDED: _EventKind.ValueType  # 40
-    """A base station added its users' updates up, and its sum was found to be right."""
-    EVENT_KIND_STATION_LEFT_OUT: _EventKind.ValueType  # 41
-    """A base station told no sum, or one that is not right; the platform added the updates up itself."""
     EVENT_KIND_ROUND_WARNED: _EventKind.ValueType  # 42
     """A condition under which learning is known to converge does not hold; the message says which."""
 
@@ -555,10 +551,6 @@ EVENT_KIND_CLERK_SILENT: EventKind.ValueType  # 36
 """A clerk kept silent and is replaced, or left out."""
 EVENT_KIND_CLERK_OUTVOTED: EventKind.ValueType  # 37
 """A clerk told a share otherwise than enough others."""
-EVENT_KIND_STATION_ADDED: EventKind.ValueType  # 40
-"""A base station added its users' updates up, and its sum was found to be right."""
-EVENT_KIND_STATION_LEFT_OUT: EventKind.ValueType  # 41
-"""A base station told no sum, or one that is not right; the platform added the updates up itself."""
 EVENT_KIND_ROUND_WARNED: EventKind.ValueType  # 42
 """A condition under which learning is known to converge does not hold; the message says which."""
 Global___EventKind: _TypeAlias = EventKind  # noqa: Y015

@@ -49,8 +49,6 @@ def upgrade() -> None:
         sa.Column("round", sa.Integer(), nullable=False),
         sa.Column("device_id", sa.String(length=40), nullable=False),
         sa.Column("message", sa.Text(), nullable=False),
-        sa.Column("cell", sa.String(length=64), server_default="", nullable=False),
-        sa.Column("updates", sa.Integer(), server_default="0", nullable=False),
         sa.PrimaryKeyConstraint("number"),
     )
     op.create_index("events_by_task", "events", ["task_id", "number"], unique=False)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coterie.records import Event, Offer, Participation, Quote, Round, Task
+from coterie.records import Offer, Participation, Quote, Round, Task
 from coterie.records.words import QuoteStatus, TaskState
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.console.domain.attention import matters_of
@@ -16,7 +16,7 @@ from services.console.domain.graph import MOST_NODES, Graph
 from services.console.domain.hiding import promise, who_sees
 from services.console.domain.names import Names
 from services.console.domain.network import PLATFORM
-from services.console.domain.plans import LEGENDS, added_up, draw_plan, stations_of
+from services.console.domain.plans import LEGENDS, draw_plan, stations_of
 from services.console.domain.prices import course
 from services.console.domain.progress import contributions, curves, metric_names, seconds_left
 from services.gateway.wire.convert import to_json
@@ -98,31 +98,22 @@ def test_cells_serve_devices_on_blocks_and_others_wait() -> None:
 def test_cells_say_whose_station_is_a_process_of_its_own() -> None:
     given = plan(
         "cells",
-        seat("d0", group=0, block=0, station="roof"),
-        seat("d1", group=0, block=1, station="roof"),
+        seat("d0", group=0, block=0),
+        seat("d1", group=0, block=1),
         seat("d2", group=1, block=0),
         cells=[{"id": cell, "blocks": 2, "served": served} for cell, served in (("roof", 2), ("hill", 1), ("dale", 0))],
         q_values={"roof": -12.5},
         lost={"dale": "its station is lost"},
     )
     assert [(row.cell, row.serves, row.said) for row in stations_of(given)] == [
-        ("roof", True, "its own station decided itself, for a value of −12.5 and adds 2 updates up"),
-        ("hill", False, "no station of its own: the platform does it"),
+        ("roof", True, "its own station decided, for a value of −12.5"),
+        ("hill", False, "the planner decided for it"),
         ("dale", False, "left out: its station is lost"),
     ]
     drawn = {node.name: node for node in draw_plan(given, None, NAMES).nodes}
     assert drawn["roof"].ring
     assert not drawn["hill"].ring
     assert drawn["dale"].about == "0 of 2 blocks in use · left out: its station is lost"
-
-
-def test_updates_that_stations_added_up_are_counted_by_cell() -> None:
-    def event(kind: str, cell: str, updates: int) -> Event:
-        told = {"number": 1, "task_id": "t", "at": 0.0, "round": 1, "device_id": "", "message": ""}
-        return Event.from_json({**told, "kind": kind, "cell": cell, "updates": updates})
-
-    told = [event("station.added", "roof", 2), event("station.added", "roof", 3), event("station.left_out", "hill", 4)]
-    assert added_up(told) == {"roof": 5}
 
 
 def test_a_star_leads_to_the_platform_and_trust_lies_behind_it() -> None:

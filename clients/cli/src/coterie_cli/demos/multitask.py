@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coterie.privacy.ledger import Limit
-from coterie.records import EventKind, ParticipationState, Role, Round, RoundState, Seat, Task
+from coterie.records import ParticipationState, Role, RoundState, Seat, Task
 from coterie.records.reading import plain
 from coterie_cli.demos import Choices, demo
 from coterie_cli.demos.stage import Stage, rising
@@ -52,14 +51,13 @@ def run(choices: Choices) -> dict[str, Any]:
     devices, rounds = choices.devices or DEVICES, choices.rounds or ROUNDS
     with ExitStack() as stack:
         with err.status("starting the platform …"):
-            up = stack.enter_context(rising(stations=len(CELLS)))
+            up = stack.enter_context(rising())
             split = digits(devices, seed=choices.seed, concentration=5.0)
             ground = up()
         for name, (x, y) in CELLS.items():
             ground.platform.put_cell(name, x_metres=x, y_metres=y, **CELL)
         agents = _devices(ground, split, choices.seed)
         task = _task(ground, choices.seed, rounds, devices)
-        ground.wait_for_stations()
         ground.play(agents, task.id, quietly=choices.quiet)
         return _result(ground, task.id, agents, split, began)
 
@@ -149,17 +147,6 @@ class DeviceRow:
     epsilon: float
 
 
-@dataclass(frozen=True, slots=True)
-class StationRow:
-    """A base station, a process of its own: users it served and updates it added up, in all and in the last round."""
-
-    cell: str
-    served: int
-    served_last: int
-    added: int
-    added_last: int
-
-
 # --- what came out ----------------------------------------------------------------------------------------------------
 
 
@@ -173,27 +160,6 @@ def identities(ground: Stage, task_id: str, rounds: int) -> dict[str, list[int |
             served = part is not None and part.state == ParticipationState.DELIVERED
             history.append(part.model_index if part and served else None)
     return chosen
-
-
-def stations(ground: Stage, task_id: str, done: list[Round]) -> list[StationRow]:
-    """What each cell's station did in the rounds that are done."""
-    served, added = ([Counter[str]() for _ in done] for _ in range(2))
-    for number, each in enumerate(done):
-        plan = ground.platform.plan(task_id, each.plan_version)
-        served[number].update(seat.cell for seat in plan.seats if seat.station)
-    for event in ground.platform.events(task_id):
-        if event.kind == EventKind.STATION_ADDED:
-            added[event.round - 1][event.cell] += event.updates
-    return [
-        StationRow(
-            cell=cell,
-            served=sum(count[cell] for count in served),
-            served_last=served[-1][cell] if done else 0,
-            added=sum(count[cell] for count in added),
-            added_last=added[-1][cell] if done else 0,
-        )
-        for cell in sorted(CELLS)
-    ]
 
 
 def right_share(latest: list[int | None]) -> float:
@@ -244,7 +210,6 @@ def _result(ground: Stage, task_id: str, agents: list[Agent], split: Split, bega
         )
         for index, agent in enumerate(agents)
     ]
-    stood = stations(ground, task_id, done)
     right = rounds[-1].identities_right if rounds else 0.0
     accuracy = rounds[-1].accuracy if rounds else [0.0] * MODELS
     models = " and ".join(f"{value:.1%}" for value in accuracy)
@@ -256,18 +221,9 @@ def _result(ground: Stage, task_id: str, agents: list[Agent], split: Split, bega
         "accuracy": accuracy,
         "rounds": plain(rounds),
         "devices": plain(devices),
-        "stations": plain(stood),
-        "tables": [*_tables(ground, task_id, rounds, devices, agents), _station_table(stood)],
+        "tables": _tables(ground, task_id, rounds, devices, agents),
         "found": f"{right:.0%} of the devices found their model; the models are {models} right",
         "seconds": time.monotonic() - began,
-    }
-
-
-def _station_table(rows: list[StationRow]) -> dict[str, Any]:
-    return {
-        "title": "\nbase stations, each a process of its own: it adds its users' noised updates up, and is checked",
-        "columns": ["station of", "users served", "in the last round", "updates added up", "in the last round"],
-        "rows": [[r.cell, r.served, r.served_last, r.added, r.added_last] for r in rows],
     }
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from coterie.cache import BlobCache
 from coterie.client import Platform
-from coterie_cli.processes import CannotStart, PlatformProcesses, compile_planners, planners_are_compiled
+from coterie_cli.processes import PlatformProcesses, compile_planners, planners_are_compiled
 
 if TYPE_CHECKING:
     from coterie.agent import Agent
@@ -80,14 +80,6 @@ class Stage:
         for agent in {id(agent): agent for pair in pairs for agent in pair}.values():
             agent.platform.report_meetings(agent.identity.id, sides[agent.identity.id])
 
-    def wait_for_stations(self, seconds: float = 120.0) -> None:
-        """Returns when a station serves every cell."""
-        deadline = time.monotonic() + seconds
-        while without := [cell.id for cell in self.platform.cells() if not cell.station]:
-            if time.monotonic() > deadline:
-                raise CannotStart(f"no station came to serve {', '.join(without)} in {seconds:.0f} s")
-            time.sleep(0.1)
-
     def run_agents(self, agents: Sequence[Agent], task_id: str) -> None:
         """Lets every agent join and work, each in a thread of its own."""
         for agent in agents:
@@ -137,11 +129,10 @@ class Stage:
 
 
 @contextmanager
-def rising(*, planners: bool = False, stations: int = 0, learning: bool = True) -> Iterator[Callable[[], Stage]]:
+def rising(*, planners: bool = False, learning: bool = True) -> Iterator[Callable[[], Stage]]:
     """Begins a platform on free ports in a temporary folder, gone at the end; what it gives waits until it is up.
 
-    planners: compile theirs first.  stations: base stations beside it, each a process of its own.  learning: load torch
-    meanwhile, for one thread.
+    planners: compile theirs first.  learning: load torch meanwhile, for one thread.
     """
     if planners and not planners_are_compiled():
         compile_planners().wait()
@@ -149,7 +140,7 @@ def rising(*, planners: bool = False, stations: int = 0, learning: bool = True) 
         name = tempfile.TemporaryDirectory(prefix="coterie-demo-", ignore_cleanup_errors=True)
         folder = Path(stack.enter_context(name))
         quiet = {"COTERIE_LOG_LEVEL": "WARNING"}
-        processes = PlatformProcesses.on_free_ports(folder / "platform", quiet, stations=stations)
+        processes = PlatformProcesses.on_free_ports(folder / "platform", quiet)
         stack.callback(processes.stop)
         processes.begin()
         if learning:

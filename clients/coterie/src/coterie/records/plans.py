@@ -55,8 +55,6 @@ class Seat(Record):
     """What it would be worth alone, in points of payoff (clusters)."""
     cell: str = ""
     """Cell it is served by (cells); empty = none."""
-    station: str = ""
-    """Cell whose station adds its update up (cells); empty = the platform does."""
     weight_alone: float = 0.0
     """Weight of its update if nobody else's is in it, noised as one alone does (clusters); 0 = `weight`."""
 

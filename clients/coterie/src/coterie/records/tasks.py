@@ -279,10 +279,6 @@ class Event(Record):
     device_id: str
     """Empty = none."""
     message: str
-    cell: str = ""
-    """Cell it is about; empty = none."""
-    updates: int = 0
-    """Updates of the cell's users that its station, or the platform in its place, added up; 0 = it tells of none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -171,8 +171,6 @@ class EventKind(Word):
     SUM_FAILED = "sum.failed"
     CLERK_SILENT = "clerk.silent"
     CLERK_OUTVOTED = "clerk.outvoted"
-    STATION_ADDED = "station.added"
-    STATION_LEFT_OUT = "station.left_out"
     ROUND_WARNED = "round.warned"
     """A condition under which learning is known to converge does not hold."""
 

@@ -89,8 +89,6 @@ class WorkItem(Record):
     """Terms of the secure sum the update goes into, as canonical text; null where updates are added in the clear."""
     cell: str = ""
     """Cell that serves the device (cells), for what it measures of its way there."""
-    station: str = ""
-    """Cell whose station adds the update up; empty = the platform does."""
     weight_alone: float = 0.0
     """What its update counts if nobody else's is in it, noised as one alone does (clusters); 0 = `self_weight`."""
 
