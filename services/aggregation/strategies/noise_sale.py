@@ -26,10 +26,10 @@ class NoiseSale(Clusters):
     def check(self) -> None:
         super().check()
         told = self.specification.parameters.get("pricing", {})
-        if told.get("curvature") or told.get("solver") in ("random", "fixed", "auction"):
+        if told.get("curvature"):
             raise BadTask(
-                "pricing.curvature and the solvers random, fixed and auction are for gradients sold in a star: in "
-                "clusters noise is on whole updates, and a seat has its own; leave them out, or use the preset market"
+                "pricing.curvature is for gradients sold in a star, but this task sells whole updates of clusters; "
+                "leave it out, or use the preset market"
             )
 
     def check_sums(self, rules: SumRules) -> None:

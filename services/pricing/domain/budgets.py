@@ -17,15 +17,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 
 from services.kit.errors import InvalidInput
 from services.pricing.domain.influence import Leakage, Solution, Vector, solve
-
-Price: TypeAlias = float | Vector
-"""Unit price: one for everybody, or each device's own."""
 
 
 class InvalidMarket(InvalidInput):
@@ -73,7 +69,7 @@ class Market:
         """αS: below one the followers' equilibrium is unique and plain iteration finds it."""
         return self.risk_weight * self.leakage.row_sum_limit
 
-    def target(self, price: Price) -> Vector:
+    def target(self, price: float) -> Vector:
         """m_i = (r − b_i)/(2a_i): the exposure every device would choose for itself at this price."""
         return np.asarray((price - self.cost_linear) / (2.0 * self.cost_quadratic))
 
@@ -98,9 +94,9 @@ def _check_vector(name: str, values: Vector, n: int) -> None:
         raise InvalidMarket(f"{name}[{bad}] must be finite and not negative, got {values[bad]}")
 
 
-def check_price(price: Price) -> None:
+def check_price(price: float) -> None:
     """Refuse a price that is negative or not finite."""
-    if not np.all(np.isfinite(price)) or np.any(np.less(price, 0)):
+    if not (math.isfinite(price) and price >= 0):
         raise InvalidMarket(f"price must be finite and not negative, got {price}")
 
 
@@ -115,13 +111,13 @@ def external_risk(market: Market, budgets: Vector) -> Vector:
     return market.leakage.apply(budgets)
 
 
-def utilities(market: Market, price: Price, budgets: Vector) -> Vector:
+def utilities(market: Market, price: float, budgets: Vector) -> Vector:
     """U_i of every device ([MPPFL] eq. 3)."""
     s = market.exposure(budgets)
     return price * budgets - market.cost_fixed - (market.cost_quadratic * s + market.cost_linear) * s
 
 
-def welfare(market: Market, price: Price, budgets: Vector) -> float:
+def welfare(market: Market, price: float, budgets: Vector) -> float:
     """Wf of one round ([MPPFL] eq. 10): payments counted, computing costs not."""
     s = market.exposure(budgets)
     return float(np.sum(price * budgets - (market.cost_quadratic * s + market.cost_linear) * s))
@@ -135,8 +131,8 @@ def accuracy_loss(market: Market, budgets: Vector, round_number: int) -> float:
     return float(np.sum(market.accuracy_weight[counts] / budgets[counts])) / round_number
 
 
-def server_cost(market: Market, price: Price, budgets: Vector, round_number: int) -> float:
+def server_cost(market: Market, price: float, budgets: Vector, round_number: int) -> float:
     """U(t) ([MPPFL] eq. 2)."""
     check_round(round_number)
-    paid = float(np.sum(price * budgets)) if isinstance(price, np.ndarray) else price * float(budgets.sum())
+    paid = price * float(budgets.sum())
     return market.balance * accuracy_loss(market, budgets, round_number) + (1.0 - market.balance) * paid

@@ -71,7 +71,7 @@ def fit(measured: Sequence[Measured]) -> CurvatureFit:
     if np.linalg.svd(design, compute_uv=False)[-1] < _COLLINEAR:
         raise InvalidMeasurements(
             "noise was the same in all rounds, or there are too few different ones, so that it cannot be told from "
-            "progress; add tasks with other noise, such as another accuracy_weight or fixed_factor"
+            "progress; add tasks with other noise, such as another accuracy_weight"
         )
     found = scipy.optimize.lsq_linear(design, losses, bounds=([-np.inf, 0.0, 0.0], np.inf))
     residuals = losses - design @ found.x

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from services.pricing.domain.budgets import Market, Price, check_price, external_risk
+from services.pricing.domain.budgets import Market, check_price, external_risk
 from services.pricing.domain.complementarity import Complementary, Mask, block_pivot, lemke
 from services.pricing.domain.influence import Vector
 
@@ -70,23 +70,23 @@ class PriceInterval:
         return self.low >= self.high
 
 
-def best_response(market: Market, price: Price, risk: Vector) -> Vector:
+def best_response(market: Market, price: float, risk: Vector) -> Vector:
     """ρ_i = max(0, (r − b_i)/(2a_i) − αR_i), everybody's answer to a risk taken as given ([MPPFL] eq. 6, projected)."""
     return np.maximum(0.0, market.target(price) - market.risk_weight * risk)
 
 
-def agnostic_budgets(market: Market, price: Price) -> Vector:
+def agnostic_budgets(market: Market, price: float) -> Vector:
     """max(0, m): what devices sell when they ignore the others (the paper's SA)."""
     return np.maximum(0.0, market.target(price))
 
 
-def residual(market: Market, price: Price, budgets: Vector) -> float:
+def residual(market: Market, price: float, budgets: Vector) -> float:
     """max |min(ρ, Aρ − m)|."""
     gap = np.minimum(budgets, market.exposure(budgets) - market.target(price))
     return float(np.abs(gap).max(initial=0.0))
 
 
-def largest_gain(market: Market, price: Price, budgets: Vector) -> float:
+def largest_gain(market: Market, price: float, budgets: Vector) -> float:
     """The most any device could gain by changing its own budget alone: the no-profitable-deviation certificate.
 
     A device's utility is a parabola in its own budget, so the best deviation is the best response itself and

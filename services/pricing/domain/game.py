@@ -72,27 +72,24 @@ def play(
     return judged(market, answer, budgets, round_number)
 
 
-def judged(
-    market: Market, answer: LeaderPrice | Outcome, budgets: Vector, round_number: int, prices: Vector | None = None
-) -> Outcome:
-    """What budgets at a price are worth to everybody, whoever chose them; `prices` where each has its own."""
-    paid = answer.price if prices is None else prices
+def judged(market: Market, answer: LeaderPrice | Outcome, budgets: Vector, round_number: int) -> Outcome:
+    """Value budgets at a price for the server and all devices, whoever chose them."""
     risk = external_risk(market, budgets)
-    achieved = welfare(market, paid, budgets)
-    best = max(optimum(market, paid).welfare, achieved)
+    achieved = welfare(market, answer.price, budgets)
+    best = max(optimum(market, answer.price).welfare, achieved)
     return Outcome(
         status=answer.status,
         price=answer.price,
         budgets=budgets,
         external_risk=risk,
-        utilities=utilities(market, paid, budgets),
-        server_cost=server_cost(market, paid, budgets, round_number),
+        utilities=utilities(market, answer.price, budgets),
+        server_cost=server_cost(market, answer.price, budgets, round_number),
         welfare=achieved,
         welfare_optimum=best,
         price_of_anarchy=price_of_anarchy(best, achieved),
         iterations=answer.iterations,
-        residual=residual(market, paid, budgets),
-        largest_gain=largest_gain(market, paid, budgets),
+        residual=residual(market, answer.price, budgets),
+        largest_gain=largest_gain(market, answer.price, budgets),
     )
 
 

@@ -10,7 +10,6 @@ pay that to everybody: an offer is a promise.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,20 +18,14 @@ from scipy import sparse
 
 from coterie.records.words import QuoteStatus
 from services.kit.whatif import plain
-from services.pricing.domain.auction import Sale
-from services.pricing.domain.budgets import Market, server_cost, welfare
-from services.pricing.domain.followers import feasible_interval, largest_gain, linear_response
+from services.pricing.domain.budgets import Market
+from services.pricing.domain.followers import feasible_interval, linear_response
 from services.pricing.domain.game import Outcome
 from services.pricing.domain.incentives import StackelbergParameters
 from services.pricing.domain.influence import Vector, leakage
 from services.pricing.domain.money import MICRO, apportion, from_credits, whole
-from services.pricing.domain.posted_prices import Posted, auctioned, demand, lead, lead_undeclared
+from services.pricing.domain.posted_prices import PostedPrice, lead_direct, lead_undeclared
 from services.pricing.domain.records import Offer, Purse, Quote
-
-RIVALS = ("exact", "auction", "agnostic", "fixed", "random")
-"""Solvers that a round's prices are compared with. [MPPFL] section 5"""
-COMPARED_DEVICES = 100
-"""Beyond this many a quote is too dear to be made five times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +38,6 @@ class Data:
     clip_norm: float
 
 
-@dataclass(frozen=True, slots=True)
-class Before:
-    """Who owns each device, and what was sold in the round before: what an auction's bids are."""
-
-    owners: Sequence[str]
-    sales: Sequence[Sale] = ()
-
-
 def quote_stackelberg(
     task_id: str,
     round_number: int,
@@ -61,69 +46,23 @@ def quote_stackelberg(
     parameters: StackelbergParameters,
     purse: Purse,
     data: Data | None = None,
-    before: Before | None = None,
 ) -> Quote:
     """One offer per device. `ties` say how much of row i's secrets column j knows: who trusts a device leaks them."""
     market = _market(ties, parameters, data)
     share = max(0, purse.share_microcredits - parameters.round_microcredits) / MICRO
-    before = before or Before(device_ids)
-    outcome, posted = _posted(market, parameters, task_id, round_number, share, before)
-    prices = [from_credits(price) for price in posted.prices.tolist()]
-    most = _most(posted.caps, prices, purse.escrow_microcredits - parameters.round_microcredits)
+    lead = lead_undeclared if parameters.influence == "declared" and parameters.solver != "agnostic" else lead_direct
+    outcome, posted = lead(
+        market, parameters.solver, round_number, share, headroom=parameters.headroom, spread=parameters.cost_spread
+    )
+    price = from_credits(posted.price)
+    most = _most(posted.caps, price, purse.escrow_microcredits - parameters.round_microcredits)
     offers = tuple(
-        Offer(device_id, prices[i], float(posted.risk[i]), expected=float(posted.budgets[i]), most_microcredits=most[i])
+        Offer(device_id, price, float(posted.risk[i]), expected=float(posted.budgets[i]), most_microcredits=most[i])
         for i, device_id in enumerate(device_ids)
     )
-    details = _details(market, outcome, posted, parameters) | {"bids": len(before.sales)}
-    if market.devices <= COMPARED_DEVICES and parameters.influence != "declared":  # which rivals do not know
-        details["compared"] = _compared(market, parameters, task_id, round_number, share, before, posted)
+    details = _details(market, outcome, posted, parameters)
     pot = min(parameters.round_microcredits, purse.escrow_microcredits)
     return Quote(task_id, round_number, "stackelberg", QuoteStatus(posted.status), offers, pot, details)
-
-
-def _posted(
-    market: Market,
-    parameters: StackelbergParameters,
-    task_id: str,
-    round_number: int,
-    share: float,
-    before: Before,
-) -> tuple[Outcome, Posted]:
-    solver, headroom = parameters.solver, parameters.headroom
-    if solver == "random" or solver == "fixed":
-        return demand(market, task_id, solver == "random", parameters.fixed_factor, round_number, share)
-    if solver == "auction":
-        return auctioned(market, before.owners, before.sales, round_number, share, headroom)
-    leading = lead_undeclared if parameters.influence == "declared" and solver != "agnostic" else lead
-    return leading(market, solver, round_number, share, headroom, parameters.cost_spread)
-
-
-def _compared(
-    market: Market,
-    parameters: StackelbergParameters,
-    task_id: str,
-    round_number: int,
-    share: float,
-    before: Before,
-    own: Posted,
-) -> list[dict[str, Any]]:
-    """What each solver would post beside the task's own, judged alike: in the market as it is, not as it believes."""
-    found = []
-    for solver in dict.fromkeys((parameters.solver, *RIVALS)):
-        other = parameters.model_copy(update={"solver": solver})
-        is_own = solver == parameters.solver
-        posted = own if is_own else _posted(market, other, task_id, round_number, share, before)[1]
-        told = {
-            "solver": solver,
-            "price": posted.price,
-            "budget": float(posted.budgets.sum()),
-            "paid": float(posted.prices @ posted.budgets),
-            "server_cost": server_cost(market, posted.prices, posted.budgets, round_number),
-            "welfare": welfare(market, posted.prices, posted.budgets),
-            "largest_gain": largest_gain(market, posted.prices, posted.budgets),
-        }
-        found.append(plain(told))
-    return found
 
 
 def least_credits(market: Market) -> float:
@@ -174,20 +113,22 @@ def _floor(ties: sparse.csr_array, floor: float) -> float:
     return min(floor, 1.0 / degree) if degree else floor
 
 
-def _most(caps: Vector, prices: Sequence[int], escrow: int) -> list[int]:
+def _most(caps: Vector, price: int, escrow: int) -> list[int]:
     """Most each device can be paid for budgets up to `caps`, and together no more than the escrow."""
-    most = [whole(price * float(cap)) for price, cap in zip(prices, caps, strict=True)]
+    most = [whole(price * float(cap)) for cap in caps]
     return most if sum(most) <= escrow else apportion(max(0, escrow), most, [str(i) for i in range(len(most))])
 
 
-def _details(market: Market, outcome: Outcome, posted: Posted, parameters: StackelbergParameters) -> dict[str, Any]:
+def _details(
+    market: Market, outcome: Outcome, posted: PostedPrice, parameters: StackelbergParameters
+) -> dict[str, Any]:
     least = least_credits(market)
     details: dict[str, Any] = {
         "price": posted.price,
         "leader_price": outcome.price,
         "leader_status": outcome.status,
         "risk_weight": market.risk_weight,
-        "expected_microcredits": from_credits(float(posted.prices @ posted.budgets), up=True),
+        "expected_microcredits": from_credits(posted.price * float(posted.budgets.sum()), up=True),
         "staying": int((posted.budgets > 0).sum()),
         "least_microcredits": from_credits(least, up=True) if math.isfinite(least) else math.inf,
         "server_cost": outcome.server_cost,

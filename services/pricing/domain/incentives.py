@@ -51,11 +51,8 @@ class ContributionParameters(PotParameters):
 class StackelbergParameters(Parameters):
     """ "stackelberg": the public part of the market for privacy budgets, costs in credits ([MPPFL] section 1.9)."""
 
-    solver: Literal["exact", "mean-field", "iterate", "agnostic", "random", "fixed", "auction"] = Field(
-        default="exact", description="How the price is found; the last four are [MPPFL] section 5's baselines."
-    )
-    fixed_factor: float = Field(
-        default=1.0, gt=0, le=1000, description="Baselines random and fixed: level of ρ, in mean budgets of the market."
+    solver: Literal["exact", "mean-field", "iterate", "agnostic"] = Field(
+        default="exact", description="How the price is found; agnostic ignores leakage."
     )
     influence: Literal["direct", "combined", "declared"] = Field(
         default="direct",
@@ -84,15 +81,6 @@ class StackelbergParameters(Parameters):
     credits_per_point: float = Field(
         default=0.0, ge=0, le=1e9, description="In clusters, credits for each point of payoff; 0 = shares of the pot."
     )
-
-    @model_validator(mode="after")
-    def _priced_by_others(self) -> StackelbergParameters:
-        if self.influence == "declared" and self.solver in ("auction", "random", "fixed"):
-            raise ValueError(
-                f'the solver "{self.solver}" prices devices by their own risk, which who declares it could then set; '
-                'choose influence "direct", or a leader: exact, mean-field, iterate, agnostic'
-            )
-        return self
 
     @model_validator(mode="after")
     def _believed_by_a_leader(self) -> StackelbergParameters:

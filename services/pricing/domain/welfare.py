@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, cg
 
-from services.pricing.domain.budgets import Market, Price, check_price, welfare
+from services.pricing.domain.budgets import Market, check_price, welfare
 from services.pricing.domain.complementarity import Mask, block_pivot
 from services.pricing.domain.influence import Vector
 
@@ -38,13 +38,11 @@ class Optimum:
     iterations: int
 
 
-def optimum(market: Market, price: Price) -> Optimum:
+def optimum(market: Market, price: float) -> Optimum:
     """max_{ρ ≥ 0} Wf(r, ρ): strictly concave, hence one answer."""
     check_price(price)
-    alike = not isinstance(price, np.ndarray)
-    c = market.solve(np.ones(market.devices) if alike else np.asarray(price), transposed=True)
-    earned = price * c.values if alike else c.values  # rc, or A⁻ᵀp where prices differ
-    wanted = (earned - market.cost_linear) / (2.0 * market.cost_quadratic)
+    c = market.solve(np.ones(market.devices), transposed=True)
+    wanted = (price * c.values - market.cost_linear) / (2.0 * market.cost_quadratic)
     free = market.solve(wanted)
     if (free.values >= 0).all():
         return Optimum(free.values, welfare(market, price, free.values), True, c.iterations + free.iterations)
@@ -99,10 +97,3 @@ def price_of_anarchy(best: float, achieved: float) -> float:
     if best <= 0:
         return math.nan
     return math.inf if achieved <= 0 else best / achieved
-
-
-def interior_price_of_anarchy(market: Market, price: float, equilibrium_welfare: float) -> float:
-    """1 + Σ r²(1 − c_i)²/(4a_i)/Wf(NE), the closed form where equilibrium and optimum are both interior."""
-    c = market.solve(np.ones(market.devices), transposed=True).values
-    lost = float(np.sum((price * (1.0 - c)) ** 2 / (4.0 * market.cost_quadratic)))
-    return price_of_anarchy(equilibrium_welfare + lost, equilibrium_welfare)

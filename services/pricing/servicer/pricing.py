@@ -30,7 +30,6 @@ class PricingServicer(rpc.PricingServicer):
             devices,
             request.rounds,
             _data(request),
-            [participant.owner_id for participant in request.participants],
         )
         return to_quote(found)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import zip_longest
 
 from coterie_api.parameters.v1.parameters_pb2 import TaskParameters
 from services.kit import proto_json
@@ -13,9 +12,8 @@ from services.kit.clock import Clock
 from services.kit.database import Database
 from services.kit.workers import Workers
 from services.pricing.domain import checks
-from services.pricing.domain.auction import Sale
 from services.pricing.domain.incentive_correlated import quote_correlated
-from services.pricing.domain.incentive_stackelberg import Before, Data, quote_stackelberg
+from services.pricing.domain.incentive_stackelberg import Data, quote_stackelberg
 from services.pricing.domain.incentives import (
     CorrelatedParameters,
     Parameters,
@@ -26,7 +24,6 @@ from services.pricing.domain.incentives import (
     quote_pot,
     read_parameters,
 )
-from services.pricing.domain.money import MICRO
 from services.pricing.domain.records import Purse, Quote
 from services.pricing.errors import BadRound, QuoteDiffers, UnknownEscrow, UnknownQuote
 from services.pricing.store import book, payments, quotes
@@ -52,7 +49,6 @@ class Quoting:
         devices: Sequence[str],
         rounds: int,
         data: Data | None = None,
-        owners: Sequence[str] = (),
     ) -> Quote:
         """The round's quote, made once. An offer stands; participants who have none yet are offered theirs."""
         require_platform()
@@ -67,7 +63,7 @@ class Quoting:
         if existing is not None and not set(devices) - {offer.device_id for offer in existing.offers}:
             return existing
         if isinstance(parameters, StackelbergParameters) and devices:
-            made = await self._priced(task_id, round_number, parameters, list(devices), rounds, data, owners)
+            made = await self._priced(task_id, round_number, parameters, list(devices), rounds, data)
         else:
             made = await self._make(task_id, round_number, incentive, parameters, list(devices), rounds)
         return await self._keep(made)
@@ -98,7 +94,6 @@ class Quoting:
         devices: list[str],
         rounds: int,
         data: Data | None,
-        owners: Sequence[str],
     ) -> Quote:
         purse = await self._purse(task_id, round_number, rounds)
         if parameters.influence == "declared":
@@ -106,22 +101,7 @@ class Quoting:
         else:
             # Hops are counted along direct ties: combined trust holds paths already, and would count them twice.
             ties = await self._ties.among(devices, direct=parameters.influence == "direct")
-        sales = await self._sales(task_id, round_number - 1) if parameters.solver == "auction" else []
-        before = Before([owner or device for owner, device in zip_longest(owners, devices)], sales)
-        asked = (task_id, round_number, devices, ties, parameters, purse, data, before)
-        return await self._workers.run(quote_stackelberg, *asked)
-
-    async def _sales(self, task_id: str, round_number: int) -> list[Sale]:
-        """What devices sold in a settled round, at the prices they were offered."""
-        async with self._database.reading() as tx:
-            quote = await quotes.find(tx, task_id, round_number)
-            paid = await payments.list_of_round(tx, task_id, round_number)
-        offers = {offer.device_id: offer for offer in quote.offers} if quote else {}
-        return [
-            Sale(payment.owner_id, offer.price_microcredits / MICRO, offer.external_risk, payment.budget)
-            for payment in paid
-            if (offer := offers.get(payment.device_id)) is not None and payment.price_microcredits
-        ]
+        return await self._workers.run(quote_stackelberg, task_id, round_number, devices, ties, parameters, purse, data)
 
     async def _purse(self, task_id: str, round_number: int, rounds: int) -> Purse:
         async with self._database.reading() as tx:

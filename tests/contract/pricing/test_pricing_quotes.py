@@ -81,60 +81,6 @@ async def test_hops_are_counted_along_direct_ties_once(world: World) -> None:
     assert list(without.offers) != offers["combined"]
 
 
-async def test_a_baseline_that_fixes_budgets_is_quoted_and_paid_like_any_market(world: World) -> None:
-    tie(world)
-    await world.fund("tsk_1", 100 * CREDITS)
-    quote = await world.quote("tsk_1", 1, "stackelberg", DEVICES, {"pricing": {"solver": "fixed"}})
-    assert len({offer.expected for offer in quote.offers}) == 1
-    done = words.PARTICIPATION_STATE_DELIVERED
-    work = [
-        pb.Work(device_id=offer.device_id, owner_id="own_1", outcome=done, budget=offer.expected)
-        for offer in quote.offers
-    ]
-    settled = await world.settle("tsk_1", 1, work)
-    assert [p.amount_microcredits for p in settled.payments] == [offer.most_microcredits for offer in quote.offers]
-
-
-async def test_an_auctions_second_round_answers_what_was_sold_in_the_first(world: World) -> None:
-    """Everybody sells half of what was expected, as if twice as dear: prices of the next round rise above those
-    without bids; a device that sold nothing is priced by the others, and its own sale moves no price of its own."""
-    tie(world)
-    told, done = {"pricing": {"solver": "auction"}}, words.PARTICIPATION_STATE_DELIVERED
-    seconds = {}
-    for task, quiet in (("tsk_none", set(DEVICES)), ("tsk_all", set()), ("tsk_one", {DEVICES[0]})):
-        await world.fund(task, 1000 * CREDITS)
-        first = await world.quote(task, 1, "stackelberg", DEVICES, told, rounds=2)
-        work = [
-            pb.Work(device_id=o.device_id, owner_id=f"own_{o.device_id}", outcome=done, budget=o.expected / 2)
-            for o in first.offers
-            if o.device_id not in quiet
-        ]
-        await world.settle(task, 1, work)
-        seconds[task] = await world.quote(task, 2, "stackelberg", DEVICES, told, rounds=2)
-        assert await world.quote(task, 2, "stackelberg", DEVICES, told, rounds=2) == seconds[task]
-    assert [found.market_details.bids for found in seconds.values()] == [0, 6, 5]
-    prices = {task: [o.price_microcredits for o in found.offers] for task, found in seconds.items()}
-    assert all(a < b for a, b in zip(prices["tsk_none"], prices["tsk_all"], strict=True))
-    assert prices["tsk_one"][0] == prices["tsk_all"][0]
-
-
-async def test_a_quote_says_what_other_solvers_would_post_judged_alike(world: World) -> None:
-    """The leader's price costs least of those at which devices sell what is best for them; others are no equilibria."""
-    tie(world)
-    await world.fund("tsk_1", 1000 * CREDITS)
-    details = (await world.quote("tsk_1", 1, "stackelberg", DEVICES, {"pricing": {}})).market_details
-    own, *others = details.compared
-    assert [each.solver for each in details.compared] == ["exact", "auction", "agnostic", "fixed", "random"]
-    assert (own.price, own.server_cost) == (details.price, details.server_cost)
-    assert own.largest_gain == pytest.approx(0.0, abs=1e-9)
-    assert all(other.largest_gain > 1e-7 or other.server_cost >= own.server_cost for other in others)
-    await world.fund("tsk_2", 1000 * CREDITS)
-    told = {"pricing": {"solver": "auction"}}
-    second = (await world.quote("tsk_2", 1, "stackelberg", DEVICES, told)).market_details
-    assert [each.solver for each in second.compared] == ["auction", "exact", "agnostic", "fixed", "random"]
-    assert second.compared[0].price == pytest.approx(second.price)
-
-
 async def test_what_owners_declare_is_told_as_risk_and_pays_nobody(world: World) -> None:
     tie(world)
     a, b, c = DEVICES[:3]
@@ -146,7 +92,6 @@ async def test_what_owners_declare_is_told_as_risk_and_pays_nobody(world: World)
     await world.fund("tsk_2", 100 * CREDITS)
     friends = await world.quote("tsk_2", 1, "stackelberg", [a, b, c], told)
     assert friends.market_details.influence == "declared"
-    assert not friends.market_details.compared
     assert list(friends.market_details.ties) == [1, 1, 0]
     assert friends.offers[0].external_risk > 0
     for before, after in zip(strangers.offers, friends.offers, strict=True):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from coterie_lab.market import REFERENCE, Settings, anarchy, by_size, convergence, draw_market, sweep
-from services.pricing.domain.baselines import NoFeasiblePrice, compare, one_hop
+from coterie_lab.market_baselines import NoFeasiblePrice, compare, one_hop
 from services.pricing.domain.budgets import Market, server_cost, welfare
 from services.pricing.domain.followers import agnostic_budgets, equilibrium, feasible_interval, linear_response
 from services.pricing.domain.game import play

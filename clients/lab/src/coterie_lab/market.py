@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from services.pricing.domain.baselines import Protocol, Series, compare
+from coterie_lab.market_baselines import Protocol, Series, compare
 from services.pricing.domain.budgets import Market, external_risk
 from services.pricing.domain.game import play
 from services.pricing.domain.influence import Matrix, Vector, leakage

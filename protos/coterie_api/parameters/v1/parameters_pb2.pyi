@@ -738,7 +738,6 @@ class PricingParameters(_message.Message):
     EVALUATIONS_FIELD_NUMBER: _builtins.int
     INFLUENCE_FIELD_NUMBER: _builtins.int
     CURVATURE_FIELD_NUMBER: _builtins.int
-    FIXED_FACTOR_FIELD_NUMBER: _builtins.int
     CORRELATION_FIELD_NUMBER: _builtins.int
     KNOWN_FIELD_NUMBER: _builtins.int
     COST_FIXED_FIELD_NUMBER: _builtins.int
@@ -749,7 +748,7 @@ class PricingParameters(_message.Message):
     credits_per_point: _builtins.float
     """Payoff, stackelberg: credits for each point of a cluster's payoff; 0 = shares of the pot."""
     solver: _builtins.str
-    """Stackelberg: "exact", "mean-field", "iterate"; "agnostic", "random", "fixed" or "auction" to compare with."""
+    """Stackelberg: "exact", "mean-field", "iterate", or "agnostic", which ignores leakage."""
     hops: _builtins.int
     """Stackelberg: how far secrets travel."""
     discount: _builtins.float
@@ -792,8 +791,6 @@ class PricingParameters(_message.Message):
     """Stackelberg: ties that hops are counted along, "direct", "combined" or "declared"."""
     curvature: _builtins.float
     """Stackelberg: β/μ², from which each device's accuracy weight follows; left out = accuracy_weight for all."""
-    fixed_factor: _builtins.float
-    """Stackelberg, baselines random and fixed: level of budgets, in mean budgets of the market."""
     correlation: _builtins.float
     """Correlated: w of every two users of whom "alike" says nothing; left out = trust between them."""
     cost_fixed: _builtins.float
@@ -835,16 +832,15 @@ class PricingParameters(_message.Message):
         evaluations: _builtins.int | None = ...,
         influence: _builtins.str | None = ...,
         curvature: _builtins.float | None = ...,
-        fixed_factor: _builtins.float | None = ...,
         correlation: _builtins.float | None = ...,
         known: Global___TextList | None = ...,
         cost_fixed: _builtins.float | None = ...,
         alike: Global___AlikeList | None = ...,
         cost_spread: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_accuracy_weight", b"_accuracy_weight", "_balance", b"_balance", "_constant", b"_constant", "_correlation", b"_correlation", "_cost_fixed", b"_cost_fixed", "_cost_linear", b"_cost_linear", "_cost_quadratic", b"_cost_quadratic", "_cost_spread", b"_cost_spread", "_credits_per_point", b"_credits_per_point", "_curvature", b"_curvature", "_discount", b"_discount", "_error", b"_error", "_evaluation_seconds", b"_evaluation_seconds", "_evaluations", b"_evaluations", "_fixed_factor", b"_fixed_factor", "_floor", b"_floor", "_headroom", b"_headroom", "_hops", b"_hops", "_influence", b"_influence", "_own_care", b"_own_care", "_prices", b"_prices", "_risk_weight", b"_risk_weight", "_round_microcredits", b"_round_microcredits", "_social_care", b"_social_care", "_solver", b"_solver", "_variance_high", b"_variance_high", "_variance_low", b"_variance_low", "_variance_model", b"_variance_model", "accuracy_weight", b"accuracy_weight", "alike", b"alike", "balance", b"balance", "constant", b"constant", "correlation", b"correlation", "cost_fixed", b"cost_fixed", "cost_linear", b"cost_linear", "cost_quadratic", b"cost_quadratic", "cost_spread", b"cost_spread", "credits_per_point", b"credits_per_point", "curvature", b"curvature", "discount", b"discount", "error", b"error", "evaluation_seconds", b"evaluation_seconds", "evaluations", b"evaluations", "fixed_factor", b"fixed_factor", "floor", b"floor", "headroom", b"headroom", "hops", b"hops", "influence", b"influence", "known", b"known", "own_care", b"own_care", "prices", b"prices", "risk_weight", b"risk_weight", "round_microcredits", b"round_microcredits", "social_care", b"social_care", "solver", b"solver", "variance_high", b"variance_high", "variance_low", b"variance_low", "variance_model", b"variance_model"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_accuracy_weight", b"_accuracy_weight", "_balance", b"_balance", "_constant", b"_constant", "_correlation", b"_correlation", "_cost_fixed", b"_cost_fixed", "_cost_linear", b"_cost_linear", "_cost_quadratic", b"_cost_quadratic", "_cost_spread", b"_cost_spread", "_credits_per_point", b"_credits_per_point", "_curvature", b"_curvature", "_discount", b"_discount", "_error", b"_error", "_evaluation_seconds", b"_evaluation_seconds", "_evaluations", b"_evaluations", "_floor", b"_floor", "_headroom", b"_headroom", "_hops", b"_hops", "_influence", b"_influence", "_own_care", b"_own_care", "_prices", b"_prices", "_risk_weight", b"_risk_weight", "_round_microcredits", b"_round_microcredits", "_social_care", b"_social_care", "_solver", b"_solver", "_variance_high", b"_variance_high", "_variance_low", b"_variance_low", "_variance_model", b"_variance_model", "accuracy_weight", b"accuracy_weight", "alike", b"alike", "balance", b"balance", "constant", b"constant", "correlation", b"correlation", "cost_fixed", b"cost_fixed", "cost_linear", b"cost_linear", "cost_quadratic", b"cost_quadratic", "cost_spread", b"cost_spread", "credits_per_point", b"credits_per_point", "curvature", b"curvature", "discount", b"discount", "error", b"error", "evaluation_seconds", b"evaluation_seconds", "evaluations", b"evaluations", "floor", b"floor", "headroom", b"headroom", "hops", b"hops", "influence", b"influence", "known", b"known", "own_care", b"own_care", "prices", b"prices", "risk_weight", b"risk_weight", "round_microcredits", b"round_microcredits", "social_care", b"social_care", "solver", b"solver", "variance_high", b"variance_high", "variance_low", b"variance_low", "variance_model", b"variance_model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy_weight", b"_accuracy_weight", "_balance", b"_balance", "_constant", b"_constant", "_correlation", b"_correlation", "_cost_fixed", b"_cost_fixed", "_cost_linear", b"_cost_linear", "_cost_quadratic", b"_cost_quadratic", "_cost_spread", b"_cost_spread", "_credits_per_point", b"_credits_per_point", "_curvature", b"_curvature", "_discount", b"_discount", "_error", b"_error", "_evaluation_seconds", b"_evaluation_seconds", "_evaluations", b"_evaluations", "_fixed_factor", b"_fixed_factor", "_floor", b"_floor", "_headroom", b"_headroom", "_hops", b"_hops", "_influence", b"_influence", "_own_care", b"_own_care", "_prices", b"_prices", "_risk_weight", b"_risk_weight", "_round_microcredits", b"_round_microcredits", "_social_care", b"_social_care", "_solver", b"_solver", "_variance_high", b"_variance_high", "_variance_low", b"_variance_low", "_variance_model", b"_variance_model", "accuracy_weight", b"accuracy_weight", "alike", b"alike", "balance", b"balance", "constant", b"constant", "correlation", b"correlation", "cost_fixed", b"cost_fixed", "cost_linear", b"cost_linear", "cost_quadratic", b"cost_quadratic", "cost_spread", b"cost_spread", "credits_per_point", b"credits_per_point", "curvature", b"curvature", "discount", b"discount", "error", b"error", "evaluation_seconds", b"evaluation_seconds", "evaluations", b"evaluations", "fixed_factor", b"fixed_factor", "floor", b"floor", "headroom", b"headroom", "hops", b"hops", "influence", b"influence", "known", b"known", "own_care", b"own_care", "prices", b"prices", "risk_weight", b"risk_weight", "round_microcredits", b"round_microcredits", "social_care", b"social_care", "solver", b"solver", "variance_high", b"variance_high", "variance_low", b"variance_low", "variance_model", b"variance_model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy_weight", b"_accuracy_weight", "_balance", b"_balance", "_constant", b"_constant", "_correlation", b"_correlation", "_cost_fixed", b"_cost_fixed", "_cost_linear", b"_cost_linear", "_cost_quadratic", b"_cost_quadratic", "_cost_spread", b"_cost_spread", "_credits_per_point", b"_credits_per_point", "_curvature", b"_curvature", "_discount", b"_discount", "_error", b"_error", "_evaluation_seconds", b"_evaluation_seconds", "_evaluations", b"_evaluations", "_floor", b"_floor", "_headroom", b"_headroom", "_hops", b"_hops", "_influence", b"_influence", "_own_care", b"_own_care", "_prices", b"_prices", "_risk_weight", b"_risk_weight", "_round_microcredits", b"_round_microcredits", "_social_care", b"_social_care", "_solver", b"_solver", "_variance_high", b"_variance_high", "_variance_low", b"_variance_low", "_variance_model", b"_variance_model", "accuracy_weight", b"accuracy_weight", "alike", b"alike", "balance", b"balance", "constant", b"constant", "correlation", b"correlation", "cost_fixed", b"cost_fixed", "cost_linear", b"cost_linear", "cost_quadratic", b"cost_quadratic", "cost_spread", b"cost_spread", "credits_per_point", b"credits_per_point", "curvature", b"curvature", "discount", b"discount", "error", b"error", "evaluation_seconds", b"evaluation_seconds", "evaluations", b"evaluations", "floor", b"floor", "headroom", b"headroom", "hops", b"hops", "influence", b"influence", "known", b"known", "own_care", b"own_care", "prices", b"prices", "risk_weight", b"risk_weight", "round_microcredits", b"round_microcredits", "social_care", b"social_care", "solver", b"solver", "variance_high", b"variance_high", "variance_low", b"variance_low", "variance_model", b"variance_model"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__accuracy_weight: _TypeAlias = _typing.Literal["accuracy_weight"]  # noqa: Y015
     _WhichOneofArgType__accuracy_weight: _TypeAlias = _typing.Literal["_accuracy_weight", b"_accuracy_weight"]  # noqa: Y015
@@ -874,8 +870,6 @@ class PricingParameters(_message.Message):
     _WhichOneofArgType__evaluation_seconds: _TypeAlias = _typing.Literal["_evaluation_seconds", b"_evaluation_seconds"]  # noqa: Y015
     _WhichOneofReturnType__evaluations: _TypeAlias = _typing.Literal["evaluations"]  # noqa: Y015
     _WhichOneofArgType__evaluations: _TypeAlias = _typing.Literal["_evaluations", b"_evaluations"]  # noqa: Y015
-    _WhichOneofReturnType__fixed_factor: _TypeAlias = _typing.Literal["fixed_factor"]  # noqa: Y015
-    _WhichOneofArgType__fixed_factor: _TypeAlias = _typing.Literal["_fixed_factor", b"_fixed_factor"]  # noqa: Y015
     _WhichOneofReturnType__floor: _TypeAlias = _typing.Literal["floor"]  # noqa: Y015
     _WhichOneofArgType__floor: _TypeAlias = _typing.Literal["_floor", b"_floor"]  # noqa: Y015
     _WhichOneofReturnType__headroom: _TypeAlias = _typing.Literal["headroom"]  # noqa: Y015
@@ -930,8 +924,6 @@ class PricingParameters(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__evaluation_seconds) -> _WhichOneofReturnType__evaluation_seconds | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__evaluations) -> _WhichOneofReturnType__evaluations | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__fixed_factor) -> _WhichOneofReturnType__fixed_factor | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__floor) -> _WhichOneofReturnType__floor | None: ...
     @_typing.overload

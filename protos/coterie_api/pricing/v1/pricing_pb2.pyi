@@ -311,10 +311,8 @@ class MarketDetails(_message.Message):
     ACCURACY_WEIGHTS_FIELD_NUMBER: _builtins.int
     SOLVER_FIELD_NUMBER: _builtins.int
     ITERATIONS_FIELD_NUMBER: _builtins.int
-    BIDS_FIELD_NUMBER: _builtins.int
     TIES_FIELD_NUMBER: _builtins.int
     LEAKED_FIELD_NUMBER: _builtins.int
-    COMPARED_FIELD_NUMBER: _builtins.int
     price: _builtins.float
     """Unit price posted."""
     leader_price: _builtins.float
@@ -349,8 +347,6 @@ class MarketDetails(_message.Message):
     """How the price was found."""
     iterations: _builtins.int
     """Steps it took."""
-    bids: _builtins.int
-    """Sales of the round before that the prices of an auction answer."""
     @_builtins.property
     def accuracy_weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """ε of each device, in the order of the offers: how much accuracy suffers from its noise."""
@@ -362,12 +358,6 @@ class MarketDetails(_message.Message):
     @_builtins.property
     def leaked(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Row sums of Σ, likewise: the budgets of others that leak onto each device, if everybody sold 1."""
-
-    @_builtins.property
-    def compared(self) -> _containers.RepeatedCompositeFieldContainer[Global___PostedPrice]:
-        """What other solvers would post in this round, the task's own first; empty in markets of more than
-        100 devices, and with declared influence.
-        """
 
     def __init__(
         self,
@@ -390,64 +380,16 @@ class MarketDetails(_message.Message):
         accuracy_weights: _abc.Iterable[_builtins.float] | None = ...,
         solver: _builtins.str = ...,
         iterations: _builtins.int = ...,
-        bids: _builtins.int = ...,
         ties: _abc.Iterable[_builtins.int] | None = ...,
         leaked: _abc.Iterable[_builtins.float] | None = ...,
-        compared: _abc.Iterable[Global___PostedPrice] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy_weights", b"accuracy_weights", "bids", b"bids", "compared", b"compared", "expected_microcredits", b"expected_microcredits", "headroom", b"headroom", "influence", b"influence", "iterations", b"iterations", "largest_gain", b"largest_gain", "leader_price", b"leader_price", "leader_status", b"leader_status", "leaked", b"leaked", "least_microcredits", b"least_microcredits", "price", b"price", "price_of_anarchy", b"price_of_anarchy", "residual", b"residual", "risk_weight", b"risk_weight", "server_cost", b"server_cost", "solver", b"solver", "staying", b"staying", "ties", b"ties", "welfare", b"welfare", "welfare_optimum", b"welfare_optimum"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy_weights", b"accuracy_weights", "expected_microcredits", b"expected_microcredits", "headroom", b"headroom", "influence", b"influence", "iterations", b"iterations", "largest_gain", b"largest_gain", "leader_price", b"leader_price", "leader_status", b"leader_status", "leaked", b"leaked", "least_microcredits", b"least_microcredits", "price", b"price", "price_of_anarchy", b"price_of_anarchy", "residual", b"residual", "risk_weight", b"risk_weight", "server_cost", b"server_cost", "solver", b"solver", "staying", b"staying", "ties", b"ties", "welfare", b"welfare", "welfare_optimum", b"welfare_optimum"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MarketDetails: _TypeAlias = MarketDetails  # noqa: Y015
-
-@_typing.final
-class PostedPrice(_message.Message):
-    """Prices of one solver within the round's purse, and what they are worth in the market as it is."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SOLVER_FIELD_NUMBER: _builtins.int
-    PRICE_FIELD_NUMBER: _builtins.int
-    BUDGET_FIELD_NUMBER: _builtins.int
-    PAID_FIELD_NUMBER: _builtins.int
-    SERVER_COST_FIELD_NUMBER: _builtins.int
-    WELFARE_FIELD_NUMBER: _builtins.int
-    LARGEST_GAIN_FIELD_NUMBER: _builtins.int
-    solver: _builtins.str
-    """How they are found."""
-    price: _builtins.float
-    """Unit price, credits; what a unit costs on average where each device has its own."""
-    budget: _builtins.float
-    """Budget that is sold, of all devices together."""
-    paid: _builtins.float
-    """What devices are paid for it, credits."""
-    server_cost: _builtins.float
-    """Cost to the platform, noise and payments, [MPPFL] (2); infinite = a device that counts sells nothing."""
-    welfare: _builtins.float
-    """What it is worth to all devices together, credits."""
-    largest_gain: _builtins.float
-    """The most one device could gain by selling another budget, credits; 0 = nobody would rather sell another."""
-    def __init__(
-        self,
-        *,
-        solver: _builtins.str = ...,
-        price: _builtins.float = ...,
-        budget: _builtins.float = ...,
-        paid: _builtins.float = ...,
-        server_cost: _builtins.float = ...,
-        welfare: _builtins.float = ...,
-        largest_gain: _builtins.float = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "largest_gain", b"largest_gain", "paid", b"paid", "price", b"price", "server_cost", b"server_cost", "solver", b"solver", "welfare", b"welfare"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___PostedPrice: _TypeAlias = PostedPrice  # noqa: Y015
 
 @_typing.final
 class SurveyDetails(_message.Message):

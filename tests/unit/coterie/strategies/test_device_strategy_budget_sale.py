@@ -68,23 +68,6 @@ def test_no_more_is_sold_than_is_paid_for(tmp_path: Path) -> None:
     assert budget_of(device, parameters=offer) == pytest.approx(0.15)
 
 
-@pytest.mark.parametrize("solver", ["fixed", "random"])
-def test_a_baseline_sells_exactly_what_is_asked_for_or_nothing(tmp_path: Path, solver: str) -> None:
-    """r = 1, a = 1, b = 0.2: U(0.3) = 0.3 − 0.09 − 0.06 > 0 though 0.4 is best; U(0.9) = 0.9 − 0.81 − 0.18 < 0."""
-    device = Device(tmp_path, {"costs": COSTS})
-
-    def asked(expected: float, most: int) -> dict[str, Any]:
-        return {"pricing": {"solver": solver}, "offer": {"expected": expected, "most_microcredits": most}}
-
-    assert budget_of(device, parameters=asked(0.3, 300_000)) == 0.3
-    with pytest.raises(Declined, match="too low"):
-        budget_of(device, parameters=asked(0.9, 900_000))
-    with pytest.raises(Declined, match="more than is paid for"):
-        budget_of(device, parameters=asked(0.3, 200_000))
-    with pytest.raises(Declined, match="less than the task takes"):
-        budget_of(device, parameters=asked(0.001, 200_000))
-
-
 @pytest.mark.parametrize(
     ("costs", "changes", "why"),
     [

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -30,13 +29,6 @@ DEVICES, ROUNDS = 10, 8
 DEPOSIT, ESCROW = 5_000_000, 3_000_000
 TRAINING = {"steps": 2, "learning_rate": 4.0, "clip_norm": 0.5}
 PARAMETERS = {"pricing": {"accuracy_weight": 0.008}}
-_SHORT = {
-    "auction": "sees ties one hop away, and its prices follow the sales of the round before",
-    "agnostic": "tells nobody what leaks",
-    "fixed": "no device chooses what it sells",
-    "random": "no device chooses what it sells",
-}
-"""What other ways to price do not know, or do not ask."""
 DEAR = {"costs": {"quadratic": 1.0, "linear": 0.04, "fixed": 0.0}, "computing": {"kappa": 1e-9}}
 """Of the one device whose owner prices computing so high that every round would be a loss: it measures and declines."""
 
@@ -167,7 +159,6 @@ def _result(
     rounds = [_round(platform, task_id, number, accuracy[number], paid) for number in sorted(accuracy)]
     last = platform.prices(task_id, max(accuracy)) if accuracy else None
     risks = _risks(last) if last else {}
-    compared = compare(last.details.get("compared") or []) if last else []
     devices = [_device(platform, agent, paid) | risks.get(agent.identity.id, {}) for agent in agents]
     refusals = [event for event in platform.events(task_id) if event.kind.startswith("update.")]
     total = sum(payment.amount_microcredits for payment in paid)
@@ -187,9 +178,8 @@ def _result(
         "rounds": rounds,
         "devices": devices,
         "money": money,
-        "compared": compared,
         "refusals": [event.message for event in refusals],
-        "tables": _tables(rounds, devices, money, compared, [event.message for event in refusals]),
+        "tables": _tables(rounds, devices, money, [event.message for event in refusals]),
         "seconds": time.monotonic() - began,
     }
 
@@ -218,26 +208,6 @@ def _risks(quote: Quote) -> dict[str, dict[str, float]]:
     return {offer.device_id: {"ties": ties, "leaked": leaked, "weight": w} for offer, ties, leaked, w in rows}
 
 
-def compare(posted: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What other ways to price would have posted in the last round, the task's own first, and why they were not."""
-    return [dict(each) | {"why_not": _why_not(posted[0], each) if place else ""} for place, each in enumerate(posted)]
-
-
-def _why_not(mine: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """What speaks against another way's prices: what it does not know or ask, and in figures."""
-    reasons = [_SHORT.get(other["solver"], "")]
-    dearer = other["server_cost"] / mine["server_cost"] - 1.0
-    if math.isinf(dearer):
-        reasons.append("somebody whose noise counts sells nothing")
-    elif dearer >= 0.001:
-        reasons.append(f"{dearer:.1%} dearer to the publisher")
-    if other["welfare"] <= 0.999 * mine["welfare"]:
-        reasons.append(f"worth {1 - other['welfare'] / mine['welfare']:.1%} less to devices")
-    if other["largest_gain"] > max(1e-6, 2.0 * mine["largest_gain"]):
-        reasons.append("a device would rather sell another budget")
-    return "; ".join(filter(None, reasons))
-
-
 def _device(platform: Platform, agent: Agent, paid: list[Payment]) -> dict[str, Any]:
     mine = [payment for payment in paid if payment.device_id == agent.identity.id]
     spent = agent.home.ledger().spent()
@@ -259,7 +229,6 @@ def _tables(
     rounds: list[dict[str, Any]],
     devices: list[dict[str, Any]],
     money: dict[str, Any],
-    compared: list[dict[str, Any]],
     refusals: list[str],
 ) -> list[dict[str, Any]]:
     book = money["book"]
@@ -327,33 +296,10 @@ def _tables(
                 ],
             }
         )
-    if compared:
-        tables.append(_compared_table(compared))
     if refusals:
         rows = [[message] for message in dict.fromkeys(refusals)]
         tables.append({"title": "\nupdates that were refused or stood out", "columns": ["why"], "rows": rows})
     return tables
-
-
-def _compared_table(compared: list[dict[str, Any]]) -> dict[str, Any]:
-    ways = {"auction": "double auction, one hop", "agnostic": "blind to leakage", "fixed": "fixed ρ, DP-FedAvg"}
-    names = {"exact": "the market of the paper", "mean-field": "its mean field", "random": "random ρ"} | ways
-    return {
-        "title": "\nthe last round as it was priced, and otherwise (expected; cost: of noise and payments together)",
-        "columns": ["way", "price per ρ", "ρ sold", "paid", "cost", "worth to devices", "why not"],
-        "rows": [
-            [
-                names.get(c["solver"], c["solver"]),
-                f"{c['price']:.6f}",
-                f"{c['budget']:.3f}",
-                f"{c['paid']:.6f}",
-                f"{c['server_cost']:.5f}",
-                f"{c['welfare']:.6f}",
-                c["why_not"],
-            ]
-            for c in compared
-        ],
-    }
 
 
 def _credits(amount_microcredits: int) -> str:

@@ -29,8 +29,6 @@ from coterie.sums.contribution import purpose
 from coterie.work import Delivery
 
 MICRO = 1_000_000
-DEMANDING = ("random", "fixed")
-"""Solvers that ask each device for a certain budget, [MPPFL] section 5's baselines."""
 QUADRATIC, LINEAR = (0.8, 1.2), (0.02, 0.06)
 """Ranges of the costs drawn for a device that names none ([MPPFL] settings)."""
 PROBED_SAMPLES = 32
@@ -85,8 +83,6 @@ def choose_budget(context: RoundContext, steps: LocalSteps) -> float:
     if work.price_microcredits <= 0:
         raise Declined("no price is offered for privacy in this round")
     price = work.price_microcredits / MICRO
-    if work.parameters.get("pricing", {}).get("solver") in DEMANDING:
-        return _demanded(context, price, steps)
     # The platform quotes αR, so the weight here is 1.
     costs = with_computing(context, costs_of(context), steps)
     decision = decide(price, work.external_risk, costs, 1.0, least_utility=0.0)
@@ -96,20 +92,6 @@ def choose_budget(context: RoundContext, steps: LocalSteps) -> float:
         raise Declined("the price is too low for this device")
     if budget < steps.least_budget:
         raise Declined("this device would sell less than the task takes")
-    return budget
-
-
-def _demanded(context: RoundContext, price: float, steps: LocalSteps) -> float:
-    """The budget a baseline asks for, sold whole where the owner loses nothing by it; else the device declines."""
-    work = context.work
-    offer = work.parameters.get("offer", {})
-    budget = float(offer.get("expected", 0.0))
-    # Offers are whole micro-credits: the last one may be missing.
-    paid = (float(offer.get("most_microcredits", 0.0)) + 1.0) / work.price_microcredits
-    if not (math.isfinite(budget) and steps.least_budget <= budget <= paid):
-        raise Declined("the budget asked for is less than the task takes or more than is paid for")
-    if utility(price, budget, work.external_risk, with_computing(context, costs_of(context), steps), 1.0) < 0.0:
-        raise Declined("the price is too low for this device")
     return budget
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from coterie_lab.claims import AtLeast, AtMost, Monotone, Ordered
 from coterie_lab.experiment import Cell, Effort, Experiment, Plot
 from coterie_lab.market import ROUNDS, Settings, claims, convergence, draw_market, mean
+from coterie_lab.market_baselines import Protocol, compare
 from coterie_lab.readings import Reading
-from services.pricing.domain.baselines import Protocol, compare
 from services.pricing.domain.game import play
 
 NOWHERE = float("nan")

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from coterie_lab.claims import AtLeast, AtMost, Monotone, Ordered
 from coterie_lab.experiment import Cell, Effort, Experiment, Plot
 from coterie_lab.market import ROUNDS, draw_market
+from coterie_lab.market_baselines import compare
 from coterie_lab.readings import Reading
-from services.pricing.domain.baselines import compare
 
 Floats = NDArray[np.float64]
 NOWHERE = float("nan")
