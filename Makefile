@@ -21,7 +21,7 @@ $(RUNS): pyproject.toml constraints.txt clients/coterie/pyproject.toml clients/c
 	@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Coterie needs Python 3.11 or newer: make PYTHON=python3.11"'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) --no-compile -e 'clients/coterie[torch,demo]' -e clients/cli -e .
-	@$(BIN)/python -c 'import coterie.torch_learner; [__import__(f"services.{name}.app") for name in ("trust", "topology", "pricing", "aggregation", "gateway")]'
+	@$(BIN)/python -c 'import coterie.learning.torch_learner; [__import__(f"services.{name}.app") for name in ("trust", "topology", "pricing", "aggregation", "gateway")]'
 	@touch $(RUNS)
 
 # What tests, checks, the lab and drawings need beside, and the planners' loops compiled.

@@ -39,8 +39,8 @@ def fold(paths: list[Path], folder: Path) -> float:
 
     from services.aggregation.domain.accumulator import Accumulator, choose_scale
     from services.aggregation.domain.layout import PREFIX_BYTES, header_length, parse
-    from services.aggregation.domain.moving import add_change
-    from services.kit.blobs import BlobStore
+    from services.aggregation.domain.model_steps import add_change
+    from services.kit.database.blobs import BlobStore
 
     def read(path: Path, start: int, length: int) -> memoryview:
         return blobs.read(digests[path], start, length)

@@ -19,7 +19,7 @@ from rounds import cpu_seconds
 from safetensors.numpy import save
 
 from coterie.client import Platform
-from coterie.transport import Backoff
+from coterie.protocol.transport import Backoff
 from coterie_cli.fleet import Fleet, Member, RandomWorker
 from coterie_cli.processes import PlatformProcesses
 

@@ -20,11 +20,11 @@ from typing import Any
 
 import torch
 
-from coterie.fleet import Fleet
-from coterie.instructions import Instructions
-from coterie.learner import Learner
-from coterie.torch_learner import TorchLearner
-from coterie.training import model_bytes, seeded, single_threaded
+from coterie.agent.fleet import Fleet
+from coterie.learning.learner import Learner
+from coterie.learning.torch_learner import TorchLearner
+from coterie.learning.training import model_bytes, seeded, single_threaded
+from coterie.learning.training_config import Instructions
 from coterie_cli.demos.stage import Stage, stage
 
 GOAL = 1.3

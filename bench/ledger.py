@@ -21,9 +21,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from coterie.privacy.accounting import zcdp_charge
-from services.kit.clock import SystemClock
-from services.kit.database import Database
-from services.kit.settings import ServiceSettings
+from services.kit.database.engine import Database
+from services.kit.runtime.clock import SystemClock
+from services.kit.runtime.settings import ServiceSettings
 from services.pricing.domain.ledger_settlement import Work
 from services.pricing.domain.records import Offer, Quote
 from services.pricing.store import quotes

@@ -25,7 +25,7 @@ import psutil
 from safetensors.numpy import save
 
 from coterie.client import Platform
-from coterie.transport import Backoff
+from coterie.protocol.transport import Backoff
 from coterie_cli.fleet import Fleet, FleetSummary, RandomWorker
 from coterie_cli.processes import PlatformProcesses, die_with_parent, free_ports
 

@@ -74,9 +74,9 @@ def cost(sizes: list[int]) -> None:
 
 def store_updates(folder: Path, devices: int, elements: int) -> Any:
     """A blob store with so many updates: it, their layout, and where each lies."""
-    from services.aggregation.store.library import Library
+    from services.aggregation.store.model_files import Library
     from services.aggregation.store.updates import StoredUpdate
-    from services.kit.blobs import BlobStore
+    from services.kit.database.blobs import BlobStore
 
     blobs, rng, stored = BlobStore.in_folder(folder), np.random.default_rng(0), []
     library = Library(blobs)
@@ -161,7 +161,7 @@ class Softmax:
         self._images, self._labels = images, labels
 
     def deliver(self, member: Any, work: Any, model: Any) -> Any:
-        from coterie.work import Delivery
+        from coterie.agent.report import Delivery
 
         own = self._shards[int(member.name.rpartition("-")[2])]
         weights = model["w"].astype(np.float64)
@@ -183,7 +183,7 @@ def _softmax(values: np.ndarray) -> np.ndarray:
 def pace(devices: int) -> None:
     """Seconds from the start of a task to the first version with the target accuracy, three ways in one run."""
     from coterie.client import Platform
-    from coterie.transport import Backoff
+    from coterie.protocol.transport import Backoff
     from coterie_cli.processes import PlatformProcesses
 
     worker = Softmax(devices)
@@ -305,8 +305,8 @@ def worth() -> None:
 def worth_of_many(devices: int) -> None:
     """One round of so many devices, valued by an evaluator over REST."""
     from coterie.client import Platform
-    from coterie.evaluation import evaluate
-    from coterie.transport import Backoff
+    from coterie.learning.evaluation import evaluate
+    from coterie.protocol.transport import Backoff
     from coterie_cli.processes import PlatformProcesses
 
     worker = Softmax(devices)

@@ -28,16 +28,16 @@ import psutil
 from rounds import cpu_seconds
 from safetensors.numpy import save
 
-from coterie.clerking import Clerking
+from coterie.agent.committee_worker import Clerking
+from coterie.agent.report import Delivery, SumSeal
 from coterie.client import Platform
 from coterie.privacy.stream import FreshStream
+from coterie.protocol.transport import Backoff, Stop
 from coterie.records import Duty, WorkItem
-from coterie.sums.cabinet import Cabinet
-from coterie.sums.contribution import contribution
-from coterie.sums.terms import Terms
-from coterie.sums.uploads import FORM, make_upload
-from coterie.transport import Backoff, Stop
-from coterie.work import Delivery, SumSeal
+from coterie.secure_sums.committee_store import Cabinet
+from coterie.secure_sums.contribution import contribution
+from coterie.secure_sums.terms import Terms
+from coterie.secure_sums.uploads import FORM, make_upload
 from coterie_cli.fleet import Fleet, Member, RandomWorker
 from coterie_cli.processes import PlatformProcesses
 

@@ -22,16 +22,16 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.keys import DeviceKeys
 from coterie.privacy.simulation import SeededStream
-from coterie.sums import masks
-from coterie.sums.cabinet import Cabinet
-from coterie.sums.clerk import Answer, Clerk
-from coterie.sums.contribution import contribution
-from coterie.sums.grid import Extent
-from coterie.sums.rolls import Candidate, candidates_text
-from coterie.sums.terms import NamedClerk, Participants, Place, Terms, survivors_digest
-from coterie.sums.uploads import make_upload
+from coterie.protocol.keys import DeviceKeys
+from coterie.secure_sums import masks
+from coterie.secure_sums.clerk import Answer, Clerk
+from coterie.secure_sums.committee_store import Cabinet
+from coterie.secure_sums.contribution import contribution
+from coterie.secure_sums.grid import Extent
+from coterie.secure_sums.protocol_lists import Candidate, candidates_text
+from coterie.secure_sums.terms import NamedClerk, Participants, Place, Terms, survivors_digest
+from coterie.secure_sums.uploads import make_upload
 from services.aggregation.domain.secure import Settled, count_votes, fault_of_sum, judge_musters
 from services.aggregation.domain.secure_terms import Model, SumRules, make_terms
 

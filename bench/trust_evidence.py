@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from coterie.records.words import DeviceState
-from services.kit.caller import SERVICE, Caller, acting_as
-from services.kit.database import Database
-from services.kit.ids import new_id
+from coterie.records.enums import DeviceState
+from services.kit.database.engine import Database
+from services.kit.rpc.principal import SERVICE, Principal, acting_as
+from services.kit.runtime.ids import new_id
 from services.trust.domain.parameters import DAY_SECONDS, LIVE, TrustParameters
 from services.trust.domain.records import Device, Profile, PublicKeys
 from services.trust.domain.relations import DEFAULT_RULES
@@ -31,10 +31,10 @@ from services.trust.store import devices, owners
 from services.trust.usecases.directory import Directory
 from services.trust.usecases.encounters import Encountering
 from services.trust.usecases.inheritance import Inheritance
-from services.trust.usecases.memory import SocialMemory
 from services.trust.usecases.recording import Recording
 from services.trust.usecases.scores import Scores
-from services.trust.usecases.sight import Sight
+from services.trust.usecases.trust_cache import TrustCache
+from services.trust.usecases.visibility import Sight
 
 START, HOUR, THRESHOLD = 1_800_000_000.0 // DAY_SECONDS * DAY_SECONDS, 3_600.0, 0.7
 HONEST, SYBILS = 40, 60
@@ -56,7 +56,7 @@ class Registry:
     def __init__(self, database: Database, settings: TrustSettings) -> None:
         self.clock, self.numbers = Hand(), count()
         self._database, self._directory = database, Directory()
-        self._memory = SocialMemory(self.clock, settings.trust_parameters, settings.evidence_rule)
+        self._memory = TrustCache(self.clock, settings.trust_parameters, settings.evidence_rule)
         self._inheritance = Inheritance(self._memory)
         encountering = Encountering(DEFAULT_RULES)
         self._recording = Recording(database, self.clock, self._directory, self._memory, encountering)
@@ -81,7 +81,7 @@ class Registry:
             await self._inheritance.hand_down(tx, stored.number, known.number, now)
         return made.id
 
-    async def report(self, caller: Caller, pairs: Sequence[tuple[str, str, bool, float]]) -> None:
+    async def report(self, caller: Principal, pairs: Sequence[tuple[str, str, bool, float]]) -> None:
         """Reports of one caller: two devices, whether it went well, and when."""
         for start in range(0, len(pairs), 10_000):
             part = pairs[start : start + 10_000]
@@ -103,7 +103,7 @@ class Registry:
     async def meet(self, a: str, b: str, *at: float) -> None:
         """Good meetings that both ends report."""
         for me in (a, b):
-            await self.report(Caller("device", me), [(a, b, True, moment) for moment in at])
+            await self.report(Principal("device", me), [(a, b, True, moment) for moment in at])
 
     async def trust(self, a: str, b: str) -> float:
         """Combined trust of two devices now."""
@@ -180,7 +180,7 @@ async def liars() -> list[tuple[str, str]]:
         stranger, victim = await room.device("Mallory"), await room.device("Ada")
         now = room.clock.time
         made_up = [(stranger, victim, True, now - 4 * HOUR * k) for k in range(12)]
-        await room.report(Caller("device", stranger), made_up)
+        await room.report(Principal("device", stranger), made_up)
         rows.append(("a stranger's 12 made-up positives", f"{await room.trust(stranger, victim):.2f}"))
         lazy, other = await room.device("Lazy"), await room.device("Bob")
         await room.report(SERVICE, [(lazy, other, True, now)])
@@ -190,8 +190,8 @@ async def liars() -> list[tuple[str, str]]:
         villain, friend = await room.device("Villain"), await room.device("Cem")
         await room.meet(villain, friend, *(now - 4 * HOUR * k for k in range(20)))
         before = await room.trust(villain, friend)
-        await room.report(Caller("device", friend), [(friend, villain, False, now - k) for k in range(50)])
-        await room.report(Caller("device", villain), [(villain, friend, True, now - 5 * k) for k in range(8_000)])
+        await room.report(Principal("device", friend), [(friend, villain, False, now - k) for k in range(50)])
+        await room.report(Principal("device", villain), [(villain, friend, True, now - 5 * k) for k in range(8_000)])
         after = await room.trust(villain, friend)
         rows.append(("20 meetings, then 50 negatives against 8,000 own positives", f"{before:.2f} → {after:.2f}"))
     return rows
@@ -212,7 +212,7 @@ async def sybils(edges: int) -> tuple[str, str]:
                 await room.meet(false[a], false[b], *moments)
         for me in false:  # what each says of all honest devices, alone
             claims = [(me, other, True, now - HOUR * k) for other, k in product(honest, range(8))]
-            await room.report(Caller("device", me), claims)
+            await room.report(Principal("device", me), claims)
         for k in range(edges):
             await room.meet(honest[k * HONEST // max(edges, 1)], false[k], *moments)
         trust = (await room.among([*honest, *false]))[:HONEST, HONEST:]
@@ -227,7 +227,7 @@ async def whitewashing() -> list[tuple[str, str]]:
         victim, old, good = await room.device("Victim"), await room.device("Mallory"), await room.device("Honest")
         now = room.clock.time
         bad = [(victim, old, False, now - day * DAY_SECONDS - k) for day in range(3) for k in range(20)]
-        await room.report(Caller("device", victim), bad)
+        await room.report(Principal("device", victim), bad)
         await room.meet(victim, good, *(now - 4 * HOUR * k for k in range(20)))
         fresh, unknown, heir = [await room.device(owner) for owner in ("Mallory", "Newcomer", "Honest")]
         begins = await room.trust(victim, heir)

@@ -26,8 +26,8 @@ import numpy as np
 
 from coterie_api.trust.v1 import trust_pb2 as pb
 from coterie_api.trust.v1.trust_pb2_grpc import RegistryStub, TrustStub
-from services.kit.channels import open_channel
-from services.kit.settings import ServiceSettings
+from services.kit.rpc.channels import open_channel
+from services.kit.runtime.settings import ServiceSettings
 
 DEVICES, TIES, BATCH = 250, 1_000, 10_000
 FACEBOOK_DEVICES, FACEBOOK_TIES = 4_039, 88_234

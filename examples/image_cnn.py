@@ -9,8 +9,8 @@ import torch
 from play import play
 
 from coterie import TorchLearner
+from coterie.learning.training import model_bytes, seeded
 from coterie.samples import digits
-from coterie.training import model_bytes, seeded
 
 DEVICES = 3
 

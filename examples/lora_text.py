@@ -9,8 +9,8 @@ import torch
 from play import play
 
 from coterie import TorchLearner
-from coterie.adapters import add_adapters
-from coterie.training import model_bytes, seeded
+from coterie.learning.adapters import add_adapters
+from coterie.learning.training import model_bytes, seeded
 
 DEVICES, WORDS, LENGTH = 3, 400, 12
 

@@ -9,7 +9,7 @@ import torch
 from play import play
 
 from coterie import TorchLearner
-from coterie.training import model_bytes, seeded
+from coterie.learning.training import model_bytes, seeded
 
 DEVICES, ROUNDS = 4, 6
 Sample = tuple[torch.Tensor, torch.Tensor]

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from coterie import Agent, Learner, Platform
-from coterie.fleet import Fleet, FleetSummary
-from coterie.results import RoundResult
+from coterie.agent.fleet import Fleet, FleetSummary
+from coterie.agent.results import RoundResult
 
 
 def play(name: str, model: bytes, learners: Sequence[Learner], **specification: Any) -> FleetSummary:

@@ -7,7 +7,7 @@ from play import play
 from sklearn.datasets import load_diabetes
 
 from coterie import Metric, TorchLearner
-from coterie.training import model_bytes, seeded
+from coterie.learning.training import model_bytes, seeded
 
 DEVICES = 4
 

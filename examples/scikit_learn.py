@@ -10,8 +10,8 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.metrics import log_loss
 from sklearn.preprocessing import scale
 
-from coterie.instructions import Instructions
-from coterie.work import Tensors
+from coterie.agent.report import Tensors
+from coterie.learning.training_config import Instructions
 
 DEVICES = 3
 START = {"coefficients": np.zeros((1, 30)), "intercept": np.zeros(1)}

@@ -15,8 +15,8 @@ import structlog
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
-from services.kit.database import Database
-from services.kit.settings import ServiceSettings
+from services.kit.database.engine import Database
+from services.kit.runtime.settings import ServiceSettings
 
 # Tables are as wide in a test runner's worker as on a terminal of this width.
 os.environ["COLUMNS"] = "160"

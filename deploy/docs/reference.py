@@ -13,7 +13,7 @@ SDK = """# Python SDK
 
 What a device, a publisher or an admin calls from Python. `pip install` of `clients/coterie` is enough.
 
-::: coterie.agent.Agent
+::: coterie.agent.agent.Agent
 
 ::: coterie.client.Platform
 

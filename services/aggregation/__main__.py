@@ -3,7 +3,7 @@
 import sys
 
 from services.aggregation.whatif import SOLVERS
-from services.kit import whatif
+from services.kit.runtime import whatif
 
 
 async def serve() -> None:
@@ -11,7 +11,7 @@ async def serve() -> None:
     # Imported here so that a what-if question does not wait for the server's libraries.
     from services.aggregation.app import App
     from services.aggregation.settings import AggregationSettings
-    from services.kit import process
+    from services.kit.runtime import process
 
     settings = AggregationSettings()
     address = settings.listening_at(settings.aggregation_address)
@@ -25,7 +25,7 @@ def main(argv: list[str]) -> int:
     if argv:
         sys.stderr.write("usage: python -m services.aggregation [what-if SOLVER]\n")
         return 2
-    from services.kit import process
+    from services.kit.runtime import process
 
     process.run(serve())
     return 0

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from coterie.records.privacy import PrivacyClaim
-from coterie.records.words import (
+from coterie.records.enums import (
     ClerkState,
     EnrolmentState,
     EventKind,
@@ -18,7 +17,8 @@ from coterie.records.words import (
     SumState,
     TaskState,
 )
-from services.kit.rows import RecordsColumn, WordColumn
+from coterie.records.privacy import PrivacyClaim
+from services.kit.database.rows import EnumColumn, RecordsColumn
 
 metadata = sa.MetaData()
 
@@ -29,7 +29,7 @@ tasks = sa.Table(
     sa.Column("publisher", sa.String(64), nullable=False),
     sa.Column("name", sa.String(100), nullable=False),
     sa.Column("specification", sa.JSON, nullable=False),
-    sa.Column("state", WordColumn(TaskState, 16), nullable=False, index=True),
+    sa.Column("state", EnumColumn(TaskState, 16), nullable=False, index=True),
     sa.Column("reason", sa.Text, nullable=False, default=""),
     sa.Column("round", sa.Integer, nullable=False, default=0),
     sa.Column("created_at", sa.Double, nullable=False),
@@ -37,7 +37,7 @@ tasks = sa.Table(
     sa.Column("ended_at", sa.Double, nullable=False, default=0.0),
     sa.Column("released", sa.Boolean, nullable=False, default=False),
     sa.Column("revision", sa.BigInteger, nullable=False, default=0),
-    sa.Column("join_by", WordColumn(JoinBy, 8), nullable=False, server_default="open"),
+    sa.Column("join_by", EnumColumn(JoinBy, 8), nullable=False, server_default="open"),
     sa.Column("best_version", sa.Integer, nullable=False, server_default="-1"),
     sa.UniqueConstraint("publisher", "name"),
     sa.Index("tasks_by_name", "name", "id"),
@@ -57,7 +57,7 @@ enrolments = sa.Table(
     metadata,
     sa.Column("task_id", sa.ForeignKey("tasks.id"), primary_key=True),
     sa.Column("device_id", sa.String(40), primary_key=True),
-    sa.Column("state", WordColumn(EnrolmentState, 16), nullable=False),
+    sa.Column("state", EnumColumn(EnrolmentState, 16), nullable=False),
     sa.Column("samples", sa.BigInteger, nullable=False),
     sa.Column("non_iid", sa.Double, nullable=False, default=0.0),
     sa.Column("enrolled_at", sa.Double, nullable=False),
@@ -83,7 +83,7 @@ rounds = sa.Table(
     sa.Column("task_id", sa.ForeignKey("tasks.id"), primary_key=True),
     sa.Column("number", sa.Integer, primary_key=True),
     sa.Column("attempt", sa.Integer, nullable=False),
-    sa.Column("state", WordColumn(RoundState, 16), nullable=False),
+    sa.Column("state", EnumColumn(RoundState, 16), nullable=False),
     sa.Column("quorum", sa.Integer, nullable=False),
     sa.Column("scale", sa.Integer, nullable=False),
     sa.Column("opened_at", sa.Double, nullable=False),
@@ -104,15 +104,15 @@ participations = sa.Table(
     sa.Column("round", sa.Integer, primary_key=True),
     sa.Column("device_id", sa.String(40), primary_key=True),
     sa.Column("owner_id", sa.String(40), nullable=False),
-    sa.Column("role", WordColumn(Role, 16), nullable=False),
-    sa.Column("state", WordColumn(ParticipationState, 16), nullable=False),
+    sa.Column("role", EnumColumn(Role, 16), nullable=False),
+    sa.Column("state", EnumColumn(ParticipationState, 16), nullable=False),
     sa.Column("work", sa.LargeBinary, nullable=False),
     sa.Column("samples", sa.BigInteger, nullable=False),
     sa.Column("note", sa.Text, nullable=False, default=""),
     sa.Column("refused", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("aside", sa.Text, nullable=False, server_default=""),
     sa.Column("digest", sa.String(64), nullable=False, default=""),
-    sa.Column("form", WordColumn(Form, 8), nullable=False, default=""),
+    sa.Column("form", EnumColumn(Form, 8), nullable=False, default=""),
     sa.Column("weight", sa.Double, nullable=False, default=0.0),
     sa.Column("payload_bytes", sa.BigInteger, nullable=False, default=0),
     sa.Column("delivered_at", sa.Double, nullable=False, default=0.0),
@@ -156,7 +156,7 @@ sittings = sa.Table(
     sa.Column("round", sa.Integer, primary_key=True),
     sa.Column("cohort", sa.Integer, primary_key=True),
     sa.Column("sitting", sa.Integer, primary_key=True),
-    sa.Column("state", WordColumn(SumState, 16), nullable=False),
+    sa.Column("state", EnumColumn(SumState, 16), nullable=False),
     sa.Column("attempt", sa.Integer, nullable=False),
     sa.Column("since", sa.Double, nullable=False),
     sa.Column("deadline_at", sa.Double, nullable=False),
@@ -183,7 +183,7 @@ clerks = sa.Table(
     sa.Column("device_id", sa.String(40), primary_key=True),
     sa.Column("owner_id", sa.String(40), nullable=False),
     sa.Column("signing_key", sa.String(64), nullable=False),
-    sa.Column("state", WordColumn(ClerkState, 16), nullable=False),
+    sa.Column("state", EnumColumn(ClerkState, 16), nullable=False),
     sa.Column("position", sa.Integer, nullable=False),
     sa.Column("called_at", sa.Double, nullable=False),
     sa.Column("session_key", sa.String(64), nullable=False, server_default=""),
@@ -273,7 +273,7 @@ letters = sa.Table(
     sa.Column("plan_version", sa.Integer, nullable=False),
     sa.Column("sender", sa.String(40), nullable=False),
     sa.Column("recipient", sa.String(40), nullable=False),
-    sa.Column("kind", WordColumn(LetterKind, 16), nullable=False),
+    sa.Column("kind", EnumColumn(LetterKind, 16), nullable=False),
     sa.Column("digest", sa.String(64), nullable=False),
     sa.Column("size_bytes", sa.BigInteger, nullable=False),
     sa.Column("sent_at", sa.Double, nullable=False),
@@ -286,7 +286,7 @@ events = sa.Table(
     sa.Column("number", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
     sa.Column("task_id", sa.String(40), nullable=False),
     sa.Column("at", sa.Double, nullable=False),
-    sa.Column("kind", WordColumn(EventKind, 40), nullable=False),
+    sa.Column("kind", EnumColumn(EventKind, 40), nullable=False),
     sa.Column("round", sa.Integer, nullable=False, default=0),
     sa.Column("device_id", sa.String(40), nullable=False, default=""),
     sa.Column("message", sa.Text, nullable=False),

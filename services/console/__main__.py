@@ -6,8 +6,8 @@ import uvicorn
 
 from services.console.app import build
 from services.console.settings import ConsoleSettings
-from services.kit import logs, metrics
-from services.kit.http_limits import limited, run
+from services.kit.http.http_limits import limited, run
+from services.kit.observability import logs, metrics
 
 
 def server(settings: ConsoleSettings) -> uvicorn.Server:

@@ -29,7 +29,7 @@ from services.console.wire.files import files
 from services.console.wire.graphs import Graphs
 from services.console.wire.platform import Wire
 from services.console.wire.reports import Reports
-from services.kit.logs import get_logger
+from services.kit.observability.logs import get_logger
 
 _log = get_logger()
 LOOK = Path(__file__).parent / "look"

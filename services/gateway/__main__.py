@@ -12,9 +12,10 @@ from fastapi import FastAPI
 from coterie.version import VERSION, commit
 from services.gateway.routes.base import Dependencies
 from services.gateway.settings import GatewaySettings
-from services.kit import data_dir, logs, metrics, traces
-from services.kit.http_limits import limited, run
-from services.kit.process import settle_memory, spare_garbage
+from services.kit.http.http_limits import limited, run
+from services.kit.observability import logs, metrics, traces
+from services.kit.runtime import data_dir
+from services.kit.runtime.process import settle_memory, spare_garbage
 
 BACKLOG = 2048
 

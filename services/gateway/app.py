@@ -22,9 +22,9 @@ from services.gateway.wire import openapi
 from services.gateway.wire.finder import Finder
 from services.gateway.wire.middleware import RequestMiddleware
 from services.gateway.wire.responses import JsonResponse, refuse, refuse_http, refuse_invalid
-from services.kit.blobs import BlobStore
+from services.kit.database.blobs import BlobStore
 from services.kit.errors import CoterieError
-from services.kit.service_clients import ServiceClients
+from services.kit.rpc.service_clients import ServiceClients
 
 
 def build(settings: GatewaySettings) -> FastAPI:

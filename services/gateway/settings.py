@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from services.kit.settings import EdgeSettings
+from services.kit.runtime.settings import EdgeSettings
 
 MEBIBYTE = 1 << 20
 

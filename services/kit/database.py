@@ -27,7 +27,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from services.kit import sqlite
+from services.kit.database import sqlite
 from services.kit.errors import Unavailable
 from services.kit.swift import Statements, SwiftTx
 

@@ -22,7 +22,7 @@ from sqlalchemy.engine.result import IteratorResult, SimpleResultMetaData
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from services.kit.sqlite import ShortConnection
+from services.kit.database.sqlite import ShortConnection
 
 MOST_KEPT = 5_000
 """Statements whose text is kept; they are as many as the code has, but for those made anew each time."""

@@ -2,14 +2,14 @@
 
 import sys
 
-from services.kit import whatif
+from services.kit.runtime import whatif
 from services.pricing.whatif import SOLVERS
 
 
 async def serve() -> None:
     """Serves until SIGTERM or SIGINT."""
     # Imported here so that a what-if question does not wait for the server's libraries.
-    from services.kit import process
+    from services.kit.runtime import process
     from services.pricing.app import App
     from services.pricing.settings import PricingSettings
 
@@ -25,7 +25,7 @@ def main(argv: list[str]) -> int:
     if argv:
         sys.stderr.write("usage: python -m services.pricing [what-if SOLVER]\n")
         return 2
-    from services.kit import process
+    from services.kit.runtime import process
 
     process.run(serve())
     return 0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from coterie_api.pricing.v1 import pricing_pb2, pricing_pb2_grpc
 from coterie_api.trust.v1.trust_pb2_grpc import TrustStub
-from services.kit.channels import open_channel
-from services.kit.clock import Clock, SharedClock
-from services.kit.database import Database
-from services.kit.server import Server
-from services.kit.whatif_service import WhatIfService
-from services.kit.workers import PLANNING_NICENESS, Workers
+from services.kit.database.engine import Database
+from services.kit.rpc.channels import open_channel
+from services.kit.rpc.server import Server
+from services.kit.rpc.whatif_service import WhatIfService
+from services.kit.runtime.clock import Clock, SharedClock
+from services.kit.runtime.workers import PLANNING_NICENESS, Workers
 from services.pricing.servicer.ledger import LedgerServicer
 from services.pricing.servicer.pricing import PricingServicer
 from services.pricing.settings import PricingSettings

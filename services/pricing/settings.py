@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from services.kit.settings import ServiceSettings
+from services.kit.runtime.settings import ServiceSettings
 
 
 class PricingSettings(ServiceSettings):

@@ -3,14 +3,14 @@
 
 import sys
 
-from services.kit import whatif
+from services.kit.runtime import whatif
 from services.topology.whatif import SOLVERS
 
 
 async def serve_cell(cell_id: str) -> None:
     """A base station at work until SIGTERM or SIGINT."""
-    from services.kit import process
-    from services.kit.settings import ServiceSettings
+    from services.kit.runtime import process
+    from services.kit.runtime.settings import ServiceSettings
     from services.topology.commands.station import StationApp
 
     settings = ServiceSettings()
@@ -20,8 +20,8 @@ async def serve_cell(cell_id: str) -> None:
 async def serve() -> None:
     """Serves until SIGTERM or SIGINT."""
     # Imported here so that a what-if question does not wait for the server's libraries.
-    from services.kit import process
-    from services.kit.settings import ServiceSettings
+    from services.kit.runtime import process
+    from services.kit.runtime.settings import ServiceSettings
     from services.topology.app import App
 
     settings = ServiceSettings()
@@ -42,14 +42,14 @@ def main(argv: list[str]) -> int:
 
         return warm.main()
     if argv[:1] == ["station"] and len(argv) <= 2:
-        from services.kit import process
+        from services.kit.runtime import process
 
         process.run(serve_cell("".join(argv[1:])))
         return 0
     if argv:
         sys.stderr.write("usage: python -m services.topology [station [CELL] | what-if SOLVER | refit | warm]\n")
         return 2
-    from services.kit import process
+    from services.kit.runtime import process
 
     process.run(serve())
     return 0

@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 from coterie_api.topology.v1 import topology_pb2, topology_pb2_grpc
 from coterie_api.trust.v1 import trust_pb2_grpc
-from services.kit.bell import Bell
-from services.kit.blobs import BlobStore
-from services.kit.channels import open_channel
-from services.kit.chimes import Chimes
-from services.kit.clock import SharedClock
-from services.kit.database import Database
-from services.kit.server import Server
-from services.kit.settings import ServiceSettings
-from services.kit.whatif_service import WhatIfService
-from services.kit.workers import PLANNING_NICENESS, Workers
+from services.kit.database.blobs import BlobStore
+from services.kit.database.engine import Database
+from services.kit.notify.notifier import Notifier
+from services.kit.notify.replica_notifier import ReplicaNotifier
+from services.kit.rpc.channels import open_channel
+from services.kit.rpc.server import Server
+from services.kit.rpc.whatif_service import WhatIfService
+from services.kit.runtime.clock import SharedClock
+from services.kit.runtime.settings import ServiceSettings
+from services.kit.runtime.workers import PLANNING_NICENESS, Workers
 from services.topology.planners.base import Planner, Sources
 from services.topology.planners.cells import CellsPlanner
 from services.topology.planners.star import StarPlanner
@@ -45,9 +45,9 @@ class App:
         )
         blobs = BlobStore.from_settings(settings)
         self.policies = Policies(self.database, blobs, settings, sources.clock)
-        self.bell = Bell()
-        self.chimes = Chimes(self.database, self.bell)
-        self.stations = Stations(self.database, self.bell, self.chimes, self.clock)
+        self.notifier = Notifier()
+        self.replica_notifier = ReplicaNotifier(self.database, self.notifier)
+        self.stations = Stations(self.database, self.notifier, self.replica_notifier, self.clock)
         planners: dict[str, Callable[[], Planner]] = {
             "cells": lambda: CellsPlanner(self.policies, self.stations),
             "clusters": _clusters,
@@ -79,18 +79,18 @@ class App:
         """Migrates, takes up unfinished trainings and answers."""
         await self.database.migrate("services.topology")
         await self.clock.start()
-        await self.chimes.start()
+        await self.replica_notifier.start()
         await self.policies.start()
         await self.server.start()
 
     async def stop(self) -> None:
         """Lets open calls end and closes everything."""
-        self.bell.ring_all()
+        self.notifier.close()
         await self.server.stop()
         await self.questions.close()
         await self.workers.close()
         await self.policies.stop()
-        await self.chimes.stop()
+        await self.replica_notifier.stop()
         await self.channel.close()
         await self.clock.stop()
         await self.database.close()

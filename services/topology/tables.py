@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from coterie.records.words import PolicyLearner, PolicyState
-from services.kit.rows import WordColumn
+from coterie.records.enums import PolicyLearner, PolicyState
+from services.kit.database.rows import EnumColumn
 
 metadata = sa.MetaData()
 
@@ -69,9 +69,9 @@ policies = sa.Table(
     "policies",
     metadata,
     sa.Column("id", sa.String(40), primary_key=True),
-    sa.Column("learner", WordColumn(PolicyLearner, 16), nullable=False),
+    sa.Column("learner", EnumColumn(PolicyLearner, 16), nullable=False),
     sa.Column("layout", sa.String(64), nullable=False),
-    sa.Column("state", WordColumn(PolicyState, 16), nullable=False),
+    sa.Column("state", EnumColumn(PolicyState, 16), nullable=False),
     sa.Column("progress", sa.Double, nullable=False),
     sa.Column("reward", sa.Double, nullable=False),
     sa.Column("created_at", sa.Double, nullable=False),

@@ -2,14 +2,14 @@
 
 import sys
 
-from services.kit import whatif
+from services.kit.runtime import whatif
 from services.trust.whatif import SOLVERS
 
 
 async def serve() -> None:
     """Serves until SIGTERM or SIGINT."""
     # Imported here so that a what-if question does not wait for the server's libraries.
-    from services.kit import process
+    from services.kit.runtime import process
     from services.trust.app import App
     from services.trust.settings import TrustSettings
 
@@ -29,7 +29,7 @@ def main(argv: list[str]) -> int:
     if argv:
         sys.stderr.write("usage: python -m services.trust [what-if SOLVER | rows FORMAT …]\n")
         return 2
-    from services.kit import process
+    from services.kit.runtime import process
 
     process.run(serve())
     return 0

@@ -6,35 +6,35 @@ import asyncio
 from contextlib import suppress
 
 from coterie_api.trust.v1 import trust_pb2, trust_pb2_grpc
-from services.kit.clock import Clock, SharedClock
-from services.kit.database import Database
+from services.kit.database.engine import Database
 from services.kit.errors import Unavailable
-from services.kit.logs import get_logger
-from services.kit.server import Server
-from services.kit.whatif_service import WhatIfService
+from services.kit.observability.logs import get_logger
+from services.kit.rpc.server import Server
+from services.kit.rpc.whatif_service import WhatIfService
+from services.kit.runtime.clock import Clock, SharedClock
 from services.trust.domain.relations import DEFAULT_RULES, SUGGESTED
-from services.trust.servicer.links import LinksServicer
+from services.trust.servicer.pairing import LinksServicer
 from services.trust.servicer.registry import RegistryServicer
 from services.trust.servicer.social import TrustServicer
 from services.trust.settings import TrustSettings
 from services.trust.usecases.auditing import Auditing
-from services.trust.usecases.chronicles import Chronicles
 from services.trust.usecases.devices import Devices
 from services.trust.usecases.directory import Directory
 from services.trust.usecases.encounters import Encountering
 from services.trust.usecases.erasure import Erasure
 from services.trust.usecases.graphs import Graphs
 from services.trust.usecases.heartbeats import Heartbeats
+from services.trust.usecases.history import TrustHistory
 from services.trust.usecases.imports import Imports
 from services.trust.usecases.inheritance import Inheritance
 from services.trust.usecases.keys import Keys
-from services.trust.usecases.links import Links
-from services.trust.usecases.memory import SocialMemory
 from services.trust.usecases.owners import Owners
+from services.trust.usecases.pairing import Links
 from services.trust.usecases.recording import Recording
 from services.trust.usecases.relations import SocialRelations
 from services.trust.usecases.scores import Scores
-from services.trust.usecases.sight import Sight
+from services.trust.usecases.trust_cache import TrustCache
+from services.trust.usecases.visibility import Sight
 from services.trust.whatif import SOLVERS
 
 _SERVICES = trust_pb2.DESCRIPTOR.services_by_name
@@ -52,7 +52,7 @@ class App:
         self.heartbeats = Heartbeats(self._database, settings.heartbeat_flush_seconds)
         self._keys = Keys(self._database, clock)
         priors = SUGGESTED if settings.relation_priors else None
-        self._memory = SocialMemory(clock, settings.trust_parameters, settings.evidence_rule, priors)
+        self._memory = TrustCache(clock, settings.trust_parameters, settings.evidence_rule, priors)
         self._encountering = Encountering(DEFAULT_RULES)
         self._clock = clock
         self._questions = WhatIfService(SOLVERS, settings)
@@ -113,7 +113,7 @@ class App:
 
 
 def _social(
-    database: Database, clock: Clock, memory: SocialMemory, encountering: Encountering, questions: WhatIfService
+    database: Database, clock: Clock, memory: TrustCache, encountering: Encountering, questions: WhatIfService
 ) -> TrustServicer:
     directory = Directory()
     sight = Sight(database, clock, directory)
@@ -121,7 +121,7 @@ def _social(
     return TrustServicer(
         recording,
         Scores(database, directory, memory, sight),
-        Chronicles(database, clock, directory, memory, sight),
+        TrustHistory(database, clock, directory, memory, sight),
         Graphs(database, directory, memory, sight),
         SocialRelations(database, clock, directory, sight, encountering),
         Imports(database, clock, recording),

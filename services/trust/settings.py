@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from services.kit.settings import ServiceSettings
+from services.kit.runtime.settings import ServiceSettings
 from services.trust.domain.graph import Paths
 from services.trust.domain.parameters import DAY_SECONDS, EvidenceRule, TrustParameters
 

@@ -11,7 +11,7 @@ from coterie_api.aggregation.v1 import aggregation_pb2
 from coterie_api.pricing.v1 import pricing_pb2
 from coterie_api.topology.v1 import topology_pb2
 from coterie_api.trust.v1 import trust_pb2
-from services.kit.calls import MAY_CALL, OPEN_TO_ANYBODY
+from services.kit.rpc.rpc_permissions import ALLOWED, PUBLIC_RPCS
 from tests.architecture.test_imports import ROOT
 
 SERVICES = {
@@ -50,13 +50,13 @@ def name_of(node: ast.expr) -> str:
     return name.lstrip("_")
 
 
-@pytest.mark.parametrize("caller", MAY_CALL)
+@pytest.mark.parametrize("caller", ALLOWED)
 def test_a_service_may_call_what_it_calls_and_nothing_else(caller: str) -> None:
-    """A new call needs its line in `services/kit/calls.py`, or it is refused wherever there is TLS."""
-    assert set(calls_of(caller)) == {METHODS[method] for method in MAY_CALL[caller]}
+    """A new call needs its line in `services/kit/rpc/rpc_permissions.py`, or it is refused wherever there is TLS."""
+    assert set(calls_of(caller)) == {METHODS[method] for method in ALLOWED[caller]}
 
 
 def test_nobody_else_calls_and_every_method_of_the_table_exists() -> None:
-    assert set(MAY_CALL) == {"gateway", "aggregation", "topology", "pricing", "station"}
+    assert set(ALLOWED) == {"gateway", "aggregation", "topology", "pricing", "station"}
     assert not set(calls_of("trust"))
-    assert set().union(*MAY_CALL.values(), OPEN_TO_ANYBODY) <= set(METHODS)
+    assert set().union(*ALLOWED.values(), PUBLIC_RPCS) <= set(METHODS)

@@ -7,7 +7,7 @@ import dataclasses
 import sys
 from pathlib import Path
 
-from coterie.sums.terms import survivors_digest
+from coterie.secure_sums.terms import survivors_digest
 from tests.attacks.sum_fixture import SumFixture, names, survivors_of
 
 if __name__ == "__main__":

@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.keys import DeviceKeys
-from coterie.sums import masks
-from coterie.sums.acceptance import Myself, Promise
-from coterie.sums.cabinet import Cabinet
-from coterie.sums.circle import Circle, Member
-from coterie.sums.clerk import Answer, Clerk, Muster, Offer
-from coterie.sums.rolls import Candidate
-from coterie.sums.terms import NamedClerk, Participants, Place, Terms, offer_message, survivors_digest
-from coterie.sums.uploads import Upload, make_upload
+from coterie.protocol.keys import DeviceKeys
+from coterie.secure_sums import masks
+from coterie.secure_sums.acceptance import Myself, Promise
+from coterie.secure_sums.circle import Circle, Member
+from coterie.secure_sums.clerk import Answer, Clerk, Muster, Offer
+from coterie.secure_sums.committee_store import Cabinet
+from coterie.secure_sums.protocol_lists import Candidate
+from coterie.secure_sums.terms import NamedClerk, Participants, Place, Terms, offer_message, survivors_digest
+from coterie.secure_sums.uploads import Upload, make_upload
 from services.aggregation.domain.secure import MusterAgain, Settled, judge_musters
 
 MODEL = hashlib.sha256(b"a model").hexdigest()
@@ -189,7 +189,7 @@ class SumFixture:
 
 
 def masks_scale(devices: int) -> int:
-    from coterie.sums.grid import clear_scale
+    from coterie.secure_sums.grid import clear_scale
 
     return clear_scale(devices, 1.0)
 

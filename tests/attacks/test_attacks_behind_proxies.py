@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.kit.proxies import Proxies
+from services.kit.http.proxies import Proxies
 from tests.attacks.test_attacks_on_the_door import Ends, ask, connect, hang_up, serving
 from tests.contract.gateway.conftest import bearer, platform
 from tests.contract.gateway.fakes import FakePlatform

@@ -11,10 +11,10 @@ import pytest
 from safetensors.numpy import save
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
+from coterie_api.enums.v1 import enums_pb2 as words
 from services.aggregation.rounds import settling
-from services.kit.caller import Caller, set_caller
 from services.kit.errors import Conflict, InvalidInput
+from services.kit.rpc.principal import Principal, set_principal
 from tests.contract.aggregation.conftest import Client, ServiceFixture, eventually, service
 
 __all__ = ["service"]
@@ -42,7 +42,7 @@ async def items_of(client: Client, number: int) -> tuple[str, list[str], Items]:
 
     async def all_there() -> bool:
         for device in DEVICES:
-            set_caller(Caller("device", device))
+            set_principal(Principal("device", device))
             found = (await client.work.GetWork(pb.GetWorkRequest(device_id=device, wait_seconds=5.0))).items
             if not found or found[0].round != number:
                 return False
@@ -56,7 +56,7 @@ async def items_of(client: Client, number: int) -> tuple[str, list[str], Items]:
 
 async def report(client: Client, item: pb.WorkItem, member: str, head: str) -> None:
     """What an honest member does: a letter to its head, and its report."""
-    set_caller(Caller("device", member))
+    set_principal(Principal("device", member))
     data = f"sealed by {member} for round {item.round}".encode()
     letter = pb.Letter(
         task_id=item.task_id,
@@ -94,13 +94,13 @@ async def lead(client: Client, item: pb.WorkItem, head: str, said: Said, weight:
 
 
 async def parts(client: Client, task_id: str, number: int) -> tuple[pb.Round, dict[str, pb.Participation]]:
-    set_caller(Caller("publisher", "pub_1"))
+    set_principal(Principal("publisher", "pub_1"))
     detail = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task_id, number=number))
     return detail.round, {p.device_id: p for p in detail.participations}
 
 
 async def object_to(client: Client, task_id: str, number: int, device: str) -> None:
-    set_caller(Caller("device", device))
+    set_principal(Principal("device", device))
     request = pb.ObjectToVerdictRequest(task_id=task_id, round=number, device_id=device, why="my letter was there")
     await client.work.ObjectToVerdict(request)
 

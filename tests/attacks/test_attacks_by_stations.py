@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.topology.v1 import topology_pb2_grpc as rpc
-from coterie_api.words.v1 import words_pb2 as words
 from coterie_cli.certificates import make_certificates
-from services.kit.caller import SERVICE, STATION, Caller, set_caller
-from services.kit.channels import open_channel
 from services.kit.errors import CoterieError, InvalidInput, NotFound, PermissionDenied
-from services.kit.server import Server
-from services.kit.settings import ServiceSettings
+from services.kit.rpc.channels import open_channel
+from services.kit.rpc.principal import SERVICE, STATION, Principal, set_principal
+from services.kit.rpc.server import Server
+from services.kit.runtime.settings import ServiceSettings
 from services.topology.commands.station import StationApp
 from services.topology.domain.station import Experience, Sight, started
 from services.topology.planners.cells import MOST_WAITED, assemble
@@ -46,11 +46,11 @@ async def test_nobody_speaks_for_a_cell_without_its_token(service: ServiceFixtur
     async with stations(service):
         channel = open_channel(service.settings, service.settings.topology_address)
         stub = rpc.StationsStub(channel)
-        for role, error in ((STATION, CoterieError), (Caller("device", "dev_a"), PermissionDenied)):
-            set_caller(role)
+        for role, error in ((STATION, CoterieError), (Principal("device", "dev_a"), PermissionDenied)):
+            set_principal(role)
             with pytest.raises(error):
                 await stub.TakeCell(topology.TakeCellRequest(cell_id="hill"))
-        set_caller(STATION)
+        set_principal(STATION)
         key = topology.StationKey(cell_id="hill", token="f" * 64)
         calls: list[Callable[[], Any]] = [
             lambda: stub.NextQuestion(topology.NextQuestionRequest(key=key)),
@@ -83,7 +83,7 @@ async def test_with_tls_a_station_s_certificate_opens_what_stations_call_and_no_
     server.add(rpc.add_TopologyServicer_to_server, Planner(), "coterie_api.topology.v1.Topology")  # type: ignore[abstract]
     await server.start()
     for name in ("station", "trust"):
-        set_caller(STATION)
+        set_principal(STATION)
         channel = open_channel(settings[name], f"localhost:{server.port}")
         if name == "station":
             assert (await rpc.StationsStub(channel).TakeCell(topology.TakeCellRequest())).cell_id == "hill"
@@ -98,7 +98,7 @@ async def test_with_tls_a_station_s_certificate_opens_what_stations_call_and_no_
 
 async def plan_of(service: ServiceFixture, task_id: str) -> topology.Plan:
     """A task's first plan, once there is one."""
-    set_caller(SERVICE)
+    set_principal(SERVICE)
     channel = open_channel(service.settings, service.settings.topology_address)
     found: list[topology.Plan] = []
 

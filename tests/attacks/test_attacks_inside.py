@@ -16,16 +16,16 @@ from typing import Any
 import grpc.aio
 import pytest
 
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.trust.v1 import trust_pb2
-from coterie_api.words.v1 import words_pb2 as words
 from coterie_cli.certificates import make_certificates
-from services.kit import sockets
-from services.kit.caller import SERVICE, Caller, set_caller
-from services.kit.calls import MAY_CALL, OPEN_TO_ANYBODY
-from services.kit.channels import open_channel
 from services.kit.errors import PermissionDenied
-from services.kit.server import Server
-from services.kit.settings import ServiceSettings
+from services.kit.rpc import sockets
+from services.kit.rpc.channels import open_channel
+from services.kit.rpc.principal import SERVICE, Principal, set_principal
+from services.kit.rpc.rpc_permissions import ALLOWED, PUBLIC_RPCS
+from services.kit.rpc.server import Server
+from services.kit.runtime.settings import ServiceSettings
 from services.trust.app import App
 from services.trust.settings import TrustSettings
 
@@ -38,13 +38,13 @@ METHODS = {
     for method in service.methods
 }
 CREATE_KEY = "/coterie_api.trust.v1.Registry/CreateKey"
-AN_ADMIN_S_KEY = trust_pb2.CreateKeyRequest(role=words.CALLER_ROLE_ADMIN, name="intruder").SerializeToString()
+AN_ADMIN_S_KEY = trust_pb2.CreateKeyRequest(role=words.PRINCIPAL_ROLE_ADMIN, name="intruder").SerializeToString()
 
 
 @asynccontextmanager
 async def registry(settings: TrustSettings, address: str) -> AsyncIterator[App]:
     """A real trust registry at an address."""
-    set_caller(SERVICE)
+    set_principal(SERVICE)
     app = App(settings, address)
     await app.start()
     try:
@@ -71,7 +71,7 @@ async def test_any_local_user_is_not_admin(tmp_path: Path) -> None:
     environment = {**os.environ, "COTERIE_DATA_DIR": str(settings.data_dir), "COTERIE_LOG_LEVEL": "WARNING"}
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "services.trust", env=environment)
     try:
-        set_caller(Caller("admin", "adm_1"))
+        set_principal(Principal("admin", "adm_1"))
         async with open_channel(settings, settings.trust_address) as channel:  # the platform's own user
             await mint(channel, wait_for_ready=True)
         path = Path(settings.trust_address.removeprefix(sockets.SCHEME))
@@ -153,7 +153,7 @@ async def test_who_has_no_key_yet_may_register_and_nothing_else(tmp_path: Path) 
     ):
         answers = {method: await status(channel, method, anonymous) for method in METHODS}
     refused = {method for method, code in answers.items() if code is grpc.StatusCode.UNAUTHENTICATED}
-    assert set(METHODS) - refused <= OPEN_TO_ANYBODY
+    assert set(METHODS) - refused <= PUBLIC_RPCS
     assert answers["/coterie_api.trust.v1.Registry/RegisterDevice"] in (
         grpc.StatusCode.INVALID_ARGUMENT,
         grpc.StatusCode.UNAUTHENTICATED,  # an enrolment token nobody issued
@@ -162,17 +162,17 @@ async def test_who_has_no_key_yet_may_register_and_nothing_else(tmp_path: Path) 
 
 async def test_with_tls_the_certificate_decides_and_topology_cannot_mint_keys(tmp_path: Path) -> None:
     """Each service calls exactly what its line of the table says, whatever role it claims."""
-    services = (*MAY_CALL, "trust", "stranger")
+    services = (*ALLOWED, "trust", "stranger")
     folders = make_certificates(tmp_path / "certs", {name: ["localhost"] for name in services}, 30)
     settings = TrustSettings(data_dir=tmp_path, tls_dir=folders["trust"])
     async with registry(settings, "127.0.0.1:0") as app:
         for service in services:
-            set_caller(Caller("admin", "adm_1"))
+            set_principal(Principal("admin", "adm_1"))
             own = ServiceSettings(tls_dir=folders[service])
             async with open_channel(own, f"localhost:{app.port}") as channel:
                 for method in METHODS:
                     answer = await refusal(channel, method)
-                    assert (answer == "not_for_this_service") == (method not in MAY_CALL.get(service, ())), method
+                    assert (answer == "not_for_this_service") == (method not in ALLOWED.get(service, ())), method
         async with open_channel(ServiceSettings(tls_dir=folders["topology"]), f"localhost:{app.port}") as channel:
             with pytest.raises(PermissionDenied, match=f"certificate of topology does not allow {CREATE_KEY}"):
                 await mint(channel)

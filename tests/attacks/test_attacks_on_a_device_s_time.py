@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from coterie.agent.home import DeviceHome
+from coterie.agent.workload import UnsoundId, Workload, sound_id
 from coterie.errors import BadHome, Declined
-from coterie.home import DeviceHome
-from coterie.training import model_bytes
-from coterie.workload import UnsoundId, Workload, sound_id
+from coterie.learning.training import model_bytes
 from coterie_cli.main import app
 from tests.e2e.stand_in import StandIn
 from tests.unit.coterie.test_agent_rounds import agent_at, module, run

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from coterie.sums import canonical, masks
-from coterie.sums.cabinet import AgreedOtherwise, Cabinet, ClerkRefuses, SittingOver
-from coterie.sums.clerk import BadSurvivors, NotMustered, TooFewAgreements
-from coterie.sums.rolls import read_survivors
-from coterie.sums.terms import BadTerms, Participants, Place, Terms, agreement_message
+from coterie.secure_sums import canonical, masks
+from coterie.secure_sums.clerk import BadSurvivors, NotMustered, TooFewAgreements
+from coterie.secure_sums.committee_store import AgreedOtherwise, Cabinet, ClerkRefuses, SittingOver
+from coterie.secure_sums.protocol_lists import read_survivors
+from coterie.secure_sums.terms import BadTerms, Participants, Place, Terms, agreement_message
 from services.aggregation.domain.secure import MusterAgain, Settled, count_votes, judge_musters, rejected_devices
 from tests.attacks.sum_fixture import (
     NOON,

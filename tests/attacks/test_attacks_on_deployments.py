@@ -15,8 +15,8 @@ import asyncpg
 import pytest
 
 from coterie_cli.certificates import make_certificates
-from services.kit.database import Database
-from services.kit.settings import ServiceSettings
+from services.kit.database.engine import Database
+from services.kit.runtime.settings import ServiceSettings
 from tests.conftest import migrated
 from tests.dumps.stored import SERVICES
 

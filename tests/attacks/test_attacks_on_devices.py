@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from coterie.privacy.simulation import SeededStream
-from coterie.sums import masks, notes, uploads
-from coterie.sums.acceptance import Promise, TermsRefused, check_terms
-from coterie.sums.circle import Circle
-from coterie.sums.contribution import contribution, purpose
-from coterie.sums.grid import choose_grid, out_of_range
-from coterie.sums.letters import LetterKey
-from coterie.sums.terms import BadTerms, NamedClerk, Participants, Terms, offer_message
+from coterie.secure_sums import masks, notes, uploads
+from coterie.secure_sums.acceptance import Promise, TermsRefused, check_terms
+from coterie.secure_sums.circle import Circle
+from coterie.secure_sums.contribution import contribution, purpose
+from coterie.secure_sums.grid import choose_grid, out_of_range
+from coterie.secure_sums.letters import LetterKey
+from coterie.secure_sums.terms import BadTerms, NamedClerk, Participants, Terms, offer_message
 from tests.attacks.sum_fixture import (
     PROMISE,
     SumFixture,

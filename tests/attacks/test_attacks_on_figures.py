@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from coterie.learning.torch_learner import TorchLearner
 from coterie.privacy.ledger import Limit
 from coterie.strategies.budget_sale import BudgetSale
 from coterie.strategies.clusters import Clusters
-from coterie.torch_learner import TorchLearner
 from tests.unit.coterie.strategies.mesh_devices import Device, PostOffice, module, samples, work_for
 from tests.unit.coterie.strategies.priced_round import Device as Seller
 from tests.unit.coterie.strategies.priced_round import work_item

@@ -13,23 +13,23 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
+from coterie.agent.home import DeviceHome
+from coterie.agent.mail import Mail
+from coterie.agent.report import Delivery
 from coterie.errors import Declined
-from coterie.home import DeviceHome
-from coterie.mail import Mail
 from coterie.privacy.ledger import Limit
 from coterie.records import WorkItem
-from coterie.records.words import Role
+from coterie.records.enums import Role
+from coterie.secure_sums import joining
+from coterie.secure_sums.circle import Circle
+from coterie.secure_sums.contribution import purpose, rho_alone
+from coterie.secure_sums.grid import choose_grid
+from coterie.secure_sums.joining import Joined
+from coterie.secure_sums.terms import Participants, Place, Terms
+from coterie.secure_sums.uploads import check_signature, read_upload
 from coterie.strategies import masked, strategy_for, sums_apart
 from coterie.strategies.context import RoundContext
 from coterie.strategies.star import Star
-from coterie.sums import joining
-from coterie.sums.circle import Circle
-from coterie.sums.contribution import purpose, rho_alone
-from coterie.sums.grid import choose_grid
-from coterie.sums.joining import Joined
-from coterie.sums.terms import Participants, Place, Terms
-from coterie.sums.uploads import check_signature, read_upload
-from coterie.work import Delivery
 from tests.answers import made
 from tests.attacks.sum_fixture import TASK, SumFixture, circle_of, keys_of, names, owner_of
 from tests.e2e.secure_device import Learner

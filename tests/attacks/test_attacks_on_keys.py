@@ -13,12 +13,12 @@ from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 from typer.testing import CliRunner
 
-from coterie.home import DeviceHome
-from coterie.keys import BadKeys, DeviceKeys, PublicKeys, demand_sound
-from coterie.registration import register_device
-from coterie.sums.circle import fingerprint_words, invitation
+from coterie.agent.home import DeviceHome
+from coterie.agent.registration import register_device
+from coterie.protocol.keys import BadKeys, DeviceKeys, PublicKeys, demand_sound
+from coterie.secure_sums.circle import fingerprint_words, invitation
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.trust.v1 import trust_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
 from coterie_cli.main import app
 from services.kit.errors import InvalidInput, NotFound, Unauthenticated
 from tests.attacks.test_attacks_on_the_door import serving
@@ -170,9 +170,9 @@ async def test_keys_of_small_order_are_neither_registered_nor_rotated_to(world: 
 
 
 async def test_a_publisher_cannot_rotate_a_key_beyond_its_end_nor_again_in_its_grace(world: World) -> None:
-    trial = pb.CreateKeyRequest(role=words.CALLER_ROLE_PUBLISHER, name="trial", expires_at=world.clock.time + 60)
+    trial = pb.CreateKeyRequest(role=words.PRINCIPAL_ROLE_PUBLISHER, name="trial", expires_at=world.clock.time + 60)
     lent = await world.registry.CreateKey(trial)
-    lasting = await world.registry.CreateKey(pb.CreateKeyRequest(role=words.CALLER_ROLE_PUBLISHER, name="lab"))
+    lasting = await world.registry.CreateKey(pb.CreateKeyRequest(role=words.PRINCIPAL_ROLE_PUBLISHER, name="lab"))
     speak_as("publisher", lent.principal.subject)
     longer = await world.registry.RotateKey(pb.RotateKeyRequest(key_id=lent.id, grace_seconds=3600, expires_at=1e12))
     speak_as("publisher", lasting.principal.subject)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from coterie.records.words import TaskState
+from coterie.records.enums import TaskState
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.aggregation.domain.records import Task
 from services.aggregation.domain.tasks import (
@@ -14,11 +14,11 @@ from services.aggregation.domain.tasks import (
     TaskSpecification,
 )
 from services.aggregation.store import tasks
-from services.kit.caller import Caller, set_caller
-from services.kit.database import Database
+from services.kit.database.engine import Database
 from services.kit.errors import InvalidInput
-from services.kit.paging import MOST_BYTES
-from services.kit.proto_json import read_parameters
+from services.kit.rpc.paging import MOST_BYTES
+from services.kit.rpc.principal import Principal, set_principal
+from services.kit.rpc.proto_json import read_parameters
 from tests.contract.aggregation.conftest import Client, ServiceFixture, service
 
 __all__ = ["service"]
@@ -32,7 +32,7 @@ def hints(size: int) -> str:
 
 async def listed(client: Client, limit: int = 500) -> list[list[str]]:
     """Names of all tasks, by page, as a publisher sees them."""
-    set_caller(Caller("publisher", "pub_1"))
+    set_principal(Principal("publisher", "pub_1"))
     pages, cursor = [], ""
     while True:
         reply = await client.tasks.ListTasks(pb.ListTasksRequest(limit=limit, cursor=cursor))

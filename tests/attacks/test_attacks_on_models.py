@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from safetensors import SafetensorError
 from safetensors.numpy import save
 
-from coterie import tensor_files
 from coterie.errors import WrongModel
-from coterie.models import load_model
+from coterie.learning import tensor_files
+from coterie.learning.models import load_model
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.aggregation.domain.layout import (
     MAX_DIMENSIONS,
@@ -24,8 +24,8 @@ from services.aggregation.domain.layout import (
     parse,
 )
 from services.aggregation.errors import BadModel
-from services.kit.caller import Caller, set_caller
 from services.kit.errors import InvalidInput
+from services.kit.rpc.principal import Principal, set_principal
 from tests.contract.aggregation.conftest import Client, ServiceFixture, service
 
 __all__ = ["service"]
@@ -111,7 +111,7 @@ def test_a_header_above_the_limit_is_not_even_read() -> None:
 
 
 async def put(client: Client, data: bytes) -> str:
-    set_caller(Caller("publisher", "pub_1"))
+    set_principal(Principal("publisher", "pub_1"))
     return await client.service.blobs.put_bytes(data)
 
 

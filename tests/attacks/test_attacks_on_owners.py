@@ -13,12 +13,12 @@ import httpx
 import pytest
 from nacl.signing import SigningKey
 
-from coterie.deciding import Owner, told_by
+from coterie.agent.home import DeviceHome, DeviceIdentity
+from coterie.agent.owner_decisions import Owner, told_by
+from coterie.agent.pairing import BadLink, Choice, LinkSecret, decision_message, seal, terms_of, unseal
 from coterie.errors import BadHome, Declined, NotFound
-from coterie.home import DeviceHome, DeviceIdentity
-from coterie.links import BadLink, Choice, LinkSecret, decision_message, seal, terms_of, unseal
+from coterie.learning.training import model_bytes
 from coterie.records import BrowserLink, Decision, DecisionState, Task
-from coterie.training import model_bytes
 from services.gateway.access.table import ACCESS, DEVICE, LINKED
 from tests.contract.gateway.conftest import app, bearer, client, platform
 from tests.contract.gateway.fakes import FakePlatform

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
+from coterie_api.enums.v1 import enums_pb2 as words
 from services.aggregation.rounds.closing import Closer
-from services.kit.caller import Caller, set_caller
 from services.kit.errors import CoterieError, Unavailable
+from services.kit.rpc.principal import Principal, set_principal
 from tests.attacks.test_attacks_on_weights import SQLITE, each_its_owner, enrol, weights
 from tests.contract.aggregation.conftest import Client, ServiceFixture, eventually, service
 from tests.contract.aggregation.test_aggregation_asynchronous import asynchronous, counted, parts, replayed
@@ -73,7 +73,7 @@ async def test_one_owners_fast_devices_do_not_make_a_step_alone_and_none_of_thei
 
 
 async def _has(client: Client, task_id: str, number: int, count: int) -> bool:
-    set_caller(Caller("publisher", "pub_1"))
+    set_principal(Principal("publisher", "pub_1"))
     if (await client.get_task(task_id)).round < number:
         return False
     return len(await delivered(client, task_id, number)) >= count
@@ -158,7 +158,7 @@ async def test_two_replicas_fill_the_same_buffers_and_nothing_is_lost_or_counted
         place, rng = int(device[4:]), np.random.default_rng(int(device[4:]))
         while True:
             client = clients[place % 2]
-            set_caller(Caller("device", device))
+            set_principal(Principal("device", device))
             asked = pb.GetWorkRequest(device_id=device, wait_seconds=2.0, task_ids=[task.id])
             reply = await client.work.GetWork(asked)
             if reply.ended:

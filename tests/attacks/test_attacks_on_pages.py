@@ -13,7 +13,7 @@ import httpx
 
 from services.console.__main__ import server as console_server
 from services.console.settings import ConsoleSettings
-from services.kit.http_limits import ConnectionTable
+from services.kit.http.http_limits import ConnectionTable
 from tests.attacks.test_attacks_on_the_door import REQUEST, ask, connect, hang_up, rest_of, serving
 from tests.contract.gateway.conftest import bearer, platform
 from tests.contract.gateway.fakes import FakePlatform

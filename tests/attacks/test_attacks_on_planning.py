@@ -17,13 +17,13 @@ import pytest
 
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.topology.v1.topology_pb2_grpc import TopologyStub
-from services.kit import whatif
-from services.kit.caller import SERVICE, Caller, acting_as, set_caller
-from services.kit.channels import open_channel
-from services.kit.grpc_errors import UpstreamAway
-from services.kit.matrix import Matrix
-from services.kit.settings import ServiceSettings
-from services.kit.workers import TooManyQuestions, Workers
+from services.kit.rpc.channels import open_channel
+from services.kit.rpc.grpc_errors import UpstreamAway
+from services.kit.rpc.principal import SERVICE, Principal, acting_as, set_principal
+from services.kit.rpc.trust_matrix import Matrix
+from services.kit.runtime import whatif
+from services.kit.runtime.settings import ServiceSettings
+from services.kit.runtime.workers import TooManyQuestions, Workers
 from services.topology.app import App
 from services.topology.planners.clusters import ClustersPlanner, Gathered
 from services.topology.whatif import SOLVERS
@@ -105,7 +105,7 @@ async def test_eight_abandoned_what_ifs_delay_nobody(platform: FakePlatform, tmp
 
 
 async def test_a_question_past_its_deadline_is_killed(tmp_path: Path) -> None:
-    set_caller(SERVICE)
+    set_principal(SERVICE)
     async with planner(tmp_path) as (_, address), open_channel(ServiceSettings(insecure=True), address) as channel:
         stub = TopologyStub(channel)
         await stub.WhatIf(pb.WhatIfRequest(solver="clusters", input_json=SHORT), timeout=60)
@@ -117,14 +117,14 @@ async def test_a_question_past_its_deadline_is_killed(tmp_path: Path) -> None:
 
 async def test_one_publisher_cannot_fill_the_queue_of_questions(tmp_path: Path) -> None:
     async with planner(tmp_path, questions_per_caller=3) as (app, _):
-        with acting_as(Caller("publisher", "pub_greedy")):
+        with acting_as(Principal("publisher", "pub_greedy")):
             held = [asyncio.create_task(app.questions.what_if("clusters", LONG)) for _ in range(3)]
             await asyncio.sleep(0)
             with pytest.raises(TooManyQuestions, match="wait for the answer"):
                 await app.questions.what_if("clusters", SHORT)
         for task in held[1:]:
             task.cancel()
-        with acting_as(Caller("publisher", "pub_honest")):
+        with acting_as(Principal("publisher", "pub_honest")):
             async with asyncio.timeout(60):
                 assert json.loads(await app.questions.what_if("clusters", SHORT))["clusters"]
         held[0].cancel()
@@ -132,7 +132,7 @@ async def test_one_publisher_cannot_fill_the_queue_of_questions(tmp_path: Path) 
 
 
 async def test_workers_answer_with_the_same_bytes_as_this_process(tmp_path: Path) -> None:
-    set_caller(SERVICE)
+    set_principal(SERVICE)
     question = json.dumps({"direct": trust_among(12)})
     async with planner(tmp_path) as (app, _):
         assert await app.questions.what_if("clusters", question) == whatif.answer(SOLVERS, "clusters", question)
@@ -154,7 +154,7 @@ async def test_no_worker_outlives_a_service_that_is_killed(tmp_path: Path) -> No
     settings = ServiceSettings(data_dir=tmp_path)
     environment = os.environ | {"COTERIE_DATA_DIR": str(tmp_path)}
     service = await asyncio.create_subprocess_exec(sys.executable, "-m", "services.topology", env=environment)
-    set_caller(SERVICE)
+    set_principal(SERVICE)
     async with open_channel(settings, settings.topology_address) as channel:
         await asyncio.wait_for(channel.channel_ready(), 60)
         stub = TopologyStub(channel)

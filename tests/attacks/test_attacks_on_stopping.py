@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import pytest
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from services.kit.caller import Caller, set_caller
 from services.kit.errors import InvalidInput
+from services.kit.rpc.principal import Principal, set_principal
 from tests.attacks.test_attacks_on_weights import SQLITE
 from tests.contract.aggregation.conftest import Client, ServiceFixture, service
 
@@ -30,7 +30,7 @@ async def play(
     owners, metric = owners or {}, stop.metric
     task = await client.create([], rounds=3, stop=stop)
     for device in told:
-        set_caller(Caller("device", device, owner_id=owners.get(device, "")))
+        set_principal(Principal("device", device, owner_id=owners.get(device, "")))
         await client.tasks.Enrol(pb.EnrolRequest(task_id=task.id, device_id=device, samples=10))
     await client.start_task(task.id)
     for _ in range(rounds):

@@ -15,16 +15,16 @@ import sqlalchemy as sa
 from obstore.store import MemoryStore
 from safetensors.numpy import save
 
-from coterie.records.words import PolicyLearner, PolicyState
+from coterie.records.enums import PolicyLearner, PolicyState
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.aggregation import tables as aggregation_tables
 from services.aggregation.usecases.blobs import Sweeper
-from services.kit.blobs import BlobStore
-from services.kit.caller import SERVICE, Caller, set_caller
-from services.kit.clock import SystemClock
-from services.kit.database import Database
+from services.kit.database.blobs import BlobStore
+from services.kit.database.engine import Database
 from services.kit.errors import InvalidInput, PermissionDenied
-from services.kit.proto_json import read_parameters
+from services.kit.rpc.principal import SERVICE, Principal, set_principal
+from services.kit.rpc.proto_json import read_parameters
+from services.kit.runtime.clock import SystemClock
 from services.topology import tables as topology_tables
 from services.topology.domain.records import StoredPolicy
 from services.topology.store import policies
@@ -152,10 +152,10 @@ async def test_forgetting_a_model_takes_it_from_no_task_and_no_other_publisher(s
     client = await service.start()
     task = await client.create(["dev_1"])
     (digest,) = task.specification.model_digests
-    set_caller(Caller("publisher", "pub_other"))
+    set_principal(Principal("publisher", "pub_other"))
     with pytest.raises(Exception, match="you uploaded no model"):
         await client.tasks.ForgetModel(pb.ForgetModelRequest(digest=digest))
-    set_caller(Caller("publisher", "pub_1"))
+    set_principal(Principal("publisher", "pub_1"))
     await client.tasks.ForgetModel(pb.ForgetModelRequest(digest=digest))
     assert digest in stored(service.settings.data_dir)
     await client.start_task(task.id)
@@ -193,7 +193,7 @@ async def test_links_are_told_by_devices_that_joined_and_letters_of_a_round_are_
         assert (await caller.get("/v1/tasks/tsk_nobody/rounds/1/letters")).status_code == 404
         assert not platform.called("ReportLinks")
         # The honest path: who has joined asks and tells, in the open round or not.
-        set_caller(Caller("device", "dev_1"))
+        set_principal(Principal("device", "dev_1"))
         await client.tasks.Enrol(pb.EnrolRequest(task_id=task.id, device_id="dev_1", samples=10))
         assert (await caller.get(letters)).json() == {"items": [], "round_state": "open", "gone": []}
         assert (await caller.post(f"/v1/tasks/{task.id}/links", json=body)).status_code == 204
@@ -213,8 +213,8 @@ class Later(SystemClock):
 async def sweeper(service: ServiceFixture, client: Client, blobs: BlobStore | None = None) -> AsyncIterator[Sweeper]:
     """A sweeper to which everything stored now is three days old."""
     app = client.app
-    set_caller(SERVICE)
-    yield Sweeper(app.database, app.upstreams, blobs or service.blobs, Later())
+    set_principal(SERVICE)
+    yield Sweeper(app.database, app.clients, blobs or service.blobs, Later())
 
 
 async def test_a_sweep_removes_what_nothing_needs_and_only_that(service: ServiceFixture) -> None:
@@ -234,7 +234,7 @@ async def test_a_sweep_removes_what_nothing_needs_and_only_that(service: Service
         assert (looked.orphans, looked.removed) == (2, 0)
         assert orphan in looked.names
         assert stored(service.settings.data_dir) == needed | {orphan, "00ff#1"}
-        set_caller(Caller("admin", "adm_1"))
+        set_principal(Principal("admin", "adm_1"))
         real = await client.tasks.SweepBlobs(pb.SweepBlobsRequest(older_than_seconds=DAY))
         assert real.removed == 0  # by the platform's own clock everything is young
         swept = await broom.sweep(DAY, dry_run=False)
@@ -261,9 +261,9 @@ async def test_what_a_secure_sum_that_failed_has_left_is_swept_and_that_of_one_u
     assert len(masked) == 2
     async with sweeper(service, client) as broom:
         assert (await broom.sweep(DAY, dry_run=False)).removed == 0
-        set_caller(Caller("publisher", "pub_1"))
+        set_principal(Principal("publisher", "pub_1"))
         await client.tasks.CancelTask(pb.CancelTaskRequest(task_id=task.id, why="enough"))
-        set_caller(SERVICE)
+        set_principal(SERVICE)
 
         async def gone() -> bool:
             """The end of a task removes what was its own; what a crash then leaves is the sweep's."""
@@ -309,10 +309,10 @@ async def test_the_weights_of_a_policy_are_not_swept(service: ServiceFixture) ->
 @only_sqlite
 async def test_only_an_admin_sweeps_and_never_what_is_young(service: ServiceFixture) -> None:
     client = await service.start()
-    set_caller(Caller("publisher", "pub_1"))
+    set_principal(Principal("publisher", "pub_1"))
     with pytest.raises(PermissionDenied):
         await client.tasks.SweepBlobs(pb.SweepBlobsRequest(older_than_seconds=DAY, dry_run=True))
-    set_caller(Caller("admin", "adm_1"))
+    set_principal(Principal("admin", "adm_1"))
     for age in (0.0, 599.0, float("nan")):
         with pytest.raises(InvalidInput, match="at least 600 seconds"):
             await client.tasks.SweepBlobs(pb.SweepBlobsRequest(older_than_seconds=age))

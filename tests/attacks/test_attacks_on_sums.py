@@ -12,20 +12,20 @@ import pytest
 from nacl.public import PrivateKey
 
 from coterie.privacy.stream import FreshStream
-from coterie.records.words import DutyKind
-from coterie.sums import masks
-from coterie.sums.clerk import Answer, Muster
-from coterie.sums.contribution import contribution
-from coterie.sums.letters import FaultKind
-from coterie.sums.masks import digest
-from coterie.sums.terms import Place, Terms, answer_message, offer_message
-from coterie.sums.uploads import Upload, make_upload
+from coterie.records.enums import DutyKind
+from coterie.secure_sums import masks
+from coterie.secure_sums.clerk import Answer, Muster
+from coterie.secure_sums.contribution import contribution
+from coterie.secure_sums.letters import FaultKind
+from coterie.secure_sums.masks import digest
+from coterie.secure_sums.terms import Place, Terms, answer_message, offer_message
+from coterie.secure_sums.uploads import Upload, make_upload
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
+from coterie_api.enums.v1 import enums_pb2 as words
 from services.aggregation.rounds.counting import Counting
-from services.kit.caller import Caller, set_caller
 from services.kit.errors import CoterieError
-from services.kit.proto_json import read_parameters
+from services.kit.rpc.principal import Principal, set_principal
+from services.kit.rpc.proto_json import read_parameters
 from tests.attacks.sum_fixture import keys_of
 from tests.contract.aggregation.committee import SECURE, Committee
 from tests.contract.aggregation.conftest import Client, ServiceFixture, service
@@ -269,12 +269,12 @@ async def test_only_clerks_read_letters_each_its_own_and_nobody_speaks_for_anoth
         return ""
 
     async def muster_duty() -> bool:
-        set_caller(Caller("device", "dev_a"))
+        set_principal(Principal("device", "dev_a"))
         found = await sums.ListDuties(pb.ListDutiesRequest(device_id="dev_a"))
         return any(duty.kind == words.DUTY_KIND_MUSTER for duty in found.duties)
 
     await people.attend(muster_duty, among=[])
-    set_caller(Caller("device", "dev_e"))  # takes part, and is no clerk
+    set_principal(Principal("device", "dev_e"))  # takes part, and is no clerk
     stranger = pb.SumReader(place=place, device_id="dev_e")
     assert await reason(sums.ListSumLetters(stranger)) == "not_a_clerk"
     assert await reason(sums.GetSurvivors(stranger)) == "not_a_clerk"
@@ -283,18 +283,18 @@ async def test_only_clerks_read_letters_each_its_own_and_nobody_speaks_for_anoth
     assert await reason(sums.ReadSum(read)) == "not_a_clerk"
     read.document = words.SUM_DOCUMENT_PARTICIPANTS
     assert not await reason(sums.ReadSum(read)), "devices of the round read the participants"
-    set_caller(Caller("device", "dev_outside"))
+    set_principal(Principal("device", "dev_outside"))
     read.device_id = "dev_outside"
     assert await reason(sums.ReadSum(read)) == "not_a_clerk"
     assert await reason(sums.ListSumLetters(pb.SumReader(place=place, device_id="dev_a"))) == "not_allowed"
     own = {}
     for clerk in ("dev_a", "dev_b"):
-        set_caller(Caller("device", clerk))
+        set_principal(Principal("device", clerk))
         reply = await sums.ListSumLetters(pb.SumReader(place=place, device_id=clerk))
         own[clerk] = {(each.digest, each.start) for each in reply.letters}
         assert len(reply.letters) == len(DEVICES)
     assert not own["dev_a"] & own["dev_b"]
-    set_caller(Caller("device", "dev_a"))
+    set_principal(Principal("device", "dev_a"))
     early = pb.PutAgreementRequest(place=place, device_id="dev_a", digest="00" * 32, signature="00" * 64)
     assert await reason(sums.PutAgreement(early)) == "sum_over"
     stale = pb.PutMusterRequest(place=place, device_id="dev_a", candidates="00" * 32)
@@ -310,7 +310,7 @@ async def test_an_offer_is_signed_by_the_clerk_itself_for_this_very_sitting(
     client, people, task_id = await seated(service, tmp_path)
 
     async def called() -> bool:
-        set_caller(Caller("device", "dev_a"))
+        set_principal(Principal("device", "dev_a"))
         return bool((await client.sums.ListDuties(pb.ListDutiesRequest(device_id="dev_a"))).duties)
 
     await people.attend(called, among=[])
@@ -320,7 +320,7 @@ async def test_an_offer_is_signed_by_the_clerk_itself_for_this_very_sitting(
     async def offer(signer: str, at: Place) -> str:
         signature = keys_of(signer).sign(offer_message(at, "dev_a", key))
         told = pb.PutOfferRequest(place=where, device_id="dev_a", session_key=key.hex(), signature=signature.hex())
-        set_caller(Caller("device", "dev_a"))
+        set_principal(Principal("device", "dev_a"))
         try:
             await client.sums.PutOffer(told)
         except CoterieError as error:

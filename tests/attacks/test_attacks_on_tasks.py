@@ -13,16 +13,16 @@ from coterie.client.tasks import Tasks
 from coterie.errors import Conflict
 from coterie.records import Task
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
+from coterie_api.enums.v1 import enums_pb2 as words
 from services.gateway.wire.convert import to_json
-from services.kit.caller import Caller, set_caller
 from services.kit.errors import InvalidInput, NotFound, PermissionDenied
+from services.kit.rpc.principal import Principal, set_principal
 from tests.contract.aggregation.conftest import Client, ServiceFixture, service
 
 __all__ = ["service"]
 OWN_A, OWN_B = "own_a", "own_b"
-RIVAL = Caller("publisher", "pub_2")
-ADMIN = Caller("admin", "adm_1")
+RIVAL = Principal("publisher", "pub_2")
+ADMIN = Principal("admin", "adm_1")
 
 READS: dict[str, Callable[[Client, str], Awaitable[Any]]] = {
     "the task": lambda c, task: c.tasks.GetTask(pb.GetTaskRequest(task_id=task)),
@@ -51,23 +51,23 @@ async def test_a_publisher_reads_nothing_of_another_s_task(service: ServiceFixtu
     client = await service.start()
     task = await running_task(client)
     for what, read in READS.items():
-        set_caller(RIVAL)
+        set_principal(RIVAL)
         with pytest.raises(PermissionDenied, match="belongs to another publisher"):
             await read(client, task.id)
-        for rightful in (Caller("publisher", "pub_1"), ADMIN):
-            set_caller(rightful)
+        for rightful in (Principal("publisher", "pub_1"), ADMIN):
+            set_principal(rightful)
             assert await read(client, task.id) is not None, what
 
 
 async def test_lists_hold_a_publisher_s_own_tasks_alone(service: ServiceFixture) -> None:
     client = await service.start()
     mine = await client.create([])
-    set_caller(RIVAL)
+    set_principal(RIVAL)
     assert not (await client.tasks.ListTasks(pb.ListTasksRequest())).tasks
     with pytest.raises(PermissionDenied, match="pub_1 is another publisher"):
         await client.tasks.ListTasks(pb.ListTasksRequest(publisher="pub_1"))
-    for rightful in (Caller("publisher", "pub_1"), ADMIN, Caller("device", "dev_a", OWN_A)):
-        set_caller(rightful)
+    for rightful in (Principal("publisher", "pub_1"), ADMIN, Principal("device", "dev_a", OWN_A)):
+        set_principal(rightful)
         listed = (await client.tasks.ListTasks(pb.ListTasksRequest(publisher="pub_1", name="t"))).tasks
         assert [task.id for task in listed] == [mine.id]
     assert not (await client.tasks.ListTasks(pb.ListTasksRequest(name="another"))).tasks
@@ -79,7 +79,7 @@ async def test_a_publisher_cannot_get_another_s_model_by_its_digest(service: Ser
     digest = await client.upload_model(np.full(3, 7, np.float32))
     question = pb.AuthoriseDownloadRequest(digest=digest)
     specification = pb.TaskSpecification(name="theft", preset="fedavg", model_digests=[digest], rounds=1, min_devices=1)
-    set_caller(RIVAL)
+    set_principal(RIVAL)
     for attempt in (
         lambda: client.tasks.AuthoriseDownload(question),
         lambda: client.tasks.CreateTask(pb.CreateTaskRequest(specification=specification)),
@@ -87,7 +87,7 @@ async def test_a_publisher_cannot_get_another_s_model_by_its_digest(service: Ser
     ):
         with pytest.raises((NotFound, InvalidInput), match=f"no model {digest[:16]}"):
             await attempt()
-    set_caller(Caller("publisher", "pub_1"))
+    set_principal(Principal("publisher", "pub_1"))
     assert (await client.tasks.AuthoriseDownload(question)).digest == digest
     assert (await client.tasks.CreateTask(pb.CreateTaskRequest(specification=specification))).publisher == "pub_1"
 
@@ -101,20 +101,20 @@ async def test_a_stranger_neither_joins_nor_sees_a_task_for_others(
     client = await service.start()
     task = await client.create([], join_by=join_by, invited=[invited, f"{invited}_too"], min_devices=1)
     digest = task.specification.model_digests[0]
-    stranger, guest = Caller("device", "dev_b", OWN_B), Caller("device", "dev_a", OWN_A)
+    stranger, guest = Principal("device", "dev_b", OWN_B), Principal("device", "dev_a", OWN_A)
     attempts: tuple[Callable[[], Awaitable[Any]], ...] = (
         lambda: client.tasks.GetTask(pb.GetTaskRequest(task_id=task.id)),
         lambda: client.tasks.Enrol(pb.EnrolRequest(task_id=task.id, device_id="dev_b", samples=10)),
         lambda: client.tasks.ListRounds(pb.ListRoundsRequest(task_id=task.id)),
         lambda: client.tasks.AuthoriseDownload(pb.AuthoriseDownloadRequest(digest=digest)),
     )
-    set_caller(stranger)
+    set_principal(stranger)
     for attempt in attempts:
         with pytest.raises((PermissionDenied, NotFound), match=r"ask its publisher|that you may read"):
             await attempt()
     assert not (await client.tasks.ListTasks(pb.ListTasksRequest())).tasks
 
-    set_caller(guest)
+    set_principal(guest)
     (seen,) = (await client.tasks.ListTasks(pb.ListTasksRequest())).tasks
     assert list(seen.specification.invited) == [invited]  # who else is invited is not a guest's to know
     with pytest.raises(PermissionDenied, match="for devices that joined"):
@@ -129,7 +129,7 @@ async def test_an_admin_cannot_enrol_a_device_of_an_owner_that_is_not_invited(se
     client = await service.start()
     theirs = await client.create([], join_by="owners", invited=[OWN_A])
     ours = await client.create([], name="ours", join_by="owners", invited=["own_1"])
-    set_caller(ADMIN)
+    set_principal(ADMIN)
     with pytest.raises(PermissionDenied, match="dev_b is not invited"):
         await client.tasks.Enrol(pb.EnrolRequest(task_id=theirs.id, device_id="dev_b", samples=10))
     assert (await client.tasks.Enrol(pb.EnrolRequest(task_id=ours.id, device_id="dev_b", samples=10))).samples == 10
@@ -138,7 +138,7 @@ async def test_an_admin_cannot_enrol_a_device_of_an_owner_that_is_not_invited(se
 async def test_an_open_task_is_open_and_its_inside_is_for_those_who_joined(service: ServiceFixture) -> None:
     client = await service.start()
     task = await client.create(["dev_a"])
-    set_caller(Caller("device", "dev_b", OWN_B))
+    set_principal(Principal("device", "dev_b", OWN_B))
     assert (await client.tasks.GetTask(pb.GetTaskRequest(task_id=task.id))).specification.join_by == words.JOIN_BY_OPEN
     for what in ("its rounds", "its models"):
         with pytest.raises(PermissionDenied, match="for devices that joined"):
@@ -170,12 +170,12 @@ async def test_two_publishers_may_use_the_same_name_and_devices_are_shown_both(s
     client = await service.start()
     first = await client.create([])
     digest = await service.blobs.put_bytes(save({"w": np.ones(2, np.float32)}))
-    set_caller(RIVAL)
+    set_principal(RIVAL)
     await client.tasks.RegisterModel(pb.RegisterModelRequest(digest=digest))
     specification = pb.TaskSpecification(name="t", preset="fedavg", model_digests=[digest], rounds=1, min_devices=1)
     second = await client.tasks.CreateTask(pb.CreateTaskRequest(specification=specification))
     assert (await client.tasks.CreateTask(pb.CreateTaskRequest(specification=specification))).id == second.id
-    set_caller(Caller("device", "dev_a", OWN_A))
+    set_principal(Principal("device", "dev_a", OWN_A))
     listed = (await client.tasks.ListTasks(pb.ListTasksRequest(name="t"))).tasks
     assert [task.id for task in listed] == [second.id, first.id]
 

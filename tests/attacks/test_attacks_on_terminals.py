@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.progress import Progress, TextColumn
 
-from coterie.harmless import LINES, ONE_LINE, demand_harmless, harmless
+from coterie.protocol.sanitise import LINES, ONE_LINE, require_sanitised, sanitise
 from coterie_cli.commands.device import _Harmless
 from coterie_cli.console import Screen, table
 from services.gateway import schemas
 from services.gateway.schemas.base import Body
-from services.kit import logs
+from services.kit.observability import logs
 from tests.attacks.test_attacks_on_the_door import serving
 from tests.contract.gateway.conftest import bearer, platform
 from tests.contract.gateway.fakes import FakePlatform
@@ -139,17 +139,17 @@ def test_a_live_bar_shows_text_harmless_and_moves_its_own_cursor() -> None:
 def test_logs_on_a_terminal_and_lines_of_a_device_are_harmless() -> None:
     event = logs._make_harmless(None, "warning", {"event": "refused", "reason": TITLE, "count": 3})
     assert event == {"event": "refused", "reason": "\\u001b]0;owned\\u0007", "count": 3}
-    record = logging.LogRecord("coterie.agent", logging.INFO, "", 0, "declined: %s", (CLEAR,), None)
+    record = logging.LogRecord("coterie.agent.agent", logging.INFO, "", 0, "declined: %s", (CLEAR,), None)
     assert _Harmless("%(message)s").format(record) == "declined: \\u001b[2J"
 
 
 @given(st.text())
 def test_made_harmless_is_harmless_and_harmless_text_stays_as_it_is(text: str) -> None:
-    made = harmless(text)
-    assert harmless(made) == made
-    assert demand_harmless(made, lines=True) == made
+    made = sanitise(text)
+    assert sanitise(made) == made
+    assert require_sanitised(made, lines=True) == made
     try:
-        demand_harmless(text, lines=True)
+        require_sanitised(text, lines=True)
     except ValueError:
         assert made != text
     else:
@@ -163,7 +163,7 @@ def test_the_patterns_of_the_documents_say_what_is_checked() -> None:
         for pattern, lines in ((ONE_LINE, False), (LINES, True)):
             fits = re.fullmatch(pattern.strip("^$"), chr(code)) is not None
             try:
-                demand_harmless(chr(code), lines=lines)
+                require_sanitised(chr(code), lines=lines)
             except ValueError:
                 assert not fits, hex(code)
             else:

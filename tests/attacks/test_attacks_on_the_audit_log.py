@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie_api.trust.v1 import trust_pb2 as pb
-from services.kit.caller import Caller, set_caller
-from services.kit.database import Database
+from services.kit.database.engine import Database
 from services.kit.errors import PermissionDenied
+from services.kit.rpc.principal import Principal, set_principal
 from services.trust.domain.audit_chain import GENESIS, AuditCheck, AuditHead, hash_entry
 from services.trust.domain.records import AuditEntry
 from services.trust.tables import audit, audit_head
@@ -36,13 +36,13 @@ async def tampering(world: World) -> AsyncIterator[Any]:
 
 
 async def verify(world: World) -> pb.VerifyAuditReply:
-    set_caller(Caller("admin", "adm_1"))
+    set_principal(Principal("admin", "adm_1"))
     return await world.registry.VerifyAudit(pb.VerifyAuditRequest())
 
 
 async def act(world: World, times: int) -> None:
     """Acts that are written down."""
-    set_caller(Caller("admin", "adm_1"))
+    set_principal(Principal("admin", "adm_1"))
     for number in range(times):
         await world.registry.CreateOwner(pb.CreateOwnerRequest(name=f"owner {number}"))
 
@@ -87,7 +87,7 @@ async def test_writers_at_once_in_two_processes_leave_one_chain(world: World) ->
         second, channel = await open_world(world.settings, Hand())
         worlds.append(second)
     before = (await verify(world)).entries
-    set_caller(Caller("admin", "adm_1"))
+    set_principal(Principal("admin", "adm_1"))
     names = [f"owner {number}" for number in range(40)]
     await asyncio.gather(
         *(
@@ -103,8 +103,8 @@ async def test_writers_at_once_in_two_processes_leave_one_chain(world: World) ->
 
 
 async def test_only_admins_verify(world: World) -> None:
-    for caller in (Caller("publisher", "pub_1"), Caller("device", "dev_1", "own_1")):
-        set_caller(caller)
+    for caller in (Principal("publisher", "pub_1"), Principal("device", "dev_1", "own_1")):
+        set_principal(caller)
         with pytest.raises(PermissionDenied):
             await world.registry.VerifyAudit(pb.VerifyAuditRequest())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from services.kit.data_dir import make_private
+from services.kit.runtime.data_dir import make_private
 
 
 def mode(path: Path) -> int:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from coterie_api.enums.v1 import enums_pb2
 from coterie_api.trust.v1 import trust_pb2 as pb
-from coterie_api.words.v1 import words_pb2
-from services.kit.caller import SERVICE, Caller, acting_as, set_caller
 from services.kit.errors import PermissionDenied
+from services.kit.rpc.principal import SERVICE, Principal, acting_as, set_principal
 from services.trust.domain.parameters import DAY_SECONDS
 from services.trust.settings import TrustSettings
 from tests.contract.trust.conftest import START, Hand, World, open_world
@@ -25,10 +25,10 @@ TWELVE = [START - 4 * HOURS * (k + 1) for k in range(12)]
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     """A real registry over gRPC, its clock in the test's hand."""
-    set_caller(SERVICE)
+    set_principal(SERVICE)
     found, channel = await open_world(TrustSettings(data_dir=tmp_path, drain_seconds=1, insecure=True), Hand())
     yield found
-    set_caller(SERVICE)
+    set_principal(SERVICE)
     await channel.close()
     await found.app.stop()
 
@@ -46,7 +46,7 @@ def report(name: str, a: str, b: str, *, good: bool, at: float = START, seconds:
 
 async def says(world: World, device: str, *reports: pb.Interaction) -> pb.RecordInteractionsReply:
     """Reports of one device in its own name."""
-    with acting_as(Caller("device", device)):
+    with acting_as(Principal("device", device)):
         return await world.trust.RecordInteractions(pb.RecordInteractionsRequest(interactions=reports))
 
 
@@ -76,7 +76,7 @@ async def test_a_strangers_twelve_made_up_positives_make_it_nobodys_head(world: 
     assert (told.unconfirmed_count, told.positive_count) == (12, 0)
     assert "12 good interactions count when the other end reports them too" in told.text
     listed = await world.trust.ListInteractions(pb.ListInteractionsRequest(device_a=stranger))
-    assert {item.state for item in listed.interactions} == {words_pb2.INTERACTION_STATE_UNCONFIRMED}
+    assert {item.state for item in listed.interactions} == {enums_pb2.INTERACTION_STATE_UNCONFIRMED}
     # The honest path: those who did meet, both say so.
     for other in friends[1:]:
         await world.meet(friends[0], other, *TWELVE)
@@ -87,7 +87,7 @@ async def test_a_strangers_twelve_made_up_positives_make_it_nobodys_head(world: 
     await says(world, friends[0], *(report(f"late{at}", stranger, friends[0], good=True, at=at) for at in TWELVE))
     assert await trust(world, friends[0], stranger) == 0.0
     listed = await world.trust.ListInteractions(pb.ListInteractionsRequest(device_a=stranger))
-    assert {item.state for item in listed.interactions} == {words_pb2.INTERACTION_STATE_EXPIRED}
+    assert {item.state for item in listed.interactions} == {enums_pb2.INTERACTION_STATE_EXPIRED}
 
 
 async def test_a_device_that_only_shows_up_is_never_trusted_with_raw_updates(world: World) -> None:
@@ -128,7 +128,7 @@ async def test_one_device_cannot_talk_down_more_than_a_day_takes(world: World) -
     for other in others:
         await says(world, slanderer, *(report(f"{other}{k}", slanderer, other, good=False) for k in range(8)))
     listed = await world.trust.ListInteractions(pb.ListInteractionsRequest(device_a=slanderer, limit=500))
-    counted = [item for item in listed.interactions if item.state == words_pb2.INTERACTION_STATE_COUNTED]
+    counted = [item for item in listed.interactions if item.state == enums_pb2.INTERACTION_STATE_COUNTED]
     assert len(counted) == 100
     assert {other for item in counted for other in (item.device_a, item.device_b)} - {slanderer} == set(others[-13:])
     audit = (await world.registry.ListAudit(pb.ListAuditRequest(act="evidence.surplus"))).entries
@@ -155,7 +155,7 @@ async def test_nobody_fills_a_day_with_own_bad_reports_and_takes_them_back_to_si
         pb.ListInteractionsRequest(device_a=villain, device_b=victim, limit=500)
     )
     counted = [
-        item for item in listed.interactions if item.state == words_pb2.INTERACTION_STATE_COUNTED and not item.positive
+        item for item in listed.interactions if item.state == enums_pb2.INTERACTION_STATE_COUNTED and not item.positive
     ]
     assert {item.reporter for item in counted} == {victim}
     assert len(counted) == 8
@@ -188,13 +188,13 @@ async def test_friendship_cannot_be_declared_for_the_other_side(world: World) ->
     hers, his = (device.owner_id for device in found.devices)
 
     async def declare(device: str, own: str, other: str) -> pb.Relation:
-        with acting_as(Caller("device", device, own)):
+        with acting_as(Principal("device", device, own)):
             return await world.trust.DeclareFriendship(
                 pb.DeclareFriendshipRequest(owner_a=own, owner_b=other, strength=1.0)
             )
 
     assert not (await declare(mallory, hers, his)).confirmed
-    with acting_as(Caller("device", mallory, hers)), pytest.raises(PermissionDenied):
+    with acting_as(Principal("device", mallory, hers)), pytest.raises(PermissionDenied):
         forged = pb.DeclareFriendshipRequest(owner_a=his, owner_b=hers, strength=1.0)
         await world.trust.DeclareFriendship(forged)
     assert not (await declare(mallory, hers, his)).confirmed  # repeating it confirms nothing

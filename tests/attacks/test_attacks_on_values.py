@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie.records.words import ParticipationState
+from coterie.records.enums import ParticipationState
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
+from coterie_api.enums.v1 import enums_pb2 as words
 from services.aggregation.domain.plausibility import noised_norm
-from services.kit.caller import Caller, set_caller
 from services.kit.errors import InvalidInput
-from services.kit.proto_json import read_parameters
-from services.kit.words import word
+from services.kit.rpc.enums import word
+from services.kit.rpc.principal import Principal, set_principal
+from services.kit.rpc.proto_json import read_parameters
 from tests.contract.aggregation.conftest import Client, ServiceFixture, service
 
 __all__ = ["service"]
@@ -26,7 +26,7 @@ SQLITE = pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
 
 
 async def round_of(client: Client, task_id: str, number: int = 1) -> dict[str, pb.Participation]:
-    set_caller(Caller("publisher", "pub_1"))
+    set_principal(Principal("publisher", "pub_1"))
     detail = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task_id, number=number))
     return {p.device_id: p for p in detail.participations}
 
@@ -119,7 +119,7 @@ async def test_rules_that_read_stored_updates_are_not_bent_by_one_that_is_too_lo
     with pytest.raises(InvalidInput, match="10 times what was usual"):
         await client.deliver(item, LIAR, [4000.0] * 3)
     await deliver_all(client, HONEST)
-    set_caller(Caller("device", LIAR))
+    set_principal(Principal("device", LIAR))
     await client.work.DeclineWork(pb.DeclineWorkRequest(task_id=task.id, round=2, device_id=LIAR))
     ended = await client.finished(task.id)
     assert np.linalg.norm(await client.model(ended.model_digests[0])) < 6.0

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
-from services.kit.caller import Caller, set_caller
+from coterie_api.enums.v1 import enums_pb2 as words
 from services.kit.errors import InvalidInput
-from services.kit.proto_json import read_parameters
+from services.kit.rpc.principal import Principal, set_principal
+from services.kit.rpc.proto_json import read_parameters
 from tests.contract.aggregation.conftest import Client, ServiceFixture, service
 
 __all__ = ["service"]
@@ -26,12 +26,12 @@ def each_its_owner(service: ServiceFixture, devices: list[str]) -> None:
 
 
 async def enrol(client: Client, task_id: str, device: str, samples: int, non_iid: float = 0.0) -> None:
-    set_caller(Caller("device", device))
+    set_principal(Principal("device", device))
     await client.tasks.Enrol(pb.EnrolRequest(task_id=task_id, device_id=device, samples=samples, non_iid=non_iid))
 
 
 async def weights(client: Client, task_id: str, number: int = 1) -> dict[str, float]:
-    set_caller(Caller("publisher", "pub_1"))
+    set_principal(Principal("publisher", "pub_1"))
     detail = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task_id, number=number))
     return {p.device_id: p.weight for p in detail.participations}
 
@@ -83,7 +83,7 @@ async def test_enrolling_with_a_billion_samples_and_declining_costs_nobody_preci
         await enrol(client, task.id, device, 1)
     await enrol(client, task.id, LIAR, 10**9)
     await client.start_task(task.id)
-    set_caller(Caller("device", LIAR))
+    set_principal(Principal("device", LIAR))
     await client.get_work(LIAR)
     await client.work.DeclineWork(pb.DeclineWorkRequest(task_id=task.id, round=1, device_id=LIAR, why="busy"))
     values = {device: 1e-3 * (number + 1) for number, device in enumerate(HONEST)}
@@ -138,10 +138,10 @@ async def test_a_survey_answer_of_weight_a_hundred_beyond_the_scale_or_without_a
     for number, device in enumerate(HONEST):
         share = 0.25 + 0.1 * number
         await client.deliver(await client.get_work(device), device, [share], weight=1.0, budget=0.01)
-    set_caller(Caller("device", LIAR))
+    set_principal(Principal("device", LIAR))
     await client.work.DeclineWork(pb.DeclineWorkRequest(task_id=task.id, round=1, device_id=LIAR))
     await client.finished(task.id)
-    set_caller(Caller("publisher", "pub_1"))
+    set_principal(Principal("publisher", "pub_1"))
     found = (await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))).round.metrics
     assert found["estimate"] == pytest.approx(5.0)  # 10 times the mean of 0.25, 0.35, … 0.75
     assert found["answers"] == len(HONEST)
@@ -168,7 +168,7 @@ async def test_an_answer_hidden_in_a_huge_claimed_variance_leaves_the_estimate_o
     for device in HONEST:
         await client.deliver(await client.get_work(device), device, [0.5], weight=1.0, budget=0.01)
     await client.finished(task.id)
-    set_caller(Caller("publisher", "pub_1"))
+    set_principal(Principal("publisher", "pub_1"))
     found = (await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))).round.metrics
     assert found["estimate"] == 10.0
     # The honest path: whoever reads it learns that a survey with such noise in it has found nothing.

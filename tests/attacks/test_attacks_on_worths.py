@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
-from services.kit.caller import Caller, set_caller
+from coterie_api.enums.v1 import enums_pb2 as words
 from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied
+from services.kit.rpc.principal import Principal, set_principal
 from tests.attacks.test_attacks_on_weights import SQLITE
 from tests.contract.aggregation.conftest import Client, ServiceFixture, service
 from tests.contract.aggregation.test_aggregation_contributions import (
@@ -31,7 +31,7 @@ async def begun(client: Client, name: str) -> pb.Evaluation:
     task = await client.create(list(GIVEN), samples=20, rounds=1, name=name, **paid())
     await client.start_task(task.id)
     for device, values in GIVEN.items():
-        set_caller(Caller("device", device))
+        set_principal(Principal("device", device))
         reply = await client.work.GetWork(pb.GetWorkRequest(device_id=device, wait_seconds=10.0, task_ids=[task.id]))
         await client.deliver(reply.items[0], device, values)
     return await ask(client, task.id)
@@ -44,13 +44,13 @@ async def test_only_the_tasks_own_publisher_sets_worths(service: ServiceFixture)
     told = pb.AnswerEvaluationRequest(
         task_id=asked.task_id, round=1, model_digest=asked.model_digest, worths=[1.0] * asked.models
     )
-    for liar in (Caller("publisher", "pub_2"), Caller("device", "dev_a"), Caller("device", "dev_b")):
-        set_caller(liar)
+    for liar in (Principal("publisher", "pub_2"), Principal("device", "dev_a"), Principal("device", "dev_b")):
+        set_principal(liar)
         with pytest.raises(PermissionDenied):
             await client.tasks.AnswerEvaluation(told)
         with pytest.raises(PermissionDenied):
             await client.tasks.AskEvaluation(pb.AskEvaluationRequest(task_id=asked.task_id))
-    assert await contributions(client, asked.task_id, Caller("publisher", "pub_1")) == {}
+    assert await contributions(client, asked.task_id, Principal("publisher", "pub_1")) == {}
 
 
 @SQLITE
@@ -83,8 +83,8 @@ async def test_missing_coalitions_and_worths_of_other_tasks_or_rounds_are_refuse
             await answer(client, pb.Evaluation(task_id=one.task_id, round=number, model_digest=one.model_digest), [1.0])
     stacked = await models_of(client, one)
     assert (await answer(client, one, [worth(model) for model in stacked])).is_valued
-    assert set(await contributions(client, one.task_id, Caller("publisher", "pub_1"))) == set(GIVEN)
-    assert await contributions(client, two.task_id, Caller("publisher", "pub_1")) == {}
+    assert set(await contributions(client, one.task_id, Principal("publisher", "pub_1"))) == set(GIVEN)
+    assert await contributions(client, two.task_id, Principal("publisher", "pub_1")) == {}
 
 
 @SQLITE
@@ -98,6 +98,6 @@ async def test_worths_below_nothing_pay_nobody_more_than_the_pot(service: Servic
     shares = [work.quality for work in service.fakes.settled[asked.task_id, 1].work]
     assert all(math.isfinite(share) and share >= 0.0 for share in shares)
     # Told once, it stands: later lies change nothing.
-    before = await contributions(client, asked.task_id, Caller("publisher", "pub_1"))
+    before = await contributions(client, asked.task_id, Principal("publisher", "pub_1"))
     assert (await answer(client, asked, [1.0] * asked.models)).is_valued
-    assert await contributions(client, asked.task_id, Caller("publisher", "pub_1")) == before
+    assert await contributions(client, asked.task_id, Principal("publisher", "pub_1")) == before

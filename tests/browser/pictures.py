@@ -16,8 +16,8 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
+from coterie.learning.training import single_threaded
 from coterie.samples import digits
-from coterie.training import single_threaded
 from coterie_cli.demos import clusters
 from coterie_cli.demos.market import publisher_with
 from coterie_cli.demos.stage import Stage, stage

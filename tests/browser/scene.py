@@ -15,12 +15,12 @@ from typing import Any
 
 import httpx
 
-from coterie.agent import Agent
+from coterie.agent.agent import Agent
+from coterie.agent.home import DeviceHome, introduce
+from coterie.agent.registration import register_device
 from coterie.client import Platform
-from coterie.home import DeviceHome, introduce
 from coterie.privacy.ledger import Limit
 from coterie.privacy.spending import BEYOND_LIMIT
-from coterie.registration import register_device
 from coterie_cli.processes import die_with_parent, free_ports
 from tests.e2e.real_platform import PATIENT, ROOT, RealPlatform, model
 from tests.e2e.test_e2e_clusters import Scripted, change

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from coterie.agent import Agent
+from coterie.agent.agent import Agent
+from coterie.agent.home import DeviceHome, introduce
+from coterie.agent.registration import register_device
 from coterie.errors import NotFound
-from coterie.home import DeviceHome, introduce
-from coterie.registration import register_device
-from coterie.sums.circle import fingerprint_words
+from coterie.secure_sums.circle import fingerprint_words
 from tests.browser.conftest import PHONE, Visitor
 from tests.browser.scene import OPEN_LIMIT, Scene
 from tests.e2e.test_e2e_clusters import Scripted, change
@@ -138,7 +138,7 @@ def test_an_owner_links_a_browser_approves_sees_epsilon_rise_pauses_and_signs_in
     page.click("[aria-label='Sign out']")
     page.click("text=Sign in for nora-phone")
     page.wait_for_url("**/me")
-    owner.page.wait_for_selector("text=Linked browsers")
+    owner.page.wait_for_selector("text=PairingApi browsers")
     page.click("button:has-text('Unlink')")
     page.wait_for_url("**/signin**")  # its session went with the link
     with scene.platform.as_device(home) as itself, pytest.raises(NotFound):

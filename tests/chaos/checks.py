@@ -8,7 +8,7 @@ from collections import Counter
 
 from coterie.records import Task
 from tests.chaos.deployment import Deployment
-from tests.chaos.plays import PATIENCE_SECONDS, Company
+from tests.chaos.plays import PATIENCE_SECONDS, RoundInputs
 
 DAY_SECONDS = 86_400.0
 MOST_RESTARTS = 200
@@ -21,7 +21,7 @@ def model_of(deployment: Deployment, task: Task) -> list[bytes]:
     return [deployment.admin.download_model(digest).read_bytes() for digest in task.model_digests]
 
 
-def check(deployment: Deployment, company: Company, task: Task) -> None:
+def check(deployment: Deployment, company: RoundInputs, task: Task) -> None:
     """Everything that holds of one ended task and its platform."""
     assert task.state == "finished", f"{task.state}: {task.reason}\n{deployment.logs()}"
     _rounds_are_monotone(deployment, company, task)
@@ -33,7 +33,7 @@ def check(deployment: Deployment, company: Company, task: Task) -> None:
     _nothing_runs_away(deployment)
 
 
-def _rounds_are_monotone(deployment: Deployment, company: Company, task: Task) -> None:
+def _rounds_are_monotone(deployment: Deployment, company: RoundInputs, task: Task) -> None:
     rounds = list(deployment.admin.rounds(task.id))
     assert [each.number for each in rounds] == list(range(1, company.play.rounds + 1))
     assert {each.state for each in rounds} == {"done"}
@@ -45,7 +45,7 @@ def _rounds_are_monotone(deployment: Deployment, company: Company, task: Task) -
     )
 
 
-def _paid_once(deployment: Deployment, company: Company, task: Task) -> None:
+def _paid_once(deployment: Deployment, company: RoundInputs, task: Task) -> None:
     payments = list(deployment.admin.payments(task=task.id))
     twice = [place for place, count in Counter((p.round, p.device_id) for p in payments).items() if count > 1]
     assert not twice, f"paid twice: {twice}"
@@ -58,7 +58,7 @@ def _paid_once(deployment: Deployment, company: Company, task: Task) -> None:
         assert deployment.admin.account(company.account).balance_microcredits == company.play.escrow - paid
 
 
-def _charged_once(deployment: Deployment, company: Company, task: Task) -> None:
+def _charged_once(deployment: Deployment, company: RoundInputs, task: Task) -> None:
     """The platform charges a round once, and never more than the device's own ledger does."""
     delivered: Counter[str] = Counter()
     for each in deployment.admin.rounds(task.id):

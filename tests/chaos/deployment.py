@@ -22,9 +22,9 @@ from typing import Any
 
 import httpx
 
-from coterie.cache import BlobCache
+from coterie.agent.cache import BlobCache
 from coterie.client import Platform
-from coterie.transport import Backoff
+from coterie.protocol.transport import Backoff
 from coterie_cli.processes import busy_port, die_with_parent
 from tests.chaos.proxy import Proxy, Trouble
 

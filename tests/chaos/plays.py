@@ -14,18 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from coterie.agent import Agent
+from coterie.agent.agent import Agent
+from coterie.agent.home import DeviceHome, introduce
+from coterie.agent.registration import register_device
+from coterie.agent.report import Delivery
 from coterie.client import Platform
 from coterie.client.trust import Meeting
-from coterie.home import DeviceHome, introduce
-from coterie.numpy_learner import Arrays, NumpyLearner
+from coterie.learning.numpy_learner import Arrays, NumpyLearner
 from coterie.privacy.ledger import Limit
 from coterie.privacy.simulation import SeededStream
 from coterie.records import Task, WorkItem
-from coterie.registration import register_device
 from coterie.strategies import Strategy, strategy_for
 from coterie.strategies.context import RoundContext
-from coterie.work import Delivery
 from coterie_cli.asking import blank
 from tests.chaos.deployment import GATEWAYS, PATIENT, Deployment
 
@@ -164,7 +164,7 @@ class Slowly:
         return self._strategy.prepare(context)
 
 
-class Company:
+class RoundInputs:
     """The devices of one run, at home in a folder of their own, half of them behind each gateway.
 
     They are at work until the task has ended, and no longer than the `with` block: no run leaves a device behind.
@@ -192,7 +192,7 @@ class Company:
         self.agents = [self._agent(number, home) for number, home in enumerate(self.homes)]
         self._meet()
 
-    def __enter__(self) -> Company:
+    def __enter__(self) -> RoundInputs:
         return self
 
     def __exit__(self, *_: object) -> None:

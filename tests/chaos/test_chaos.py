@@ -18,7 +18,7 @@ import pytest
 from tests.chaos.checks import check, model_of
 from tests.chaos.deployment import Deployment, deployment
 from tests.chaos.fault_schedule import FaultSchedule
-from tests.chaos.plays import PATIENCE_SECONDS, PLAYS, Company, Play
+from tests.chaos.plays import PATIENCE_SECONDS, PLAYS, Play, RoundInputs
 
 SEED = int(os.environ.get("CHAOS_SEED") or random.SystemRandom().randrange(1 << 32))
 QUICK = {"fedavg": 1, "clusters": 8}
@@ -42,7 +42,7 @@ def compare_with_faults(platform: Deployment, play: Play, seed: int, faults: int
     schedule = FaultSchedule(platform, seed)
     for run in ("calm", "rough"):
         platform.wait_until_ready()
-        with Company(platform, play, folder / run) as company:
+        with RoundInputs(platform, play, folder / run) as company:
             began = time.monotonic()
             task_id = company.publish()
             company.start(task_id)
@@ -73,7 +73,7 @@ def test_task_with_faults_ends_as_without(platform: Deployment, tmp_path: Path, 
 
 def test_failed_run_leaves_no_device_behind(platform: Deployment, tmp_path: Path) -> None:
     before = set(threading.enumerate())
-    with pytest.raises(AssertionError, match="on purpose"), Company(platform, PLAYS["fedavg"], tmp_path) as company:
+    with pytest.raises(AssertionError, match="on purpose"), RoundInputs(platform, PLAYS["fedavg"], tmp_path) as company:
         company.start(company.publish())
         raise AssertionError("on purpose")
     assert company.has_ended()

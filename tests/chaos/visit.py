@@ -11,10 +11,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from coterie.cache import BlobCache
+from coterie.agent.cache import BlobCache
 from coterie.client import Platform
 from tests.chaos.deployment import GATEWAYS, PATIENT, Deployment
-from tests.chaos.plays import PLAYS, Company
+from tests.chaos.plays import PLAYS, RoundInputs
 
 
 def main() -> None:
@@ -25,7 +25,7 @@ def main() -> None:
         with Platform(url, key, cache=cache, backoff=PATIENT) as admin:
             door = SimpleNamespace(url=url)
             place: Any = SimpleNamespace(admin=admin, cache=cache, links=dict.fromkeys(GATEWAYS, door), logs=lambda: "")
-            with Company(cast(Deployment, place), PLAYS["fedavg"], Path(folder) / "devices") as company:
+            with RoundInputs(cast(Deployment, place), PLAYS["fedavg"], Path(folder) / "devices") as company:
                 task_id = company.publish()
                 company.start(task_id)
                 print(f"task {task_id}", file=sys.stderr, flush=True)

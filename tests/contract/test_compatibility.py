@@ -17,7 +17,7 @@ from tests.dumps.stored import FOLDER, versions
 
 RELEASED = [version for version in versions() if (FOLDER / version / "openapi.json.gz").exists()]
 KNOWN: dict[str, str] = {}
-"""Messages broken on purpose since a release, each with what makes it harmless."""
+"""Messages broken on purpose since a release, each with what makes it sanitise."""
 
 
 @pytest.fixture(scope="module")

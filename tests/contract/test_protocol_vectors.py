@@ -16,13 +16,13 @@ import pytest
 from nacl.bindings import crypto_box_afternm, crypto_box_beforenm
 from safetensors.numpy import load, save
 
-from coterie import keys, letters
-from coterie.keys import BadKeys, DeviceKeys, demand_sound, sealed_to_identity
-from coterie.letters import Header, SeenLetters, Subject
+from coterie.agent.registration import registration_body
+from coterie.agent.report import Delivery, MemberReport
 from coterie.privacy.accounting import gaussian_charge, raw_charge
-from coterie.registration import registration_body
-from coterie.sums.circle import fingerprint_words, invitation
-from coterie.work import Delivery, MemberReport
+from coterie.protocol import keys, letters
+from coterie.protocol.keys import BadKeys, DeviceKeys, demand_sound, sealed_to_identity
+from coterie.protocol.letters import Header, SeenLetters, Subject
+from coterie.secure_sums.circle import fingerprint_words, invitation
 from services.trust.domain import checks
 from services.trust.errors import InvalidField
 

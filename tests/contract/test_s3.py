@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from services.kit.blobs import BlobStore, BlobTooLarge, DigestMismatch, StorageAway, StoredBlob, UnknownBlob
-from services.kit.settings import ServiceSettings
+from services.kit.database.blobs import BlobStore, BlobTooLarge, DigestMismatch, StorageAway, StoredBlob, UnknownBlob
+from services.kit.runtime.settings import ServiceSettings
 from tests.contract.s3_server import S3Server, s3_server
 
 

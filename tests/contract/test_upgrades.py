@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
-from services.kit.database import Database
-from services.kit.settings import ServiceSettings
+from services.kit.database.engine import Database
+from services.kit.runtime.settings import ServiceSettings
 from services.trust.store import audit
 from services.trust.usecases.auditing import Auditing
 from tests.dumps.stored import SERVICES, Dump, count_rows, opened, versions

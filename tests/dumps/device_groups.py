@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from coterie.agent import Agent
-from coterie.cache import BlobCache
+from coterie.agent.agent import Agent
+from coterie.agent.cache import BlobCache
 from coterie.privacy.ledger import Limit
 
 ROUNDS, HELD_ROUND = 3, 2

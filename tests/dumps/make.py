@@ -20,11 +20,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from coterie.learning.training import single_threaded
 from coterie.records import PolicyState
-from coterie.training import single_threaded
 from services.gateway.app import build
 from services.gateway.settings import GatewaySettings
-from services.kit.settings import ServiceSettings
+from services.kit.runtime.settings import ServiceSettings
 from tests.contract.compatibility import describe_protos
 from tests.dumps.play import Play
 from tests.dumps.stored import FOLDER, KINDS, SERVICES, count_rows, opened

@@ -8,15 +8,15 @@ import threading
 import time
 from typing import Any
 
-from coterie.agent import Agent
+from coterie.agent.agent import Agent
+from coterie.agent.home import DeviceHome
+from coterie.agent.registration import register_device
+from coterie.agent.report import Delivery
 from coterie.client import Platform
-from coterie.home import DeviceHome
+from coterie.protocol.transport import Interrupted
 from coterie.records import WorkItem
-from coterie.registration import register_device
 from coterie.strategies import strategy_for
 from coterie.strategies.context import RoundContext
-from coterie.transport import Interrupted
-from coterie.work import Delivery
 from tests.dumps.device_groups import DEVICE_GROUPS, HELD_ROUND, MILLION, ROUNDS, DeviceGroup, agent_of
 from tests.e2e.real_platform import PATIENT, RealPlatform, model
 

@@ -20,8 +20,8 @@ from typing import Any
 import asyncpg
 import sqlalchemy as sa
 
-from services.kit.database import Database
-from services.kit.settings import ServiceSettings
+from services.kit.database.engine import Database
+from services.kit.runtime.settings import ServiceSettings
 
 FOLDER = Path(__file__).parent
 SERVICES = ("trust", "topology", "pricing", "aggregation")

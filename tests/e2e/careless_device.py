@@ -15,7 +15,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from coterie.keys import DeviceKeys
+from coterie.protocol.keys import DeviceKeys
 
 FAULTS = frozenset(os.environ["FAULTS"].split())
 TRY_LATER = (429, 502, 503, 504)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
-from coterie.agent import Agent
-from coterie.cache import BlobCache
-from coterie.home import DeviceHome
+from coterie.agent.agent import Agent
+from coterie.agent.cache import BlobCache
+from coterie.agent.home import DeviceHome
 from coterie.privacy.ledger import Limit
 
 

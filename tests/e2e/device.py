@@ -6,9 +6,9 @@ import sys
 import time
 from pathlib import Path
 
-from coterie.agent import Agent
+from coterie.agent.agent import Agent
+from coterie.agent.report import Delivery
 from coterie.strategies.context import RoundContext
-from coterie.work import Delivery
 from tests.e2e.device_group import NO_PAUSE, SAMPLES, Seeded
 
 PAUSE_SECONDS = float(sys.argv[3])

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from safetensors.numpy import load_file
 
-from coterie.agent import Agent
+from coterie.agent.agent import Agent
+from coterie.agent.report import Delivery
+from coterie.agent.results import RunSummary
 from coterie.client import Platform
-from coterie.results import RunSummary
 from coterie.strategies.context import RoundContext
-from coterie.work import Delivery
 from tests.e2e.real_platform import PATIENT, RealPlatform, model
 
 NAMES = ("ada", "bob", "eve")

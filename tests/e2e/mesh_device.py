@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
-from coterie.agent import Agent
+from coterie.agent.agent import Agent
+from coterie.learning.training import single_threaded
 from coterie.privacy.ledger import Limit
-from coterie.training import single_threaded
 
 
 def make_model() -> torch.nn.Module:

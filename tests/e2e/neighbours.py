@@ -11,11 +11,11 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from coterie.agent import Agent
+from coterie.agent.agent import Agent
+from coterie.agent.home import DeviceHome, introduce
+from coterie.agent.registration import register_device
 from coterie.client import Platform
-from coterie.home import DeviceHome, introduce
 from coterie.records import Task
-from coterie.registration import register_device
 from coterie_cli.processes import die_with_parent
 from tests.e2e.real_platform import PATIENT, ROOT, RealPlatform, model
 from tests.e2e.secure_device import agent_in

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
-from coterie.cache import BlobCache
+from coterie.agent.cache import BlobCache
+from coterie.agent.home import DeviceHome
+from coterie.agent.registration import register_device
 from coterie.client import Platform
 from coterie.client.trust import Meeting
-from coterie.home import DeviceHome
-from coterie.registration import register_device
-from coterie.transport import Backoff
+from coterie.protocol.transport import Backoff
 from coterie_cli.processes import PlatformProcesses, die_with_parent
 
 ROOT = Path(__file__).parents[2]

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from coterie.agent import Agent
-from coterie.home import Outbox
+from coterie.agent.agent import Agent
+from coterie.agent.home import Outbox
+from coterie.agent.report import Delivery
 from coterie.privacy.ledger import Limit
 from coterie.strategies.context import RoundContext
 from coterie.strategies.star import Star
-from coterie.work import Delivery
 
 LIMIT = Limit(1e6, 1e-5, "device", allow_raw=True)
 TOLD = {"offer": "put_offer", "muster": "put_muster", "agree": "put_agreement", "answer": "put_answer"}

@@ -14,8 +14,8 @@ import pytest
 from safetensors.numpy import save
 from typer.testing import CliRunner
 
-from coterie.agent import Agent
-from coterie.results import RunSummary
+from coterie.agent.agent import Agent
+from coterie.agent.results import RunSummary
 from coterie_cli.main import app
 from tests.e2e.device_group import SAMPLES, DeviceGroup, Pause, Seeded
 from tests.e2e.real_platform import SHAPES, RealPlatform, real_platform

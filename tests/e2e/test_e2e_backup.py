@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from coterie_cli.main import app
-from services.kit.settings import ServiceSettings
+from services.kit.runtime.settings import ServiceSettings
 from tests.e2e.device_group import DeviceGroup, Pause
 from tests.e2e.real_platform import RealPlatform, real_platform
 

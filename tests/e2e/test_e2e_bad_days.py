@@ -12,7 +12,7 @@ from safetensors.numpy import save
 
 from coterie.client import Platform
 from coterie.errors import Unreachable
-from coterie.transport import Backoff
+from coterie.protocol.transport import Backoff
 from tests.e2e.device_group import DeviceGroup, Pause
 from tests.e2e.real_platform import RealPlatform, real_platform
 

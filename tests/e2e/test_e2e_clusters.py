@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie.agent import Agent
+from coterie.agent.agent import Agent
+from coterie.agent.home import DeviceHome, introduce
+from coterie.agent.report import Delivery
 from coterie.client import Platform
 from coterie.errors import InvalidRequest, NotAllowed, RoundOver
-from coterie.home import DeviceHome, introduce
 from coterie.privacy.ledger import Limit
 from coterie.records import Participation, Task
 from coterie.strategies.clusters import Clusters
 from coterie.strategies.context import RoundContext
-from coterie.work import Delivery
 from services.topology.domain.quality import QualityModel
 from tests.e2e.real_platform import PATIENT, ROOT, SHAPES, RealPlatform, model
 
@@ -446,7 +446,7 @@ def test_the_example_of_the_documentation_works(shared_platform: RealPlatform, t
     """The publisher's and the device's code as printed, with three owners' devices."""
     import torch
 
-    from coterie.training import model_bytes, single_threaded
+    from coterie.learning.training import model_bytes, single_threaded
 
     single_threaded()
     page = (ROOT / "docs/howto/presets/clusters.md").read_text()

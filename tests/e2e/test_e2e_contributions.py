@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from coterie.agent import Agent
+from coterie.agent.agent import Agent
+from coterie.agent.report import Delivery
 from coterie.client import Platform
-from coterie.evaluation import Tensors, evaluate
+from coterie.learning.evaluation import Tensors, evaluate
 from coterie.records import WorkItem
 from coterie.strategies.context import RoundContext
-from coterie.work import Delivery
 from tests.e2e.real_platform import PATIENT, SHAPES, RealPlatform, model, real_platform
 
 POT = 1_000_003

@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from coterie.agent import Agent
-from coterie.home import DeviceHome
-from coterie.registration import register_device
-from coterie.sums.circle import fingerprint_words
+from coterie.agent.agent import Agent
+from coterie.agent.home import DeviceHome
+from coterie.agent.registration import register_device
+from coterie.secure_sums.circle import fingerprint_words
 from coterie_cli.main import app
 from tests.contract.test_docs_commands import COMMAND, PAGES, ROOT, commands_of
 from tests.e2e.device_group import NO_PAUSE, SAMPLES, Seeded, Shift

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie.fleet import Fleet, FleetSummary
-from coterie.numpy_learner import NumpyLearner
+from coterie.agent.fleet import Fleet, FleetSummary
+from coterie.learning.numpy_learner import NumpyLearner
 from tests.e2e.real_platform import RealPlatform
 
 START = {"slope": np.zeros(1), "shift": np.zeros(1)}

@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-from coterie.agent import Agent
-from coterie.home import introduce
+from coterie.agent.agent import Agent
+from coterie.agent.home import introduce
+from coterie.agent.results import RoundResult, RunSummary
+from coterie.learning.torch_learner import TorchLearner
+from coterie.learning.training import model_bytes, seeded
 from coterie.privacy.ledger import Limit
-from coterie.results import RoundResult, RunSummary
 from coterie.strategies.device_state import DeviceState
-from coterie.torch_learner import TorchLearner
-from coterie.training import model_bytes, seeded
 from tests.e2e.real_platform import RealPlatform
 from tests.e2e.test_e2e_multitask import CELL
 

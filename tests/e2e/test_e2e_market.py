@@ -18,14 +18,14 @@ import pytest
 import torch
 from safetensors.numpy import save
 
-from coterie.agent import Agent
+from coterie.agent.agent import Agent
+from coterie.agent.home import DeviceHome
+from coterie.agent.report import Delivery
 from coterie.client import Platform
 from coterie.errors import BadUpdate
-from coterie.home import DeviceHome
 from coterie.privacy.accounting import priced_charge
 from coterie.privacy.ledger import Limit
 from coterie.records import Payment, WorkItem
-from coterie.work import Delivery
 from tests.e2e.device_group import Shift
 from tests.e2e.real_platform import PATIENT, SHAPES, RealPlatform, model, real_platform
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from coterie.home import DeviceHome, introduce
+from coterie.agent.home import DeviceHome, introduce
+from coterie.learning.training import model_bytes
 from coterie.strategies.device_state import DeviceState, Outgoing
-from coterie.training import model_bytes
 from coterie_cli.main import app
 from coterie_cli.processes import die_with_parent
 from tests.e2e.mesh_device import make_model

@@ -13,11 +13,11 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from coterie.agent import Agent
-from coterie.home import introduce
+from coterie.agent.agent import Agent
+from coterie.agent.home import introduce
+from coterie.learning.training import model_bytes
 from coterie.privacy.ledger import Limit
 from coterie.records import Plan
-from coterie.training import model_bytes
 from coterie_cli.main import app
 from services.trust.domain.city import build_city
 from services.trust.readers.gowalla import EDGES

@@ -16,13 +16,13 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from coterie.agent import Agent
+from coterie.agent.agent import Agent
+from coterie.agent.results import RoundResult
 from coterie.client import Platform
 from coterie.errors import InvalidRequest, NotAllowed
+from coterie.learning.torch_learner import TorchLearner
+from coterie.learning.training import model_bytes, seeded
 from coterie.privacy.ledger import Limit
-from coterie.results import RoundResult
-from coterie.torch_learner import TorchLearner
-from coterie.training import model_bytes, seeded
 from coterie_cli.demos import Choices, demos
 from coterie_cli.main import app
 from tests.e2e.real_platform import RealPlatform

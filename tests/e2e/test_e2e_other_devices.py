@@ -16,8 +16,8 @@ import torch
 from safetensors.numpy import load, save
 from sklearn.datasets import load_digits
 
-from coterie.agent import Agent
-from coterie.cache import BlobCache
+from coterie.agent.agent import Agent
+from coterie.agent.cache import BlobCache
 from coterie_cli.processes import die_with_parent
 from tests.e2e.real_platform import ROOT, RealPlatform
 

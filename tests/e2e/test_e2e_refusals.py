@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
-from coterie.home import DeviceIdentity
+from coterie.agent.home import DeviceIdentity
 from coterie.records import RoundDetail
 from tests.e2e.device_group import DeviceGroup
 from tests.e2e.real_platform import SHAPES, RealPlatform, model

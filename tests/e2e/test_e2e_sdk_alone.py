@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from coterie.client import Platform
-from coterie.questions import Question
+from coterie.learning.training import model_bytes
+from coterie.privacy.survey_question import Question
 from coterie.samples import digits_model
-from coterie.training import model_bytes
 from coterie_cli.asking import ask, result_of
 from tests.e2e.empty_environment import ROOT, Environment, build, install, wheel_of
 from tests.e2e.real_platform import PATIENT, RealPlatform, real_platform
@@ -23,11 +23,11 @@ DEVICES = 3
 ESCROW = 20_000_000
 ABSENT = ("torch", "sklearn", "typer", "rich", "services", "coterie_cli", "coterie_api", "grpc", "pip")
 NEED_TORCH = (
-    "coterie.adapters",
-    "coterie.batches",
+    "coterie.learning.adapters",
+    "coterie.learning.batches",
     "coterie.privacy.clipping_layers",
-    "coterie.torch_learner",
-    "coterie.training",
+    "coterie.learning.torch_learner",
+    "coterie.learning.training",
 )
 IMPORT_EVERYTHING = """
 import importlib, importlib.util, json, pkgutil, sys

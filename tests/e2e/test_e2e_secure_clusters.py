@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from coterie.agent import Agent
-from coterie.home import DeviceHome
+from coterie.agent.agent import Agent
+from coterie.agent.home import DeviceHome
+from coterie.agent.report import Delivery
 from coterie.strategies.clusters import Clusters
 from coterie.strategies.context import RoundContext
-from coterie.work import Delivery
 from tests.e2e.neighbours import NeighbourFixture
 from tests.e2e.real_platform import RealPlatform
 from tests.e2e.secure_device import LIMIT, Learner

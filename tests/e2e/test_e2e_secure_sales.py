@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from coterie.agent import Agent
+from coterie.agent.agent import Agent
 from coterie.client import Platform
 from coterie.errors import InvalidRequest
 from coterie.privacy.ledger import Limit
-from coterie.questions import Question
+from coterie.privacy.survey_question import Question
 from coterie.records import Task
 from coterie_cli.asking import ask
 from tests.e2e.neighbours import SECURE, NeighbourFixture

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from coterie.agent import Agent
+from coterie.agent.agent import Agent
 from coterie.client import Platform
 from coterie.privacy.ledger import Limit
 from tests.e2e.device_group import Shift

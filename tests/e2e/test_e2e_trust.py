@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from coterie.agent import Agent
+from coterie.agent.agent import Agent
+from coterie.agent.home import DeviceHome
+from coterie.agent.registration import register_device
+from coterie.agent.report import Delivery
 from coterie.client.trust import Meeting
-from coterie.home import DeviceHome
-from coterie.registration import register_device
 from coterie.strategies.context import RoundContext
-from coterie.work import Delivery
 from coterie_cli.main import app
 from tests.e2e.device_group import NO_PAUSE, SAMPLES, DeviceGroup, Seeded, Shift
 from tests.e2e.real_platform import RealPlatform

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from coterie.home import DeviceHome
+from coterie.agent.home import DeviceHome
+from coterie.agent.registration import register_device
 from coterie.records import WorkItem
-from coterie.registration import register_device
 from coterie.strategies import Strategy, strategy_for
-from services.kit.settings import ServiceSettings
+from services.kit.runtime.settings import ServiceSettings
 from tests.dumps.device_groups import DEVICE_GROUPS, HELD_ROUND, ROUNDS, agent_of
 from tests.dumps.stored import Dump, versions
 from tests.e2e.real_platform import RealPlatform, real_platform

@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from coterie.records.words import Pace
+from coterie.records.enums import Pace
 from services.aggregation.domain.rules.axis import Parameter, read
 from services.aggregation.errors import BadTask
 

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 
-from coterie.figures import ARROWS, better_of
+from coterie.learning.metrics import ARROWS, better_of
 from services.aggregation.domain.stopping import Stop
 from services.aggregation.errors import BadTask
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from coterie.records.words import JoinBy
+from coterie.records.enums import JoinBy
 from services.aggregation.errors import BadTask
 
 MAX_INVITED = 1_000

@@ -14,7 +14,7 @@ from typing import Any, TypeGuard
 import numpy as np
 import orjson
 
-from coterie import tensor_files
+from coterie.learning import tensor_files
 from services.aggregation.errors import BadModel
 
 PREFIX_BYTES = tensor_files.PREFIX_BYTES

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from coterie.sums import masks
-from coterie.sums.letters import MAXIMUM_BYTES
-from coterie.sums.masks import Words
-from coterie.sums.terms import DIGEST_BYTES, KEY_BYTES, Terms, signed_by, upload_message
-from coterie.sums.uploads import most_bytes
+from coterie.secure_sums import masks
+from coterie.secure_sums.letters import MAXIMUM_BYTES
+from coterie.secure_sums.masks import Words
+from coterie.secure_sums.terms import DIGEST_BYTES, KEY_BYTES, Terms, signed_by, upload_message
+from coterie.secure_sums.uploads import most_bytes
 from services.aggregation.domain.accumulator import WINDOW, Accumulator, Read, units
 from services.aggregation.domain.layout import PREFIX_BYTES, Layout, Tensor, header_length, parse
 from services.aggregation.errors import BadMaskedUpdate

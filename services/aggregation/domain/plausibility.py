@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coterie.local_steps import CHANCE_OF_INJUSTICE
+from coterie.learning.local_steps import CHANCE_OF_INJUSTICE
 
 FEWEST = 5
 DEVIATIONS = 5.0

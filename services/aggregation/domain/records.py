@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from coterie.records.privacy import PrivacyClaim
-from coterie.records.words import (
+from coterie.records.enums import (
     EnrolmentState,
     EventKind,
     Form,
@@ -16,6 +15,7 @@ from coterie.records.words import (
     RoundState,
     TaskState,
 )
+from coterie.records.privacy import PrivacyClaim
 from services.aggregation.domain.sittings import MaskedUpdate
 from services.aggregation.domain.tasks import TaskSpecification
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from coterie.records.words import ParticipationState
+from coterie.records.enums import ParticipationState
 
 WITNESSES = 8
 """Co-participants each device's conduct in a round is recorded with: keeps a round's interactions linear in devices."""

@@ -11,10 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
 
-from coterie.sums.grid import Extent
-from coterie.sums.letters import FaultKind
-from coterie.sums.masks import agreement_quorum, held_shares
-from coterie.sums.terms import Terms
+from coterie.secure_sums.grid import Extent
+from coterie.secure_sums.letters import FaultKind
+from coterie.secure_sums.masks import agreement_quorum, held_shares
+from coterie.secure_sums.terms import Terms
 
 Devices = frozenset[str]
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from coterie.sums.grid import NoGrid, choose_grid, clear_scale, grid_at
-from coterie.sums.masks import agreement_quorum, check_committee
-from coterie.sums.terms import NamedClerk, Participants, Place, Terms
+from coterie.secure_sums.grid import NoGrid, choose_grid, clear_scale, grid_at
+from coterie.secure_sums.masks import agreement_quorum, check_committee
+from coterie.secure_sums.terms import NamedClerk, Participants, Place, Terms
 from services.aggregation.domain.rules.choice import Choice
 from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.errors import BadTask

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
-from coterie.records.words import ClerkState, DutyKind, SumState
-from coterie.sums.letters import FaultKind
-from coterie.sums.masks import agreement_quorum
-from coterie.sums.rolls import Candidate, list_digest, read_candidates, read_survivors
-from coterie.sums.terms import Participants, Place, Terms
+from coterie.records.enums import ClerkState, DutyKind, SumState
+from coterie.secure_sums.letters import FaultKind
+from coterie.secure_sums.masks import agreement_quorum
+from coterie.secure_sums.protocol_lists import Candidate, list_digest, read_candidates, read_survivors
+from coterie.secure_sums.terms import Participants, Place, Terms
 from services.aggregation.domain.secure import Votes, count_votes, may_join
 
 OUT_OF_RANGE = "sum_out_of_range"

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from coterie.figures import better_of
-from services.aggregation.domain.measuring import SEVERAL
+from coterie.learning.metrics import better_of
+from services.aggregation.domain.measurements import SEVERAL
 from services.aggregation.errors import BadTask
 
 UP, DOWN = "up", "down"

@@ -7,8 +7,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from coterie.instructions import check_training
-from coterie.records.words import JoinBy, Pace, PrivacyUnit
+from coterie.learning.training_config import check_training
+from coterie.records.enums import JoinBy, Pace, PrivacyUnit
 from services.aggregation.domain import joining
 from services.aggregation.domain.buffering import Buffering, read_pace
 from services.aggregation.domain.rules.choice import choose

@@ -1,6 +1,6 @@
 """Alembic's entry into this service's migrations."""
 
 from services.aggregation.tables import metadata
-from services.kit import migration
+from services.kit.database import migration
 
 migration.run(metadata)

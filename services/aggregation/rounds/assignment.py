@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from coterie.records.words import ParticipationState, Role
+from coterie.records.enums import ParticipationState, Role
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
@@ -12,7 +12,7 @@ from coterie_api.trust.v1 import trust_pb2 as trust
 from services.aggregation.domain.records import Model, Participation, Round, Task
 from services.aggregation.strategies import strategy_for
 from services.aggregation.strategies.roster import Tie
-from services.kit.words import number, word
+from services.kit.rpc.enums import number, word
 
 HEADER_ROOM_BYTES = 65_536
 

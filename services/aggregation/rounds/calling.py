@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from coterie.records.words import ClerkState, SumState
-from coterie.sums.terms import Participants
+from coterie.records.enums import ClerkState, SumState
+from coterie.secure_sums.terms import Participants
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
 from services.aggregation.domain.records import Round, Task
 from services.aggregation.domain.secure_terms import SumRules
 from services.aggregation.domain.sittings import Seat, Sitting
-from services.aggregation.rounds.live import LiveRound
+from services.aggregation.rounds.open_round import OpenRound
 from services.aggregation.store import sittings, tasks
 from services.aggregation.strategies import strategy_for
-from services.kit.clock import Clock
-from services.kit.database import Database
-from services.kit.service_clients import ServiceClients
+from services.kit.database.engine import Database
+from services.kit.rpc.service_clients import ServiceClients
+from services.kit.runtime.clock import Clock
 
 SILENT_SECONDS = 60.0
 """Four heartbeats missed: such a device is called as a clerk only if there is nobody else."""
@@ -56,10 +56,10 @@ class Calling:
     """Chooses committees."""
 
     database: Database
-    upstreams: ServiceClients
+    clients: ServiceClients
     clock: Clock
 
-    async def choose(self, live: LiveRound, sitting: Sitting, rules: SumRules, silent: Sequence[Seat]) -> Called:
+    async def choose(self, live: OpenRound, sitting: Sitting, rules: SumRules, silent: Sequence[Seat]) -> Called:
         """The best committee; of equally trusted ones, one that nobody would decline.
 
         Those not heard of for long are asked only if there is no other.
@@ -85,13 +85,13 @@ class Calling:
         found: list[trust.Device] = []
         for start in range(0, len(device_ids), _MOST_ASKED):
             request = trust.GetDevicesRequest(device_ids=device_ids[start : start + _MOST_ASKED])
-            found.extend((await self.upstreams.registry.GetDevices(request)).devices)
+            found.extend((await self.clients.registry.GetDevices(request)).devices)
         return found
 
     async def _ask(
         self, people: Sequence[str], candidates: Sequence[str], rules: SumRules, wishes: Wishes
     ) -> topology.Committee:
-        return await self.upstreams.topology.ChooseClerks(
+        return await self.clients.topology.ChooseClerks(
             topology.ChooseClerksRequest(
                 participants=people,
                 candidates=candidates,
@@ -104,7 +104,7 @@ class Calling:
             timeout=120.0,
         )
 
-    async def _wishes(self, live: LiveRound, sitting: Sitting) -> tuple[Wishes, set[str]]:
+    async def _wishes(self, live: OpenRound, sitting: Sitting) -> tuple[Wishes, set[str]]:
         """Whom participants take, and whose owners let them be no clerk.
 
         One that declined clerks it does not know takes the others until it joins again.

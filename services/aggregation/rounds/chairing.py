@@ -13,11 +13,11 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from coterie.records.words import ClerkState, EventKind, ParticipationState, SumState
-from coterie.sums.rolls import candidates_text
-from coterie.sums.terms import NamedClerk, Terms
+from coterie.records.enums import ClerkState, EventKind, ParticipationState, SumState
+from coterie.secure_sums.protocol_lists import candidates_text
+from coterie.secure_sums.terms import NamedClerk, Terms
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2 as topology
-from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.domain import secure_terms
 from services.aggregation.domain.records import Event
 from services.aggregation.domain.secure_terms import SumRules, make_terms
@@ -26,15 +26,15 @@ from services.aggregation.errors import NoGrid
 from services.aggregation.rounds.calling import Calling
 from services.aggregation.rounds.counting import Counting
 from services.aggregation.rounds.desk import Desk
-from services.aggregation.rounds.live import LiveRound
+from services.aggregation.rounds.open_round import OpenRound
 from services.aggregation.rounds.resitting import Resitting
 from services.aggregation.store import rounds, sittings, tasks
-from services.aggregation.store.library import Library
-from services.kit.bell import Bell
-from services.kit.clock import SharedClock
-from services.kit.database import Database
-from services.kit.rows import Tx
-from services.kit.service_clients import ServiceClients
+from services.aggregation.store.model_files import ModelFiles
+from services.kit.database.engine import Database
+from services.kit.database.rows import Tx
+from services.kit.notify.notifier import Notifier
+from services.kit.rpc.service_clients import ServiceClients
+from services.kit.runtime.clock import SharedClock
 
 LOOK_AGAIN_SECONDS = 5.0
 FINAL = (SumState.CLOSING, SumState.FAILED)
@@ -46,14 +46,14 @@ class Chair:
     """Conducts sittings."""
 
     database: Database
-    upstreams: ServiceClients
-    library: Library
+    clients: ServiceClients
+    model_files: ModelFiles
     desk: Desk
-    bell: Bell
+    notifier: Notifier
     clock: SharedClock
     """Nobody is silent before this process began, while there was no platform to speak to."""
 
-    async def step(self, live: LiveRound) -> float:
+    async def step(self, live: OpenRound) -> float:
         """Makes the next step of every sum; seconds until one may be due, 0 when something has moved."""
         seats = await self._look(live)
         pauses = [LOOK_AGAIN_SECONDS]
@@ -61,7 +61,7 @@ class Chair:
             pauses.append(await self._step(live, sitting, [seat for seat in seats if seat.place == sitting.place]))
         return min(pauses)
 
-    async def _look(self, live: LiveRound) -> list[Seat]:
+    async def _look(self, live: OpenRound) -> list[Seat]:
         """Reads where the sums stand, and wakes devices whose sum has just opened, and clerks; the round's seats."""
         async with self.database.reading() as tx:
             present = await sittings.latest_sittings(tx, live.task.id, live.round.number)
@@ -71,7 +71,7 @@ class Chair:
         for cohort, sitting in present.items():
             moved = known.get(cohort) != (sitting.sitting, sitting.state)
             if moved and sitting.state is SumState.OPEN:
-                self.bell.ring(*(f"device:{device}" for device in sitting.people.keys))
+                self.notifier.notify(*(f"device:{device}" for device in sitting.people.keys))
             if moved and sitting.state is SumState.COUNTING:
                 # Who made it count has woken the clerks that wait there; others wait here.
                 self.desk.call(clerk.device for clerk in sitting.read_terms.clerks)
@@ -80,12 +80,12 @@ class Chair:
             self.desk.call(untold)
         return seats
 
-    def release(self, live: LiveRound) -> None:
+    def release(self, live: OpenRound) -> None:
         """Wakes the clerks of a round that is over: there is something to forget."""
         told = (sitting.read_terms for sitting in live.sittings.values() if sitting.terms)
         self.desk.call(clerk.device for terms in told for clerk in terms.clerks)
 
-    async def _step(self, live: LiveRound, sitting: Sitting, seats: Sequence[Seat]) -> float:
+    async def _step(self, live: OpenRound, sitting: Sitting, seats: Sequence[Seat]) -> float:
         if sitting.state is SumState.CALLING:
             return await self._call(live, sitting, seats)
         if sitting.state is SumState.OPEN:
@@ -98,16 +98,16 @@ class Chair:
     @property
     def resitting(self) -> Resitting:
         """What follows a sitting that failed."""
-        return Resitting(self.database, self.upstreams, self.clock)
+        return Resitting(self.database, self.clients, self.clock)
 
     @property
     def calling(self) -> Calling:
         """Chooses clerks."""
-        return Calling(self.database, self.upstreams, self.clock)
+        return Calling(self.database, self.clients, self.clock)
 
     # --- calling ------------------------------------------------------------------------------------------------------
 
-    async def _call(self, live: LiveRound, sitting: Sitting, seats: Sequence[Seat]) -> float:
+    async def _call(self, live: OpenRound, sitting: Sitting, seats: Sequence[Seat]) -> float:
         """Has a committee, replaces its silent members, and opens the sum when all have offered themselves."""
         rules, now = live.strategy.committee(len(sitting.people.keys)), self.clock.now()
         serving = [seat for seat in seats if seat.state is ClerkState.SERVING]
@@ -121,7 +121,7 @@ class Chair:
         return max(0.01, min(max(seat.called_at, self.clock.began_at) for seat in late) + rules.offer_seconds - now)
 
     async def _choose(
-        self, live: LiveRound, sitting: Sitting, rules: SumRules, serving: Sequence[Seat], silent: Sequence[Seat]
+        self, live: OpenRound, sitting: Sitting, rules: SumRules, serving: Sequence[Seat], silent: Sequence[Seat]
     ) -> float:
         called = await self.calling.choose(live, sitting, rules, silent)
         committee, unwilling = called.committee, called.unwilling
@@ -168,12 +168,12 @@ class Chair:
         for device in unwilling:
             live.roster.states[device] = ParticipationState.DECLINED
         self.desk.call([*chosen, *(seat.device_id for seat in serving)])
-        self.bell.ring(f"events:{live.task.id}")
+        self.notifier.notify(f"events:{live.task.id}")
         return 0.0
 
     # --- open ---------------------------------------------------------------------------------------------------------
 
-    async def _open(self, live: LiveRound, sitting: Sitting, rules: SumRules, serving: Sequence[Seat]) -> None:
+    async def _open(self, live: OpenRound, sitting: Sitting, rules: SumRules, serving: Sequence[Seat]) -> None:
         """Writes the terms, once, and lets devices have them."""
         spec, now = live.task.specification, self.clock.now()
         clerks = sorted(serving, key=lambda seat: seat.device_id.encode())
@@ -193,9 +193,9 @@ class Chair:
                 f"devices must be in the sum, {terms.honest} of them are counted on to be honest"
             )
             await tasks.add_events(tx, Event(live.task.id, now, EventKind.SUM_OPENED, message, sitting.round))
-        self.bell.ring(f"events:{live.task.id}")
+        self.notifier.notify(f"events:{live.task.id}")
 
-    def _terms(self, live: LiveRound, sitting: Sitting, rules: SumRules, clerks: Sequence[Seat]) -> Terms:
+    def _terms(self, live: OpenRound, sitting: Sitting, rules: SumRules, clerks: Sequence[Seat]) -> Terms:
         """Runs in a worker thread; `NoGrid` where no grid serves."""
         spec, (digest, size) = live.task.specification, live.bases[0]
         count = len(sitting.people.keys)
@@ -215,7 +215,7 @@ class Chair:
             return make_terms(
                 sitting.place,
                 live.round.plan_version,
-                secure_terms.Model(digest, self.library.layout(digest, size).elements + live.strategy.counts),
+                secure_terms.Model(digest, self.model_files.layout(digest, size).elements + live.strategy.counts),
                 sitting.people,
                 named,
                 rules,
@@ -228,7 +228,7 @@ class Chair:
         except secure_terms.NoGrid as error:
             raise NoGrid(str(error)) from error
 
-    async def _watch(self, live: LiveRound, sitting: Sitting) -> float:
+    async def _watch(self, live: OpenRound, sitting: Sitting) -> float:
         """Waits for deliveries; then counts, extends the sitting, or gives the clerks up."""
         terms, now = sitting.read_terms, self.clock.now()
         states = [live.roster.states.get(device) for device in sitting.people.keys]
@@ -247,7 +247,7 @@ class Chair:
             await self.resitting.extend(live, sitting, f"{delivered} of {terms.least} updates needed came")
         return 0.0
 
-    async def _begin_counting(self, live: LiveRound, sitting: Sitting, terms: Terms) -> None:
+    async def _begin_counting(self, live: OpenRound, sitting: Sitting, terms: Terms) -> None:
         """Asks the clerks whom of those who delivered, and were not revoked, they can serve."""
         devices = await self.calling.devices(list(sitting.people.keys))
         active = {device.id for device in devices if device.state == words.DEVICE_STATE_ACTIVE}

@@ -6,21 +6,21 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from coterie.records.words import EventKind, Form, ParticipationState, RoundState, SumState
-from services.aggregation.domain import measuring as figures
+from coterie.records.enums import EventKind, Form, ParticipationState, RoundState, SumState
+from services.aggregation.domain import measurements as figures
 from services.aggregation.domain.records import Delivery, Event, Model, Partial, Participation, Round, Task
-from services.aggregation.rounds import measuring
+from services.aggregation.rounds import evaluation
 from services.aggregation.rounds.leases import Leases, demand
-from services.aggregation.rounds.live import LiveRound
-from services.aggregation.rounds.making import Made, make
+from services.aggregation.rounds.model_update import Made, make
+from services.aggregation.rounds.open_round import OpenRound
 from services.aggregation.store import models, rounds, sittings, sums, tasks
-from services.aggregation.store.library import Library, read_partial, write_partial
+from services.aggregation.store.model_files import ModelFiles, read_partial, write_partial
 from services.aggregation.strategies import strategy_for
 from services.aggregation.strategies.base import VISIBLE
-from services.kit.clock import Clock
-from services.kit.database import Database, after_commit
-from services.kit.metrics import ROUND_SECONDS
-from services.kit.rows import batches
+from services.kit.database.engine import Database, after_commit
+from services.kit.database.rows import batches
+from services.kit.observability.metrics import ROUND_SECONDS
+from services.kit.runtime.clock import Clock
 
 PARTIAL_WAIT_SECONDS = 10.0
 FETCHED_AT_ONCE = 16
@@ -40,12 +40,12 @@ class Closer:
     """Closes rounds on this replica, with the help of the others."""
 
     database: Database
-    library: Library
+    model_files: ModelFiles
     clock: Clock
     replica: str
     leases: Leases
 
-    async def close(self, live: LiveRound) -> bool:
+    async def close(self, live: OpenRound) -> bool:
         """Makes the new model versions of a closing round and moves it to settling.
 
         False when updates are refused, now that all are there, and the task's rule cannot bear the rest: the round is
@@ -85,7 +85,7 @@ class Closer:
             live.close()
         return True
 
-    async def _go_back(self, live: LiveRound, rejected: Sequence[Participation]) -> None:
+    async def _go_back(self, live: OpenRound, rejected: Sequence[Participation]) -> None:
         """Opens a closing round again without these, for what is left is too little for the task's rule."""
         place, now = (live.task.id, live.round.number), self.clock.now()
         events = [Event(live.task.id, now, _EVENT_OF[p.state], p.note, p.round, p.device_id) for p in rejected]
@@ -95,7 +95,7 @@ class Closer:
                 await tasks.add_events(tx, *events)
                 await tasks.change_task(tx, live.task.id)
 
-    async def publish_partial(self, live: LiveRound) -> None:
+    async def publish_partial(self, live: OpenRound) -> None:
         """Hands this replica's share of a closing round to the replica that closes it; once, unless it has changed."""
         async with live.lock:
             if live.handed_over == live.folded.keys():
@@ -103,7 +103,7 @@ class Closer:
             handed, shares = frozenset(live.folded), []
             for line, total in live.sums().items():
                 devices = tuple(d.device_id for d in live.folded.values() if live.line_of(d) == line)
-                digest, _ = await asyncio.to_thread(self.library.blobs.put_pieces, write_partial(total))
+                digest, _ = await asyncio.to_thread(self.model_files.blobs.put_pieces, write_partial(total))
                 shares.append(
                     Partial(live.task.id, live.round.number, line, self.replica, digest, total.weight_units, devices)
                 )
@@ -118,33 +118,33 @@ class Closer:
         if not awaited:
             await self._discard({share.digest for share in shares})
 
-    async def complete(self, live: LiveRound, delivered: dict[str, Participation]) -> None:
+    async def complete(self, live: OpenRound, delivered: dict[str, Participation]) -> None:
         """Brings this replica's sums to exactly the delivered updates: others' shares merged, the rest folded."""
         for extra in [d for d in live.folded.values() if d.device_id not in delivered]:
-            await asyncio.to_thread(live.unfold, self.library, extra)
+            await asyncio.to_thread(live.unfold, self.model_files, extra)
         missing = {d: p for d, p in delivered.items() if d not in live.folded and p.form is not Form.REPORT}
         for share in await self._shares(live, missing):
-            pieces = read_partial(self.library.blobs, share.digest)
-            total = live.sum_of(self.library, share.line)
+            pieces = read_partial(self.model_files.blobs, share.digest)
+            total = live.sum_of(self.model_files, share.line)
             await asyncio.to_thread(total.merge, pieces, share.weight_units)
             for device in share.devices:
                 # Noted as folded: a closing that is tried again must not merge it twice.
                 live.folded[device] = delivery_of(missing.pop(device))
         waiting = [delivery_of(participation) for participation in missing.values()]
         for some in batches(waiting, FETCHED_AT_ONCE):
-            fetched = await asyncio.gather(*(self.library.ahead(delivery) for delivery in some))
+            fetched = await asyncio.gather(*(self.model_files.ahead(delivery) for delivery in some))
             for delivery, whole in zip(some, fetched, strict=True):
-                await asyncio.to_thread(live.fold, self.library, delivery, whole)
+                await asyncio.to_thread(live.fold, self.model_files, delivery, whole)
 
-    def _reweigh(self, live: LiveRound, weights: Mapping[str, float]) -> None:
+    def _reweigh(self, live: OpenRound, weights: Mapping[str, float]) -> None:
         """Gives updates of a full buffer the weight they have beside each other; exact, and the same when repeated."""
         for device, weight in weights.items():
             folded = live.folded.get(device)
             if folded is not None and folded.weight != weight:
-                live.unfold(self.library, folded)
-                live.fold(self.library, replace(folded, weight=weight))
+                live.unfold(self.model_files, folded)
+                live.fold(self.model_files, replace(folded, weight=weight))
 
-    async def _shares(self, live: LiveRound, missing: dict[str, Participation]) -> list[Partial]:
+    async def _shares(self, live: OpenRound, missing: dict[str, Participation]) -> list[Partial]:
         """Shares of living replicas that hold only delivered updates missing here; waits for them a while."""
         if self.database.is_sqlite:
             return []
@@ -162,11 +162,11 @@ class Closer:
             await asyncio.sleep(0.05)
 
     def _conclude(
-        self, live: LiveRound, everybody: list[Participation], states: Mapping[int, Model]
+        self, live: OpenRound, everybody: list[Participation], states: Mapping[int, Model]
     ) -> tuple[Made, dict[str, float], dict[str, str]]:
         """New models, what the strategy found, and which updates stand out and why. Runs in a worker thread."""
-        made = make(self.library, live, everybody, states)
-        odd = live.strategy.suspicious(everybody, self.library.layout(*live.bases[0]).elements)
+        made = make(self.model_files, live, everybody, states)
+        odd = live.strategy.suspicious(everybody, self.model_files.layout(*live.bases[0]).elements)
         return made, live.strategy.findings(everybody, live.sums()), odd
 
     async def store(
@@ -207,7 +207,7 @@ class Closer:
             if not moved:
                 return
             await models.add_models(tx, [*fresh.values(), *states])
-            await measuring.record(tx, task, round_, everybody, now)
+            await evaluation.record(tx, task, round_, everybody, now)
             await rounds.rule(tx, [*ruled, *rejected])
             await rounds.mark(tx, task.id, round_.number, dropped, state=ParticipationState.DROPPED, note=SILENT)
             await rounds.mark(tx, task.id, round_.number, busy, state=ParticipationState.IDLE, note=AT_WORK)
@@ -234,7 +234,7 @@ class Closer:
         if digests:
             async with self.database.reading() as tx:
                 unused = digests - await models.digests_in_use(tx, digests)
-            await self.library.blobs.delete_all(unused)
+            await self.model_files.blobs.delete_all(unused)
 
 
 def mean_metrics(everybody: list[Participation], lines: int = 1) -> dict[str, float]:

@@ -19,31 +19,31 @@ import asyncio
 from contextvars import Context
 from dataclasses import dataclass, field
 
-from coterie.records.words import ParticipationState, RoundState, TaskState
+from coterie.records.enums import ParticipationState, RoundState, TaskState
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from services.aggregation.domain.records import Round, Task
 from services.aggregation.rounds.chairing import Chair
 from services.aggregation.rounds.closing import Closer
 from services.aggregation.rounds.ending import end_task
+from services.aggregation.rounds.evaluation import Measuring
+from services.aggregation.rounds.late_joiners import LateJoiners
 from services.aggregation.rounds.leases import Leases
-from services.aggregation.rounds.live import LiveRound
-from services.aggregation.rounds.measuring import Measuring
-from services.aggregation.rounds.newcomers import Newcomers
+from services.aggregation.rounds.open_round import OpenRound
 from services.aggregation.rounds.opening import Opener
+from services.aggregation.rounds.round_monitor import RoundMonitor
 from services.aggregation.rounds.settling import Settler
-from services.aggregation.rounds.tending import Tending
 from services.aggregation.rounds.totals import Totals
 from services.aggregation.store import measurements, models, rounds, sittings, sums, tasks
-from services.kit import traces
-from services.kit.bell import Bell
-from services.kit.chimes import Chimes
-from services.kit.clock import Clock
-from services.kit.database import Database
+from services.kit.database.engine import Database
 from services.kit.errors import CoterieError, PermissionDenied, Unauthenticated, Unavailable
-from services.kit.grpc_errors import UpstreamFault
-from services.kit.logs import get_logger
-from services.kit.metrics import STEP_FAULTS_TOTAL, STEP_SECONDS
-from services.kit.service_clients import ServiceClients
+from services.kit.notify.notifier import Notifier
+from services.kit.notify.replica_notifier import ReplicaNotifier
+from services.kit.observability import traces
+from services.kit.observability.logs import get_logger
+from services.kit.observability.metrics import STEP_FAULTS_TOTAL, STEP_SECONDS
+from services.kit.rpc.grpc_errors import UpstreamFault
+from services.kit.rpc.service_clients import ServiceClients
+from services.kit.runtime.clock import Clock
 
 REFUSALS_BEFORE_FAILURE = 3
 """So often the same refusal must come, with nothing changed in between, before it ends a task."""
@@ -85,22 +85,22 @@ class Conductor:
     """Conducts all tasks of this replica."""
 
     database: Database
-    upstreams: ServiceClients
+    clients: ServiceClients
     opener: Opener
     closer: Closer
     settler: Settler
     chair: Chair
-    tending: Tending
+    tending: RoundMonitor
     totals: Totals
     measuring: Measuring
-    newcomers: Newcomers
-    bell: Bell
+    newcomers: LateJoiners
+    notifier: Notifier
     clock: Clock
     replica: str
     leases: Leases
-    chimes: Chimes
+    replica_notifier: ReplicaNotifier
     poll_seconds: float = 0.25
-    live: dict[str, LiveRound] = field(default_factory=dict)
+    live: dict[str, OpenRound] = field(default_factory=dict)
     running: set[str] = field(default_factory=set)
     _running: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _poller: asyncio.Task[None] | None = None
@@ -124,7 +124,7 @@ class Conductor:
         if task_id not in self._running or self._running[task_id].done():
             # In a context of its own: the conductor acts for the platform, not for whoever started the task.
             self._running[task_id] = asyncio.create_task(self._conduct(task_id), context=Context())
-        self.bell.ring(f"task:{task_id}")
+        self.notifier.notify(f"task:{task_id}")
 
     async def _take_up(self) -> None:
         async with self.database.reading() as tx:
@@ -152,19 +152,19 @@ class Conductor:
         moved = {task_id for task_id, revision in found.items() if seen.get(task_id) != revision}
         for task_id in moved:
             self.take_up(task_id)
-        told = [key.split(":", 1) for key in self.chimes.take()]
+        told = [key.split(":", 1) for key in self.replica_notifier.take()]
         heard = {task_id for task_id, replica in told if replica != self.replica}
         now, due = self.clock.now(), set(self.live)
-        if now < self._all_read_at + READ_ALL_SECONDS and self.chimes.heard.is_set():
+        if now < self._all_read_at + READ_ALL_SECONDS and self.replica_notifier.heard.is_set():
             due &= heard | moved
         else:
             self._all_read_at = now  # for a ring that was lost
         for live in [self.live[task_id] for task_id in due] if not alone else ():
             await self._refresh_states(live)
-            self.bell.ring(f"task:{live.task.id}")
+            self.notifier.notify(f"task:{live.task.id}")
         return found
 
-    async def _refresh_states(self, live: LiveRound) -> None:
+    async def _refresh_states(self, live: OpenRound) -> None:
         before = dict(live.roster.states)
         async with self.database.reading() as tx:
             states = await rounds.standings(tx, live.task.id, live.round.number)
@@ -183,7 +183,7 @@ class Conductor:
     async def _conduct(self, task_id: str) -> None:
         backoff, refusals = FIRST_BACKOFF_SECONDS, Refusals()
         while True:
-            with self.bell.listen(f"task:{task_id}") as sleeper:
+            with self.notifier.subscribe(f"task:{task_id}") as sleeper:
                 try:
                     if refusals.doom:
                         await self._end(task_id, TaskState.FAILED, refusals.doom)
@@ -225,7 +225,7 @@ class Conductor:
         if task.ended:
             self._forget(task_id)
             self.running.discard(task_id)
-            self.bell.ring(f"ended:{task_id}")
+            self.notifier.notify(f"ended:{task_id}")
             return None if task.released else await self._release(task)
         self.running.add(task_id)
         if round_ is None or round_.state is RoundState.DONE:
@@ -305,13 +305,13 @@ class Conductor:
         exhausted = await self.settler.settle(task, held)
         self.leases.forget(task.id)
         self._forget(task.id)
-        self.bell.ring(f"events:{task.id}", f"letters:{task.id}")
+        self.notifier.notify(f"events:{task.id}", f"letters:{task.id}")
         if exhausted:
             await self._end(task.id, TaskState.FINISHED, f"the escrow was spent in round {round_.number}")
         return 0.0
 
     async def _release(self, task: Task) -> float:
-        await self.upstreams.ledger.ReleaseEscrow(pricing.ReleaseEscrowRequest(task_id=task.id))
+        await self.clients.ledger.ReleaseEscrow(pricing.ReleaseEscrowRequest(task_id=task.id))
         pause = await self.settler.tell_last_verdicts(task)
         if pause > 0.0:
             return pause
@@ -324,11 +324,11 @@ class Conductor:
         async with self.database.writing() as tx:
             await end_task(tx, task_id, state, reason, self.clock.now())
         self._forget(task_id)
-        self.bell.ring(f"events:{task_id}")  # whoever waits for them, though no round is open any more
+        self.notifier.notify(f"events:{task_id}")  # whoever waits for them, though no round is open any more
 
     # --- open rounds in memory ---------------------------------------------------------------------------------------
 
-    async def _live(self, task: Task, round_: Round) -> LiveRound:
+    async def _live(self, task: Task, round_: Round) -> OpenRound:
         """The round in memory, loaded when this replica meets it for the first time."""
         live = self.live.get(task.id)
         if live is not None and (live.round.number, live.round.attempt) == (round_.number, round_.attempt):
@@ -339,15 +339,15 @@ class Conductor:
             everybody = await rounds.list_participations(tx, task.id, round_.number)
             current = await models.latest_models(tx, task.id, before=round_.number)
             present = await sittings.latest_sittings(tx, task.id, round_.number)
-        live = LiveRound(task, round_, everybody, [(m.digest, m.size_bytes) for m in current], present)
+        live = OpenRound(task, round_, everybody, [(m.digest, m.size_bytes) for m in current], present)
         self.live[task.id] = live
         await self.measuring.beside(task, round_, live.roster.states)
         # Also those that wait for letters by a plan that this one replaces.
-        self.bell.ring(f"events:{task.id}", f"letters:{task.id}", *(f"device:{p.device_id}" for p in everybody))
+        self.notifier.notify(f"events:{task.id}", f"letters:{task.id}", *(f"device:{p.device_id}" for p in everybody))
         await self._meet(live, round_)
         return live
 
-    async def _meet(self, live: LiveRound, round_: Round) -> None:
+    async def _meet(self, live: OpenRound, round_: Round) -> None:
         """Devices that come while each works at its own pace have their part in the round at once."""
         if live.buffering is None:
             return
@@ -359,5 +359,5 @@ class Conductor:
         if live is not None:
             if not live.lock.locked():  # else an update that came too late is taken out; the sums go with it
                 live.close()
-            self.bell.ring(f"events:{task_id}", f"letters:{task_id}")
+            self.notifier.notify(f"events:{task_id}", f"letters:{task_id}")
             self.chair.release(live)

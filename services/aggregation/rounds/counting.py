@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from coterie.records.words import ClerkState, EventKind, SumState
-from coterie.sums.rolls import candidates_text, survivors_text
-from coterie.sums.terms import Terms, survivors_digest
+from coterie.records.enums import ClerkState, EventKind, SumState
+from coterie.secure_sums.protocol_lists import candidates_text, survivors_text
+from coterie.secure_sums.terms import Terms, survivors_digest
 from services.aggregation.domain.records import Event
 from services.aggregation.domain.secure import (
     MusterAgain,
@@ -32,11 +32,11 @@ from services.aggregation.domain.sittings import (
     votes_of,
 )
 from services.aggregation.rounds.desk import Desk
-from services.aggregation.rounds.live import LiveRound
+from services.aggregation.rounds.open_round import OpenRound
 from services.aggregation.rounds.resitting import Resitting
 from services.aggregation.store import rounds, sittings, tasks
-from services.kit.clock import SharedClock
-from services.kit.database import Database
+from services.kit.database.engine import Database
+from services.kit.runtime.clock import SharedClock
 
 QUARTER = 0.25
 
@@ -50,7 +50,7 @@ class Counting:
     clock: SharedClock
     resitting: Resitting
 
-    async def step(self, live: LiveRound, sitting: Sitting, everybody: Sequence[Seat]) -> float:
+    async def step(self, live: OpenRound, sitting: Sitting, everybody: Sequence[Seat]) -> float:
         """Seconds until the next step may be due, 0 when one was made."""
         seats, spec = [seat for seat in everybody if seat.position >= 0], live.task.specification
         rules = SumRules.of(spec.parameters)
@@ -71,7 +71,7 @@ class Counting:
 
     # --- musters ------------------------------------------------------------------------------------------------------
 
-    async def _muster(self, live: LiveRound, sitting: Sitting, seats: Sequence[Seat], patience: float) -> float:
+    async def _muster(self, live: OpenRound, sitting: Sitting, seats: Sequence[Seat], patience: float) -> float:
         terms, now = sitting.read_terms, self.clock.now()
         here = [seat for seat in seats if seat.mustered == sitting.candidates_digest]
         over = now - sitting.since >= patience * QUARTER
@@ -101,7 +101,7 @@ class Counting:
             return 0.0
         return max(0.01, (sitting.deadline_at if over else sitting.since + patience * QUARTER) - now)
 
-    async def _settle(self, live: LiveRound, sitting: Sitting, terms: Terms, step: Settled) -> None:
+    async def _settle(self, live: OpenRound, sitting: Sitting, terms: Terms, step: Settled) -> None:
         survivors = [(each.device, each.root) for each in sitting.listed if each.device in step.survivors]
         digest = survivors_digest(terms.digest, survivors)
         text = survivors_text(survivors)
@@ -114,7 +114,7 @@ class Counting:
 
     # --- agreements and answers ---------------------------------------------------------------------------------------
 
-    async def _await_agreements(self, live: LiveRound, sitting: Sitting, seats: Sequence[Seat]) -> float:
+    async def _await_agreements(self, live: OpenRound, sitting: Sitting, seats: Sequence[Seat]) -> float:
         now, need = self.clock.now(), sitting.read_terms.quorum
         if now < sitting.deadline_at:
             return max(0.01, sitting.deadline_at - now)
@@ -124,7 +124,7 @@ class Counting:
 
     async def _await_answers(
         self,
-        live: LiveRound,
+        live: OpenRound,
         sitting: Sitting,
         seats: Sequence[Seat],
         shares: dict[int, Share],
@@ -152,7 +152,7 @@ class Counting:
 
     async def _fail_disputed(
         self,
-        live: LiveRound,
+        live: OpenRound,
         sitting: Sitting,
         seats: Sequence[Seat],
         votes: Votes,
@@ -167,7 +167,7 @@ class Counting:
         await self.resitting.fail(live, sitting, reason, silent)
 
     async def _close(
-        self, live: LiveRound, sitting: Sitting, seats: Sequence[Seat], votes: Votes, silent: Sequence[Seat]
+        self, live: OpenRound, sitting: Sitting, seats: Sequence[Seat], votes: Votes, silent: Sequence[Seat]
     ) -> None:
         """Everything to open the sum with is there: the sitting waits for the round to close."""
         told = self._blame(live, sitting, seats, votes)
@@ -197,7 +197,7 @@ class Counting:
             await tasks.change_task(tx, live.task.id)
             await tasks.add_events(tx, *told)
 
-    def _blame(self, live: LiveRound, sitting: Sitting, seats: Sequence[Seat], votes: Votes) -> list[Event]:
+    def _blame(self, live: OpenRound, sitting: Sitting, seats: Sequence[Seat], votes: Votes) -> list[Event]:
         message = "told a share otherwise than enough others; it is not chosen again in this task"
         return [
             Event(live.task.id, self.clock.now(), EventKind.CLERK_OUTVOTED, message, sitting.round, seat.device_id)
@@ -205,7 +205,7 @@ class Counting:
             if seat.position in votes.outvoted
         ]
 
-    async def _move(self, live: LiveRound, sitting: Sitting, *told: Event, **values: object) -> None:
+    async def _move(self, live: OpenRound, sitting: Sitting, *told: Event, **values: object) -> None:
         """Changes a counting sitting that is as it was, and wakes its clerks."""
         async with self.database.writing() as tx:
             await rounds.find_round(tx, live.task.id, sitting.round, lock=True)

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from services.aggregation.store import sittings
-from services.kit.bell import Bell
-from services.kit.database import Database
+from services.kit.database.engine import Database
+from services.kit.notify.notifier import Notifier
 
 
 @dataclass(slots=True)
@@ -18,7 +18,7 @@ class Desk:
     """The devices with seats."""
 
     database: Database
-    bell: Bell
+    notifier: Notifier
     devices: set[str] = field(default_factory=set)
     _calls: dict[str, int] = field(default_factory=dict)
     _count: int = 0
@@ -34,7 +34,7 @@ class Desk:
         self._count += 1
         self._calls |= dict.fromkeys(known, self._count)
         self.devices.update(known)
-        self.bell.ring(*(f"duties:{device}" for device in known))
+        self.notifier.notify(*(f"duties:{device}" for device in known))
 
     def last_call(self, device: str) -> int:
         """Number of the last call of a device, to be taken before its seats are read."""

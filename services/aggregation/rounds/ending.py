@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from coterie.records.words import EventKind, SumState, TaskState
+from coterie.records.enums import EventKind, SumState, TaskState
 from services.aggregation.domain.records import Event
 from services.aggregation.store import rounds, sittings, tasks
-from services.kit.rows import Tx
+from services.kit.database.rows import Tx
 
 _EVENT_OF = {
     TaskState.FINISHED: EventKind.TASK_FINISHED,

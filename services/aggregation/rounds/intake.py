@@ -10,39 +10,45 @@ import asyncio
 from collections import Counter, defaultdict
 from dataclasses import replace
 
-from coterie.records.words import EventKind, Form, ParticipationState, Reception, RoundState, SumState
-from coterie.sums.terms import Place
+from coterie.records.enums import EventKind, Form, ParticipationState, Reception, RoundState, SumState
+from coterie.secure_sums.terms import Place
 from services.aggregation.domain.records import Delivery, Event
 from services.aggregation.errors import AlreadyDelivered, BadMaskedUpdate, BadUpdate, NotInRound, RoundOver
 from services.aggregation.rounds.conductor import ROUND
-from services.aggregation.rounds.live import LiveRound
+from services.aggregation.rounds.open_round import OpenRound
 from services.aggregation.store import models, rounds, sittings, tasks
-from services.aggregation.store.library import Library
-from services.kit.bell import Bell
-from services.kit.chimes import Chimes
-from services.kit.clock import Clock
-from services.kit.database import Database
+from services.aggregation.store.model_files import ModelFiles
+from services.kit.database.engine import Database
+from services.kit.database.rows import Tx
 from services.kit.errors import CoterieError
-from services.kit.metrics import UPDATE_WAIT_SECONDS, UPDATES_TOTAL
-from services.kit.rows import Tx
+from services.kit.notify.notifier import Notifier
+from services.kit.notify.replica_notifier import ReplicaNotifier
+from services.kit.observability.metrics import UPDATE_WAIT_SECONDS, UPDATES_TOTAL
+from services.kit.runtime.clock import Clock
 
 SMALL_BYTES = 64 << 10
 """Updates up to this size are folded at once: a thread would cost more than the sum."""
-_Waiting = tuple[LiveRound, Delivery, "asyncio.Future[Reception]"]
+_Waiting = tuple[OpenRound, Delivery, "asyncio.Future[Reception]"]
 
 
 class Intake:
     """Folds and records deliveries of open rounds."""
 
     def __init__(
-        self, database: Database, library: Library, bell: Bell, chimes: Chimes, clock: Clock, replica: str
+        self,
+        database: Database,
+        model_files: ModelFiles,
+        notifier: Notifier,
+        replica_notifier: ReplicaNotifier,
+        clock: Clock,
+        replica: str,
     ) -> None:
-        self._database, self._library, self._clock, self._replica = database, library, clock, replica
-        self._bell, self._chimes = bell, chimes
+        self._database, self._model_files, self._clock, self._replica = database, model_files, clock, replica
+        self._notifier, self._replica_notifier = notifier, replica_notifier
         self._waiting: list[_Waiting] = []
         self._writer: asyncio.Task[None] | None = None
 
-    async def take(self, live: LiveRound, delivery: Delivery) -> Reception:
+    async def take(self, live: OpenRound, delivery: Delivery) -> Reception:
         """Folds and records; what became of it. A bad update raises and changes nothing."""
         try:
             with UPDATE_WAIT_SECONDS.time():
@@ -53,8 +59,8 @@ class Intake:
         UPDATES_TOTAL.labels(outcome).inc()
         return outcome
 
-    async def _take(self, live: LiveRound, delivery: Delivery) -> Reception:
-        whole = await self._library.ahead(
+    async def _take(self, live: OpenRound, delivery: Delivery) -> Reception:
+        whole = await self._model_files.ahead(
             delivery
         )  # before the lock, which would make all wait for each other's reading
         async with live.lock:
@@ -83,7 +89,7 @@ class Intake:
             live.roster.hear(delivery.device_id, delivery.members)
             live.notice()
             if live.roster.via or live.is_full or not live.is_waiting:
-                self._bell.ring(f"task:{delivery.task_id}")
+                self._notifier.notify(f"task:{delivery.task_id}")
         elif folded:
             await self._take_back(live, delivery)
         return outcome
@@ -95,28 +101,28 @@ class Intake:
         async with self._database.reading() as tx:
             needed = await models.digests_in_use(tx, [digest])
         if not needed:
-            await self._library.blobs.delete(digest)
+            await self._model_files.blobs.delete(digest)
 
-    async def _fold(self, live: LiveRound, delivery: Delivery, whole: memoryview | None) -> Delivery:
+    async def _fold(self, live: OpenRound, delivery: Delivery, whole: memoryview | None) -> Delivery:
         """Folds a delivery in; the same with what was found in it."""
 
         def fold() -> Delivery:
             if delivery.form is Form.MASKED:
-                return replace(delivery, masked=live.take_masked(self._library, delivery, whole))
-            return live.take(self._library, delivery, whole)
+                return replace(delivery, masked=live.take_masked(self._model_files, delivery, whole))
+            return live.take(self._model_files, delivery, whole)
 
         # The first update of a round also reads the model's layout, and a far store is never read on the loop.
-        here = self._library.blobs.is_near and delivery.size_bytes <= SMALL_BYTES
+        here = self._model_files.blobs.is_near and delivery.size_bytes <= SMALL_BYTES
         try:
             return fold() if here else await asyncio.to_thread(fold)
         except (BadUpdate, BadMaskedUpdate) as error:
             await self._note_rejection(delivery, error.message)
             raise
 
-    async def _take_back(self, live: LiveRound, delivery: Delivery) -> None:
+    async def _take_back(self, live: OpenRound, delivery: Delivery) -> None:
         async with live.lock:
             if delivery.device_id in live.folded:
-                await asyncio.to_thread(live.unfold, self._library, delivery)
+                await asyncio.to_thread(live.unfold, self._model_files, delivery)
 
     async def _note_rejection(self, delivery: Delivery, message: str) -> None:
         place, now = (delivery.task_id, delivery.round, delivery.device_id), self._clock.now()
@@ -124,9 +130,9 @@ class Intake:
         async with self._database.writing() as tx:
             await rounds.refuse(tx, *place, message)
             await tasks.add_events(tx, event)
-        self._bell.ring(f"events:{delivery.task_id}")
+        self._notifier.notify(f"events:{delivery.task_id}")
 
-    async def _record(self, live: LiveRound, delivery: Delivery) -> Reception:
+    async def _record(self, live: OpenRound, delivery: Delivery) -> Reception:
         future: asyncio.Future[Reception] = asyncio.get_running_loop().create_future()
         self._waiting.append((live, delivery, future))
         if self._writer is None or self._writer.done():
@@ -151,7 +157,7 @@ class Intake:
                 else:
                     future.set_result(outcome)
 
-    async def _commit(self, batch: list[tuple[LiveRound, Delivery]]) -> list[Reception | Exception]:
+    async def _commit(self, batch: list[tuple[OpenRound, Delivery]]) -> list[Reception | Exception]:
         """One transaction for all; an outcome for each, in order."""
         groups: dict[tuple[str, int], list[int]] = defaultdict(list)
         for index, (_, delivery) in enumerate(batch):
@@ -164,7 +170,7 @@ class Intake:
                 outcomes |= dict(zip(indices, found, strict=True))
         return [outcomes[i] for i in range(len(batch))]
 
-    async def _commit_round(self, tx: Tx, live: LiveRound, deliveries: list[Delivery]) -> list[Reception | Exception]:
+    async def _commit_round(self, tx: Tx, live: OpenRound, deliveries: list[Delivery]) -> list[Reception | Exception]:
         """Those of one round, whose row is locked from here on."""
         task_id, number = live.task.id, live.round.number
         round_ = await rounds.find_round(tx, task_id, number, lock=True)
@@ -195,7 +201,7 @@ class Intake:
             await rounds.deliver(tx, list(taken.values()), replica=self._replica, now=self._clock.now())
             await sittings.add_masked(tx, [each.masked for each in taken.values() if each.masked is not None])
             await rounds.carry(tx, list(taken.values()))
-            await self._chimes.carry(tx, f"{ROUND}{task_id}:{self._replica}")
+            await self._replica_notifier.carry(tx, f"{ROUND}{task_id}:{self._replica}")
         return outcomes
 
 

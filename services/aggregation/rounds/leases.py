@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from coterie.records.words import RoundState
+from coterie.records.enums import RoundState
 from services.aggregation.domain.records import Round
 from services.aggregation.errors import LeaseLost
 from services.aggregation.store import rounds, sums, tasks
-from services.kit.clock import Clock
-from services.kit.database import Database
-from services.kit.rows import Tx
+from services.kit.database.engine import Database
+from services.kit.database.rows import Tx
+from services.kit.runtime.clock import Clock
 
 REPLICA_SILENT_SECONDS = 6.0
 """A replica unheard of for so long holds no lease that another may not take."""

@@ -9,11 +9,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 
-from coterie.records.words import EnrolmentState, EventKind, ParticipationState, RoundState, TaskState
+from coterie.records.enums import EnrolmentState, EventKind, ParticipationState, RoundState, TaskState
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
-from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.domain.accumulator import choose_scale
 from services.aggregation.domain.records import Enrolment, Event, Participation, Round, Task
 from services.aggregation.domain.rounds import OUT, choose_participants
@@ -24,17 +24,17 @@ from services.aggregation.domain.sittings import OUT_OF_RANGE
 from services.aggregation.domain.tasks import needed
 from services.aggregation.rounds.assignment import make_items, participations_of
 from services.aggregation.rounds.calling import first_sittings
-from services.aggregation.rounds.company import Company, disputed_heads, key_of, without_silent
-from services.aggregation.rounds.runs import earlier_runs
+from services.aggregation.rounds.measured_runs import earlier_runs
+from services.aggregation.rounds.round_inputs import RoundInputs, disputed_heads, key_of, without_silent
 from services.aggregation.store import models, rounds, sittings, tasks
 from services.aggregation.strategies import strategy_for
-from services.kit.clock import Clock
-from services.kit.database import Database
-from services.kit.matrix import read_matrix
-from services.kit.proto_json import parameters_of
-from services.kit.rows import Tx
-from services.kit.service_clients import ServiceClients
-from services.kit.words import number as unit_number
+from services.kit.database.engine import Database
+from services.kit.database.rows import Tx
+from services.kit.rpc.enums import number as unit_number
+from services.kit.rpc.proto_json import parameters_of
+from services.kit.rpc.service_clients import ServiceClients
+from services.kit.rpc.trust_matrix import read_matrix
+from services.kit.runtime.clock import Clock
 
 SPOILT_ROUNDS = 3
 """Rounds running with a sum out of range after which a device is left out of the task."""
@@ -50,7 +50,7 @@ class Opener:
     """Opens rounds."""
 
     database: Database
-    upstreams: ServiceClients
+    clients: ServiceClients
     clock: Clock
 
     async def open(
@@ -94,7 +94,7 @@ class Opener:
         norms = ({} if last is None else last.norm_bounds) | strategy.usual(earlier) | strategy.clip_bound(last)
         said = {p.device_id: p.note for p in earlier if p.judged_by}
         seats = [by_id[device_id] for device_id in chosen]
-        here = Company(seats, devices, current, previous, strategy.bounds, norms, said)
+        here = RoundInputs(seats, devices, current, previous, strategy.bounds, norms, said)
         key = _plan_key(number, attempt, here, alone)
         plan = strategy.prepared(await self.plan(task, number, key, here, last_line, strangers, alone))
         quoted = {seat.device_id for seat in plan.seats if strategy.is_quoted(seat)}
@@ -123,13 +123,13 @@ class Opener:
             return {}
         # Devices the publisher knows count whether or not they take part.
         asked = [*chosen, *sorted(set(choice.known) - set(chosen))]
-        matrix = await read_matrix(self.upstreams.trust, asked)
+        matrix = await read_matrix(self.clients.trust, asked)
         found = say(len(asked), matrix, [place for place, device in enumerate(asked) if device in choice.known])
         return dict(zip(asked, found.tolist(), strict=True))
 
     async def unreachable(self, device_ids: Sequence[str]) -> set[str]:
         """Which of these devices are revoked, or have not been heard of for a while though they send heartbeats."""
-        reply = await self.upstreams.registry.GetDevices(trust.GetDevicesRequest(device_ids=device_ids))
+        reply = await self.clients.registry.GetDevices(trust.GetDevicesRequest(device_ids=device_ids))
         oldest = self.clock.now() - SILENT_SECONDS
         return {d.id for d in reply.devices if d.state != words.DEVICE_STATE_ACTIVE or 0 < d.last_seen_at < oldest}
 
@@ -138,7 +138,7 @@ class Opener:
         ids = [e.device_id for e in enrolled]
         found: dict[str, trust.Device] = {}
         for start in range(0, len(ids), 10_000):
-            reply = await self.upstreams.registry.GetDevices(
+            reply = await self.clients.registry.GetDevices(
                 trust.GetDevicesRequest(device_ids=ids[start : start + 10_000])
             )
             found |= {device.id: device for device in reply.devices if device.state == words.DEVICE_STATE_ACTIVE}
@@ -149,7 +149,7 @@ class Opener:
         task: Task,
         number: int,
         key: str,
-        here: Company,
+        here: RoundInputs,
         last_line: Mapping[str, int] = MappingProxyType({}),
         strangers: Mapping[str, list[str]] = MappingProxyType({}),
         alone: Collection[str] = (),
@@ -157,7 +157,7 @@ class Opener:
         """Who works how; `key` names the question, so that asking again is no other plan."""
         spec, counted = task.specification, here.counted()
         measured = await self._measured(task) if strategy_for(spec).learns_quality else []
-        return await self.upstreams.topology.MakePlan(
+        return await self.clients.topology.MakePlan(
             topology.MakePlanRequest(
                 task_id=task.id,
                 key=key,
@@ -191,10 +191,10 @@ class Opener:
         async with self.database.reading() as tx:
             return [topology.MeasuredTask(**asdict(run)) for run in await earlier_runs(tx, task)]
 
-    async def quote(self, task: Task, number: int, seats: list[Enrolment], here: Company) -> pricing.Quote:
+    async def quote(self, task: Task, number: int, seats: list[Enrolment], here: RoundInputs) -> pricing.Quote:
         """What these devices are offered for the round; an offer once made stands."""
         spec, counted = task.specification, here.counted()
-        return await self.upstreams.pricing.QuoteRound(
+        return await self.clients.pricing.QuoteRound(
             pricing.QuoteRoundRequest(
                 task_id=task.id,
                 round=number,
@@ -221,7 +221,7 @@ class Opener:
         task: Task,
         number: int,
         attempt: int,
-        here: Company,
+        here: RoundInputs,
         plan: topology.Plan,
         quote: pricing.Quote,
         say: Mapping[str, float],
@@ -323,7 +323,7 @@ def _left_behind(lost: Mapping[str, Sequence[str]] | None) -> set[str]:
     return {device for devices in (lost or {}).values() for device in devices}
 
 
-def _plan_key(number: int, attempt: int, here: Company, alone: Collection[str]) -> str:
+def _plan_key(number: int, attempt: int, here: RoundInputs, alone: Collection[str]) -> str:
     """Names what is planned, so that asking again is no other plan; who is planned for again may differ each time."""
     if attempt == 1:
         return f"{number}.1"

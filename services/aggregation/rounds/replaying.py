@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from coterie.records.words import ParticipationState
+from coterie.records.enums import ParticipationState
 from services.aggregation.domain.records import Model, Participation, ReplayedRound, Round, Task
 from services.aggregation.rounds.closing import delivery_of
-from services.aggregation.rounds.live import LiveRound
-from services.aggregation.rounds.making import Made, make
+from services.aggregation.rounds.model_update import Made, make
+from services.aggregation.rounds.open_round import OpenRound
 from services.aggregation.store import models, rounds
-from services.aggregation.store.library import Library
+from services.aggregation.store.model_files import ModelFiles
 from services.aggregation.strategies.base import VISIBLE
-from services.kit.database import Database
+from services.kit.database.engine import Database
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Replayer:
     """Closes rounds that are over once more, changing nothing."""
 
     database: Database
-    library: Library
+    model_files: ModelFiles
 
     async def replay(self, task: Task, round_: Round) -> ReplayedRound:
         """A round's models as its updates make them, beside those it made."""
@@ -35,7 +35,7 @@ class Replayer:
         why = _why_not(task, round_, counted)
         if why:
             return ReplayedRound(*figures, note=why)
-        live = LiveRound(task, round_, everybody, [(m.digest, m.size_bytes) for m in current])
+        live = OpenRound(task, round_, everybody, [(m.digest, m.size_bytes) for m in current])
         made = await asyncio.to_thread(self._make, live, everybody, counted, states)
         await self._forget(made)
         digests = {m.line: m.digest for m in current} | {line: digest for line, digest, _ in made.models}
@@ -43,7 +43,7 @@ class Replayer:
 
     def _make(
         self,
-        live: LiveRound,
+        live: OpenRound,
         everybody: Sequence[Participation],
         counted: Sequence[Participation],
         states: Mapping[int, Model],
@@ -52,8 +52,8 @@ class Replayer:
         try:
             if live.choice.is_mean:
                 for p in counted:
-                    live.fold(self.library, delivery_of(p))
-            return make(self.library, live, everybody, states)
+                    live.fold(self.model_files, delivery_of(p))
+            return make(self.model_files, live, everybody, states)
         finally:
             live.close()
 
@@ -63,7 +63,7 @@ class Replayer:
         async with self.database.reading() as tx:
             unused = digests - await models.digests_in_use(tx, digests) if digests else set()
         for digest in unused:
-            await self.library.blobs.delete(digest)
+            await self.model_files.blobs.delete(digest)
 
 
 def _why_not(task: Task, round_: Round, counted: Sequence[Participation]) -> str:

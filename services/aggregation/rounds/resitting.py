@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from coterie.records.words import ClerkState, EventKind, ParticipationState, Role, RoundState, SumState
-from coterie.sums.terms import Participants
+from coterie.records.enums import ClerkState, EventKind, ParticipationState, Role, RoundState, SumState
+from coterie.secure_sums.terms import Participants
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.trust.v1 import trust_pb2 as trust
-from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.domain.records import Event
 from services.aggregation.domain.secure import rejected_devices
 from services.aggregation.domain.secure_terms import SumRules
 from services.aggregation.domain.sittings import Seat, Sitting
-from services.aggregation.rounds.live import LiveRound
+from services.aggregation.rounds.open_round import OpenRound
 from services.aggregation.store import rounds, sittings, tasks
-from services.kit.clock import Clock
-from services.kit.database import Database
-from services.kit.rows import Tx
-from services.kit.service_clients import ServiceClients
+from services.kit.database.engine import Database
+from services.kit.database.rows import Tx
+from services.kit.rpc.service_clients import ServiceClients
+from services.kit.runtime.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,10 @@ class Resitting:
     """Ends sittings."""
 
     database: Database
-    upstreams: ServiceClients
+    clients: ServiceClients
     clock: Clock
 
-    async def extend(self, live: LiveRound, sitting: Sitting, reason: str) -> None:
+    async def extend(self, live: OpenRound, sitting: Sitting, reason: str) -> None:
         """Gives devices of an open sitting as much time again; deliveries stay, nothing was opened."""
         spec, now = live.task.specification, self.clock.now()
         if sitting.attempt >= spec.max_attempts:
@@ -50,7 +50,7 @@ class Resitting:
             message = f"sum {sitting.cohort}: {reason}; the sitting goes on, what came stays"
             await tasks.add_events(tx, Event(live.task.id, now, EventKind.ROUND_REOPENED, message, sitting.round))
 
-    async def fail(self, live: LiveRound, sitting: Sitting, reason: str, silent: Sequence[Seat] = ()) -> None:
+    async def fail(self, live: OpenRound, sitting: Sitting, reason: str, silent: Sequence[Seat] = ()) -> None:
         """Ends a sitting; a new one follows while attempts are left and enough devices can take part in it."""
         spec = live.task.specification
         if sitting.attempt >= spec.max_attempts:
@@ -74,7 +74,7 @@ class Resitting:
 
     async def _again(
         self,
-        live: LiveRound,
+        live: OpenRound,
         sitting: Sitting,
         people: Participants,
         cheats: Collection[str],
@@ -115,7 +115,7 @@ class Resitting:
             if live.roster.states.get(device) is not ParticipationState.REJECTED:
                 live.roster.states[device] = ParticipationState.ASSIGNED
 
-    async def give_up(self, live: LiveRound, sitting: Sitting, reason: str, silent: Sequence[Seat] = ()) -> None:
+    async def give_up(self, live: OpenRound, sitting: Sitting, reason: str, silent: Sequence[Seat] = ()) -> None:
         """Ends a sitting that nothing follows."""
         now = self.clock.now()
         async with self.database.writing() as tx:
@@ -127,7 +127,7 @@ class Resitting:
             await tasks.add_events(tx, Event(live.task.id, now, EventKind.SUM_FAILED, message, sitting.round))
             await tasks.change_task(tx, live.task.id)
 
-    async def _work_alone(self, tx: Tx, live: LiveRound, sitting: Sitting) -> list[str]:
+    async def _work_alone(self, tx: Tx, live: OpenRound, sitting: Sitting) -> list[str]:
         """Gives the devices of a sum that failed for good the work that takes its place, if there is any."""
         round_ = await rounds.find_round(tx, sitting.task_id, sitting.round)
         assert round_ is not None
@@ -162,7 +162,7 @@ class Resitting:
         ended = {"state": SumState.FAILED, "reason": reason}
         return await sittings.change_sitting(tx, sitting.place, expected=sitting.state, **ended)
 
-    async def _reject(self, tx: Tx, live: LiveRound, sitting: Sitting, cheats: Collection[str]) -> None:
+    async def _reject(self, tx: Tx, live: OpenRound, sitting: Sitting, cheats: Collection[str]) -> None:
         if not cheats:
             return
         found = await rounds.list_participations(tx, sitting.task_id, sitting.round)
@@ -178,7 +178,7 @@ class Resitting:
         keys: dict[str, bytes] = {}
         for start in range(0, len(wanted), 10_000):
             request = trust.GetDevicesRequest(device_ids=wanted[start : start + 10_000])
-            for device in (await self.upstreams.registry.GetDevices(request)).devices:
+            for device in (await self.clients.registry.GetDevices(request)).devices:
                 if device.state == words.DEVICE_STATE_ACTIVE:
                     keys[device.id] = device.signing_key
         return Participants.of(keys)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from coterie.records.words import ClerkState, EventKind, ParticipationState, RoundState, SumState
+from coterie.records.enums import ClerkState, EventKind, ParticipationState, RoundState, SumState
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
@@ -16,13 +16,13 @@ from services.aggregation.rounds.leases import demand
 from services.aggregation.store import contributions, models, rounds, sittings, tasks
 from services.aggregation.strategies import strategy_for
 from services.aggregation.strategies.base import Strategy
-from services.kit.blobs import BlobStore
-from services.kit.claims import claim_message
-from services.kit.clock import Clock
-from services.kit.database import Database
-from services.kit.rows import Tx
-from services.kit.service_clients import ServiceClients
-from services.kit.words import number
+from services.kit.database.blobs import BlobStore
+from services.kit.database.engine import Database
+from services.kit.database.rows import Tx
+from services.kit.rpc.claims import claim_message
+from services.kit.rpc.enums import number
+from services.kit.rpc.service_clients import ServiceClients
+from services.kit.runtime.clock import Clock
 
 OBJECTION_SECONDS = 15.0
 """For so long after a task has ended members may object to verdicts of its last round."""
@@ -45,7 +45,7 @@ class Settler:
     """Settles rounds."""
 
     database: Database
-    upstreams: ServiceClients
+    clients: ServiceClients
     blobs: BlobStore
     clock: Clock
 
@@ -79,7 +79,7 @@ class Settler:
         async with self.database.reading() as tx:
             everybody = await rounds.list_participations(tx, task.id, round_.number)
             values = await contributions.values_of(tx, task.id, round_.number) if strategy.is_valued else {}
-        settlement = await self.upstreams.ledger.SettleRound(
+        settlement = await self.clients.ledger.SettleRound(
             pricing.SettleRoundRequest(
                 task_id=task.id,
                 round=round_.number,
@@ -118,7 +118,7 @@ class Settler:
             await self._record_conduct(task, round_, everybody, disputable=True)
 
     async def _plans(self, task: Task, versions: Collection[int]) -> dict[int, topology.Plan]:
-        get = self.upstreams.topology.GetPlan
+        get = self.clients.topology.GetPlan
         return {v: await get(topology.GetPlanRequest(task_id=task.id, version=v)) for v in sorted(versions)}
 
     async def _conduct(self, task: Task, round_: Round, everybody: list[Participation]) -> list[Participation]:
@@ -165,7 +165,7 @@ class Settler:
         if task.specification.has_secure_sums and not disputable:
             interactions += await self._conduct_of_clerks(task, round_)
         for start in range(0, len(interactions), 5_000):
-            await self.upstreams.trust.RecordInteractions(
+            await self.clients.trust.RecordInteractions(
                 trust.RecordInteractionsRequest(interactions=interactions[start : start + 5_000]), timeout=60.0
             )
 

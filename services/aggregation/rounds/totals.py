@@ -13,25 +13,25 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from coterie.privacy.adaptive import WITHIN, amplitude, share_within
-from coterie.records.words import EventKind, ParticipationState, RoundState, SumState
-from coterie.sums import masks
-from coterie.sums.contribution import relative_weight
-from coterie.sums.grid import Extent
-from coterie.sums.terms import Terms
+from coterie.records.enums import EventKind, ParticipationState, RoundState, SumState
+from coterie.secure_sums import masks
+from coterie.secure_sums.contribution import relative_weight
+from coterie.secure_sums.grid import Extent
+from coterie.secure_sums.terms import Terms
 from services.aggregation.domain.accumulator import units
 from services.aggregation.domain.masked import MaskedSum
 from services.aggregation.domain.records import Event, Participation
 from services.aggregation.domain.sittings import OUT_OF_RANGE, Seat, Share, Sitting
 from services.aggregation.rounds.closing import Closer
 from services.aggregation.rounds.leases import demand
-from services.aggregation.rounds.live import LiveRound
-from services.aggregation.rounds.making import make_from_sums
+from services.aggregation.rounds.model_update import make_from_sums
+from services.aggregation.rounds.open_round import OpenRound
 from services.aggregation.rounds.resitting import Resitting, cheating
 from services.aggregation.store import models, rounds, sittings, tasks
-from services.aggregation.store.library import PARTIAL_PREFIX_BYTES, Library, write_partial
+from services.aggregation.store.model_files import PARTIAL_PREFIX_BYTES, ModelFiles, write_partial
 from services.aggregation.store.opened import OpenedSum, OpenedSums
-from services.kit.clock import Clock
-from services.kit.database import Database
+from services.kit.database.engine import Database
+from services.kit.runtime.clock import Clock
 
 CLEAR_LINE = 0
 """Under which the sum in the clear is kept beside secure sums, which clusters count from 1."""
@@ -44,12 +44,12 @@ class Totals:
     """Closes rounds of secure sums on this replica, with the help of the others."""
 
     database: Database
-    library: Library
+    model_files: ModelFiles
     closer: Closer
     resitting: Resitting
     clock: Clock
 
-    async def close(self, live: LiveRound) -> None:
+    async def close(self, live: OpenRound) -> None:
         """Opens every sum of a closing round, makes the model and moves the round to settling; or calls a new sitting
         for sums that are out of range."""
         task, number = live.task, live.round.number
@@ -70,14 +70,14 @@ class Totals:
                 return
             opened = await self._opened(live, survivors)
             if alone:
-                opened.append(await asyncio.to_thread(clear_sum, self.library, live))
-            made = await asyncio.to_thread(make_from_sums, self.library, live, opened, states)
+                opened.append(await asyncio.to_thread(clear_sum, self.model_files, live))
+            made = await asyncio.to_thread(make_from_sums, self.model_files, live, opened, states)
             if alone:
-                await self.library.blobs.delete(opened.pop().digest)
+                await self.model_files.blobs.delete(opened.pop().digest)
         everybody = await self._verdicts(live, found, survivors)
         ruled = [p for p in everybody if p != by_device[p.device_id]]
         findings = await asyncio.to_thread(
-            live.strategy.findings_opened, everybody, OpenedSums(self.library.blobs, opened).first
+            live.strategy.findings_opened, everybody, OpenedSums(self.model_files.blobs, opened).first
         )
         if live.strategy.counts:
             findings |= await asyncio.to_thread(self._count, live, opened)
@@ -86,7 +86,7 @@ class Totals:
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
-    async def _open_all(self, live: LiveRound, told: Sequence[Sitting], by_device: Mapping[str, Participation]) -> bool:
+    async def _open_all(self, live: OpenRound, told: Sequence[Sitting], by_device: Mapping[str, Participation]) -> bool:
         """Opens the sums that are not opened yet; False when one is out of range and its sitting has failed."""
         sound = True
         for sitting in told:
@@ -94,9 +94,9 @@ class Totals:
                 continue
             async with self.database.reading() as tx:
                 shares = await sittings.list_shares(tx, sitting.place)
-            total = live.masked_sum(self.library, sitting.cohort)
+            total = live.masked_sum(self.model_files, sitting.cohort)
             survivors, terms = len(sitting.surviving), sitting.read_terms
-            digest, extent = await asyncio.to_thread(open_sum, self.library, total, terms, shares)
+            digest, extent = await asyncio.to_thread(open_sum, self.model_files, total, terms, shares)
             budgets = [by_device[device].budget for device, _ in sitting.surviving]
             fault = live.strategy.fault_of_sum(extent, terms, budgets)
             if fault is not None:
@@ -111,7 +111,7 @@ class Totals:
                     await tasks.add_events(tx, event)
         return sound
 
-    async def _throw_away(self, live: LiveRound, sitting: Sitting, digest: str, fault: str) -> None:
+    async def _throw_away(self, live: OpenRound, sitting: Sitting, digest: str, fault: str) -> None:
         async with self.database.reading() as tx:
             before = await sittings.rounds_failed_for(tx, live.task.id, OUT_OF_RANGE, before=sitting.round)
         reason = f"{OUT_OF_RANGE}: {fault}"
@@ -119,14 +119,14 @@ class Totals:
             await self.resitting.give_up(live, sitting, f"{reason}, as in round {max(before)}")
         else:
             await self.resitting.fail(live, sitting, reason)
-        await self.library.blobs.delete(digest)
+        await self.model_files.blobs.delete(digest)
         async with self.database.writing() as tx:  # where nothing follows, the round goes on without this sum
             await demand(tx, live.round)
             back = {"state": RoundState.OPEN}
             await rounds.change_round(tx, live.task.id, sitting.round, expected=RoundState.CLOSING, **back)
             await tasks.change_task(tx, live.task.id)
 
-    async def _opened(self, live: LiveRound, survivors: Mapping[str, Participation]) -> list[OpenedSum]:
+    async def _opened(self, live: OpenRound, survivors: Mapping[str, Participation]) -> list[OpenedSum]:
         async with self.database.reading() as tx:
             present = await sittings.latest_sittings(tx, live.task.id, live.round.number)
         found = []
@@ -135,13 +135,13 @@ class Totals:
                 found.append(opened_sum(sitting, survivors, live.strategy.counts))
         return found
 
-    def _count(self, live: LiveRound, opened: Sequence[OpenedSum]) -> dict[str, float]:
+    def _count(self, live: OpenRound, opened: Sequence[OpenedSum]) -> dict[str, float]:
         """The share of the survivors whose update was within the clip norm, with the noise of the sums."""
         bits, devices = 0.0, 0
         for each in opened:
             sitting = live.sittings[each.cohort]
             terms = sitting.read_terms
-            last = self.library.blobs.read(each.digest, PARTIAL_PREFIX_BYTES + each.elements * 8, 8)
+            last = self.model_files.blobs.read(each.digest, PARTIAL_PREFIX_BYTES + each.elements * 8, 8)
             bits += struct.unpack("<q", last)[0] / amplitude(float(terms.clip_norm), terms.scale)
             devices += len(sitting.surviving)
         return {WITHIN: share_within(bits, 1, devices)} | live.strategy.clip_told(live.round)
@@ -149,7 +149,7 @@ class Totals:
     # --- verdicts -----------------------------------------------------------------------------------------------------
 
     async def _verdicts(
-        self, live: LiveRound, found: Sequence[Participation], survivors: Mapping[str, Participation]
+        self, live: OpenRound, found: Sequence[Participation], survivors: Mapping[str, Participation]
     ) -> list[Participation]:
         """Everybody as the round ends for them: one that is out through no fault of its own is dropped and neutral."""
         async with self.database.reading() as tx:
@@ -160,7 +160,7 @@ class Totals:
         return [p if p.device_id in survivors else _verdict(live, p, cheats, seats) for p in found]
 
 
-def _verdict(live: LiveRound, p: Participation, cheats: set[str], seats: Sequence[Seat]) -> Participation:
+def _verdict(live: OpenRound, p: Participation, cheats: set[str], seats: Sequence[Seat]) -> Participation:
     sitting = live.sitting_of(p.device_id)
     if sitting is not None and sitting.state is SumState.FAILED:
         waits = p.state in (ParticipationState.DELIVERED, ParticipationState.ASSIGNED)
@@ -188,14 +188,16 @@ def weight_units(terms: Terms, weight: float) -> int:
     return units(weight if terms.noise == 0.0 else relative_weight(terms, weight))
 
 
-def clear_sum(library: Library, live: LiveRound) -> OpenedSum:
+def clear_sum(model_files: ModelFiles, live: OpenRound) -> OpenedSum:
     """The sum of what devices alone handed in as it is, beside the opened ones; in a worker thread."""
-    total = live.sum_of(library, CLEAR_LINE)
-    digest, _ = library.blobs.put_pieces(write_partial(total))
+    total = live.sum_of(model_files, CLEAR_LINE)
+    digest, _ = model_files.blobs.put_pieces(write_partial(total))
     return OpenedSum(CLEAR_LINE, digest, total.layout.elements, live.round.scale, total.weight_units)
 
 
-def open_sum(library: Library, total: MaskedSum, terms: Terms, shares: Mapping[int, Share]) -> tuple[str, Extent]:
+def open_sum(
+    model_files: ModelFiles, total: MaskedSum, terms: Terms, shares: Mapping[int, Share]
+) -> tuple[str, Extent]:
     """Blob of X, and how far it reaches; a window at a time, in a worker thread."""
     extent, kind = Extent(), masks.word_type(terms.bits)
 
@@ -204,11 +206,13 @@ def open_sum(library: Library, total: MaskedSum, terms: Terms, shares: Mapping[i
         start = 0
         for words in total.words():
             place, size = start * kind.itemsize, len(words) * kind.itemsize
-            told = (np.frombuffer(library.blobs.read(shares[k].digest, place, size), kind) for k in range(terms.shares))
+            told = (
+                np.frombuffer(model_files.blobs.read(shares[k].digest, place, size), kind) for k in range(terms.shares)
+            )
             values = masks.opened(words, told)
             extent.add(values)
             yield values.astype("<i8").tobytes()
             start += len(words)
 
-    digest, _ = library.blobs.put_pieces(pieces())
+    digest, _ = model_files.blobs.put_pieces(pieces())
     return digest, extent

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from coterie.records.base import Word
-from coterie.records.words import Form, JoinBy, LetterKind, Pace, ParticipationState, PrivacyUnit
+from coterie.records.base import OpenEnum
+from coterie.records.enums import Form, JoinBy, LetterKind, Pace, ParticipationState, PrivacyUnit
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
-from services.aggregation.domain.measuring import Measurement
+from coterie_api.enums.v1 import enums_pb2 as words
+from services.aggregation.domain.measurements import Measurement
 from services.aggregation.domain.records import (
     Contribution,
     Delivery,
@@ -26,9 +26,9 @@ from services.aggregation.domain.records import (
 )
 from services.aggregation.domain.stopping import Stop
 from services.aggregation.domain.tasks import TaskSpecification
-from services.kit.claims import read_claim
-from services.kit.proto_json import parameters_of, text_of
-from services.kit.words import number, word
+from services.kit.rpc.claims import read_claim
+from services.kit.rpc.enums import number, word
+from services.kit.rpc.proto_json import parameters_of, text_of
 
 _WORDS = {"privacy_unit": PrivacyUnit.DEVICE, "join_by": JoinBy.OPEN, "pace": Pace.SYNCHRONOUS}
 """Words of a specification, each with what it is unless it is given."""
@@ -203,4 +203,4 @@ def delivery_from(message: pb.SubmitUpdateRequest) -> Delivery:
 
 def _values(record: Any) -> dict[str, Any]:
     found = ((field.name, getattr(record, field.name)) for field in fields(record))
-    return {name: number(value) if isinstance(value, Word) else value for name, value in found}
+    return {name: number(value) if isinstance(value, OpenEnum) else value for name, value in found}

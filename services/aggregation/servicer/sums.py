@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from coterie.records.words import SumDocument
-from coterie.sums.terms import Place
+from coterie.records.enums import SumDocument
+from coterie.secure_sums.terms import Place
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.aggregation.v1 import aggregation_pb2_grpc as rpc
 from services.aggregation.usecases.sums import SumUseCases
-from services.kit.words import number, word
+from services.kit.rpc.enums import number, word
 
 Context = Any
 

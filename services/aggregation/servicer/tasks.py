@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from coterie.records.words import TaskState
+from coterie.records.enums import TaskState
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.aggregation.v1 import aggregation_pb2_grpc as rpc
 from services.aggregation.servicer import messages
@@ -16,9 +16,9 @@ from services.aggregation.usecases.measurements import MeasurementUseCases
 from services.aggregation.usecases.models import ModelUseCases
 from services.aggregation.usecases.pruning import Pruner
 from services.aggregation.usecases.tasks import TaskUseCases
-from services.kit.paging import NUMBER, next_cursor, page_size, read_page, within_bytes
-from services.kit.whatif_service import WhatIfService
-from services.kit.words import word
+from services.kit.rpc.enums import word
+from services.kit.rpc.paging import NUMBER, next_cursor, page_size, read_page, within_bytes
+from services.kit.rpc.whatif_service import WhatIfService
 
 Context = Any
 ID = r"[A-Za-z0-9_.:-]{1,128}"

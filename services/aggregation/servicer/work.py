@@ -9,7 +9,7 @@ from coterie_api.aggregation.v1 import aggregation_pb2_grpc as rpc
 from services.aggregation.servicer import messages
 from services.aggregation.usecases.letters import LetterUseCases
 from services.aggregation.usecases.work import WorkUseCases
-from services.kit.words import number
+from services.kit.rpc.enums import number
 
 Context = Any
 RETRY_AFTER_SECONDS = 0.2

@@ -8,11 +8,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from coterie.records.words import RoundState
+from coterie.records.enums import RoundState
 from services.aggregation import tables as t
 from services.aggregation.domain.records import Contribution
-from services.kit.paging import Page
-from services.kit.rows import Tx, upsert
+from services.kit.database.rows import Tx, upsert
+from services.kit.rpc.paging import Page
 
 
 async def add_worths(tx: Tx, task_id: str, number: int, worths: Mapping[int, float]) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from coterie.records.words import TaskState
+from coterie.records.enums import TaskState
 from services.aggregation import tables as t
-from services.aggregation.domain.measuring import Figures, Measurement
+from services.aggregation.domain.measurements import Figures, Measurement
 from services.aggregation.domain.records import Model
-from services.kit.paging import Page
-from services.kit.rows import Tx, columns, fetch_all, fetch_one, upsert
+from services.kit.database.rows import Tx, columns, fetch_all, fetch_one, upsert
+from services.kit.rpc.paging import Page
 
 _MEASUREMENTS: sa.Select[Any] = sa.select(*columns(Measurement, t.measurements))
 # Made once: a statement that is asked in every round costs more to make than to run.

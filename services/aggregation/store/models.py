@@ -8,15 +8,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from coterie.records.words import RoundState
+from coterie.records.enums import RoundState
 from services.aggregation import tables as t
 from services.aggregation.domain.records import (
     Letter,
     Model,
 )
 from services.aggregation.store import sittings
-from services.kit.paging import Page
-from services.kit.rows import Tx, columns, fetch_all, fetch_one, upsert
+from services.kit.database.rows import Tx, columns, fetch_all, fetch_one, upsert
+from services.kit.rpc.paging import Page
 
 _MODELS: sa.Select[Any] = sa.select(*columns(Model, t.models))
 _LETTERS: sa.Select[Any] = sa.select(*columns(Letter, t.letters))

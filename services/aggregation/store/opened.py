@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from services.aggregation.domain.accumulator import WINDOW, weight_of
-from services.aggregation.store.library import PARTIAL_PREFIX_BYTES
-from services.kit.blobs import BlobStore
+from services.aggregation.store.model_files import PARTIAL_PREFIX_BYTES
+from services.kit.database.blobs import BlobStore
 
 Matrix = npt.NDArray[np.float64]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from services.aggregation import tables as t
-from services.kit.rows import Tx
+from services.kit.database.rows import Tx
 
 KINDS: dict[str, tuple[sa.Table, ...]] = {
     "participations": (t.participations,),

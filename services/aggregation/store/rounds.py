@@ -10,15 +10,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from coterie.records.words import Form, ParticipationState, RoundState, TaskState
+from coterie.records.enums import Form, ParticipationState, RoundState, TaskState
 from services.aggregation import tables as t
 from services.aggregation.domain.records import (
     Delivery,
     Participation,
     Round,
 )
-from services.kit.paging import Page
-from services.kit.rows import Tx, batches, columns, fetch_all, fetch_one, plain, upsert
+from services.kit.database.rows import Tx, batches, columns, fetch_all, fetch_one, plain, upsert
+from services.kit.rpc.paging import Page
 
 _ROUNDS: sa.Select[Any] = sa.select(*columns(Round, t.rounds))
 _PARTICIPATIONS: sa.Select[Any] = sa.select(*columns(Participation, t.participations))

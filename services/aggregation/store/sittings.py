@@ -9,11 +9,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from coterie.records.words import ClerkState, SumState
-from coterie.sums.terms import Place
+from coterie.records.enums import ClerkState, SumState
+from coterie.secure_sums.terms import Place
 from services.aggregation import tables as t
 from services.aggregation.domain.sittings import MaskedUpdate, Seat, Share, Sitting
-from services.kit.rows import Tx, batches, columns, fetch_all, fetch_one, plain, upsert
+from services.kit.database.rows import Tx, batches, columns, fetch_all, fetch_one, plain, upsert
 
 _PLACE = ["task_id", "round", "cohort", "sitting"]
 _SITTINGS: sa.Select[Any] = sa.select(*columns(Sitting, t.sittings))

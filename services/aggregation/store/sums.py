@@ -11,7 +11,7 @@ from services.aggregation import tables as t
 from services.aggregation.domain.records import (
     Partial,
 )
-from services.kit.rows import Tx, columns, fetch_all, upsert
+from services.kit.database.rows import Tx, columns, fetch_all, upsert
 
 _PARTIALS: sa.Select[Any] = sa.select(*columns(Partial, t.partials))
 

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
-from coterie.records.words import EnrolmentState, EventKind, JoinBy, Pace, PrivacyUnit, TaskState
+from coterie.records.enums import EnrolmentState, EventKind, JoinBy, Pace, PrivacyUnit, TaskState
 from services.aggregation import tables as t
 from services.aggregation.domain.records import (
     Enrolment,
@@ -19,12 +19,12 @@ from services.aggregation.domain.records import (
 )
 from services.aggregation.domain.stopping import Stop
 from services.aggregation.domain.tasks import TaskSpecification
-from services.kit.database import after_commit
-from services.kit.logs import get_logger
-from services.kit.metrics import EVENTS_TOTAL
-from services.kit.paging import Page
-from services.kit.proto_json import parameters_of, text_of
-from services.kit.rows import Tx, columns, fetch_all, fetch_one, upsert
+from services.kit.database.engine import after_commit
+from services.kit.database.rows import Tx, columns, fetch_all, fetch_one, upsert
+from services.kit.observability.logs import get_logger
+from services.kit.observability.metrics import EVENTS_TOTAL
+from services.kit.rpc.paging import Page
+from services.kit.rpc.proto_json import parameters_of, text_of
 
 _log = get_logger()
 for _kind in EventKind:  # counted from 0: the first of a kind would be no increase where nothing was before

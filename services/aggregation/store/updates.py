@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from coterie.records.words import Form
+from coterie.records.enums import Form
 from services.aggregation.domain.layout import Layout, Tensor
-from services.aggregation.domain.moving import read_values
+from services.aggregation.domain.model_steps import read_values
 from services.aggregation.domain.records import Participation
-from services.aggregation.store.library import Library
-from services.kit.blobs import BlobStore
+from services.aggregation.store.model_files import ModelFiles
+from services.kit.database.blobs import BlobStore
 
 Matrix = npt.NDArray[np.float64]
 WINDOW_CELLS = 1 << 24
@@ -34,9 +34,9 @@ class StoredUpdate:
         return bytes.fromhex(self.digest) + struct.pack("<d", self.divisor)
 
     @classmethod
-    def of(cls, library: Library, participation: Participation, discount: float = 1.0) -> StoredUpdate:
+    def of(cls, model_files: ModelFiles, participation: Participation, discount: float = 1.0) -> StoredUpdate:
         """A delivered update, whose file was found sound when it was taken."""
-        layout = library.layout(participation.digest, participation.payload_bytes)
+        layout = model_files.layout(participation.digest, participation.payload_bytes)
         divisor = participation.weight if participation.form is Form.SUM else 1.0
         return cls(participation.digest, divisor / discount, {tensor.name: tensor for tensor in layout.tensors})
 

@@ -22,8 +22,8 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from coterie.privacy.adaptive import AdaptiveClip, joint_norm
-from coterie.records.words import Form
-from coterie.sums.joining import Joined
+from coterie.records.enums import Form
+from coterie.secure_sums.joining import Joined
 from services.aggregation.domain import stopping, tasks
 from services.aggregation.domain.bounds import Bounds
 from services.aggregation.domain.rules.choice import choose

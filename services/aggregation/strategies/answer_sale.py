@@ -9,15 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from coterie.questions import LARGEST_DEVIATIONS, Question, estimate
-from coterie.records.words import ParticipationState
-from coterie.sums.answers import answer_fault, answer_noise, answer_scale
-from coterie.sums.grid import Extent
-from coterie.sums.terms import Terms
+from coterie.privacy.survey_question import LARGEST_DEVIATIONS, Question, estimate
+from coterie.records.enums import ParticipationState
+from coterie.secure_sums.answers import answer_fault, answer_noise, answer_scale
+from coterie.secure_sums.grid import Extent
+from coterie.secure_sums.terms import Terms
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.topology.v1 import topology_pb2 as topology
 from services.aggregation.domain.accumulator import Accumulator
-from services.aggregation.domain.moving import read_values
+from services.aggregation.domain.model_steps import read_values
 from services.aggregation.domain.records import Delivery, Participation
 from services.aggregation.domain.rules.choice import Choice
 from services.aggregation.errors import BadTask, BadUpdate

@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar
 
-from coterie.models import is_statistic
+from coterie.learning.models import is_statistic
 from coterie.privacy.adaptive import WITHIN, farthest_share, joint_norm
-from coterie.records.words import Form, ParticipationState
+from coterie.records.enums import Form, ParticipationState
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.parameters.v1.parameters_pb2 import NumberList, OfferParameters, TaskParameters
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
@@ -33,7 +33,7 @@ from services.aggregation.errors import BadTask, BadUpdate, MetricsNotTaken, Rou
 from services.aggregation.strategies.clipping import Clipping
 from services.aggregation.strategies.roster import Roster, Tie, Update
 from services.aggregation.strategies.summing import Summing
-from services.kit.proto_json import parameters_of
+from services.kit.rpc.proto_json import parameters_of
 
 VISIBLE = (Form.MEAN, Form.SUM)
 """Forms of delivery whose content the platform sees."""

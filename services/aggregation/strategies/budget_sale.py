@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coterie.local_steps import LocalSteps
-from coterie.records.words import ParticipationState
+from coterie.learning.local_steps import LocalSteps
+from coterie.records.enums import ParticipationState
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.aggregation.domain.plausibility import stand_out
 from services.aggregation.domain.records import Participation

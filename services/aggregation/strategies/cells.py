@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from coterie.records.words import ParticipationState, PrivacyUnit
+from coterie.records.enums import ParticipationState, PrivacyUnit
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.aggregation.domain.accumulator import Accumulator
 from services.aggregation.domain.dissimilarity import LIMIT, Told, descent, dissimilarity, noise_term

@@ -15,11 +15,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from coterie.records.words import Form, ParticipationState, Role
+from coterie.records.enums import Form, ParticipationState, Role
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
-from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.domain.plausibility import noised_norm
 from services.aggregation.domain.records import Delivery, Participation
 from services.aggregation.domain.rounds import OUT, witness_pairs

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from coterie.records.words import Form, Role
+from coterie.records.enums import Form, Role
 from coterie_api.topology.v1 import topology_pb2 as topology
 from services.aggregation.domain.layout import Layout
 from services.aggregation.domain.records import Participation

@@ -7,8 +7,8 @@ sells ρ. Those who send their update raw to a head they trust have nothing to s
 from __future__ import annotations
 
 from coterie.privacy.zcdp import multiplier_of_rho, rho_of_multiplier
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2 as topology
-from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.domain.plausibility import noised_norm
 from services.aggregation.domain.secure_terms import SumRules
 from services.aggregation.errors import BadTask

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from coterie.records.words import ParticipationState, Role
+from coterie.records.enums import ParticipationState, Role
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.aggregation.domain.accumulator import Read
 from services.aggregation.domain.layout import Layout

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from coterie.records.words import ParticipationState
+from coterie.records.enums import ParticipationState
 from services.aggregation.domain.records import Participation
 from services.aggregation.domain.tasks import needed
 from services.aggregation.errors import BadTask

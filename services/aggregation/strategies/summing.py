@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from coterie.sums.grid import Extent
-from coterie.sums.terms import Terms
+from coterie.secure_sums.grid import Extent
+from coterie.secure_sums.terms import Terms
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.topology.v1 import topology_pb2 as topology
 from services.aggregation.domain.records import Participation

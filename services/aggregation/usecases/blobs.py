@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 from coterie_api.topology.v1 import topology_pb2 as topology
 from services.aggregation.store import models
-from services.kit.blobs import BlobStore, StoredBlob
-from services.kit.caller import require_role
-from services.kit.clock import Clock
-from services.kit.database import Database
+from services.kit.database.blobs import BlobStore, StoredBlob
+from services.kit.database.engine import Database
 from services.kit.errors import InvalidInput
-from services.kit.logs import get_logger
-from services.kit.service_clients import ServiceClients
+from services.kit.observability.logs import get_logger
+from services.kit.rpc.principal import require_role
+from services.kit.rpc.service_clients import ServiceClients
+from services.kit.runtime.clock import Clock
 
 LEAST_AGE_SECONDS = 600.0
 """Bytes are stored moments before the row that needs them; so much longer ago means that none will come."""
@@ -40,7 +40,7 @@ class Sweeper:
     """Looks for blobs without an owner, and removes them."""
 
     database: Database
-    upstreams: ServiceClients
+    clients: ServiceClients
     blobs: BlobStore
     clock: Clock
 
@@ -54,7 +54,7 @@ class Sweeper:
             )
         before, found = self.clock.now() - older_than_seconds, Sweep()
         # Policies are few, so the planner tells all of theirs; a policy noted later has a blob that is young.
-        kept = set((await self.upstreams.topology.ListBlobs(topology.ListBlobsRequest())).digests)
+        kept = set((await self.clients.topology.ListBlobs(topology.ListBlobsRequest())).digests)
         async for page in self.blobs.every():
             found.seen += len(page)
             old = [blob for blob in page if blob.stored_at <= before and blob.name not in kept]

@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from coterie.records.words import EventKind, RoundState
+from coterie.records.enums import EventKind, RoundState
 from services.aggregation.domain.records import Contribution, Evaluation, Event, Task
 from services.aggregation.domain.secure_terms import SumRules
 from services.aggregation.errors import BadWorths, WrongTaskState
-from services.aggregation.rounds.valuing import EVALUATIONS, Valuation, begin, begin_sums
+from services.aggregation.rounds.contributions import EVALUATIONS, Valuation, begin, begin_sums
 from services.aggregation.store import contributions, models, rounds, sittings, tasks
-from services.aggregation.store.library import Library
+from services.aggregation.store.model_files import ModelFiles
 from services.aggregation.strategies import strategy_for
 from services.aggregation.strategies.base import VISIBLE
-from services.aggregation.usecases import sight
+from services.aggregation.usecases import visibility
 from services.aggregation.usecases.waiting import latest
-from services.kit.bell import Bell
-from services.kit.caller import current_caller, require_role
-from services.kit.clock import Clock
-from services.kit.database import Database
-from services.kit.paging import Page
+from services.kit.database.engine import Database
+from services.kit.notify.notifier import Notifier
+from services.kit.rpc.paging import Page
+from services.kit.rpc.principal import current_principal, require_role
+from services.kit.runtime.clock import Clock
 
 MOST_WORTH = 1e12
 """Largest worth taken: sums and differences of such stay exact enough to share a pot by."""
@@ -50,8 +50,8 @@ def _ripe(task: Task) -> tuple[RoundState, ...]:
 class EvaluationUseCases:
     """What a publisher's evaluator may ask and tell. What is under way can be taken up again from stored worths."""
 
-    def __init__(self, database: Database, library: Library, bell: Bell, clock: Clock) -> None:
-        self._database, self._library, self._bell, self._clock = database, library, bell, clock
+    def __init__(self, database: Database, model_files: ModelFiles, notifier: Notifier, clock: Clock) -> None:
+        self._database, self._model_files, self._notifier, self._clock = database, model_files, notifier, clock
         self._under_way: dict[str, tuple[int, Valuation]] = {}
         self._lock = asyncio.Lock()
 
@@ -60,9 +60,9 @@ class EvaluationUseCases:
         require_role("publisher", "admin")
         deadline = latest(self._clock, wait_seconds)
         while True:
-            with self._bell.listen(f"events:{task_id}", f"task:{task_id}") as sleeper:
+            with self._notifier.subscribe(f"events:{task_id}", f"task:{task_id}") as sleeper:
                 async with self._database.reading() as tx:
-                    task = await sight.see_inside(tx, task_id)
+                    task = await visibility.see_inside(tx, task_id)
                     number = await contributions.next_round(tx, task_id, _ripe(task))
                 if number:
                     return await self._ask(task, number)
@@ -86,7 +86,7 @@ class EvaluationUseCases:
         """Takes the worths of models that were asked for; whether the round is valued now, and how many are known."""
         require_role("publisher", "admin")
         async with self._database.reading() as tx:
-            task = await sight.see_inside(tx, task_id)
+            task = await visibility.see_inside(tx, task_id)
             valued = await contributions.values_of(tx, task_id, number)
         if valued:
             return True, 0
@@ -115,9 +115,9 @@ class EvaluationUseCases:
 
     async def list_contributions(self, task_id: str, number: int, page: Page) -> list[Contribution]:
         """What each device contributed; a device sees its own."""
-        caller = current_caller()
+        caller = current_principal()
         async with self._database.reading() as tx:
-            await sight.see_inside(tx, task_id)
+            await visibility.see_inside(tx, task_id)
             only = caller.subject if caller.role == "device" else ""
             return await contributions.totals(tx, task_id, number, page, only)
 
@@ -137,7 +137,7 @@ class EvaluationUseCases:
             raise WrongTaskState(f"round {number} of {task.id} has no stored updates to value")
         told = task.specification.parameters.get("pricing", {}).get("evaluations") or EVALUATIONS
         base = (current[0].digest, current[0].size_bytes)
-        place = (self._library, task, round_, everybody)
+        place = (self._model_files, task, round_, everybody)
         if sums:
             found = await asyncio.to_thread(begin_sums, *place, sums, base, int(told))
         else:
@@ -162,10 +162,10 @@ class EvaluationUseCases:
                 await tasks.add_events(tx, happened)
                 await tasks.change_task(tx, task.id)
         self._under_way.pop(task.id, None)
-        self._bell.ring(f"task:{task.id}", f"events:{task.id}")
+        self._notifier.notify(f"task:{task.id}", f"events:{task.id}")
 
     async def _discard(self, digest: str) -> None:
         async with self._database.reading() as tx:
             needed = await models.digests_in_use(tx, [digest])
         if not needed:
-            await self._library.blobs.delete(digest)
+            await self._model_files.blobs.delete(digest)

@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-from coterie.records.words import ParticipationState
+from coterie.records.enums import ParticipationState
 from services.aggregation.domain.records import Event, Model, Participation, ReplayedRound, RoundView
 from services.aggregation.errors import UnknownRound
 from services.aggregation.rounds.replaying import Replayer
 from services.aggregation.store import models, rounds, tasks
-from services.aggregation.store.library import Library
-from services.aggregation.usecases import sight
+from services.aggregation.store.model_files import ModelFiles
+from services.aggregation.usecases import visibility
 from services.aggregation.usecases.waiting import latest
-from services.kit.bell import Bell
-from services.kit.caller import current_caller, require_device, require_role
-from services.kit.clock import Clock
-from services.kit.database import Database
-from services.kit.paging import Page
+from services.kit.database.engine import Database
+from services.kit.notify.notifier import Notifier
+from services.kit.rpc.paging import Page
+from services.kit.rpc.principal import current_principal, require_device, require_role
+from services.kit.runtime.clock import Clock
 
 
 class HistoryUseCases:
     """What may be asked about what happened in a task."""
 
-    def __init__(self, database: Database, library: Library, bell: Bell, clock: Clock) -> None:
-        self._database, self._bell, self._clock = database, bell, clock
-        self._replayer = Replayer(database, library)
+    def __init__(self, database: Database, model_files: ModelFiles, notifier: Notifier, clock: Clock) -> None:
+        self._database, self._notifier, self._clock = database, notifier, clock
+        self._replayer = Replayer(database, model_files)
 
     async def list_rounds(self, task_id: str, page: Page) -> list[RoundView]:
         """Rounds of a task in order."""
         async with self._database.reading() as tx:
-            await sight.see_inside(tx, task_id)
+            await visibility.see_inside(tx, task_id)
             found = await rounds.list_rounds(tx, task_id, page)
             counts = await rounds.count_participations(tx, task_id, [r.number for r in found])
         return [RoundView(r, *counts.get(r.number, (0, 0, 0))) for r in found]
 
     async def get_round(self, task_id: str, number: int) -> tuple[RoundView, list[Participation]]:
         """A round and everybody in it; a device sees only its own part."""
-        caller = current_caller()
+        caller = current_principal()
         async with self._database.reading() as tx:
-            await sight.see_inside(tx, task_id)
+            await visibility.see_inside(tx, task_id)
             round_ = await rounds.find_round(tx, task_id, number)
             if round_ is None:
                 raise UnknownRound(f"task {task_id} has had no round {number}")
@@ -51,16 +51,16 @@ class HistoryUseCases:
         if require_role("publisher", "admin", "device").role == "device":
             require_device(device_id)
         async with self._database.reading() as tx:
-            await sight.see_inside(tx, task_id)
+            await visibility.see_inside(tx, task_id)
             return await rounds.list_device_participations(tx, task_id, device_id, page)
 
     async def list_events(self, task_id: str, *, after: int, limit: int, wait_seconds: float) -> list[Event]:
         """Events after a number; waits for the first."""
         async with self._database.reading() as tx:
-            await sight.see_inside(tx, task_id)
+            await visibility.see_inside(tx, task_id)
         deadline = latest(self._clock, wait_seconds)
         while True:
-            with self._bell.listen(f"events:{task_id}", f"task:{task_id}") as sleeper:
+            with self._notifier.subscribe(f"events:{task_id}", f"task:{task_id}") as sleeper:
                 async with self._database.reading() as tx:
                     found = await tasks.list_events(tx, task_id, after=after, limit=limit)
                 left = deadline - self._clock.now()
@@ -72,12 +72,12 @@ class HistoryUseCases:
         """Rounds of a task made again from their stored updates, for its publisher to compare."""
         require_role("publisher", "admin")
         async with self._database.reading() as tx:
-            task = await sight.see_inside(tx, task_id)
+            task = await visibility.see_inside(tx, task_id)
             found = await rounds.list_rounds(tx, task_id, page)
         return [await self._replayer.replay(task, round_) for round_ in found]
 
     async def list_models(self, task_id: str, page: Page) -> list[Model]:
         """Model versions of a task."""
         async with self._database.reading() as tx:
-            await sight.see_inside(tx, task_id)
+            await visibility.see_inside(tx, task_id)
             return await models.list_models(tx, task_id, page)

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from coterie.records.words import LetterKind, ParticipationState, RoundState
+from coterie.records.enums import LetterKind, ParticipationState, RoundState
 from services.aggregation.domain.records import Letter
 from services.aggregation.errors import LetterTooLarge, RoundOver
 from services.aggregation.rounds.conductor import Conductor
 from services.aggregation.rounds.intake import Intake
-from services.aggregation.rounds.live import LiveRound
+from services.aggregation.rounds.open_round import OpenRound
 from services.aggregation.store import models, rounds
 from services.aggregation.usecases.quota import Quota
-from services.aggregation.usecases.sight import see_inside
+from services.aggregation.usecases.visibility import see_inside
 from services.aggregation.usecases.waiting import latest
-from services.kit.bell import Bell
-from services.kit.blobs import check_digest
-from services.kit.caller import require_device
-from services.kit.chimes import Chimes
-from services.kit.clock import Clock
-from services.kit.database import Database
+from services.kit.database.blobs import check_digest
+from services.kit.database.engine import Database
 from services.kit.errors import CoterieError, InvalidInput, Unavailable
-from services.kit.ids import new_id
+from services.kit.notify.notifier import Notifier
+from services.kit.notify.replica_notifier import ReplicaNotifier
+from services.kit.rpc.principal import require_device
+from services.kit.runtime.clock import Clock
+from services.kit.runtime.ids import new_id
 
 
 class BadLetter(InvalidInput):
@@ -37,13 +37,13 @@ class LetterUseCases:
         database: Database,
         conductor: Conductor,
         intake: Intake,
-        bell: Bell,
-        chimes: Chimes,
+        notifier: Notifier,
+        replica_notifier: ReplicaNotifier,
         clock: Clock,
         quota: Quota,
     ) -> None:
         self._database, self._conductor, self._intake = database, conductor, intake
-        self._bell, self._chimes, self._clock, self._quota = bell, chimes, clock, quota
+        self._notifier, self._replica_notifier, self._clock, self._quota = notifier, replica_notifier, clock, quota
 
     async def admit(self, letter: Letter) -> int:
         """Largest body taken for this letter; raises when the letter would be refused."""
@@ -58,7 +58,7 @@ class LetterUseCases:
             self._check_sending(letter)
             async with self._database.writing() as tx:
                 stored = await models.add_letter(tx, replace(letter, id=new_id("let"), sent_at=self._clock.now()))
-                await self._chimes.carry(tx, rung)
+                await self._replica_notifier.carry(tx, rung)
             if stored.digest != letter.digest:
                 raise BadLetter(
                     f"another letter to {letter.recipient} is stored for this round; letters are not replaced"
@@ -68,7 +68,7 @@ class LetterUseCases:
         except CoterieError:
             await self._intake.discard(letter.digest)
             raise
-        self._bell.ring(rung)
+        self._notifier.notify(rung)
         return stored
 
     async def forget(self, device_id: str) -> int:
@@ -80,7 +80,7 @@ class LetterUseCases:
             await self._intake.discard(digest)
         return len(digests)
 
-    def _check_sending(self, letter: Letter) -> LiveRound:
+    def _check_sending(self, letter: Letter) -> OpenRound:
         """The round a letter belongs to; raises when its sender may not send it."""
         require_device(letter.sender)
         check_digest(letter.digest)
@@ -119,7 +119,7 @@ class LetterUseCases:
         deadline = latest(self._clock, wait_seconds)
         seen = set(known)
         while True:
-            with self._bell.listen(f"letters:{task_id}", f"letters:{task_id}:{device_id}") as sleeper:
+            with self._notifier.subscribe(f"letters:{task_id}", f"letters:{task_id}:{device_id}") as sleeper:
                 async with self._database.reading() as tx:
                     found = [x for x in await models.list_letters(tx, task_id, number, device_id) if x.id not in seen]
                     round_ = await rounds.find_round(tx, task_id, number)

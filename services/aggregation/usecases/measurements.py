@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coterie.records.words import EnrolmentState
-from services.aggregation.domain.measuring import SAMPLES, Measurement, split
+from coterie.records.enums import EnrolmentState
+from services.aggregation.domain.measurements import SAMPLES, Measurement, split
 from services.aggregation.domain.records import MeasuredTask, Task
 from services.aggregation.errors import BadTask, MetricsNotTaken, NotEnrolled, RoundOver, UnknownVersion
 from services.aggregation.rounds.conductor import Conductor
-from services.aggregation.rounds.measuring import choose_best, is_asked
-from services.aggregation.rounds.runs import runs_of
+from services.aggregation.rounds.evaluation import choose_best, is_asked
+from services.aggregation.rounds.measured_runs import runs_of
 from services.aggregation.store import measurements, models, tasks
 from services.aggregation.strategies import strategy_for
-from services.aggregation.usecases import sight
+from services.aggregation.usecases import visibility
 from services.aggregation.usecases.work import check_metrics
-from services.kit.bell import Bell
-from services.kit.caller import current_caller, require_role
-from services.kit.clock import Clock
-from services.kit.database import Database
-from services.kit.paging import Page
-from services.kit.rows import Tx
+from services.kit.database.engine import Database
+from services.kit.database.rows import Tx
+from services.kit.notify.notifier import Notifier
+from services.kit.rpc.paging import Page
+from services.kit.rpc.principal import current_principal, require_role
+from services.kit.runtime.clock import Clock
 
 MOST_RUNS = 100
 """Tasks that are told of as measured runs at once."""
@@ -29,17 +29,17 @@ MOST_RUNS = 100
 class MeasurementUseCases:
     """What may be told and asked about measurements."""
 
-    def __init__(self, database: Database, conductor: Conductor, bell: Bell, clock: Clock) -> None:
-        self._database, self._conductor, self._bell, self._clock = database, conductor, bell, clock
+    def __init__(self, database: Database, conductor: Conductor, notifier: Notifier, clock: Clock) -> None:
+        self._database, self._conductor, self._notifier, self._clock = database, conductor, notifier, clock
 
     async def tell(
         self, task_id: str, line: int, version: int, metrics: dict[str, float], *, is_public: bool = False
     ) -> None:
         """Takes what the caller measured of a version: a device its own while it is the newest, a publisher any."""
         check_metrics(metrics)
-        caller = current_caller()
+        caller = current_principal()
         async with self._database.writing() as tx:
-            task = await sight.see_inside(tx, task_id)
+            task = await visibility.see_inside(tx, task_id)
             if await measurements.find_version(tx, task_id, line, version) is None:
                 raise UnknownVersion(f"task {task_id} has no version {version} of model {line}")
             if caller.role == "device":
@@ -51,10 +51,10 @@ class MeasurementUseCases:
                 await choose_best(tx, task)
         if caller.role == "device":
             self._conductor.measuring.answered(task_id, version, caller.subject)
-        self._bell.ring(f"task:{task_id}")
+        self._notifier.notify(f"task:{task_id}")
 
     async def _take(self, tx: Tx, task: Task, line: int, version: int, metrics: dict[str, float]) -> None:
-        device_id = current_caller().subject
+        device_id = current_principal().subject
         enrolment = await tasks.find_enrolment(tx, task.id, device_id)
         if enrolment is None or enrolment.state is not EnrolmentState.ACTIVE:
             raise NotEnrolled(f"device {device_id} is not enrolled in {task.id}")
@@ -74,14 +74,14 @@ class MeasurementUseCases:
             raise BadTask(f"{len(task_ids)} tasks are more than the {MOST_RUNS} that are told of at once; name fewer")
         async with self._database.reading() as tx:
             for task_id in task_ids:
-                await sight.see_inside(tx, task_id)
+                await visibility.see_inside(tx, task_id)
             return await runs_of(tx, task_ids)
 
     async def list_measurements(self, task_id: str, line: int, version: int, page: Page) -> list[Measurement]:
         """What each device measured of a version; a device sees its own."""
-        caller = current_caller()
+        caller = current_principal()
         async with self._database.reading() as tx:
-            await sight.see_inside(tx, task_id)
+            await visibility.see_inside(tx, task_id)
             if await measurements.find_version(tx, task_id, line, version) is None:
                 raise UnknownVersion(f"task {task_id} has no version {version} of model {line}")
             only = caller.subject if caller.role == "device" else ""

@@ -7,28 +7,28 @@ import asyncio
 from services.aggregation.domain.layout import Layout
 from services.aggregation.errors import QuotaSpent, UnknownLetter
 from services.aggregation.store import models, tasks
-from services.aggregation.store.library import Library
-from services.kit.blobs import UnknownBlob, check_digest
-from services.kit.caller import current_caller, require_role
-from services.kit.clock import Clock
-from services.kit.database import Database
+from services.aggregation.store.model_files import ModelFiles
+from services.kit.database.blobs import UnknownBlob, check_digest
+from services.kit.database.engine import Database
 from services.kit.errors import InvalidInput
+from services.kit.rpc.principal import current_principal, require_role
+from services.kit.runtime.clock import Clock
 
 
 class ModelUseCases:
     """What may be asked about stored models."""
 
-    def __init__(self, database: Database, library: Library, clock: Clock, quota_bytes: int) -> None:
-        self._database, self._library, self._clock = database, library, clock
+    def __init__(self, database: Database, model_files: ModelFiles, clock: Clock, quota_bytes: int) -> None:
+        self._database, self._model_files, self._clock = database, model_files, clock
         self._quota = quota_bytes
 
     async def register(self, digest: str) -> tuple[int, Layout]:
         """Takes a stored blob for a model, if it is a sound safetensors file; its size and layout."""
         caller = require_role("publisher", "admin")
-        size = await self._library.blobs.size(check_digest(digest))
+        size = await self._model_files.blobs.size(check_digest(digest))
         try:
-            layout = await asyncio.to_thread(self._library.layout, digest, size)
-            await asyncio.to_thread(self._library.check_finite, digest, layout)
+            layout = await asyncio.to_thread(self._model_files.layout, digest, size)
+            await asyncio.to_thread(self._model_files.check_finite, digest, layout)
             async with self._database.writing() as tx:
                 await models.add_upload(tx, digest, caller.subject, size, self._clock.now())
                 self._check_quota(await models.uploaded_bytes(tx, caller.subject))
@@ -58,7 +58,7 @@ class ModelUseCases:
         async with self._database.reading() as tx:
             needed = await models.digests_in_use(tx, [digest])
         if not needed:
-            await self._library.blobs.delete(digest)
+            await self._model_files.blobs.delete(digest)
 
     def _check_quota(self, wanted: int) -> None:
         if wanted > self._quota:
@@ -82,7 +82,7 @@ class ModelUseCases:
 
     async def authorise_letter(self, letter_id: str) -> tuple[str, int]:
         """Digest and size of a letter; only its recipient may read it."""
-        caller = current_caller()
+        caller = current_principal()
         async with self._database.reading() as tx:
             letter = await models.find_letter(tx, letter_id)
         if letter is None or caller.subject != letter.recipient:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from services.aggregation.errors import UnknownTask
 from services.aggregation.store import models, pruning, tasks
-from services.kit.blobs import BlobStore
-from services.kit.caller import require_role
-from services.kit.clock import Clock
-from services.kit.database import Database
+from services.kit.database.blobs import BlobStore
+from services.kit.database.engine import Database
+from services.kit.database.rows import batches
 from services.kit.errors import InvalidInput
-from services.kit.logs import get_logger
-from services.kit.rows import batches
+from services.kit.observability.logs import get_logger
+from services.kit.rpc.principal import require_role
+from services.kit.runtime.clock import Clock
 
 LEAST_AGE_SECONDS = 3600.0
 """Evaluators and devices may still ask about a task that has just ended."""

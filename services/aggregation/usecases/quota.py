@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coterie.records.words import ParticipationState
+from coterie.records.enums import ParticipationState
 from services.aggregation.errors import QuotaSpent
 from services.aggregation.rounds.conductor import Conductor
 from services.aggregation.store import models
-from services.kit.database import Database
+from services.kit.database.engine import Database
 
 
 @dataclass(frozen=True, slots=True)

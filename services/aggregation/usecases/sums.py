@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from coterie.records.words import ClerkState, DutyKind, SumDocument, SumState
-from coterie.sums.masks import agreement_quorum
-from coterie.sums.terms import Place, Terms, agreement_message, answer_message, offer_message, signed_by
+from coterie.records.enums import ClerkState, DutyKind, SumDocument, SumState
+from coterie.secure_sums.masks import agreement_quorum
+from coterie.secure_sums.terms import Place, Terms, agreement_message, answer_message, offer_message, signed_by
 from services.aggregation.domain.secure import is_whole_answer
 from services.aggregation.domain.secure_terms import SumRules
 from services.aggregation.domain.sittings import (
@@ -34,11 +34,11 @@ from services.aggregation.errors import (
 from services.aggregation.rounds.desk import Desk
 from services.aggregation.store import rounds, sittings, tasks
 from services.aggregation.usecases.waiting import latest
-from services.kit.bell import Bell
-from services.kit.caller import require_device
-from services.kit.clock import Clock
-from services.kit.database import Database
-from services.kit.rows import Tx
+from services.kit.database.engine import Database
+from services.kit.database.rows import Tx
+from services.kit.notify.notifier import Notifier
+from services.kit.rpc.principal import require_device
+from services.kit.runtime.clock import Clock
 
 COUNTING_LOOK_SECONDS, LOOK_SECONDS = 1.0, 5.0
 """How often duties are looked up while a clerk waits, where a sum of its is counting and elsewhere: time makes duties
@@ -50,15 +50,15 @@ SHARE_PATIENCE = 0.25
 class SumUseCases:
     """What devices may ask about secure sums."""
 
-    def __init__(self, database: Database, desk: Desk, bell: Bell, clock: Clock) -> None:
-        self._database, self._desk, self._bell, self._clock = database, desk, bell, clock
+    def __init__(self, database: Database, desk: Desk, notifier: Notifier, clock: Clock) -> None:
+        self._database, self._desk, self._notifier, self._clock = database, desk, notifier, clock
 
     async def list_duties(self, device_id: str, wait_seconds: float) -> list[tuple[DutyKind, Sitting]]:
         """Duties of a device; waits for the first. Told to forget, it is not told again."""
         require_device(device_id)
         deadline = latest(self._clock, wait_seconds)
         while True:
-            with self._bell.listen(f"duties:{device_id}") as sleeper:
+            with self._notifier.subscribe(f"duties:{device_id}") as sleeper:
                 found, pause = await self._duties(device_id) if device_id in self._desk.devices else ([], math.inf)
                 left = deadline - self._clock.now()
                 if found or left <= 0:
@@ -276,7 +276,7 @@ class SumUseCases:
 
     def _wake_chair(self, place: Place) -> None:
         """When enough have spoken for it to go on; while somebody is silent, time wakes it."""
-        self._bell.ring(f"task:{place.task}")
+        self._notifier.notify(f"task:{place.task}")
 
 
 async def _find(tx: Tx, place: Place, device_id: str, *, lock: bool = False) -> tuple[Sitting, Seat | None]:

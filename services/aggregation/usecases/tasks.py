@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from coterie.records.words import EnrolmentState, EventKind, TaskState
+from coterie.records.enums import EnrolmentState, EventKind, TaskState
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
@@ -32,17 +32,17 @@ from services.aggregation.errors import (
 from services.aggregation.rounds.conductor import Conductor
 from services.aggregation.rounds.ending import end_task
 from services.aggregation.store import models, tasks
-from services.aggregation.store.library import Library
-from services.aggregation.usecases import sight
-from services.kit.bell import Bell
-from services.kit.caller import SERVICE, acting_as, current_caller, require_device, require_role
-from services.kit.clock import Clock
-from services.kit.database import Database
-from services.kit.ids import new_id
-from services.kit.paging import Page
-from services.kit.proto_json import parameters_of, text_of
-from services.kit.rows import Tx, batches
-from services.kit.service_clients import ServiceClients
+from services.aggregation.store.model_files import ModelFiles
+from services.aggregation.usecases import visibility
+from services.kit.database.engine import Database
+from services.kit.database.rows import Tx, batches
+from services.kit.notify.notifier import Notifier
+from services.kit.rpc.paging import Page
+from services.kit.rpc.principal import SERVICE, acting_as, current_principal, require_device, require_role
+from services.kit.rpc.proto_json import parameters_of, text_of
+from services.kit.rpc.service_clients import ServiceClients
+from services.kit.runtime.clock import Clock
+from services.kit.runtime.ids import new_id
 
 MAX_SAMPLES = 1_000_000_000
 
@@ -53,14 +53,14 @@ class TaskUseCases:
     def __init__(
         self,
         database: Database,
-        upstreams: ServiceClients,
+        clients: ServiceClients,
         conductor: Conductor,
-        library: Library,
-        bell: Bell,
+        model_files: ModelFiles,
+        notifier: Notifier,
         clock: Clock,
     ) -> None:
-        self._database, self._upstreams, self._conductor = database, upstreams, conductor
-        self._library, self._bell, self._clock = library, bell, clock
+        self._database, self._upstreams, self._conductor = database, clients, conductor
+        self._model_files, self._notifier, self._clock = model_files, notifier, clock
 
     async def create(self, specification: TaskSpecification) -> TaskView:
         """Stores a new task; the same specification again returns the task that exists."""
@@ -71,7 +71,7 @@ class TaskUseCases:
         await self._check_start(spec)
         sizes = [await self._check_model(digest, spec) for digest in spec.model_digests]
         elements = [
-            (await asyncio.to_thread(self._library.layout, *m)).elements
+            (await asyncio.to_thread(self._model_files.layout, *m)).elements
             for m in zip(spec.model_digests, sizes, strict=True)
         ]
         strategies.check_grid(spec, max(elements, default=1))
@@ -117,7 +117,7 @@ class TaskUseCases:
         if not start_from:
             return
         async with self._database.reading() as tx:
-            earlier = (await sight.see_inside(tx, start_from)).specification
+            earlier = (await visibility.see_inside(tx, start_from)).specification
         if earlier.topology != spec.topology:
             raise BadTask(
                 f"parameters.topology.start_from: task {start_from} has topology {earlier.topology}, not "
@@ -143,24 +143,24 @@ class TaskUseCases:
 
     async def _check_model(self, digest: str, spec: TaskSpecification) -> int:
         """Size of a registered model, whose layout must be sound and fit what the task promises."""
-        caller = current_caller()
+        caller = current_principal()
         async with self._database.reading() as tx:
             # To begin with a model is to be able to read it: a publisher names its own, never another's by its digest.
             size = await models.find_size(tx, digest, of=caller.subject if caller.role == "publisher" else "")
         if size is None:
             raise BadTask(f"you have registered no model {digest[:16]}…; upload it first (POST /v1/models)")
-        layout = await asyncio.to_thread(self._library.layout, digest, size)
+        layout = await asyncio.to_thread(self._model_files.layout, digest, size)
         strategies.strategy_for(spec).check_model(layout)
         return size
 
     async def get(self, task_id: str) -> TaskView:
         """One task."""
         async with self._database.reading() as tx:
-            return (await self._views(tx, [await sight.see_task(tx, task_id)]))[0]
+            return (await self._views(tx, [await visibility.see_task(tx, task_id)]))[0]
 
     async def list_tasks(self, page: Page, *, state: TaskState, publisher: str, name: str = "") -> list[TaskView]:
         """Tasks the caller may see, newest first."""
-        scope = sight.scope()
+        scope = visibility.scope()
         if scope.publisher and publisher not in ("", scope.publisher):
             raise NotYourTask(f"{publisher} is another publisher; leave publisher out to list your own tasks")
         async with self._database.reading() as tx:
@@ -178,7 +178,7 @@ class TaskUseCases:
         said = await tasks.directions_said(tx, ids)
         return [
             TaskView(
-                sight.told(task),
+                visibility.told(task),
                 enrolled.get(task.id, 0),
                 tuple(model.digest for model in newest.get(task.id, ())),
                 events.get(task.id, 0),
@@ -254,7 +254,7 @@ class TaskUseCases:
                 reason = why or "cancelled by its publisher"
                 await end_task(tx, task_id, TaskState.CANCELLED, reason, self._clock.now())
             self._conductor.take_up(task_id)
-            self._bell.ring(f"events:{task_id}")
+            self._notifier.notify(f"events:{task_id}")
         return await self.get(task_id)
 
     # --- enrolments --------------------------------------------------------------------------------------------------
@@ -281,8 +281,8 @@ class TaskUseCases:
         owner_id = caller.owner_id if caller.role == "device" else await self._owner_of(device_id)
         async with self._database.writing() as tx:
             # Locked, so that of two devices enrolling at once the second counts the first.
-            task = await sight.see_task(tx, task_id, lock=True)
-            sight.demand_invitation(task, device_id, owner_id)
+            task = await visibility.see_task(tx, task_id, lock=True)
+            visibility.demand_invitation(task, device_id, owner_id)
             if task.ended:
                 raise WrongTaskState(f"task {task_id} is {task.state}; it takes no more devices")
             taken = sorted(set(clerks))
@@ -333,5 +333,5 @@ class TaskUseCases:
         """Enrolments of a task by device id."""
         require_role("publisher", "admin")
         async with self._database.reading() as tx:
-            await sight.see_inside(tx, task_id)
+            await visibility.see_inside(tx, task_id)
             return await tasks.list_enrolments(tx, task_id, page)

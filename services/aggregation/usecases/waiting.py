@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.kit.clock import Clock
+from services.kit.runtime.clock import Clock
 
 MAX_WAIT_SECONDS = 30.0
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from coterie.records.words import (
+from coterie.records.enums import (
     EventKind,
     Form,
     ParticipationState,
@@ -32,18 +32,18 @@ from services.aggregation.errors import (
 from services.aggregation.rounds.conductor import ROUND, Conductor
 from services.aggregation.rounds.desk import Desk
 from services.aggregation.rounds.intake import Intake
-from services.aggregation.rounds.live import LiveRound
+from services.aggregation.rounds.open_round import OpenRound
 from services.aggregation.store import models, rounds, tasks
+from services.aggregation.usecases.late_updates import Stragglers
 from services.aggregation.usecases.quota import Quota
-from services.aggregation.usecases.stragglers import Stragglers
 from services.aggregation.usecases.waiting import latest
-from services.kit.bell import Bell
-from services.kit.blobs import check_digest
-from services.kit.caller import require_device
-from services.kit.chimes import Chimes
-from services.kit.clock import Clock
-from services.kit.database import Database
+from services.kit.database.blobs import check_digest
+from services.kit.database.engine import Database
 from services.kit.errors import CoterieError, Unavailable
+from services.kit.notify.notifier import Notifier
+from services.kit.notify.replica_notifier import ReplicaNotifier
+from services.kit.rpc.principal import require_device
+from services.kit.runtime.clock import Clock
 
 MAX_METRICS = 32
 
@@ -56,15 +56,15 @@ class WorkUseCases:
         database: Database,
         conductor: Conductor,
         intake: Intake,
-        bell: Bell,
-        chimes: Chimes,
+        notifier: Notifier,
+        replica_notifier: ReplicaNotifier,
         clock: Clock,
         quota: Quota,
         desk: Desk,
     ) -> None:
         self._database, self._conductor, self._intake, self._desk = database, conductor, intake, desk
-        self._stragglers = Stragglers(database, conductor, bell, clock)
-        self._bell, self._chimes, self._clock, self._quota = bell, chimes, clock, quota
+        self._stragglers = Stragglers(database, conductor, notifier, clock)
+        self._notifier, self._replica_notifier, self._clock, self._quota = notifier, replica_notifier, clock, quota
 
     async def get_work(
         self, device_id: str, wait_seconds: float, task_ids: Sequence[str], *, clerk: bool = False
@@ -78,7 +78,7 @@ class WorkUseCases:
         bells = [f"device:{device_id}", *(f"ended:{task_id}" for task_id in task_ids)]
         bells += [f"duties:{device_id}"] if clerk else []
         while True:
-            with self._bell.listen(*bells) as sleeper:
+            with self._notifier.subscribe(*bells) as sleeper:
                 items = self._items(device_id, task_ids)
                 if items:
                     return items, {}
@@ -132,7 +132,7 @@ class WorkUseCases:
         await self._quota.check(device_id, size_bytes or most)
         return most, False
 
-    async def _has_part(self, live: LiveRound, device_id: str) -> bool:
+    async def _has_part(self, live: OpenRound, device_id: str) -> bool:
         """Whether a device has a part in a round; one that joined just now may have got its work elsewhere."""
         if device_id not in live.roster.states and live.buffering is not None:
             await self._conductor.newcomers.catch_up(live)
@@ -179,7 +179,7 @@ class WorkUseCases:
             carried = await self._stragglers.rebase(delivery, after=live.round.number, since=began)
         return await self._submit_late(delivery)
 
-    async def _take(self, live: LiveRound, delivery: Delivery) -> Reception:
+    async def _take(self, live: OpenRound, delivery: Delivery) -> Reception:
         if not await self._has_part(live, delivery.device_id):
             raise NotInRound(f"device {delivery.device_id} has no part in round {delivery.round}; ask for work first")
         if delivery.form is not Form.REPORT:
@@ -194,14 +194,14 @@ class WorkUseCases:
         await self._check_letter(live, delivery)
         return await self._intake.take(live, delivery)
 
-    def _check_fit(self, live: LiveRound, delivery: Delivery) -> None:
+    def _check_fit(self, live: OpenRound, delivery: Delivery) -> None:
         most = live.max_update_bytes(delivery.device_id)
         if delivery.size_bytes > most:
             raise _too_large(delivery.size_bytes, most)
         if not 0 <= delivery.model_index < len(live.bases):
             raise BadUpdate(f"model_index must be from 0 to {len(live.bases) - 1}, not {delivery.model_index}")
 
-    async def _check_letter(self, live: LiveRound, delivery: Delivery) -> None:
+    async def _check_letter(self, live: OpenRound, delivery: Delivery) -> None:
         recipient, senders = live.strategy.letters_first(live.roster, delivery)
         if not senders:
             return
@@ -262,10 +262,10 @@ class WorkUseCases:
                 now = self._clock.now()
                 await tasks.add_events(tx, Event(task_id, now, EventKind.WORK_DECLINED, note, number, device_id))
             told = f"{ROUND}{task_id}:{self._conductor.replica}"
-            await self._chimes.carry(tx, f"task:{task_id}", f"letters:{task_id}", told)
+            await self._replica_notifier.carry(tx, f"task:{task_id}", f"letters:{task_id}", told)
         if live.roster.states[device_id] is ParticipationState.ASSIGNED:
             live.roster.states[device_id] = state
-        self._bell.ring(f"task:{task_id}", f"events:{task_id}", f"letters:{task_id}")
+        self._notifier.notify(f"task:{task_id}", f"events:{task_id}", f"letters:{task_id}")
 
     async def object(self, task_id: str, number: int, device_id: str, why: str) -> None:
         """The device says that its head's verdict is wrong; counts until the next round is settled."""
@@ -288,7 +288,7 @@ class WorkUseCases:
             await rounds.object_to(tx, task_id, number, device_id, said)
             told = f"says of {part.judged_by}'s verdict ({part.note}): {said}"
             await tasks.add_events(tx, Event(task_id, now, EventKind.VERDICT_DISPUTED, told, number, device_id))
-        self._bell.ring(f"task:{task_id}", f"events:{task_id}")
+        self._notifier.notify(f"task:{task_id}", f"events:{task_id}")
 
 
 def _asked(task_id: str, number: int, device_id: str, digest: str) -> Delivery:
@@ -323,7 +323,7 @@ def _too_large(size_bytes: int, most: int) -> UpdateTooLarge:
     return UpdateTooLarge(f"the update has {size_bytes} bytes, at most {most} are taken: send the model's tensors only")
 
 
-def check_masked(live: LiveRound, delivery: Delivery) -> None:
+def check_masked(live: OpenRound, delivery: Delivery) -> None:
     """Refuses what is not masked words under the terms of the device's present sum."""
     is_clear = live.is_clear(delivery.device_id)
     if (delivery.form is Form.MASKED) == is_clear:

@@ -10,7 +10,7 @@ from services.aggregation.domain.rules.axis import rule_for
 from services.aggregation.domain.rules.combining import combine
 from services.aggregation.domain.rules.rows import ArrayRows
 from services.aggregation.errors import BadUpdates
-from services.kit import whatif
+from services.kit.runtime import whatif
 
 LARGEST = 1e150
 """Numbers beyond this have squares that cannot be added."""

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from coterie.privacy.discrete import MOST_BASE, Table, gaussian_table, plan_noise
 from services.aggregation.errors import BadSums
-from services.kit import whatif
+from services.kit.runtime import whatif
 
 
 class Input(whatif.Input):

@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import Field
 
-from coterie.sums import grid
+from coterie.secure_sums import grid
 from services.aggregation.errors import NoGrid
-from services.kit import whatif
+from services.kit.runtime import whatif
 
 
 class Input(whatif.Input):

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from coterie.privacy.grid import rounded
 from services.aggregation.errors import NoGrid
-from services.kit import whatif
+from services.kit.runtime import whatif
 
 
 class Input(whatif.Input):

@@ -10,7 +10,7 @@ from pydantic import Field, StrictFloat
 from services.aggregation.domain.rules.axis import optimiser_for
 from services.aggregation.domain.rules.optimisers import Optimiser, State, first_state
 from services.aggregation.errors import BadRule, BadUpdates
-from services.kit import whatif
+from services.kit.runtime import whatif
 
 
 class Input(whatif.Input):

@@ -10,7 +10,7 @@ from pydantic import Field
 from coterie.privacy.gaussian import exact_epsilon
 from services.aggregation.domain.secure_terms import SumRules
 from services.aggregation.errors import BadSums
-from services.kit import whatif
+from services.kit.runtime import whatif
 
 
 class Input(whatif.Input):

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from coterie.sums import canonical, masks
-from coterie.sums.canonical import NotCanonical
-from coterie.sums.terms import BadTerms, Terms, survivors_digest
+from coterie.secure_sums import canonical, masks
+from coterie.secure_sums.canonical import NotCanonical
+from coterie.secure_sums.terms import BadTerms, Terms, survivors_digest
 from services.aggregation.errors import BadSums
-from services.kit import whatif
+from services.kit.runtime import whatif
 
 
 class Device(whatif.Input):

@@ -19,7 +19,7 @@ from services.console.parts.frame import home_of
 from services.console.parts.plain import plain_page
 from services.console.parts.visit import House
 from services.console.wire.platform import identify
-from services.kit.logs import get_logger
+from services.kit.observability.logs import get_logger
 
 MOST_KEY_CHARACTERS = 512
 _log = get_logger()

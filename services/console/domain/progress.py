@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from coterie.records import Event, Participation, Round, Task
-from coterie.records.words import EventKind, RoundState, TaskState
+from coterie.records.enums import EventKind, RoundState, TaskState
 from services.console.domain import words
 
 Point = tuple[float, float]

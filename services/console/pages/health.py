@@ -13,7 +13,7 @@ from services.console.parts.blocks import button, card, chip, facts, grid, headi
 from services.console.parts.frame import ADMINS, Pages
 from services.console.parts.visit import Visit
 from services.console.wire.platform import Json
-from services.kit.latency import WINDOW_CALLS
+from services.kit.observability.latency import WINDOW_CALLS
 
 REFRESH_SECONDS = 5.0
 ABOUT = {

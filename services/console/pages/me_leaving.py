@@ -7,7 +7,7 @@ import base64
 import segno
 from nicegui import ui
 
-from coterie.sums.circle import fingerprint_words, invitation
+from coterie.secure_sums.circle import fingerprint_words, invitation
 from services.console.parts.acting import doing
 from services.console.parts.blocks import button, card, facts, say, text
 from services.console.parts.frame import leave as send_away
@@ -68,9 +68,9 @@ def identity(device: Json, owner: Json) -> None:
 
 
 def leaving(visit: Visit, device: Json, links: list[Json]) -> None:
-    """Linked browsers, revoking and deleting."""
+    """PairingApi browsers, revoking and deleting."""
     if links:
-        with card("Linked browsers", "Each may decide for this device. On the device: coterie device unlink."):
+        with card("PairingApi browsers", "Each may decide for this device. On the device: coterie device unlink."):
             for each in links:
                 _link(visit, device, each)
     if not visit.person.link_id:

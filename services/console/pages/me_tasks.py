@@ -10,8 +10,8 @@ from typing import Any
 
 from nicegui import ui
 
+from coterie.agent.pairing import terms_of
 from coterie.errors import CoterieError
-from coterie.links import terms_of
 from coterie.records import TaskSpecification
 from services.console.domain import words
 from services.console.domain.consequences import consequences

@@ -7,7 +7,7 @@ import time
 from nicegui import ui
 
 from coterie.errors import CoterieError, Refused
-from coterie.records.words import RoundState, TaskState
+from coterie.records.enums import RoundState, TaskState
 from services.console.domain import words
 from services.console.domain.graph import Graph
 from services.console.domain.names import Names

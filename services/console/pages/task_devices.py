@@ -9,7 +9,7 @@ from typing import Any
 from nicegui import ui
 
 from coterie.records import Enrolment, Participation, Plan, Round, RoundDetail, Summary
-from coterie.records.words import Role
+from coterie.records.enums import Role
 from services.console.domain import words
 from services.console.domain.names import Names
 from services.console.domain.progress import contributions

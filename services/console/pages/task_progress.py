@@ -6,7 +6,7 @@ from typing import Any
 
 from nicegui import ui
 
-from coterie.figures import headed
+from coterie.learning.metrics import headed
 from coterie.records import Round
 from services.console.domain import words
 from services.console.domain.names import Names

@@ -7,7 +7,7 @@ from typing import Any
 from nicegui import ui
 
 from coterie.records import Task
-from coterie.records.words import TaskState
+from coterie.records.enums import TaskState
 from services.console.domain import words
 from services.console.parts.acting import View, doing
 from services.console.parts.blocks import card, heading, link_button

@@ -14,7 +14,7 @@ from services.console.errors import SignedOut
 from services.console.parts.blocks import note
 from services.console.parts.frame import leave
 from services.console.parts.visit import Visit
-from services.kit.logs import get_logger
+from services.kit.observability.logs import get_logger
 
 T = TypeVar("T")
 FAULT = "Something went wrong here; the console's log has the details. Reload the page and try again."

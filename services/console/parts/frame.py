@@ -15,7 +15,7 @@ from coterie.errors import CoterieError, NotAllowed, NotFound, Refused
 from services.console.errors import NotForYou, SignedOut
 from services.console.parts.blocks import button, note, say
 from services.console.parts.visit import ADMIN, DEVICE, PUBLISHER, House, Visit
-from services.kit.logs import get_logger
+from services.kit.observability.logs import get_logger
 
 Body = Callable[..., Awaitable[None]]
 STAFF = frozenset({ADMIN, PUBLISHER})

@@ -14,8 +14,8 @@ from starlette.requests import Request
 from coterie_api.trust.v1 import trust_pb2
 from services.gateway.access.wrong_keys import WrongKeys
 from services.gateway.errors import MissingKey
-from services.kit.caller import SERVICE, acting_as
 from services.kit.errors import InvalidInput, Unauthenticated
+from services.kit.rpc.principal import SERVICE, acting_as
 
 if TYPE_CHECKING:  # exists in the type stub alone
     from coterie_api.trust.v1.trust_pb2_grpc import RegistryAsyncStub

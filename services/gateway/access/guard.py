@@ -10,13 +10,13 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 
-from coterie.records.words import CallerRole
+from coterie.records.enums import PrincipalRole
 from services.gateway.access.authenticator import Authenticator, address_of
 from services.gateway.access.table import ACCESS, LINKED, NOBODY, PUBLIC, Roles
 from services.gateway.errors import BadText, RoleNotAllowed
 from services.gateway.wire.bodies import read_within
-from services.kit.caller import NOBODY_YET, Caller, set_caller
-from services.kit.words import word
+from services.kit.rpc.enums import word
+from services.kit.rpc.principal import ANONYMOUS, Principal, set_principal
 
 PRINCIPAL = "coterie.principal"
 
@@ -54,15 +54,15 @@ class GuardedRoute(APIRoute):
 async def admit(request: Request, roles: Roles, route: str) -> None:
     """Lets the caller in, or raises; from here on in this task, calls to services speak for it."""
     if roles is PUBLIC:
-        set_caller(NOBODY_YET)
+        set_principal(ANONYMOUS)
         return
     authenticator: Authenticator = request.app.state.dependencies.authenticator
     principal = await authenticator.identify(request.headers.get("authorization", ""), address_of(request))
-    role = word(CallerRole, principal.role)
+    role = word(PrincipalRole, principal.role)
     if role not in roles:
         open_to = " or ".join(sorted(roles)) or "nobody"
         raise RoleNotAllowed(f"this is open to {open_to}; the key used is a {role}'s")
     if principal.link_id and route not in LINKED:
         raise RoleNotAllowed("the key used is a browser's, which decides by signing; this needs the device's own key")
     request.scope[PRINCIPAL] = principal
-    set_caller(Caller(role, principal.subject, principal.owner_id))
+    set_principal(Principal(role, principal.subject, principal.owner_id))

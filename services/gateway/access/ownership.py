@@ -5,28 +5,28 @@ from __future__ import annotations
 from coterie_api.aggregation.v1 import aggregation_pb2
 from services.gateway.access.table import ADMIN, DEVICE, PUBLISHER
 from services.gateway.errors import NotYours
-from services.kit.caller import current_caller
 from services.kit.errors import PermissionDenied
-from services.kit.service_clients import ServiceClients
+from services.kit.rpc.principal import current_principal
+from services.kit.rpc.service_clients import ServiceClients
 
 
 def require_own_device(device_id: str) -> None:
     """A device may act for itself alone."""
-    caller = current_caller()
+    caller = current_principal()
     if caller.role == DEVICE and caller.subject != device_id:
         raise NotYours(f"device {caller.subject} may not act for {device_id}; use that device's own key")
 
 
 def require_own_owner(owner_id: str) -> None:
     """A device may see and speak for its own owner alone."""
-    caller = current_caller()
+    caller = current_principal()
     if caller.role == DEVICE and caller.owner_id != owner_id:
         raise NotYours(f"device {caller.subject} does not belong to {owner_id}; use a key of that owner's device")
 
 
 async def require_own_task(platform: ServiceClients, task_id: str) -> None:
     """A publisher may see its own tasks alone, a device those it may join: aggregation knows whose they are."""
-    caller = current_caller()
+    caller = current_principal()
     if caller.role == ADMIN:
         return
     try:
@@ -47,7 +47,7 @@ async def require_joined(platform: ServiceClients, task_id: str) -> None:
 
 async def require_own_account(platform: ServiceClients, account_id: str) -> None:
     """A device may see its own account and its owner's; a publisher its own and its tasks' escrows."""
-    caller = current_caller()
+    caller = current_principal()
     if caller.role == DEVICE:
         if account_id not in (f"device:{caller.subject}", f"owner:{caller.owner_id}"):
             raise NotYours(f"account {account_id} is somebody else's; yours is device:{caller.subject}")

@@ -14,8 +14,8 @@ from services.gateway.access.guard import GuardedRoute
 from services.gateway.settings import GatewaySettings
 from services.gateway.usecases.heartbeats import HeartbeatBatcher
 from services.gateway.usecases.long_polls import LongPoller
-from services.kit.blobs import BlobStore
-from services.kit.service_clients import ServiceClients
+from services.kit.database.blobs import BlobStore
+from services.kit.rpc.service_clients import ServiceClients
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from services.gateway.schemas.base import Cursor, DeviceId, IdFilter, Limit, Wor
 from services.gateway.schemas.identity import DeviceChange, NewDevice, NewKeys, Revocation
 from services.gateway.wire.convert import page, to_json, to_proto
 from services.gateway.wire.responses import JsonResponse, message_response
-from services.kit.caller import SERVICE, acting_as
+from services.kit.rpc.principal import SERVICE, acting_as
 
 router = router_for("devices")
 

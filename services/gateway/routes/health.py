@@ -13,8 +13,8 @@ from coterie.version import VERSION, commit
 from services.gateway.errors import NotYours
 from services.gateway.routes.base import Platform, router_for
 from services.gateway.wire.responses import RETRY_AFTER_SECONDS, JsonResponse
-from services.kit.latency import LATENCY
-from services.kit.replicas import Told
+from services.kit.observability.latency import LATENCY
+from services.kit.rpc.replicas import Told
 
 router = router_for("health")
 

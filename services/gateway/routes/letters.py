@@ -26,7 +26,7 @@ from services.gateway.wire.bodies import (
 from services.gateway.wire.convert import to_json, to_proto
 from services.gateway.wire.openapi import BLOB_ANSWERS, DIGEST_PARAMETER
 from services.gateway.wire.responses import JsonResponse, message_response
-from services.kit.caller import current_caller
+from services.kit.rpc.principal import current_principal
 
 _BODY: dict[str, Any] = {
     "parameters": [DIGEST_PARAMETER],
@@ -62,7 +62,7 @@ async def send_letter(
         task_id=task_id,
         round=number,
         plan_version=plan_version,
-        sender=current_caller().subject,
+        sender=current_principal().subject,
         recipient=recipient,
         digest=digest,
         size_bytes=promised_size(request) or 0,
@@ -100,7 +100,7 @@ async def list_letters(
     question = aggregation_pb2.ListLettersRequest(
         task_id=task_id,
         round=number,
-        device_id=current_caller().subject,
+        device_id=current_principal().subject,
         known=known,
         wait_seconds=wait,
         plan_version=plan_version,

@@ -21,8 +21,8 @@ from services.gateway.wire.convert import page
 from services.gateway.wire.openapi import CSV_ANSWER
 from services.gateway.wire.responses import JsonResponse, message_response
 from services.gateway.wire.spreadsheets import PAGE_ITEMS, csv_answer
-from services.kit.caller import current_caller
-from services.kit.service_clients import ServiceClients
+from services.kit.rpc.principal import current_principal
+from services.kit.rpc.service_clients import ServiceClients
 
 VERIFY_SECONDS = 300.0
 router = router_for("payments")
@@ -41,7 +41,7 @@ async def list_payments(
     format: Literal["json", "csv"] = "json",
 ) -> Response:
     """Newest first; as CSV all of them, streamed. A device sees its own; a publisher gives a task of its own."""
-    caller = current_caller()
+    caller = current_principal()
     if caller.role == DEVICE:
         device = device or caller.subject
         require_own_device(device)
@@ -74,7 +74,7 @@ async def verify_payments(platform: Platform) -> JsonResponse:
 
 
 async def _demand_task_of_publisher(platform: ServiceClients, task_id: str) -> None:
-    if current_caller().role == PUBLISHER and not task_id:
+    if current_principal().role == PUBLISHER and not task_id:
         raise NotYours("publishers see the payments of their own tasks; give `task`")
     if task_id:
         await require_own_task(platform, task_id)

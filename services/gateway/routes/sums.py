@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from coterie.records import Duty, Items, SurvivorList, WantedShares
-from coterie.sums.rolls import framed
+from coterie.secure_sums.protocol_lists import framed
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
+from coterie_api.enums.v1 import enums_pb2 as words
 from services.gateway.access.ownership import require_own_device
 from services.gateway.errors import BadShareSize
 from services.gateway.routes.base import Gateway, Platform, router_for
@@ -25,8 +25,8 @@ from services.gateway.wire.bodies import MEDIA_TYPE, begun, check_size, pieces_o
 from services.gateway.wire.convert import to_json
 from services.gateway.wire.openapi import DIGEST_PARAMETER
 from services.gateway.wire.responses import JsonResponse, message_response
-from services.kit.blobs import BlobStore
-from services.kit.caller import current_caller
+from services.kit.database.blobs import BlobStore
+from services.kit.rpc.principal import current_principal
 
 LETTERS_AT_ONCE = 64
 _AT = "/v1/tasks/{task_id}/rounds/{number}/sums/{cohort}/{sitting}"
@@ -64,7 +64,7 @@ Place = Annotated[pb.SumPlace, Depends(_place)]
 async def list_duties(request: Request, gateway: Gateway, wait: WaitSeconds = 0) -> JsonResponse:
     """At most one duty for each sum. With `wait`, the answer comes when there is one or the time is over. A duty
     `forget` is told once: the next poll acknowledges it."""
-    question = pb.ListDutiesRequest(device_id=current_caller().subject, wait_seconds=wait)
+    question = pb.ListDutiesRequest(device_id=current_principal().subject, wait_seconds=wait)
     call = gateway.platform.sums.ListDuties(question, timeout=wait + MARGIN_SECONDS)
     reply = await gateway.long_poller.wait(request, call)
     return JsonResponse({"items": [to_json(duty) for duty in reply.duties]})
@@ -99,7 +99,7 @@ async def get_candidates(place: Place, platform: Platform) -> Response:
 
 
 async def _document(place: pb.SumPlace, platform: Platform, document: words.SumDocument.ValueType) -> Response:
-    question = pb.ReadSumRequest(place=place, device_id=current_caller().subject, document=document)
+    question = pb.ReadSumRequest(place=place, device_id=current_principal().subject, document=document)
     text = (await platform.sums.ReadSum(question)).text.encode()
     headers = {"ETag": f'"{hashlib.sha256(text).hexdigest()}"', "Cache-Control": "private, no-cache"}
     return Response(text, headers=headers, media_type="application/json")
@@ -195,4 +195,4 @@ async def put_share(
 
 
 def _reader(place: pb.SumPlace) -> pb.SumReader:
-    return pb.SumReader(place=place, device_id=current_caller().subject)
+    return pb.SumReader(place=place, device_id=current_principal().subject)

@@ -47,7 +47,7 @@ from services.gateway.schemas.tasks import Cancellation, Figures, Links, NewTask
 from services.gateway.usecases.long_polls import MARGIN_SECONDS
 from services.gateway.wire.convert import page, to_json, to_proto
 from services.gateway.wire.responses import JsonResponse, message_response
-from services.kit.caller import current_caller
+from services.kit.rpc.principal import current_principal
 
 START_SECONDS = 60.0
 REPLAY_SECONDS = 300.0
@@ -141,7 +141,7 @@ async def get_prices(task_id: TaskId, number: RoundNumber, platform: Platform) -
     document = to_json(quote)
     for offer in document["offers"]:
         offer["terms"] = offer["terms"] or {}  # always an object
-    caller = current_caller()
+    caller = current_principal()
     if caller.role == DEVICE:
         document["offers"] = [offer for offer in document["offers"] if offer["device_id"] == caller.subject]
         document["details"] = {}

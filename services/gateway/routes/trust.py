@@ -20,10 +20,10 @@ from coterie.records import (
     TrustExplanation,
     TrustGraph,
 )
-from coterie.records.words import RelationKind
+from coterie.records.enums import RelationKind
 from coterie_api.aggregation.v1 import aggregation_pb2
+from coterie_api.enums.v1 import enums_pb2
 from coterie_api.trust.v1 import trust_pb2
-from coterie_api.words.v1 import words_pb2
 from services.gateway.access.ownership import require_own_owner, require_own_task
 from services.gateway.access.table import PUBLISHER
 from services.gateway.errors import NotYours
@@ -32,9 +32,9 @@ from services.gateway.schemas.base import Cursor, DeviceId, IdFilter, Limit, Mom
 from services.gateway.schemas.social import Derivation, Friendship
 from services.gateway.wire.convert import page, to_json, to_proto
 from services.gateway.wire.responses import JsonResponse, message_response
-from services.kit.caller import current_caller
-from services.kit.service_clients import ServiceClients
-from services.kit.words import text_in, word
+from services.kit.rpc.enums import text_in, word
+from services.kit.rpc.principal import current_principal
+from services.kit.rpc.service_clients import ServiceClients
 
 router = router_for("trust")
 
@@ -87,7 +87,7 @@ async def get_graph(
 ) -> Response:
     """Devices and ties: of one owner's devices, of one task's enrolled devices, or of all. Publishers give a task of
     theirs."""
-    if current_caller().role == PUBLISHER and not task:
+    if current_principal().role == PUBLISHER and not task:
         raise NotYours("publishers see the graph of their own tasks; give `task`")
     request = trust_pb2.GetGraphRequest(owner_id=owner, least=least, at=at)
     if task:
@@ -106,7 +106,7 @@ async def _enrolled(platform: ServiceClients, task_id: str) -> list[str]:
     while True:
         request = aggregation_pb2.ListEnrolmentsRequest(task_id=task_id, limit=500, cursor=cursor)
         reply = await platform.tasks.ListEnrolments(request)
-        devices.extend(item.device_id for item in reply.enrolments if item.state == words_pb2.ENROLMENT_STATE_ACTIVE)
+        devices.extend(item.device_id for item in reply.enrolments if item.state == enums_pb2.ENROLMENT_STATE_ACTIVE)
         cursor = reply.next_cursor
         if not cursor:
             return devices

@@ -15,8 +15,8 @@ from coterie_api.trust.v1 import trust_pb2
 from services.gateway.routes.base import Gateway, router_for
 from services.gateway.usecases.measured_runs import with_runs
 from services.gateway.wire.bodies import read_within
-from services.kit.service_clients import ServiceClients
-from services.kit.whatif import NotJson, UnknownSolver
+from services.kit.rpc.service_clients import ServiceClients
+from services.kit.runtime.whatif import NotJson, UnknownSolver
 
 SERVICE_OF_SOLVER = {
     "scores": "trust",

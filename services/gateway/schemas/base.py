@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import Path, Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from coterie.harmless import LINES, ONE_LINE, demand_harmless
+from coterie.protocol.sanitise import LINES, ONE_LINE, require_sanitised
 
 ID_PATTERN = r"^[A-Za-z0-9_.:-]{1,128}$"
 DIGEST_PATTERN = r"^[0-9a-f]{64}$"
@@ -26,18 +26,20 @@ HexSignature = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$", description="64 
 Name = Annotated[
     str,
     Field(min_length=1, max_length=100, json_schema_extra={"pattern": ONE_LINE}),
-    AfterValidator(demand_harmless),
+    AfterValidator(require_sanitised),
 ]
-Word = Annotated[str, Field(max_length=100, json_schema_extra={"pattern": ONE_LINE}), AfterValidator(demand_harmless)]
+OpenEnum = Annotated[
+    str, Field(max_length=100, json_schema_extra={"pattern": ONE_LINE}), AfterValidator(require_sanitised)
+]
 Prose = Annotated[
     str,
     Field(max_length=2000, json_schema_extra={"pattern": LINES}),
-    AfterValidator(partial(demand_harmless, lines=True)),
+    AfterValidator(partial(require_sanitised, lines=True)),
 ]
 Essay = Annotated[
     str,
     Field(max_length=10_000, json_schema_extra={"pattern": LINES}),
-    AfterValidator(partial(demand_harmless, lines=True)),
+    AfterValidator(partial(require_sanitised, lines=True)),
 ]
 Time = Annotated[float, Field(ge=0, le=LATEST, description="Unix seconds.")]
 Finite = Annotated[float, Field(ge=-1e15, le=1e15)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import ConfigDict, Field
 
-from services.gateway.schemas.base import Body, Word
+from services.gateway.schemas.base import Body, OpenEnum
 
 
 class NewSweep(Body):
@@ -27,4 +27,4 @@ class NewPruning(Body):
     older_than_seconds: float = Field(
         default=7_776_000.0, ge=3600, le=315_360_000, description="Tasks that ended less long ago stay as they are."
     )
-    task_id: Word = Field(default="", max_length=64, description="This task alone; left out: all.")
+    task_id: OpenEnum = Field(default="", max_length=64, description="This task alone; left out: all.")

@@ -12,10 +12,10 @@ from services.gateway.schemas.base import (
     Finite,
     Int64,
     Name,
+    OpenEnum,
     Prose,
     PublicKey,
     Signature,
-    Word,
 )
 
 Sharing = Literal["own", "owners", "all"]
@@ -94,9 +94,9 @@ class NewDevice(Body):
 
     token: Annotated[str, Field(min_length=1, max_length=512)]
     name: Name
-    kind: Word = ""
-    brand: Word = ""
-    model: Word = ""
+    kind: OpenEnum = ""
+    brand: OpenEnum = ""
+    model: OpenEnum = ""
     location: NewLocation | None = None
     capabilities: NewCapabilities | None = None
     signing_key: PublicKey

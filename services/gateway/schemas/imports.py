@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from services.gateway.schemas.base import MOST_INT64, Amount, Body, Int64, Name, Prose, Time, Word
+from services.gateway.schemas.base import MOST_INT64, Amount, Body, Int64, Name, OpenEnum, Prose, Time
 from services.gateway.schemas.identity import NewCapabilities, NewLocation
 from services.gateway.schemas.social import RelationKind
 
@@ -32,9 +32,9 @@ class ImportedDevice(Body):
     """A device to make, unless its owner has one of that name."""
 
     name: Name
-    kind: Word = ""
-    brand: Word = ""
-    model: Word = ""
+    kind: OpenEnum = ""
+    brand: OpenEnum = ""
+    model: OpenEnum = ""
     location: NewLocation | None = None
     capabilities: NewCapabilities | None = None
 
@@ -42,14 +42,14 @@ class ImportedDevice(Body):
 class ImportedInteraction(Body):
     """An interaction of two devices by name; names nobody has become devices of the header's owner."""
 
-    id: Word = ""
+    id: OpenEnum = ""
     """Empty: the import's name and the line."""
     device_a: Name
     device_b: Name
     positive: bool
     duration_seconds: Amount = 0.0
     at: Time
-    kind: Annotated[Word, Field(max_length=50)] = ""
+    kind: Annotated[OpenEnum, Field(max_length=50)] = ""
     note: Annotated[Prose, Field(max_length=500)] = ""
 
 
@@ -69,7 +69,7 @@ class ImportRow(Body):
 
     line: Annotated[int, Field(ge=1, le=MOST_INT64)]
     """Where it stands in the source; lines count up."""
-    owner_name: Word = ""
+    owner_name: OpenEnum = ""
     """Owner of the device; empty means the header's."""
     device: ImportedDevice | None = None
     interaction: ImportedInteraction | None = None

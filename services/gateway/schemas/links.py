@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from coterie.harmless import ONE_LINE, demand_harmless
-from services.gateway.schemas.base import Body, PublicKey, Signature, Word
+from coterie.protocol.sanitise import ONE_LINE, require_sanitised
+from services.gateway.schemas.base import Body, OpenEnum, PublicKey, Signature
 
 Digest = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{43}=$", description="32 bytes, base64.")]
 _KEY = "Wm9vbXkga2V5cyBhcmUgdGhpcnR5LXR3byBieXRlcyE="
@@ -37,7 +37,7 @@ class Claim(Body):
     """Its Ed25519 public key."""
     proof: Digest
     """HMAC-SHA256 of that key under the link's secret, for the device to check."""
-    name: Word = ""
+    name: OpenEnum = ""
     """What it calls itself."""
 
 
@@ -78,7 +78,7 @@ class NewDecision(Body):
     text: Annotated[
         str,
         Field(min_length=1, max_length=4096, json_schema_extra={"pattern": ONE_LINE}),
-        AfterValidator(demand_harmless),
+        AfterValidator(require_sanitised),
     ]
     """JSON text: act, device, link, number, until, and task and terms where it is about one."""
     signature: Signature
@@ -91,4 +91,4 @@ class DecisionAnswer(Body):
     model_config = ConfigDict(json_schema_extra={"example": {"state": "done", "note": "joined"}})
 
     state: Literal["done", "refused"]
-    note: Annotated[Word, Field(max_length=500)] = ""
+    note: Annotated[OpenEnum, Field(max_length=500)] = ""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from services.gateway.schemas.base import Amount, Body, Fraction, Id, Name, Prose, Time, Word
+from services.gateway.schemas.base import Amount, Body, Fraction, Id, Name, OpenEnum, Prose, Time
 
 RelationKind = Literal["ownership", "parental", "co-location", "co-work", "social", "social-public", "friendship"]
 
@@ -21,7 +21,7 @@ class NewInteraction(Body):
     positive: bool
     duration_seconds: Amount = 0.0
     at: Time
-    kind: Word = ""
+    kind: OpenEnum = ""
     """What it was, such as "meeting"."""
     note: Prose = ""
 

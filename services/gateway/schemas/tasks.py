@@ -19,8 +19,8 @@ from services.gateway.schemas.base import (
     Money,
     Name,
     Object,
+    OpenEnum,
     Prose,
-    Word,
 )
 
 Preset = Literal["fedavg", "clusters", "mesh", "market", "survey", "multitask", ""]
@@ -34,7 +34,7 @@ class StopRule(Body):
 
     model_config = ConfigDict(json_schema_extra={"example": {"metric": "accuracy", "at": 0.95, "patience": 5}})
 
-    metric: Annotated[Word, Field(min_length=1, max_length=64)]
+    metric: Annotated[OpenEnum, Field(min_length=1, max_length=64)]
     """Figure that is watched: the publisher's evaluator's where it tells one, else what devices of most owners
     have (`agreed` of a version), told by at least three devices of three owners, or by all where fewer take part."""
     at: Finite | None = None
@@ -54,7 +54,7 @@ class Figures(Body):
 
     line: Int32 = 0
     """Model line."""
-    metrics: Annotated[dict[Word, Finite], Field(default_factory=dict, max_length=32)]
+    metrics: Annotated[dict[OpenEnum, Finite], Field(default_factory=dict, max_length=32)]
     """Figures by name; "samples" is how many samples the others were measured on. A device that has nothing it may tell
     says so with none."""
     public_metrics: bool = False
@@ -88,7 +88,7 @@ class NewTask(Body):
     """Empty = the preset's."""
     privacy: Privacy = ""
     incentive: Incentive = ""
-    rule: Annotated[Word, Field(max_length=100, examples=["nnm+trimmed-mean"])] = ""
+    rule: Annotated[OpenEnum, Field(max_length=100, examples=["nnm+trimmed-mean"])] = ""
     """How a round's updates become a step of the model; empty means "mean". Its parameters stand under "rule" in
     `parameters`."""
     pace: Literal["synchronous", "asynchronous", ""] = ""
@@ -168,7 +168,7 @@ class NewEnrolment(Body):
     """Whether its owner does not let it be a clerk of secure sums."""
     measures: bool = False
     """Whether it measures models without training them when asked (`measure` of a work item)."""
-    better: Annotated[dict[Word, Literal["up", "down"]], Field(default_factory=dict, max_length=32)]
+    better: Annotated[dict[OpenEnum, Literal["up", "down"]], Field(default_factory=dict, max_length=32)]
     """Which way its figures get better, for those whose names do not say so: losses and errors down, others up."""
 
 

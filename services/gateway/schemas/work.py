@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from coterie.records.privacy import PrivacyClaim
-from services.gateway.schemas.base import Amount, Body, Digest, Finite, HexSignature, Id, Int32, Prose, Word
+from services.gateway.schemas.base import Amount, Body, Digest, Finite, HexSignature, Id, Int32, OpenEnum, Prose
 
 
 class MemberReport(Body):
@@ -38,7 +38,7 @@ class UpdateReport(Body):
     words of a secure sum, with the letters to its clerks."""
     weight: Amount = 0.0
     """Samples, quality, or the sum's total weight."""
-    metrics: Annotated[dict[Word, Finite], Field(default_factory=dict, max_length=32)]
+    metrics: Annotated[dict[OpenEnum, Finite], Field(default_factory=dict, max_length=32)]
     public_metrics: bool = False
     """Whether the metrics were measured on samples the owner calls public, or on no data at all; others are refused
     where the task's privacy is anything but "none"."""

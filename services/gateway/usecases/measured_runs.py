@@ -9,11 +9,11 @@ import json
 from statistics import fmean
 
 from coterie_api.aggregation.v1 import aggregation_pb2
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2
-from coterie_api.words.v1 import words_pb2 as words
 from services.gateway.errors import NotYours
 from services.kit.errors import InvalidInput, PermissionDenied
-from services.kit.service_clients import ServiceClients
+from services.kit.rpc.service_clients import ServiceClients
 
 MOST_TASKS = 100
 

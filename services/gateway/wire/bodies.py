@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 
 from services.gateway.errors import BadHeader, BodyCutShort, BodyTooLarge
 from services.gateway.wire.responses import problem
-from services.kit.blobs import CHUNK_BYTES, BlobStore, DigestMismatch, check_digest
+from services.kit.database.blobs import CHUNK_BYTES, BlobStore, DigestMismatch, check_digest
 
 DIGEST_HEADER = "Coterie-Digest"
 MEDIA_TYPE = "application/octet-stream"

@@ -10,10 +10,10 @@ from prometheus_client import Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.gateway.wire.responses import fault
-from services.kit import traces
-from services.kit.caller import current_request_id, set_request_id
-from services.kit.latency import LATENCY
-from services.kit.logs import get_logger
+from services.kit.observability import traces
+from services.kit.observability.latency import LATENCY
+from services.kit.observability.logs import get_logger
+from services.kit.rpc.principal import current_request_id, set_request_id
 
 REQUEST_SECONDS = Histogram(
     "coterie_http_seconds",

@@ -14,8 +14,8 @@ from starlette.responses import Response
 
 from services.gateway.wire.convert import to_json
 from services.kit import errors
-from services.kit.caller import current_request_id
-from services.kit.logs import get_logger
+from services.kit.observability.logs import get_logger
+from services.kit.rpc.principal import current_request_id
 
 RETRY_AFTER_SECONDS = 1
 STATUS_OF_KIND: dict[type[errors.CoterieError], int] = {

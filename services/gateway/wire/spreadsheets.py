@@ -42,5 +42,5 @@ def _rows(rows: Iterable[list[Any]]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """Text that a spreadsheet would run as a formula is made harmless by a leading apostrophe."""
+    """Text that a spreadsheet would run as a formula is made sanitise by a leading apostrophe."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA_STARTS) else value

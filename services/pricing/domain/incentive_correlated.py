@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from coterie.records.words import QuoteStatus
+from coterie.records.enums import QuoteStatus
 from services.kit.errors import TooLarge
-from services.kit.whatif import plain
+from services.kit.runtime.whatif import plain
 from services.pricing.domain.collection import Collection, collect, required
 from services.pricing.domain.correlated_users import Survey, accuracy, hidden_variances
 from services.pricing.domain.incentives import CorrelatedParameters

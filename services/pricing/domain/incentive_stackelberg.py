@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from coterie.records.words import QuoteStatus
-from services.kit.whatif import plain
+from coterie.records.enums import QuoteStatus
+from services.kit.runtime.whatif import plain
 from services.pricing.domain.budgets import Market
 from services.pricing.domain.followers import feasible_interval, linear_response
 from services.pricing.domain.game import Outcome

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from coterie.records.words import QuoteStatus
+from coterie.records.enums import QuoteStatus
 from services.pricing.domain.records import Offer, Purse, Quote
 from services.pricing.errors import BadParameters
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from coterie.privacy.accounting import Charge
-from coterie.records.words import ParticipationState
+from coterie.records.enums import ParticipationState
 from services.pricing.domain.ledger_privacy import key_of
 from services.pricing.domain.money import apportion, credits, whole
 from services.pricing.domain.records import Offer, Quote

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coterie.privacy.accounting import Answer
-from coterie.records.words import PostingKind, QuoteStatus
+from coterie.records.enums import PostingKind, QuoteStatus
 from services.pricing.domain.ledger import Payment
 
 

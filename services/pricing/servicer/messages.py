@@ -6,11 +6,11 @@ from typing import Any
 
 from coterie.privacy.accounting import Answer
 from coterie.privacy.claims import charge_of
-from coterie.records.words import ParticipationState, PostingKind, PrivacyAdjacency, PrivacyUnit
+from coterie.records.enums import ParticipationState, PostingKind, PrivacyAdjacency, PrivacyUnit
 from coterie_api.pricing.v1 import pricing_pb2 as pb
-from services.kit.claims import read_claim
-from services.kit.proto_json import take
-from services.kit.words import number, word
+from services.kit.rpc.claims import read_claim
+from services.kit.rpc.enums import number, word
+from services.kit.rpc.proto_json import take
 from services.pricing.domain import ledger, records
 from services.pricing.domain.ledger_settlement import Work
 from services.pricing.domain.payoffs import Cluster, Payoffs, Stakes

@@ -6,7 +6,7 @@ from typing import Any
 
 from coterie_api.pricing.v1 import pricing_pb2 as pb
 from coterie_api.pricing.v1 import pricing_pb2_grpc as rpc
-from services.kit.whatif_service import WhatIfService
+from services.kit.rpc.whatif_service import WhatIfService
 from services.pricing.domain.incentive_stackelberg import Data
 from services.pricing.servicer.messages import to_quote
 from services.pricing.usecases.quoting import Quoting

@@ -8,8 +8,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from services.kit.paging import Page
-from services.kit.rows import Tx, columns, fetch_all, fetch_one, insert_rows
+from services.kit.database.rows import Tx, columns, fetch_all, fetch_one, insert_rows
+from services.kit.rpc.paging import Page
 from services.pricing.domain.ledger import Payment
 from services.pricing.domain.records import Earner, Escrow, PaymentFilter, Settlement, TaskCost
 from services.pricing.tables import accounts, escrows, payments, settlements

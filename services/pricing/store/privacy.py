@@ -11,9 +11,9 @@ import sqlalchemy as sa
 
 from coterie.privacy.accounting import Charge
 from coterie.privacy.claims import PURPOSE, claim_of
-from services.kit.database import after_commit
-from services.kit.metrics import CHARGES_TOTAL, RHO_TOTAL
-from services.kit.rows import Row, Tx, insert_rows
+from services.kit.database.engine import after_commit
+from services.kit.database.rows import Row, Tx, insert_rows
+from services.kit.observability.metrics import CHARGES_TOTAL, RHO_TOTAL
 from services.pricing.domain.ledger_privacy import TaskTotals, total_of
 from services.pricing.domain.ledger_settlement import Work
 from services.pricing.tables import privacy_charges, privacy_totals

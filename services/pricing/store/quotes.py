@@ -11,8 +11,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from coterie.records.words import QuoteStatus
-from services.kit.rows import Tx, inserting_for
+from coterie.records.enums import QuoteStatus
+from services.kit.database.rows import Tx, inserting_for
 from services.pricing.domain.records import Offer, Quote, Terms
 from services.pricing.tables import quotes
 

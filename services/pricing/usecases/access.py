@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from services.kit.caller import SERVICE, Caller, NotAllowed, current_caller, require_role
+from services.kit.rpc.principal import SERVICE, NotAllowed, Principal, current_principal, require_role
 
 
-def require_platform() -> Caller:
+def require_platform() -> Principal:
     """The caller, if it is the platform itself or an admin."""
     return require_role("admin")
 
 
-def require_publisher(publisher: str) -> Caller:
+def require_publisher(publisher: str) -> Principal:
     """The caller, if it is that publisher, an admin or the platform."""
     caller = require_role("publisher", "admin")
     if caller.role == "publisher" and caller.subject != publisher:
@@ -20,12 +20,12 @@ def require_publisher(publisher: str) -> Caller:
 
 def sees_all() -> bool:
     """Whether the caller sees everybody's."""
-    return current_caller().role in ("admin", SERVICE.role)
+    return current_principal().role in ("admin", SERVICE.role)
 
 
 def is_own(account_id: str) -> bool:
     """Whether the account is named after the caller: its own, or its owner's."""
-    caller = current_caller()
+    caller = current_principal()
     if caller.role == "publisher":
         return account_id == f"publisher:{caller.subject}"
     if caller.role == "device":

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from services.kit.caller import NotAllowed, require_role
-from services.kit.clock import Clock
-from services.kit.database import Database
-from services.kit.paging import NUMBER, next_cursor, page_size, read_page
-from services.kit.rows import Tx
+from services.kit.database.engine import Database
+from services.kit.database.rows import Tx
+from services.kit.rpc.paging import NUMBER, next_cursor, page_size, read_page
+from services.kit.rpc.principal import NotAllowed, require_role
+from services.kit.runtime.clock import Clock
 from services.pricing.domain import checks
 from services.pricing.domain.ledger import MINT, MOST_MICROCREDITS, Entry, Head, Posting
 from services.pricing.domain.money import credits
@@ -20,7 +20,7 @@ from services.pricing.errors import (
     UnknownAccount,
     UnknownEscrow,
 )
-from services.pricing.store import book, payments
+from services.pricing.store import ledger_store, payments
 from services.pricing.usecases.access import is_own, require_platform, require_publisher, sees_all
 
 MOST_ACCOUNTS = 500
@@ -43,8 +43,8 @@ class Accounts:
         checks.amount(amount, 1)
         account_id, key = f"publisher:{publisher}", f"deposit:{publisher}:{checks.key(key)}"
         async with self._database.writing() as tx:
-            head = await book.lock_head(tx)
-            existing = await book.find_entry(tx, key)
+            head = await ledger_store.lock_head(tx)
+            existing = await ledger_store.find_entry(tx, key)
             if existing is None:
                 await self._check_room(tx, amount)
                 await self._move(tx, head, "deposit", key, "credits put in", MINT, account_id, amount)
@@ -59,12 +59,12 @@ class Accounts:
         checks.amount(amount, 0)
         account_id = f"escrow:{task_id}"
         async with self._database.writing() as tx:
-            head = await book.lock_head(tx)
+            head = await ledger_store.lock_head(tx)
             existing = await payments.find_escrow(tx, task_id)
             if existing is None:
                 now = max(self._clock.now(), head.at)
                 await payments.add_escrow(tx, Escrow(task_id, publisher, amount, now, None))
-                await book.open_accounts(tx, [account_id], now, {})
+                await ledger_store.open_accounts(tx, [account_id], now, {})
                 if amount:
                     await _check_funds(tx, publisher, amount)
                     note = f"for task {task_id}"
@@ -83,7 +83,7 @@ class Accounts:
         require_platform()
         account_id = f"escrow:{checks.name('task_id', task_id)}"
         async with self._database.writing() as tx:
-            head = await book.lock_head(tx)
+            head = await ledger_store.lock_head(tx)
             escrow = await payments.find_escrow(tx, task_id)
             if escrow is None:
                 raise UnknownEscrow(f"task {task_id} has no escrow; open one first")
@@ -91,7 +91,7 @@ class Accounts:
             if escrow.released_at is None:
                 now = max(self._clock.now(), head.at)
                 await payments.mark_released(tx, task_id, now)
-                await book.open_accounts(tx, [publisher_id], now, {})
+                await ledger_store.open_accounts(tx, [publisher_id], now, {})
                 left = (await _known(tx, account_id)).balance_microcredits
                 if left:
                     note = f"left of task {task_id}"
@@ -108,24 +108,24 @@ class Accounts:
         require_role("admin")
         size = page_size(limit, most=MOST_ACCOUNTS)
         async with self._database.reading() as tx:
-            found = await book.list_accounts(tx, _sound(prefix), _sound(cursor), size)
+            found = await ledger_store.list_accounts(tx, _sound(prefix), _sound(cursor), size)
         return found, next_cursor(found, size, lambda account: account.id)
 
     async def statement(self, account_id: str, since: float, until: float, limit: int, cursor: str) -> Statement:
         """An account's postings over a period, oldest first, with the balances before and after it."""
         page = read_page(limit, cursor, PLACE, most=MOST_LINES)
         async with self._database.reading() as tx:
-            head = await book.read_head(tx)
+            head = await ledger_store.read_head(tx)
             start, end = checks.period(since, until, max(self._clock.now(), head.at))
             account = await self._visible(tx, account_id)
-            opening = await book.sum_before(tx, account_id, start)
-            closing = await book.sum_before(tx, account_id, end)
-            lines = await book.list_lines(tx, account_id, start, end, page)
+            opening = await ledger_store.sum_before(tx, account_id, start)
+            closing = await ledger_store.sum_before(tx, account_id, end)
+            lines = await ledger_store.list_lines(tx, account_id, start, end, page)
         following = next_cursor(lines, page.limit, lambda line: f"{line.entry}.{line.position}")
         return Statement(account, opening, closing, lines, following)
 
     async def _visible(self, tx: Tx, account_id: str) -> Account:
-        found = await book.find_account(tx, _sound(account_id))
+        found = await ledger_store.find_account(tx, _sound(account_id))
         if is_own(account_id):
             return found or Account(account_id, 0, 0.0)
         if not sees_all():
@@ -142,7 +142,7 @@ class Accounts:
             raise NotAllowed(f"account {account_id[:80]} is somebody else's; yours is publisher:{caller.subject}")
 
     async def _check_room(self, tx: Tx, amount: int) -> None:
-        mint = await book.find_account(tx, MINT)
+        mint = await ledger_store.find_account(tx, MINT)
         if mint is not None and amount - mint.balance_microcredits > MOST_MICROCREDITS:
             raise BadAmount(f"{credits(amount)} credits are more than the book can still take")
 
@@ -151,11 +151,11 @@ class Accounts:
     ) -> None:
         at = max(self._clock.now(), head.at)
         sides = (Posting(source, -amount), Posting(target, amount))
-        await book.append(tx, head, Entry(head.entries + 1, at, kind, key, note, "", sides))
+        await ledger_store.append(tx, head, Entry(head.entries + 1, at, kind, key, note, "", sides))
 
 
 async def _check_funds(tx: Tx, publisher: str, amount: int) -> None:
-    account = await book.find_account(tx, f"publisher:{publisher}")
+    account = await ledger_store.find_account(tx, f"publisher:{publisher}")
     held = account.balance_microcredits if account else 0
     if held < amount:
         raise InsufficientFunds(
@@ -166,7 +166,7 @@ async def _check_funds(tx: Tx, publisher: str, amount: int) -> None:
 
 
 async def _known(tx: Tx, account_id: str) -> Account:
-    found = await book.find_account(tx, account_id)
+    found = await ledger_store.find_account(tx, account_id)
     assert found is not None  # opened in this transaction, or in the one it repeats
     return found
 

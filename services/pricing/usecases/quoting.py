@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from coterie_api.parameters.v1.parameters_pb2 import TaskParameters
-from services.kit import proto_json
-from services.kit.caller import NotAllowed, current_caller
-from services.kit.clock import Clock
-from services.kit.database import Database
-from services.kit.workers import Workers
+from services.kit.database.engine import Database
+from services.kit.rpc import proto_json
+from services.kit.rpc.principal import NotAllowed, current_principal
+from services.kit.runtime.clock import Clock
+from services.kit.runtime.workers import Workers
 from services.pricing.domain import checks
 from services.pricing.domain.incentive_correlated import quote_correlated
 from services.pricing.domain.incentive_stackelberg import Data, quote_stackelberg
@@ -26,7 +26,7 @@ from services.pricing.domain.incentives import (
 )
 from services.pricing.domain.records import Purse, Quote
 from services.pricing.errors import BadRound, QuoteDiffers, UnknownEscrow, UnknownQuote
-from services.pricing.store import book, payments, quotes
+from services.pricing.store import ledger_store, payments, quotes
 from services.pricing.usecases.access import require_platform
 from services.pricing.usecases.ties import Ties
 
@@ -105,7 +105,7 @@ class Quoting:
 
     async def _purse(self, task_id: str, round_number: int, rounds: int) -> Purse:
         async with self._database.reading() as tx:
-            account = await book.find_account(tx, f"escrow:{task_id}")
+            account = await ledger_store.find_account(tx, f"escrow:{task_id}")
         if account is None:
             raise UnknownEscrow(f"task {task_id} has no escrow to price its rounds from; open one first")
         return Purse(account.balance_microcredits, max(1, rounds - round_number + 1))
@@ -132,7 +132,7 @@ class Quoting:
             escrow = await payments.find_escrow(tx, task_id)
         if found is None:
             raise UnknownQuote(f"round {round_number} of task {task_id} was not priced yet; wait until it opens")
-        caller = current_caller()
+        caller = current_principal()
         if caller.role == "publisher" and (escrow is None or escrow.publisher != caller.subject):
             raise NotAllowed(f"task {task_id} is another publisher's; use that publisher's key")
         if caller.role != "device":

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from services.kit.caller import NotAllowed, current_caller, require_device, require_role
-from services.kit.clock import Clock
-from services.kit.database import Database
-from services.kit.paging import NUMBER, next_cursor, read_page
-from services.kit.rows import Tx
+from services.kit.database.engine import Database
+from services.kit.database.rows import Tx
+from services.kit.rpc.paging import NUMBER, next_cursor, read_page
+from services.kit.rpc.principal import NotAllowed, current_principal, require_device, require_role
+from services.kit.runtime.clock import Clock
 from services.pricing.domain import checks
 from services.pricing.domain.ledger import Payment
 from services.pricing.domain.ledger_anomalies import describe_outliers
@@ -16,7 +16,7 @@ from services.pricing.domain.ledger_check import BookCheck, Verdict
 from services.pricing.domain.ledger_privacy import report
 from services.pricing.domain.money import credits
 from services.pricing.domain.records import PaymentFilter, PrivacyReport, Summary, TaskPrivacy
-from services.pricing.store import book, payments, privacy
+from services.pricing.store import ledger_store, payments, privacy
 from services.pricing.usecases.access import sees_all
 
 MOST_PAYMENTS = 1000
@@ -51,7 +51,7 @@ class Reports:
         async with self._database.reading() as tx:
             await _check_visible(tx, task_id, "")
             tasks = await payments.task_costs(tx, task_id, MOST_TASKS)
-            outstanding = await book.sum_balances(tx, "escrow")
+            outstanding = await ledger_store.sum_balances(tx, "escrow")
             if task_id:
                 outstanding = sum(task.escrow_microcredits for task in tasks)
             return Summary(
@@ -69,15 +69,15 @@ class Reports:
         async with self._database.reading() as tx:
             if tx.dialect.name != "sqlite":
                 await tx.execution_options(isolation_level="REPEATABLE READ")
-            head = await book.read_head(tx)
-            async for batch in book.stream_entries(tx, head.entries):
+            head = await ledger_store.read_head(tx)
+            async for batch in ledger_store.stream_entries(tx, head.entries):
                 made = await payments.list_of_entries(tx, batch[0][0].number, batch[-1][0].number)
                 await asyncio.to_thread(check.take, [(entry, stored, made[entry.number]) for entry, stored in batch])
-            async for rows in book.stream_balances(tx):
+            async for rows in ledger_store.stream_balances(tx):
                 check.compare(rows)
             check.expect("entries", head.entries, check.entries)
             check.expect("head", head.hash, check.head)
-            check.expect("postings", head.postings, await book.count_postings(tx))
+            check.expect("postings", head.postings, await ledger_store.count_postings(tx))
             check.expect("payments", head.payments, await payments.count_payments(tx))
         return check.verdict()
 
@@ -96,7 +96,7 @@ async def _check_visible(tx: Tx, task_id: str, device_id: str) -> None:
     """Refuses a caller who asks for others' payments."""
     if sees_all():
         return
-    caller = current_caller()
+    caller = current_principal()
     if caller.role == "device":
         if device_id != caller.subject:
             raise NotAllowed(f"a device sees its own payments; ask for device_id {caller.subject}")

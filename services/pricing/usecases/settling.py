@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from coterie.records.words import ParticipationState
-from services.kit.clock import Clock
-from services.kit.concurrency import thread_if_large
-from services.kit.database import Database
-from services.kit.rows import Tx
+from coterie.records.enums import ParticipationState
+from services.kit.database.engine import Database
+from services.kit.database.rows import Tx
+from services.kit.runtime.clock import Clock
+from services.kit.runtime.concurrency import thread_if_large
 from services.pricing.domain import checks
 from services.pricing.domain.ledger import FEES, Entry, Head, Payment, Posting, attach
 from services.pricing.domain.ledger_settlement import (
@@ -25,7 +25,7 @@ from services.pricing.domain.payoffs import Payoffs
 from services.pricing.domain.payoffs import owed as compute_owed
 from services.pricing.domain.records import Quote, Settled, Settlement
 from services.pricing.errors import BadRound, EscrowReleased, SettlementDiffers, UnknownEscrow, UnknownQuote
-from services.pricing.store import book, payments, privacy, quotes
+from services.pricing.store import ledger_store, payments, privacy, quotes
 from services.pricing.usecases.access import require_platform
 
 
@@ -52,7 +52,7 @@ class Settling:
             work = await self._with_payoffs(task_id, round_number, work, payoffs)
         digest = await thread_if_large(len(work), digest_work, work)
         async with self._database.writing() as tx:
-            head = await book.lock_head(tx)
+            head = await ledger_store.lock_head(tx)
             existing = await payments.find_settlement(tx, task_id, round_number)
             if existing is None:
                 return await self._settle(tx, head, task_id, round_number, work, digest)
@@ -93,7 +93,7 @@ class Settling:
 
     async def _check_escrow(self, tx: Tx, task_id: str) -> int:
         escrow = await payments.find_escrow(tx, task_id)
-        account = await book.find_account(tx, f"escrow:{task_id}")
+        account = await ledger_store.find_account(tx, f"escrow:{task_id}")
         if escrow is None or account is None:
             raise UnknownEscrow(f"task {task_id} has no escrow to pay from; open one first, an empty one if need be")
         if escrow.released_at is not None:
@@ -140,7 +140,7 @@ def _payments(dues: Sequence[Due], last: int, now: float, task_id: str, round_nu
 async def _open_accounts(tx: Tx, delivered: Sequence[Work], now: float) -> None:
     owners = {f"device:{w.device_id}": w.owner_id for w in delivered}
     names = {f"owner:{owner}" for owner in owners.values() if owner}
-    await book.open_accounts(tx, [*owners, *names], now, owners)
+    await ledger_store.open_accounts(tx, [*owners, *names], now, owners)
 
 
 async def _write(tx: Tx, head: Head, settled: Settlement, made: Sequence[Payment], fee: int) -> None:
@@ -152,4 +152,4 @@ async def _write(tx: Tx, head: Head, settled: Settlement, made: Sequence[Payment
     key, note = f"payment:{settled.task_id}:{settled.round}", f"round {settled.round} of task {settled.task_id}"
     entry = Entry(number, settled.at, "payment", key, note, attachment, tuple(sides))
     await payments.add_payments(tx, made, number)
-    await book.append(tx, head, entry, len(made))
+    await ledger_store.append(tx, head, entry, len(made))

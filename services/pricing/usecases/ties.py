@@ -10,7 +10,7 @@ from scipy import sparse
 
 from coterie_api.trust.v1 import trust_pb2
 from services.kit.errors import TooLarge
-from services.kit.matrix import read_matrix
+from services.kit.rpc.trust_matrix import read_matrix
 
 if TYPE_CHECKING:
     from coterie_api.trust.v1.trust_pb2_grpc import TrustAsyncStub

@@ -9,8 +9,8 @@ import numpy as np
 from pydantic import Field
 from scipy import sparse
 
-from services.kit import whatif
 from services.kit.errors import InvalidInput, TooLarge
+from services.kit.runtime import whatif
 from services.pricing.domain.budgets import Market
 from services.pricing.domain.game import Outcome, play
 from services.pricing.domain.influence import Matrix, Vector, leakage

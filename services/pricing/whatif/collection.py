@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from services.kit import whatif
+from services.kit.runtime import whatif
 from services.pricing.domain.collection import collect
 from services.pricing.domain.correlated_users import (
     InvalidSurvey,

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
-from services.kit import whatif
+from services.kit.runtime import whatif
 from services.pricing.domain.curvature import Measured, fit, noise_of
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from services.kit import whatif
+from services.kit.runtime import whatif
 from services.pricing.domain.similarity import InvalidRecords, estimate
 
 

@@ -10,7 +10,7 @@ import sys
 from io import StringIO
 from typing import TextIO
 
-from services.kit import whatif
+from services.kit.runtime import whatif
 from services.topology.whatif import SOLVERS
 
 

@@ -19,11 +19,11 @@ from safetensors.numpy import load, save
 
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.topology.v1 import topology_pb2_grpc as rpc
-from services.kit.caller import STATION, set_caller
-from services.kit.channels import open_channel
 from services.kit.errors import CoterieError
-from services.kit.logs import get_logger
-from services.kit.settings import ServiceSettings
+from services.kit.observability.logs import get_logger
+from services.kit.rpc.channels import open_channel
+from services.kit.rpc.principal import STATION, set_principal
+from services.kit.runtime.settings import ServiceSettings
 
 if TYPE_CHECKING:
     from services.topology.domain.station import Choice, Sight, StationNetwork
@@ -59,7 +59,7 @@ class StationApp:
             self._work.cancel()
             await asyncio.gather(self._work, return_exceptions=True)
         if self._key is not None:
-            set_caller(STATION)
+            set_principal(STATION)
             try:
                 await self._stations.LeaveCell(self._key, timeout=2.0)
             except CoterieError as error:
@@ -67,7 +67,7 @@ class StationApp:
         await self._channel.close()
 
     async def _serve(self) -> None:
-        set_caller(STATION)
+        set_principal(STATION)
         while True:
             try:
                 if self._key is None:

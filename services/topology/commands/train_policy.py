@@ -23,13 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
-from services.kit.blobs import BlobStore, UnknownBlob
+from services.kit.database.blobs import BlobStore, UnknownBlob
 from services.kit.errors import CoterieError
-from services.kit.exit_with_parent import exit_when_closed
-from services.kit.settings import ServiceSettings
-from services.kit.workers import PLANNING_NICENESS
+from services.kit.runtime.exit_with_parent import exit_when_closed
+from services.kit.runtime.settings import ServiceSettings
+from services.kit.runtime.workers import PLANNING_NICENESS
 from services.topology.planners.cell_network import network, population, read_radio
 
 MOST_CHECKPOINTS = 30

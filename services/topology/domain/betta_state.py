@@ -19,7 +19,7 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from services.kit.compiled import forget_stale
+from services.kit.runtime.compiled import forget_stale
 from services.topology.domain.betta import REL, local_iterate, pseudo_training_time
 from services.topology.domain.betta_network import MeshNetwork, MeshRules
 from services.topology.domain.mixing import Bools, Floats

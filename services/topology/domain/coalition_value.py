@@ -18,7 +18,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from services.kit.compiled import forget_stale
+from services.kit.runtime.compiled import forget_stale
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

@@ -18,7 +18,7 @@ from services.topology.domain.stability import blocking_move
 
 Found = Literal["", "exact", "perturbed"]
 EXACT_UP_TO = 9
-"""Components of up to this many devices are searched completely (Bell(9) = 21,147 partitions)."""
+"""Components of up to this many devices are searched completely (Notifier(9) = 21,147 partitions)."""
 DETOURS = 40
 _STEPS_PER_DEVICE = 30
 

@@ -1,6 +1,6 @@
 """Identities of a whole fleet: which model each device joins, and how well the groups match a known truth. [DPVD]
 
-The rule itself runs on the device (`coterie.model_choice`); here it is applied to tables device × model.
+The rule itself runs on the device (`coterie.learning.model_choice`); here it is applied to tables device × model.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 
-from coterie import model_choice as device
+from coterie.learning import model_choice as device
 from services.kit.errors import InvalidInput
 
 NO_MODEL = -1

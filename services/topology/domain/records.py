@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coterie.records.words import PolicyLearner, PolicyState
+from coterie.records.enums import PolicyLearner, PolicyState
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 
-from coterie.records.words import ScheduleStatus
+from coterie.records.enums import ScheduleStatus
 from services.topology.domain.cell_noise import bounded_noise
 from services.topology.domain.radio import NO_TASK
 from services.topology.domain.scheduling import NOBODY, Cells, Floats, Outcome, Picks

@@ -1,6 +1,6 @@
 """Alembic's entry into this service's migrations."""
 
-from services.kit import migration
+from services.kit.database import migration
 from services.topology.tables import metadata
 
 migration.run(metadata)

@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2_grpc
-from services.kit import proto_json
-from services.kit.clock import Clock
-from services.kit.database import Database
+from services.kit.database.engine import Database
+from services.kit.rpc import proto_json
+from services.kit.runtime.clock import Clock
 from services.topology.errors import BadParameters
 
 

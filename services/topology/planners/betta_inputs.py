@@ -13,11 +13,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from coterie.records.words import RelationKind
+from coterie.records.enums import RelationKind
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2
-from services.kit.matrix import Matrix, read_matrix
-from services.kit.words import number
+from services.kit.rpc.enums import number
+from services.kit.rpc.trust_matrix import Matrix, read_matrix
 from services.topology.domain.betta_network import MeshNetwork, MeshRules, Transfers
 from services.topology.domain.betta_rivals import Rival
 from services.topology.domain.mixing import Bools, Floats

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from coterie_api.parameters.v1.parameters_pb2 import RadioParameters
 from coterie_api.topology.v1 import topology_pb2 as pb
-from services.kit.proto_json import to_dict
+from services.kit.rpc.proto_json import to_dict
 from services.topology.domain.cell_noise import NoiseWeights
 from services.topology.domain.radio import Layout, Station, User
 from services.topology.domain.scheduling import Cells, Floats, Reward

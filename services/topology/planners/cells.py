@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from coterie.records.words import ScheduleStatus
+from coterie.records.enums import ScheduleStatus
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2
-from coterie_api.words.v1 import words_pb2 as words
-from services.kit.words import number
+from services.kit.rpc.enums import number
 from services.topology.domain.cell_checkpoints import read_meta
 from services.topology.domain.cell_noise import NoiseWeights
 from services.topology.domain.radio import User, draw_delays, measured_delays
@@ -33,7 +33,7 @@ from services.topology.errors import BadParameters, CannotPlan, NoCells
 from services.topology.planners.base import Parameters, Sources, parameters_of, read_section
 from services.topology.planners.cell_network import Radio, layout_fingerprint, network
 from services.topology.planners.cell_stations import Assembly, Noise, ask_all
-from services.topology.planners.schedule_told import ScheduledRound, unplaced
+from services.topology.planners.schedule_messages import ScheduledRound, unplaced
 from services.topology.planners.star import UniformPrivacy
 from services.topology.store import cells as stations
 from services.topology.store import links, plans

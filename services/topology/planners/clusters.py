@@ -18,16 +18,16 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
-from services.kit.matrix import Matrix, read_matrix
+from services.kit.rpc.trust_matrix import Matrix, read_matrix
 from services.topology.domain.coalition import Game, InvalidGame, Partition, Stakes, partition_of
 from services.topology.domain.formation import RESTARTS, Formation, form
 from services.topology.domain.formation_baselines import INFLUENCERS, as_formation, non_cooperative, social_influence
 from services.topology.domain.quality import Floats, InvalidQualityModel, Measurement, QualityModel, refit
 from services.topology.domain.stability import blocking_move
 from services.topology.errors import BadParameters, CannotPlan
-from services.topology.planners import formation_told as told
+from services.topology.planners import formation_messages as told
 from services.topology.planners.base import Parameters, Sources, alone_of, parameters_of, read_section, strangers_of
 from services.topology.planners.star import UniformPrivacy
 from services.topology.store import plans

@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
 from services.topology.domain.betta import MeshPlan, PlannedLink, Step, evaluate_links
 from services.topology.domain.betta_fast import plan_soonest
 from services.topology.domain.betta_network import BadMeshInput, DisconnectedSocialGraph, MeshNetwork

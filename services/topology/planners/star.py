@@ -7,8 +7,8 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from coterie.privacy.gaussian import exact_multiplier
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
 from services.topology.planners.base import Parameters, Sources, parameters_of, read_section
 
 

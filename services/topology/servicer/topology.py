@@ -6,7 +6,7 @@ from typing import Any
 
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.topology.v1 import topology_pb2_grpc as rpc
-from services.kit.whatif_service import WhatIfService
+from services.kit.rpc.whatif_service import WhatIfService
 from services.topology.domain.records import MeasuredWay
 from services.topology.usecases.cells import RegisteredCells
 from services.topology.usecases.committees import Committees

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import sqlalchemy as sa
 
-from services.kit.rows import Tx, upsert
+from services.kit.database.rows import Tx, upsert
 from services.topology import tables
 from services.topology.domain.records import MeasuredWay
 

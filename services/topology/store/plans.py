@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from coterie_api.topology.v1 import topology_pb2 as pb
-from services.kit.rows import Tx, upsert
+from services.kit.database.rows import Tx, upsert
 from services.topology.tables import plan_keys, plans
 
 # Made once: a statement that is asked in every round costs more to make than to run.

@@ -7,8 +7,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from coterie.records.words import PolicyState
-from services.kit.rows import Tx, columns, fetch_all, fetch_one
+from coterie.records.enums import PolicyState
+from services.kit.database.rows import Tx, columns, fetch_all, fetch_one
 from services.topology.domain.records import StoredPolicy
 from services.topology.tables import policies
 

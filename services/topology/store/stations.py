@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import sqlalchemy as sa
 
-from services.kit.rows import Tx, columns, fetch_all, fetch_one, upsert
+from services.kit.database.rows import Tx, columns, fetch_all, fetch_one, upsert
 from services.topology.domain.records import AskedStation, StationLease
 from services.topology.tables import station_questions, stations
 

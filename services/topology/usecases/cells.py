@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from coterie_api.topology.v1 import topology_pb2 as pb
-from services.kit.caller import require_role
-from services.kit.clock import Clock
-from services.kit.database import Database
+from services.kit.database.engine import Database
+from services.kit.rpc.principal import require_role
+from services.kit.runtime.clock import Clock
 from services.topology.errors import BadCell, UnknownCell
 from services.topology.store import cells as stations
 from services.topology.store import stations as at_work

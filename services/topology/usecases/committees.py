@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2 as trust
-from coterie_api.words.v1 import words_pb2 as words
-from services.kit.matrix import Matrix, read_matrix
+from services.kit.rpc.trust_matrix import Matrix, read_matrix
 from services.topology.domain.clerks import Committee, choose_clerks
 from services.topology.planners.base import Sources
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from services.kit.caller import require_role
-from services.kit.clock import Clock
-from services.kit.database import Database
+from services.kit.database.engine import Database
+from services.kit.rpc.principal import require_role
+from services.kit.runtime.clock import Clock
 from services.topology.errors import BadParameters
 from services.topology.store import links as measured
 

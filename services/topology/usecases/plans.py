@@ -8,10 +8,10 @@ from functools import cache
 
 from coterie_api.parameters.v1.parameters_pb2 import TaskParameters
 from coterie_api.topology.v1 import topology_pb2 as pb
-from services.kit import proto_json
-from services.kit.caller import require_role
-from services.kit.rows import take_turns
-from services.kit.workers import Workers
+from services.kit.database.rows import take_turns
+from services.kit.rpc import proto_json
+from services.kit.rpc.principal import require_role
+from services.kit.runtime.workers import Workers
 from services.topology.errors import BadParameters, CannotPlan, UnknownPlan
 from services.topology.planners.base import Planner, Sources, parameters_of
 from services.topology.store import plans

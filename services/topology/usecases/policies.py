@@ -16,17 +16,17 @@ from typing import Any
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
-from coterie.records.words import PolicyLearner, PolicyState
+from coterie.records.enums import PolicyLearner, PolicyState
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
-from services.kit.blobs import BlobStore
-from services.kit.caller import require_role
-from services.kit.clock import Clock
-from services.kit.database import Database
-from services.kit.ids import new_id
-from services.kit.logs import get_logger
-from services.kit.settings import ServiceSettings
-from services.kit.words import number, word
+from services.kit.database.blobs import BlobStore
+from services.kit.database.engine import Database
+from services.kit.observability.logs import get_logger
+from services.kit.rpc.enums import number, word
+from services.kit.rpc.principal import require_role
+from services.kit.runtime.clock import Clock
+from services.kit.runtime.ids import new_id
+from services.kit.runtime.settings import ServiceSettings
 from services.topology.commands.train_policy import Job, read_tensors
 from services.topology.domain.cell_learning_views import LEAST_SET, check_sets
 from services.topology.domain.records import StoredPolicy

@@ -13,14 +13,14 @@ import secrets
 from dataclasses import replace
 
 from coterie_api.topology.v1 import topology_pb2 as pb
-from services.kit.bell import Bell
-from services.kit.caller import require_role
-from services.kit.chimes import Chimes
-from services.kit.clock import Clock
-from services.kit.database import Database
-from services.kit.ids import new_id
-from services.kit.logs import get_logger
-from services.kit.rows import Tx, take_turns
+from services.kit.database.engine import Database
+from services.kit.database.rows import Tx, take_turns
+from services.kit.notify.notifier import Notifier
+from services.kit.notify.replica_notifier import ReplicaNotifier
+from services.kit.observability.logs import get_logger
+from services.kit.rpc.principal import require_role
+from services.kit.runtime.clock import Clock
+from services.kit.runtime.ids import new_id
 from services.topology.domain.records import AskedStation, StationLease
 from services.topology.errors import BadAnswer, NoFreeCell, NotThisStation, StationLost, UnknownQuestion
 from services.topology.store import cells, stations
@@ -40,9 +40,9 @@ _log = get_logger()
 class Stations:
     """Takes stations' calls, and asks them on behalf of plans and rounds."""
 
-    def __init__(self, database: Database, bell: Bell, chimes: Chimes, clock: Clock) -> None:
+    def __init__(self, database: Database, notifier: Notifier, replica_notifier: ReplicaNotifier, clock: Clock) -> None:
         self._database, self._clock = database, clock
-        self._bell, self._chimes = bell, chimes
+        self._notifier, self._replica_notifier = notifier, replica_notifier
 
     # --- leases ------------------------------------------------------------------------------------------------------
 
@@ -85,14 +85,14 @@ class Stations:
         """The next question to the caller, which is heard of by this; without an id when none came in time."""
         deadline = self._clock.now() + min(max(wait_seconds, 0.0), LONGEST_WAIT)
         while True:
-            with self._bell.listen(_calls(key.cell_id)) as sleeper:
+            with self._notifier.subscribe(_calls(key.cell_id)) as sleeper:
                 async with self._database.reading() as tx:
                     lease, now = await self._prove(tx, key), self._clock.now()
                     found = await stations.next_open(tx, key.cell_id, now)
                 if (found is not None or lease.ends_at < now + RENEW_SECONDS) and await self._hear(key, found):
                     assert found is not None
                     return pb.StationQuestion.FromString(found.question)
-                if now >= deadline or self._bell.is_closed:
+                if now >= deadline or self._notifier.is_closed:
                     return pb.StationQuestion()
                 if found is None:
                     await sleeper.wait(min(deadline - now, LEASE_SECONDS / 3))
@@ -113,7 +113,7 @@ class Stations:
             asked = await self._asked(tx, decision.key, decision.question_id)
             decision.ClearField("key")
             await self._answer(tx, asked, decision.SerializeToString())
-        self._bell.ring(_answers(asked.id))
+        self._notifier.notify(_answers(asked.id))
 
     async def _asked(self, tx: Tx, key: pb.StationKey, question_id: str) -> AskedStation:
         """An open question to the caller."""
@@ -126,7 +126,7 @@ class Stations:
 
     async def _answer(self, tx: Tx, asked: AskedStation, answer: bytes) -> None:
         await stations.answer(tx, asked.id, answer)
-        await self._chimes.carry(tx, _answers(asked.id))
+        await self._replica_notifier.carry(tx, _answers(asked.id))
 
     # --- what plans and rounds ask -----------------------------------------------------------------------------------
 
@@ -147,8 +147,8 @@ class Stations:
             data = question.SerializeToString()
             await stations.forget_old(tx, now - KEPT_SECONDS)
             await stations.ask(tx, AskedStation(question.id, cell_id, now, deadline, False, data, b""))
-            await self._chimes.carry(tx, _calls(cell_id))
-        self._bell.ring(_calls(cell_id))
+            await self._replica_notifier.carry(tx, _calls(cell_id))
+        self._notifier.notify(_calls(cell_id))
         answer = await self._await(question.id, deadline)
         if not answer:
             async with self._database.writing() as tx:
@@ -162,7 +162,7 @@ class Stations:
 
     async def _await(self, question_id: str, deadline: float) -> bytes:
         while True:
-            with self._bell.listen(_answers(question_id)) as sleeper:
+            with self._notifier.subscribe(_answers(question_id)) as sleeper:
                 async with self._database.reading() as tx:
                     found = await stations.find(tx, question_id)
                 left = deadline - self._clock.now()

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AllowInfNan, BeforeValidator
 
-from services.kit import whatif
+from services.kit.runtime import whatif
 from services.topology.domain.betta import MeshPlan, evaluate_links
 from services.topology.domain.betta_fast import plan_soonest
 from services.topology.domain.betta_network import MeshNetwork, MeshRules, Transfers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.kit import whatif
+from services.kit.runtime import whatif
 from services.topology.domain.blocks import UNSERVED, InvalidBlocks, allocate_blocks
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from services.kit import whatif
+from services.kit.runtime import whatif
 from services.topology.domain.clerks import choose_clerks
 from services.topology.errors import BadCommittee
 

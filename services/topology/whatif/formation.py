@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from services.kit import whatif
+from services.kit.runtime import whatif
 from services.topology.domain.coalition import Game, Stakes, partition_of, singletons
 from services.topology.domain.formation import Formation, form
 from services.topology.domain.quality import QualityModel

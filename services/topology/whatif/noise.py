@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from services.kit import whatif
+from services.kit.runtime import whatif
 from services.topology.domain.cell_noise import NoiseWeights, bounded_noise
 
 

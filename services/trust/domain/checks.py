@@ -6,8 +6,8 @@ import math
 import re
 from collections.abc import Sequence
 
-from coterie.keys import BadKeys, demand_sound
-from services.kit import ids
+from coterie.protocol.keys import BadKeys, demand_sound
+from services.kit.runtime import ids
 from services.trust.domain.records import KEY_BYTES, Capabilities, Location, Profile, PublicKeys
 from services.trust.errors import InvalidField, TooMany
 

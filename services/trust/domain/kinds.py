@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coterie.records import words
+from coterie.records import enums
 from services.trust.domain.relations import RelationKind
 from services.trust.errors import InvalidField
 
@@ -12,9 +12,9 @@ KINDS = tuple(RelationKind)
 _BY_NAME = {kind.value.replace("_", "-"): kind for kind in KINDS}
 
 
-def name(kind: str) -> words.RelationKind:
+def name(kind: str) -> enums.RelationKind:
     """How a kind is called on the wire."""
-    return words.RelationKind(kind.replace("_", "-"))
+    return enums.RelationKind(kind.replace("_", "-"))
 
 
 def named(text: str) -> RelationKind:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from coterie.records.words import DecisionState, DeviceState, InteractionState
+from coterie.records.enums import DecisionState, DeviceState, InteractionState
 
 KEY_BYTES = 32
 """Of an Ed25519 and of an X25519 public key."""

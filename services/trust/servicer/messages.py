@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from coterie.records.words import CallerRole
+from coterie.records.enums import PrincipalRole
 from coterie_api.trust.v1 import trust_pb2 as pb
-from services.kit.words import known_number, number
+from services.kit.rpc.enums import known_number, number
 from services.trust.domain.records import (
     ApiKey,
     AuditEntry,
@@ -83,7 +83,7 @@ def read_keys(message: pb.Device | pb.RotateKeysRequest) -> PublicKeys:
 def principal(value: ApiKey) -> pb.Principal:
     """Who holds a key, for the wire."""
     return pb.Principal(
-        role=number(CallerRole(value.role)),
+        role=number(PrincipalRole(value.role)),
         subject=value.subject,
         name=value.name,
         owner_id=value.owner_id,
@@ -108,7 +108,7 @@ def audit_entry(value: AuditEntry) -> pb.AuditEntry:
     return pb.AuditEntry(
         number=value.number,
         at=value.at,
-        role=known_number(CallerRole(value.role)),
+        role=known_number(PrincipalRole(value.role)),
         subject=value.subject,
         act=value.act,
         object=value.object,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from coterie.records.words import CallerRole, DeviceState
+from coterie.records.enums import DeviceState, PrincipalRole
 from coterie_api.trust.v1 import trust_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2_grpc as rpc
-from services.kit import ids
-from services.kit.paging import NUMBER, next_cursor, read_page
-from services.kit.words import word
+from services.kit.rpc.enums import word
+from services.kit.rpc.paging import NUMBER, next_cursor, read_page
+from services.kit.runtime import ids
 from services.trust.servicer import messages
 from services.trust.usecases.auditing import Auditing
 from services.trust.usecases.devices import Devices
@@ -92,7 +92,7 @@ class RegistryServicer(rpc.RegistryServicer):
         return pb.HeartbeatReply()
 
     async def CreateKey(self, request: pb.CreateKeyRequest, context: Any) -> pb.CreateKeyReply:
-        key, secret = await self._keys.create(str(word(CallerRole, request.role)), request.name, request.expires_at)
+        key, secret = await self._keys.create(str(word(PrincipalRole, request.role)), request.name, request.expires_at)
         return pb.CreateKeyReply(id=key.id, api_key=secret.text, principal=messages.principal(key))
 
     async def ListKeys(self, request: pb.ListKeysRequest, context: Any) -> pb.ListKeysReply:

@@ -6,18 +6,18 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from coterie.records.words import RelationKind
+from coterie.records.enums import RelationKind
 from coterie_api.trust.v1 import trust_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2_grpc as rpc
-from services.kit.concurrency import thread_if_large
-from services.kit.paging import NUMBER, next_cursor, read_page
-from services.kit.whatif_service import WhatIfService
-from services.kit.words import word
+from services.kit.rpc.enums import word
+from services.kit.rpc.paging import NUMBER, next_cursor, read_page
+from services.kit.rpc.whatif_service import WhatIfService
+from services.kit.runtime.concurrency import thread_if_large
 from services.trust.domain import kinds
 from services.trust.servicer import messages
 from services.trust.servicer import social_messages as social
-from services.trust.usecases.chronicles import Chronicles
 from services.trust.usecases.graphs import Graphs
+from services.trust.usecases.history import TrustHistory
 from services.trust.usecases.imports import Imports
 from services.trust.usecases.recording import Recording
 from services.trust.usecases.relations import SocialRelations
@@ -31,7 +31,7 @@ class TrustServicer(rpc.TrustServicer):
         self,
         recording: Recording,
         scores: Scores,
-        chronicles: Chronicles,
+        chronicles: TrustHistory,
         graphs: Graphs,
         relations: SocialRelations,
         imports: Imports,

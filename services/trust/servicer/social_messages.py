@@ -6,9 +6,9 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from coterie.records.words import RelationKind
+from coterie.records.enums import RelationKind
 from coterie_api.trust.v1 import trust_pb2 as pb
-from services.kit.words import number, word
+from services.kit.rpc.enums import number, word
 from services.trust.domain import kinds
 from services.trust.domain.matrices import Entries
 from services.trust.domain.parameters import DAY_SECONDS, EvidenceRule, TrustParameters
@@ -22,9 +22,9 @@ from services.trust.domain.records import (
 )
 from services.trust.domain.reports import PLATFORM, Reports
 from services.trust.servicer import messages
-from services.trust.usecases.chronicles import Loss, Point
 from services.trust.usecases.directory import Entry
 from services.trust.usecases.graphs import Tie
+from services.trust.usecases.history import Loss, Point
 from services.trust.usecases.imports import Chunk
 from services.trust.usecases.scores import Explanation, Peer
 

@@ -7,9 +7,9 @@ from dataclasses import asdict
 
 import sqlalchemy as sa
 
-from services.kit.caller import current_caller, current_request_id
-from services.kit.paging import Page
-from services.kit.rows import Tx, columns, fetch_all
+from services.kit.database.rows import Tx, columns, fetch_all
+from services.kit.rpc.paging import Page
+from services.kit.rpc.principal import current_principal, current_request_id
 from services.trust.domain.audit_chain import AuditHead, hash_entry
 from services.trust.domain.records import AuditEntry
 from services.trust.tables import audit, audit_head
@@ -25,7 +25,7 @@ async def note(tx: Tx, at: float, act: str, thing: str, remark: str = "") -> Non
     The chain's head is locked until the transaction ends, one writer at a time on either database: write the note last,
     so that nobody holds the head and waits for something else.
     """
-    caller = current_caller()
+    caller = current_principal()
     head = await _head(tx, lock=True)
     number = head.number + 1
     entry = AuditEntry(number, at, caller.role, caller.subject, act, thing, current_request_id(), remark)

@@ -7,9 +7,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from coterie.records.words import DeviceState
-from services.kit.paging import Page
-from services.kit.rows import Tx, batches, inserting
+from coterie.records.enums import DeviceState
+from services.kit.database.rows import Tx, batches, inserting
+from services.kit.rpc.paging import Page
 from services.trust.domain.records import Capabilities, Device, Location, Profile, PublicKeys
 from services.trust.tables import devices, owners
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from services.kit.rows import Tx, batches, upsert
+from services.kit.database.rows import Tx, batches, upsert
 from services.trust.domain.encounters import Standing, Tally
 from services.trust.domain.records import Basis
 from services.trust.domain.relations import RelationKind

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from coterie.records.words import DeviceState
-from services.kit.rows import Tx
+from coterie.records.enums import DeviceState
+from services.kit.database.rows import Tx
 from services.trust.domain.pairs import EVIDENCE
 from services.trust.tables import (
     devices,

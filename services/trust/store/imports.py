@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import sqlalchemy as sa
 
-from services.kit.rows import Tx, columns, fetch_one, inserting
+from services.kit.database.rows import Tx, columns, fetch_one, inserting
 from services.trust.domain.records import ImportState
 from services.trust.tables import imports
 

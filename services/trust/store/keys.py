@@ -8,8 +8,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from services.kit.paging import Page
-from services.kit.rows import Tx, columns, fetch_all, fetch_one
+from services.kit.database.rows import Tx, columns, fetch_all, fetch_one
+from services.kit.rpc.paging import Page
 from services.trust.domain.records import ApiKey, Token
 from services.trust.tables import keys, owners, tokens
 

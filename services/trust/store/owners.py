@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import sqlalchemy as sa
 
-from services.kit.paging import Page
-from services.kit.rows import Tx, batches, columns, fetch_all, fetch_one, inserting
+from services.kit.database.rows import Tx, batches, columns, fetch_all, fetch_one, inserting
+from services.kit.rpc.paging import Page
 from services.trust.domain.records import Owner
 from services.trust.tables import owners
 

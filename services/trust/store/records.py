@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from services.kit.rows import Row, Tx, batches, insert_rows
+from services.kit.database.rows import Row, Tx, batches, insert_rows
 from services.trust.domain.evidence import Evidence
 from services.trust.domain.pairs import EVIDENCE
 from services.trust.store.social import among, wanted

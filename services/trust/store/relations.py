@@ -13,8 +13,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from services.kit.paging import Page
-from services.kit.rows import Tx, batches, columns, fetch_one, inserting
+from services.kit.database.rows import Tx, batches, columns, fetch_one, inserting
+from services.kit.rpc.paging import Page
 from services.trust.domain.kinds import KINDS
 from services.trust.domain.records import Friendship, SocialRelation
 from services.trust.domain.relations import RelationKind

@@ -14,8 +14,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-from services.kit.paging import Page
-from services.kit.rows import Row, Tx, columns, fetch_all, insert_rows, serialise, update_rows
+from services.kit.database.rows import Row, Tx, columns, fetch_all, insert_rows, serialise, update_rows
+from services.kit.rpc.paging import Page
 from services.trust.domain.evidence import Pieces
 from services.trust.domain.pairs import EVIDENCE
 from services.trust.domain.parameters import DAY_SECONDS

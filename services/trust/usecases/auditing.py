@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from services.kit.caller import require_role
-from services.kit.database import Database
-from services.kit.paging import Page
+from services.kit.database.engine import Database
+from services.kit.rpc.paging import Page
+from services.kit.rpc.principal import require_role
 from services.trust.domain import checks
 from services.trust.domain.audit_chain import AuditCheck, AuditVerdict
 from services.trust.domain.records import AuditEntry

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from nacl.exceptions import BadSignatureError
 from nacl.signing import VerifyKey
 
-from services.kit.ids import new_id
+from services.kit.runtime.ids import new_id
 from services.trust.domain.records import KEY_BYTES
 
 SIGNATURE_BYTES = 64

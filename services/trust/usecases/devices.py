@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from coterie.records.words import DeviceState
-from services.kit.caller import NotAllowed, current_caller, require_device, require_role
-from services.kit.clock import Clock
-from services.kit.database import Database
-from services.kit.ids import new_id
-from services.kit.paging import Page
-from services.kit.rows import Tx
+from coterie.records.enums import DeviceState
+from services.kit.database.engine import Database
+from services.kit.database.rows import Tx
+from services.kit.rpc.paging import Page
+from services.kit.rpc.principal import NotAllowed, current_principal, require_device, require_role
+from services.kit.runtime.clock import Clock
+from services.kit.runtime.ids import new_id
 from services.trust.domain import checks
 from services.trust.domain.records import (
     ApiKey,
@@ -205,7 +205,7 @@ class Devices:
 
     async def hear(self, device_ids: Sequence[str]) -> None:
         """Notes that devices are alive; written to the database a little later."""
-        caller = current_caller()
+        caller = current_principal()
         if caller.role == "device" and any(device_id != caller.subject for device_id in device_ids):
             raise NotAllowed(f"device {caller.subject} may not beat for others; send its own id only")
         require_role("admin", "device")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from services.kit.rows import Tx
+from services.kit.database.rows import Tx
 from services.trust.domain import checks
 from services.trust.errors import UnknownDevice
 from services.trust.store import devices

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coterie.records.words import DeviceState
-from services.kit.caller import require_device
-from services.kit.clock import Clock
-from services.kit.database import Database
+from coterie.records.enums import DeviceState
+from services.kit.database.engine import Database
+from services.kit.rpc.principal import require_device
+from services.kit.runtime.clock import Clock
 from services.trust.domain import checks
 from services.trust.domain.records import Device, Profile, PublicKeys
-from services.trust.store import audit, devices, erasure, links, owners, social
+from services.trust.store import audit, devices, erasure, owners, pairing, social
 from services.trust.usecases.devices import unknown_devices
 
 
@@ -36,7 +36,7 @@ class Erasure:
             owner = await owners.by_id(tx, device.owner_id)
             await erasure.forget_profile(tx, device_id)
             await erasure.forget_ties(tx, device.number)
-            await links.forget_device(tx, device_id)
+            await pairing.forget_device(tx, device_id)
             if owner is not None and await erasure.is_bare(tx, owner.number):
                 await erasure.forget_owner(tx, owner.number)
             await audit.note(tx, self._clock.now(), "device.erase", device_id)

@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from services.kit.database import Database
-from services.kit.rows import Tx
+from services.kit.database.engine import Database
+from services.kit.database.rows import Tx
 from services.trust.domain import checks
 from services.trust.domain.graph import Integers
 from services.trust.domain.pairs import PairSnapshot
 from services.trust.domain.records import Capabilities, Device, PublicKeys
 from services.trust.store import devices, relations
 from services.trust.usecases.directory import Directory
-from services.trust.usecases.memory import SocialMemory
 from services.trust.usecases.owners import known_owner
-from services.trust.usecases.sight import Sight, View
+from services.trust.usecases.trust_cache import TrustCache
+from services.trust.usecases.visibility import Sight, View
 
 MOST_DEVICES = 20_000
 
@@ -36,7 +36,7 @@ class Tie:
 class Graphs:
     """Draws the trust graph."""
 
-    def __init__(self, database: Database, directory: Directory, memory: SocialMemory, sight: Sight) -> None:
+    def __init__(self, database: Database, directory: Directory, memory: TrustCache, sight: Sight) -> None:
         self._database = database
         self._directory = directory
         self._memory = memory

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from services.kit.database import Database
+from services.kit.database.engine import Database
 from services.kit.errors import Unavailable
-from services.kit.logs import get_logger
+from services.kit.observability.logs import get_logger
 from services.trust.domain import checks
 from services.trust.domain.records import Device
 from services.trust.store import devices

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from coterie.records.words import DeviceState
-from services.kit.caller import require_role
-from services.kit.clock import Clock
-from services.kit.database import Database
+from coterie.records.enums import DeviceState
+from services.kit.database.engine import Database
+from services.kit.database.rows import Tx
 from services.kit.errors import CoterieError
-from services.kit.ids import new_id
-from services.kit.rows import Tx
+from services.kit.rpc.principal import require_role
+from services.kit.runtime.clock import Clock
+from services.kit.runtime.ids import new_id
 from services.trust.domain import checks, reports
 from services.trust.domain.kinds import named
 from services.trust.domain.records import (

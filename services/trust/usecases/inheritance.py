@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from dataclasses import astuple
 
-from services.kit.rows import Row, Tx
+from services.kit.database.rows import Row, Tx
 from services.trust.domain.evidence import handed_down
 from services.trust.store import records, social
-from services.trust.usecases.memory import SocialMemory
+from services.trust.usecases.trust_cache import TrustCache
 
 MOST_PAIRS = 20_000
 """Pairs a new device begins with, of its owner's latest records."""
@@ -17,7 +17,7 @@ MOST_PAIRS = 20_000
 class Inheritance:
     """Gives new devices what their owners earned or lost."""
 
-    def __init__(self, memory: SocialMemory) -> None:
+    def __init__(self, memory: TrustCache) -> None:
         self._memory = memory
 
     async def hand_down(self, tx: Tx, device: int, owner: int, now: float) -> int:

@@ -8,14 +8,14 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
-from services.kit.caller import require_role
-from services.kit.clock import Clock
-from services.kit.database import Database
-from services.kit.ids import new_id
-from services.kit.logs import get_logger
-from services.kit.paging import Page
-from services.kit.rows import serialise
-from services.kit.together import Together
+from services.kit.database.engine import Database
+from services.kit.database.rows import serialise
+from services.kit.observability.logs import get_logger
+from services.kit.rpc.paging import Page
+from services.kit.rpc.principal import require_role
+from services.kit.runtime.batcher import Together
+from services.kit.runtime.clock import Clock
+from services.kit.runtime.ids import new_id
 from services.trust.domain import checks
 from services.trust.domain.records import ApiKey
 from services.trust.errors import InvalidAdminKeyFile, InvalidApiKey, LastAdminKey, NameTaken, PastEnd, UnknownKey

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from services.kit.caller import NotAllowed, require_role
-from services.kit.clock import Clock
-from services.kit.database import Database
-from services.kit.ids import new_id
-from services.kit.paging import Page
-from services.kit.rows import Tx
+from services.kit.database.engine import Database
+from services.kit.database.rows import Tx
+from services.kit.rpc.paging import Page
+from services.kit.rpc.principal import NotAllowed, require_role
+from services.kit.runtime.clock import Clock
+from services.kit.runtime.ids import new_id
 from services.trust.domain import checks
 from services.trust.domain.records import Owner, Token
 from services.trust.errors import UnknownOwner

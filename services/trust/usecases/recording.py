@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from services.kit.caller import SERVICE, require_role
-from services.kit.clock import Clock
-from services.kit.concurrency import thread_if_large
-from services.kit.database import Database
-from services.kit.logs import get_logger
-from services.kit.rows import Tx
-from services.trust.domain import checks, drafts, reports, saturation
-from services.trust.domain.drafts import Displaced, Draft
+from services.kit.database.engine import Database
+from services.kit.database.rows import Tx
+from services.kit.observability.logs import get_logger
+from services.kit.rpc.principal import SERVICE, require_role
+from services.kit.runtime.clock import Clock
+from services.kit.runtime.concurrency import thread_if_large
+from services.trust.domain import checks, daily_caps, evidence_batch, reports
 from services.trust.domain.evidence import Evidence, EvidenceTable, Pieces, fold, tabled
+from services.trust.domain.evidence_batch import Displaced, Draft
 from services.trust.domain.graph import Integers
 from services.trust.domain.parameters import DAY_SECONDS
 from services.trust.domain.records import Basis
@@ -29,8 +29,8 @@ from services.trust.store import audit, records, social
 from services.trust.store.encounters import MEETING, Report
 from services.trust.usecases.directory import Directory
 from services.trust.usecases.encounters import Encountering
-from services.trust.usecases.memory import SocialMemory
 from services.trust.usecases.records import add_to_records, debts_of
+from services.trust.usecases.trust_cache import TrustCache
 
 _log = get_logger()
 
@@ -47,7 +47,7 @@ class Recording:
     """Takes reports of what devices did with each other."""
 
     def __init__(
-        self, database: Database, clock: Clock, directory: Directory, memory: SocialMemory, encountering: Encountering
+        self, database: Database, clock: Clock, directory: Directory, memory: TrustCache, encountering: Encountering
     ) -> None:
         self._database = database
         self._clock = clock
@@ -94,7 +94,7 @@ class Recording:
             return Recorded(0)
         kept = np.array(fresh)
         places = await thread_if_large(len(fresh), self._places, ends.low[kept], ends.high[kept])
-        draft = drafts.drafted(
+        draft = evidence_batch.drafted(
             places.of,
             np.array(batch.positive)[kept],
             np.array(batch.durations_seconds)[kept],
@@ -121,26 +121,26 @@ class Recording:
             until = (last // DAY_SECONDS + 1) * DAY_SECONDS + rule.meeting_window_seconds
             waiting = await social.waiting(tx, old, since, until) if old else []
             alive = [row for row in waiting if row[3] >= now - rule.confirm_seconds]
-            draft = await thread_if_large(len(draft.pairs), drafts.confirmed, draft, alive, reporter, now, rule)
+            draft = await thread_if_large(len(draft.pairs), evidence_batch.confirmed, draft, alive, reporter, now, rule)
         size = len(draft.pairs)
-        days = await thread_if_large(size, drafts.days_of, draft)
+        days = await thread_if_large(size, evidence_batch.days_of, draft)
         begun = await thread_if_large(size, self._begun, draft, days)
         found = await social.used(tx, [(pair, start) for _, pair, start in begun], reporter, full) if begun else []
         used = [(begun[place][0], *rest) for place, *rest in found]
-        draft = await thread_if_large(size, drafts.saturated, draft, days, used, full, rule)
+        draft = await thread_if_large(size, evidence_batch.saturated, draft, days, used, full, rule)
         bad = draft.at[(draft.basis == Basis.ONE) & ~draft.positive & (draft.shares > 0)]
         if not len(bad):
-            return draft, drafts.NOTHING
+            return draft, evidence_batch.NOTHING
         span = (float(bad.min()) // DAY_SECONDS) * DAY_SECONDS, (float(bad.max()) // DAY_SECONDS + 1) * DAY_SECONDS
         earlier = await social.against(tx, reporter, *span)
-        draft, displaced = await asyncio.to_thread(drafts.newest, draft, earlier, full, rule)
+        draft, displaced = await asyncio.to_thread(evidence_batch.newest, draft, earlier, full, rule)
         if displaced.numbers:
-            most = int(saturation.MOST_REPORTS * rule.pair_day)
+            most = int(daily_caps.MOST_REPORTS * rule.pair_day)
             left_out = await social.surplus(tx, displaced.days(), reporter, most)
-            displaced = await asyncio.to_thread(drafts.handed_over, displaced, left_out, full)
+            displaced = await asyncio.to_thread(evidence_batch.handed_over, displaced, left_out, full)
         return draft, displaced
 
-    def _begun(self, draft: Draft, days: drafts.Days) -> list[tuple[int, int, float]]:
+    def _begun(self, draft: Draft, days: evidence_batch.Days) -> list[tuple[int, int, float]]:
         """Days of which something may count already: place, pair and start. A pair's latest evidence says which."""
         book = self._memory.book
         adds = np.zeros(len(days), dtype=np.bool_)

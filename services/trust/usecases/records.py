@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from services.kit.concurrency import thread_if_large
-from services.kit.rows import Tx
+from services.kit.database.rows import Tx
+from services.kit.runtime.concurrency import thread_if_large
 from services.trust.domain.evidence import Evidence, Pieces, fold, handed_down, tabled
 from services.trust.domain.graph import Integers
 from services.trust.domain.parameters import TrustParameters

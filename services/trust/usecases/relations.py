@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from services.kit.caller import NotAllowed, require_device, require_role
-from services.kit.clock import Clock
-from services.kit.database import Database
-from services.kit.paging import Page
+from services.kit.database.engine import Database
+from services.kit.rpc.paging import Page
+from services.kit.rpc.principal import NotAllowed, require_device, require_role
+from services.kit.runtime.clock import Clock
 from services.trust.domain import checks
 from services.trust.domain.kinds import KINDS, named
 from services.trust.domain.records import Friendship, SocialRelation
@@ -17,7 +17,7 @@ from services.trust.store import audit, relations, social
 from services.trust.usecases.directory import Directory, Entry
 from services.trust.usecases.encounters import STORED_KINDS, Encountering
 from services.trust.usecases.owners import known_owner
-from services.trust.usecases.sight import Sight
+from services.trust.usecases.visibility import Sight
 
 MOST_RELATED = 1_000
 MOST_DECLARED = 10_000

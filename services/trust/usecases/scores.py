@@ -10,10 +10,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from services.kit.caller import require_device, require_role
-from services.kit.database import Database
-from services.kit.paging import page_size
-from services.kit.rows import Tx
+from services.kit.database.engine import Database
+from services.kit.database.rows import Tx
+from services.kit.rpc.paging import page_size
+from services.kit.rpc.principal import require_device, require_role
 from services.trust.domain import checks, explanations
 from services.trust.domain.evidence import Evidence
 from services.trust.domain.graph import Integers, TrustGraph
@@ -33,8 +33,8 @@ from services.trust.domain.scores import (
 from services.trust.errors import InvalidField, SelfTrust
 from services.trust.store import devices, relations, social
 from services.trust.usecases.directory import Directory
-from services.trust.usecases.memory import SocialMemory
-from services.trust.usecases.sight import Sight, View
+from services.trust.usecases.trust_cache import TrustCache
+from services.trust.usecases.visibility import Sight, View
 
 MOST_MEMBERS = 2_500
 """Devices among which a head is elected: four full matrices of this size are 200 MB."""
@@ -85,7 +85,7 @@ class Peer:
 class Scores:
     """Answers questions about trust."""
 
-    def __init__(self, database: Database, directory: Directory, memory: SocialMemory, sight: Sight) -> None:
+    def __init__(self, database: Database, directory: Directory, memory: TrustCache, sight: Sight) -> None:
         self._database = database
         self._directory = directory
         self._memory = memory

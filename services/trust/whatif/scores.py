@@ -14,8 +14,8 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from services.kit import whatif
 from services.kit.errors import InvalidInput, TooLarge
+from services.kit.runtime import whatif
 from services.trust.domain.graph import Floats, InvalidTrustGraph, check_direct
 from services.trust.domain.parameters import NEUTRAL, TrustParameters
 from services.trust.domain.scores import Interaction, direct_trust, trust_matrix

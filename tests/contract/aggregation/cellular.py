@@ -12,12 +12,12 @@ import numpy.typing as npt
 import pytest
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.topology.v1 import topology_pb2_grpc as rpc
-from coterie_api.words.v1 import words_pb2 as words
-from services.kit.caller import SERVICE, Caller, set_caller
-from services.kit.channels import open_channel
-from services.kit.proto_json import read_parameters
+from services.kit.rpc.channels import open_channel
+from services.kit.rpc.principal import SERVICE, Principal, set_principal
+from services.kit.rpc.proto_json import read_parameters
 from services.topology.commands.station import StationApp
 from services.topology.planners import cell_stations
 from services.topology.usecases import stations as desk
@@ -37,7 +37,7 @@ CELL: dict[str, Any] = {
 
 async def put_cells(service: ServiceFixture) -> None:
     """Registers the two cells."""
-    set_caller(Caller("admin", "adm_1"))
+    set_principal(Principal("admin", "adm_1"))
     channel = open_channel(service.settings, service.settings.topology_address)
     for name, x in CELLS.items():
         await rpc.TopologyStub(channel).PutCell(topology.Cell(id=name, x_metres=x, blocks=4, **CELL))
@@ -48,7 +48,7 @@ async def put_cells(service: ServiceFixture) -> None:
 
 async def serving(service: ServiceFixture) -> set[str]:
     """Cells whose station is there."""
-    set_caller(SERVICE)
+    set_principal(SERVICE)
     channel = open_channel(service.settings, service.settings.topology_address)
     reply = await rpc.TopologyStub(channel).ListCells(topology.ListCellsRequest())
     await channel.close()
@@ -110,7 +110,7 @@ async def works(client: Client) -> dict[str, pb.WorkItem]:
 
     async def all_told() -> bool:
         for device in UPDATES:
-            set_caller(Caller("device", device))
+            set_principal(Principal("device", device))
             reply = await client.work.GetWork(pb.GetWorkRequest(device_id=device, wait_seconds=2.0))
             if reply.items:
                 items[device] = reply.items[0]
@@ -141,7 +141,7 @@ async def models_of(client: Client, task: pb.Task) -> list[npt.NDArray[np.float3
     """The newest models of a task that has ended."""
     ended = await client.finished(task.id)
     assert ended.state == words.TASK_STATE_FINISHED, ended
-    set_caller(Caller("publisher", "pub_1"))
+    set_principal(Principal("publisher", "pub_1"))
     found = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))
     return [await client.model(digest) for digest in found.round.model_digests]
 

@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 
 from coterie.privacy.stream import FreshStream
-from coterie.records.words import DutyKind
-from coterie.sums.cabinet import Cabinet
-from coterie.sums.clerk import Clerk, NotMustered
-from coterie.sums.contribution import contribution
-from coterie.sums.rolls import framed, read_candidates, read_framed
-from coterie.sums.terms import Participants, Place, Terms
-from coterie.sums.uploads import Upload, make_upload
+from coterie.records.enums import DutyKind
+from coterie.secure_sums.clerk import Clerk, NotMustered
+from coterie.secure_sums.committee_store import Cabinet
+from coterie.secure_sums.contribution import contribution
+from coterie.secure_sums.protocol_lists import framed, read_candidates, read_framed
+from coterie.secure_sums.terms import Participants, Place, Terms
+from coterie.secure_sums.uploads import Upload, make_upload
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
-from services.kit.caller import Caller, set_caller
+from coterie_api.enums.v1 import enums_pb2 as words
 from services.kit.errors import CoterieError
-from services.kit.words import word
+from services.kit.rpc.enums import word
+from services.kit.rpc.principal import Principal, set_principal
 from tests.attacks.sum_fixture import keys_of, owner_of
 from tests.contract.aggregation.conftest import Client, ServiceFixture
 
@@ -87,7 +87,7 @@ class Committee:
     ) -> pb.SubmitUpdateReply:
         data = upload.body() if body is None else body
         digest = await self.client.service.blobs.put_bytes(data)
-        set_caller(Caller("device", device))
+        set_principal(Principal("device", device))
         request: dict[str, Any] = {
             "task_id": item.task_id,
             "round": item.round,
@@ -103,7 +103,7 @@ class Committee:
 
     async def serve(self, device: str, wait: float = 0.0) -> list[DutyKind]:
         """One poll of a device, and all the duties it is told."""
-        set_caller(Caller("device", device))
+        set_principal(Principal("device", device))
         reply = await self.client.sums.ListDuties(pb.ListDutiesRequest(device_id=device, wait_seconds=wait), timeout=30)
         kinds = []
         for duty in reply.duties:
@@ -228,7 +228,7 @@ class Committee:
         await self.attend(lambda: self.has_work(device))
 
     async def has_work(self, device: str) -> bool:
-        set_caller(Caller("device", device))
+        set_principal(Principal("device", device))
         return bool((await self.client.work.GetWork(pb.GetWorkRequest(device_id=device))).items)
 
     async def round(

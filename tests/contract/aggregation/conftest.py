@@ -15,22 +15,22 @@ import numpy.typing as npt
 import pytest
 from safetensors.numpy import load, save
 
-from coterie.records.words import TaskState
+from coterie.records.enums import TaskState
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.aggregation.v1 import aggregation_pb2_grpc as rpc
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.pricing.v1 import pricing_pb2_grpc
 from coterie_api.trust.v1 import trust_pb2 as trust
 from coterie_api.trust.v1 import trust_pb2_grpc
-from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.app import App
 from services.aggregation.settings import AggregationSettings
-from services.kit.blobs import BlobStore
-from services.kit.caller import Caller, set_caller
-from services.kit.channels import open_channel
-from services.kit.clock import Clock
-from services.kit.settings import ServiceSettings
-from services.kit.words import number_in, word
+from services.kit.database.blobs import BlobStore
+from services.kit.rpc.channels import open_channel
+from services.kit.rpc.enums import number_in, word
+from services.kit.rpc.principal import Principal, set_principal
+from services.kit.runtime.clock import Clock
+from services.kit.runtime.settings import ServiceSettings
 from services.topology.app import App as TopologyApp
 
 
@@ -147,7 +147,7 @@ class Client:
         self.tasks, self.work, self.sums = rpc.TasksStub(channel), rpc.WorkStub(channel), rpc.SumsStub(channel)
 
     async def upload_model(self, values: npt.NDArray[np.float32]) -> str:
-        set_caller(Caller("publisher", "pub_1"))
+        set_principal(Principal("publisher", "pub_1"))
         digest = await self.service.blobs.put_bytes(save({"w": values}))
         await self.tasks.RegisterModel(pb.RegisterModelRequest(digest=digest))
         return digest
@@ -169,16 +169,16 @@ class Client:
                 values[name] = number_in(kind, values[name])
         task = await self.tasks.CreateTask(pb.CreateTaskRequest(specification=pb.TaskSpecification(**values)))
         for device in devices:
-            set_caller(Caller("device", device))
+            set_principal(Principal("device", device))
             await self.tasks.Enrol(pb.EnrolRequest(task_id=task.id, device_id=device, samples=samples))
         return task
 
     async def start_task(self, task_id: str) -> pb.Task:
-        set_caller(Caller("publisher", "pub_1"))
+        set_principal(Principal("publisher", "pub_1"))
         return await self.tasks.StartTask(pb.StartTaskRequest(task_id=task_id))
 
     async def get_work(self, device: str, wait: float = 15.0) -> pb.WorkItem:
-        set_caller(Caller("device", device))
+        set_principal(Principal("device", device))
         reply = await self.work.GetWork(pb.GetWorkRequest(device_id=device, wait_seconds=wait))
         assert reply.items, f"no work for {device}"
         return reply.items[0]
@@ -186,7 +186,7 @@ class Client:
     async def deliver(
         self, item: pb.WorkItem, device: str, values: list[float], *, weight: float = 10.0, **changes: Any
     ) -> pb.SubmitUpdateReply:
-        set_caller(Caller("device", device))
+        set_principal(Principal("device", device))
         data = save({"w": np.array(values, np.float32)})
         digest = await self.service.blobs.put_bytes(data)
         assert digest == hashlib.sha256(data).hexdigest()
@@ -204,7 +204,7 @@ class Client:
         return await self.work.SubmitUpdate(pb.SubmitUpdateRequest(**request))
 
     async def get_task(self, task_id: str) -> pb.Task:
-        set_caller(Caller("publisher", "pub_1"))
+        set_principal(Principal("publisher", "pub_1"))
         return await self.tasks.GetTask(pb.GetTaskRequest(task_id=task_id))
 
     async def finished(self, task_id: str) -> pb.Task:
@@ -219,7 +219,7 @@ class Client:
         raise AssertionError(f"task did not end: {task}")
 
     async def events(self, task_id: str) -> list[pb.Event]:
-        set_caller(Caller("admin", "adm_1"))
+        set_principal(Principal("admin", "adm_1"))
         return list((await self.tasks.ListEvents(pb.ListEventsRequest(task_id=task_id))).events)
 
     async def model(self, digest: str) -> npt.NDArray[np.float32]:

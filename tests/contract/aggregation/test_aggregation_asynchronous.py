@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
-from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.rounds.opening import Opener
-from services.kit.caller import Caller, set_caller
 from services.kit.errors import Conflict, InvalidInput, PermissionDenied, Unavailable
-from services.kit.proto_json import read_parameters
+from services.kit.rpc.principal import Principal, set_principal
+from services.kit.rpc.proto_json import read_parameters
 from tests.contract.aggregation.conftest import Client, ServiceFixture
 
 FOUR = [f"dev_{letter}" for letter in "abcd"]
@@ -28,13 +28,13 @@ def asynchronous(buffer: int, **changes: Any) -> dict[str, Any]:
 
 
 async def parts(client: Client, task_id: str, number: int) -> dict[str, pb.Participation]:
-    set_caller(Caller("publisher", "pub_1"))
+    set_principal(Principal("publisher", "pub_1"))
     detail = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task_id, number=number))
     return {p.device_id: p for p in detail.participations}
 
 
 async def replayed(client: Client, task_id: str) -> list[pb.ReplayedRound]:
-    set_caller(Caller("publisher", "pub_1"))
+    set_principal(Principal("publisher", "pub_1"))
     return list((await client.tasks.ReplayTask(pb.ReplayTaskRequest(task_id=task_id))).rounds)
 
 
@@ -118,7 +118,7 @@ async def test_many_devices_at_once_fill_every_buffer_exactly_and_are_settled_on
     async def work(device: str) -> None:
         rng = np.random.default_rng(int(device[4:]))
         while True:
-            set_caller(Caller("device", device))
+            set_principal(Principal("device", device))
             reply = await client.work.GetWork(pb.GetWorkRequest(device_id=device, wait_seconds=5.0, task_ids=[task.id]))
             if reply.ended:
                 return
@@ -171,7 +171,7 @@ async def test_a_server_that_dies_between_arrivals_makes_the_same_models(service
 
 
 async def enrol(client: Client, task_id: str, device: str, samples: int = 10) -> None:
-    set_caller(Caller("device", device))
+    set_principal(Principal("device", device))
     await client.tasks.Enrol(pb.EnrolRequest(task_id=task_id, device_id=device, samples=samples))
 
 
@@ -215,7 +215,7 @@ async def test_a_device_that_joins_while_a_buffer_is_open_gets_work_at_once_and_
         said = [e.message for e in await client.events(task.id) if e.kind == words.EVENT_KIND_ROUND_REOPENED]
         assert said == ["round 1 is open for dev_d too, who joined meanwhile"]
         digests.append(ended.model_digests[0])
-        set_caller(Caller("device", "dev_x"))
+        set_principal(Principal("device", "dev_x"))
         reply = await client.work.GetWork(pb.GetWorkRequest(device_id="dev_x", task_ids=[task.id]))
         assert not reply.items
     assert digests[0] == digests[1]
@@ -255,7 +255,7 @@ async def test_updates_are_kept_as_long_as_the_task_says_and_a_replay_says_what_
     found = await replayed(client, task.id)
     assert [r.same for r in found] == [False, False, True, True]
     assert found[0].note == "its updates are no longer stored; the last 2 rounds keep theirs"
-    set_caller(Caller("publisher", "pub_2"))
+    set_principal(Principal("publisher", "pub_2"))
     with pytest.raises(PermissionDenied):
         await client.tasks.ReplayTask(pb.ReplayTaskRequest(task_id=task.id))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
-from services.kit.caller import Caller, set_caller
+from coterie_api.enums.v1 import enums_pb2 as words
+from services.kit.rpc.principal import Principal, set_principal
 from tests.contract.aggregation.cellular import UPDATES, begun, models_of, patient, play, put_cells, told
 from tests.contract.aggregation.conftest import ServiceFixture
 
@@ -23,7 +23,7 @@ async def test_a_round_tells_how_dissimilar_its_updates_are_and_warns_from_a_qua
     client, task = await begun(service)
     await play(client, {**UPDATES, "dev_d": UPDATES["dev_b"]})
     await models_of(client, task)
-    set_caller(Caller("publisher", "pub_1"))
+    set_principal(Principal("publisher", "pub_1"))
     metrics = (await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))).round.metrics
     assert metrics["dissimilarity[0]"] == pytest.approx(0.135 / 0.065, rel=1e-3)
     assert metrics["dissimilarity[1]"] == pytest.approx(0.0, abs=1e-6)

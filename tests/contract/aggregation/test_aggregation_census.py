@@ -6,14 +6,14 @@ import time
 
 from prometheus_client import REGISTRY
 
-from coterie.records.words import TaskState
-from services.aggregation.rounds.census import Census
+from coterie.records.enums import TaskState
+from services.aggregation.rounds.round_gauge import RoundGauge
 from services.aggregation.store import tasks
 from tests.contract.aggregation.conftest import Client, ServiceFixture
 
 
 async def counted(client: Client) -> dict[str, float | None]:
-    await Census(client.app.database).count()
+    await RoundGauge(client.app.database).count()
     states = ("open", "closing", "settling", "waiting")
     return {state: REGISTRY.get_sample_value("coterie_rounds", {"state": state}) for state in states}
 

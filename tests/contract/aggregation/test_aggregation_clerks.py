@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie.sums.terms import Terms
-from coterie.sums.uploads import make_upload
+from coterie.secure_sums.terms import Terms
+from coterie.secure_sums.uploads import make_upload
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
-from services.kit.caller import Caller, set_caller
+from coterie_api.enums.v1 import enums_pb2 as words
 from services.kit.errors import Conflict, Unprocessable
-from services.kit.proto_json import read_parameters
+from services.kit.rpc.principal import Principal, set_principal
+from services.kit.rpc.proto_json import read_parameters
 from tests.attacks.sum_fixture import keys_of
 from tests.contract.aggregation.committee import SECURE, Committee
 from tests.contract.aggregation.conftest import Client, ServiceFixture
@@ -32,7 +32,7 @@ async def secure_task(client: Client, said: dict[str, dict[str, Any]], **changes
     } | changes  # fmt: skip
     task = await client.create(DEVICES, **values)
     for device, telling in said.items():
-        set_caller(Caller("device", device))
+        set_principal(Principal("device", device))
         await client.tasks.Enrol(pb.EnrolRequest(task_id=task.id, device_id=device, samples=10, **telling))
     await client.start_task(task.id)
     return task.id
@@ -45,7 +45,7 @@ async def terms_for(people: Committee, device: str) -> tuple[pb.WorkItem, Terms]
 
 
 async def decline(client: Client, item: pb.WorkItem, device: str, terms: Terms, strangers: list[str]) -> None:
-    set_caller(Caller("device", device))
+    set_principal(Principal("device", device))
     told: dict[str, Any] = {"why": "strangers", "strangers": strangers, "terms": terms.digest.hex()}
     await client.work.DeclineWork(
         pb.DeclineWorkRequest(task_id=item.task_id, round=item.round, device_id=device, **told)
@@ -53,7 +53,7 @@ async def decline(client: Client, item: pb.WorkItem, device: str, terms: Terms, 
 
 
 async def states(client: Client, task_id: str) -> dict[str, words.ParticipationState.ValueType]:
-    set_caller(Caller("admin", "adm_1"))
+    set_principal(Principal("admin", "adm_1"))
     detail = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task_id, number=1))
     return {part.device_id: part.state for part in detail.participations}
 
@@ -84,7 +84,7 @@ async def test_clerks_named_at_enrolment_are_chosen_and_told_to_nobody(service: 
     task_id = await secure_task(client, {"dev_f": {"clerks": named}})
     _, terms = await terms_for(people, "dev_f")
     assert [clerk.device for clerk in terms.clerks] == named
-    set_caller(Caller("publisher", "pub_1"))
+    set_principal(Principal("publisher", "pub_1"))
     reply = await client.tasks.ListEnrolments(pb.ListEnrolmentsRequest(task_id=task_id))
     assert "clerks" not in str(reply)
 
@@ -119,7 +119,7 @@ async def test_those_who_declined_clerks_get_others_in_the_next_sitting(
     await decline(client, item, "dev_f", first, [stranger])
 
     async def sits_again() -> bool:
-        set_caller(Caller("device", "dev_f"))
+        set_principal(Principal("device", "dev_f"))
         given = (await client.work.GetWork(pb.GetWorkRequest(device_id="dev_f"))).items
         return any(Terms.read(item.sum).sitting == 2 for item in given)
 
@@ -191,7 +191,7 @@ async def test_a_task_that_starts_by_itself_waits_for_enough_owners(service: Ser
         await client.start_task(task.id)
     assert refused.value.reason == "too_few_clerks"
     service.fakes.owners |= {device: f"own_{device}" for device in DEVICES[:4]}
-    set_caller(Caller("device", "dev_f"))
+    set_principal(Principal("device", "dev_f"))
     await client.tasks.Enrol(pb.EnrolRequest(task_id=task.id, device_id="dev_f", samples=10))
     assert (await client.get_task(task.id)).state == words.TASK_STATE_RUNNING
 
@@ -235,14 +235,14 @@ async def test_who_waits_for_work_is_told_at_once_when_it_is_called_and_others_n
     client = await service.start()
     people = Committee.of(service, client, tmp_path, DEVICES)
     await secure_task(client, {"dev_a": {"no_clerk": True}, "dev_b": {"no_clerk": True}})
-    set_caller(Caller("device", "dev_c"))
+    set_principal(Principal("device", "dev_c"))
     asked = pb.GetWorkRequest(device_id="dev_c", wait_seconds=30.0, clerk=True)
     called = await client.work.GetWork(asked, timeout=20)  # there is no work before the clerks have offered themselves
     assert (called.duties, list(called.items)) == (True, [])
     again = await client.work.GetWork(asked, timeout=20)  # an answer that was lost is given again
     assert again.duties
     for device in ("dev_a", "dev_b"):
-        set_caller(Caller("device", device))
+        set_principal(Principal("device", device))
         reply = await client.work.GetWork(pb.GetWorkRequest(device_id=device, clerk=True))
         assert not reply.duties
     for device in DEVICES[2:]:

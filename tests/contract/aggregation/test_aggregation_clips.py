@@ -10,9 +10,9 @@ import pytest
 
 from coterie.privacy.adaptive import WITHIN, farthest_share
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from services.kit.caller import Caller, set_caller
 from services.kit.errors import InvalidInput, Unprocessable
-from services.kit.proto_json import read_parameters
+from services.kit.rpc.principal import Principal, set_principal
+from services.kit.rpc.proto_json import read_parameters
 from tests.contract.aggregation.conftest import Client, ServiceFixture
 
 DEVICES = ["dev_a", "dev_b"]
@@ -45,7 +45,7 @@ async def test_every_round_tells_its_devices_the_norm_that_follows_from_the_last
     assert clip_of(second) == pytest.approx(4.0 * math.exp(-0.2 * 0.3))
     third = await client.get_work("dev_a", PATIENCE)
     assert clip_of(third) == pytest.approx(clip_of(second) * math.exp(0.2 * 0.55))
-    set_caller(Caller("publisher", "pub_1"))
+    set_principal(Principal("publisher", "pub_1"))
     detail = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=2))
     assert dict(detail.round.metrics) == pytest.approx({WITHIN: -0.05, "clip_norm": clip_of(second)})
 

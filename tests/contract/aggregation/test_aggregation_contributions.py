@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from coterie.sums.terms import Terms
+from coterie.secure_sums.terms import Terms
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
+from coterie_api.enums.v1 import enums_pb2 as words
 from services.aggregation.domain.contribution import exact
-from services.kit.caller import Caller, set_caller
 from services.kit.errors import Conflict, InvalidInput, PermissionDenied
-from services.kit.proto_json import read_parameters
+from services.kit.rpc.principal import Principal, set_principal
+from services.kit.rpc.proto_json import read_parameters
 from tests.contract.aggregation.committee import Committee
 from tests.contract.aggregation.conftest import Client, ServiceFixture, eventually
 
@@ -44,7 +44,7 @@ def by_hand() -> npt.NDArray[np.float64]:
 
 
 async def ask(client: Client, task_id: str, wait: float = 10.0) -> pb.Evaluation:
-    set_caller(Caller("publisher", "pub_1"))
+    set_principal(Principal("publisher", "pub_1"))
     return await client.tasks.AskEvaluation(pb.AskEvaluationRequest(task_id=task_id, wait_seconds=wait))
 
 
@@ -55,7 +55,7 @@ async def models_of(client: Client, asked: pb.Evaluation) -> npt.NDArray[np.floa
 
 
 async def answer(client: Client, asked: pb.Evaluation, worths: list[float]) -> pb.AnswerEvaluationReply:
-    set_caller(Caller("publisher", "pub_1"))
+    set_principal(Principal("publisher", "pub_1"))
     return await client.tasks.AnswerEvaluation(
         pb.AnswerEvaluationRequest(
             task_id=asked.task_id, round=asked.round, model_digest=asked.model_digest, worths=worths
@@ -75,8 +75,8 @@ async def evaluate(client: Client, task_id: str) -> int:
             return models
 
 
-async def contributions(client: Client, task_id: str, caller: Caller, number: int = 0) -> dict[str, pb.Contribution]:
-    set_caller(caller)
+async def contributions(client: Client, task_id: str, caller: Principal, number: int = 0) -> dict[str, pb.Contribution]:
+    set_principal(caller)
     reply = await client.tasks.ListContributions(pb.ListContributionsRequest(task_id=task_id, round=number))
     return {each.device_id: each for each in reply.contributions}
 
@@ -104,7 +104,7 @@ async def test_a_round_is_valued_exactly_and_settled_by_it(service: ServiceFixtu
     asked = await ask(client, task.id)
     assert (asked.round, asked.models, asked.players) == (1, 8, 3)
     stacked = await models_of(client, asked)
-    set_caller(Caller("publisher", "pub_1"))
+    set_principal(Principal("publisher", "pub_1"))
     detail = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))
     assert detail.round.state == words.ROUND_STATE_SETTLING
     assert stacked[7].tobytes() == (await client.model(detail.round.model_digests[0])).tobytes()
@@ -120,7 +120,7 @@ async def test_a_round_is_valued_exactly_and_settled_by_it(service: ServiceFixtu
     assert again.model_digest == asked.model_digest
     assert (await answer(client, again, [worth(model) for model in stacked])).is_valued
     assert (await answer(client, again, [0.0] * 8)).is_valued
-    found = await contributions(client, task.id, Caller("publisher", "pub_1"), 1)
+    found = await contributions(client, task.id, Principal("publisher", "pub_1"), 1)
     assert [found[name].value for name in sorted(GIVEN)] == pytest.approx(by_hand(), rel=1e-5)
     assert found["dev_c"].value < 0 < found["dev_b"].value
     await eventually(lambda: _settled(service, task.id))
@@ -128,12 +128,12 @@ async def test_a_round_is_valued_exactly_and_settled_by_it(service: ServiceFixtu
     assert shares == {name: max(found[name].value, 0.0) for name in GIVEN}
     (told,) = [e.message for e in await client.events(task.id) if e.kind == words.EVENT_KIND_ROUND_VALUED]
     assert told.startswith("3 updates, as the server sees them, valued by 8 models")
-    assert (await contributions(client, task.id, Caller("device", "dev_a"))).keys() == {"dev_a"}
+    assert (await contributions(client, task.id, Principal("device", "dev_a"))).keys() == {"dev_a"}
     await play(client, task.id)
     await evaluate(client, task.id)
     assert (await client.finished(task.id)).state == words.TASK_STATE_FINISHED
     assert (await ask(client, task.id)).ended
-    total = await contributions(client, task.id, Caller("publisher", "pub_1"))
+    total = await contributions(client, task.id, Principal("publisher", "pub_1"))
     assert {each.rounds for each in total.values()} == {2}
 
 
@@ -202,7 +202,7 @@ async def test_what_cannot_be_valued_says_why(service: ServiceFixture) -> None:
         await ask(client, hidden.id)
     with pytest.raises(InvalidInput, match="each update must be seen on its own"):
         await client.create([], name="c", preset="clusters", incentive="contribution")
-    set_caller(Caller("publisher", "pub_2"))
+    set_principal(Principal("publisher", "pub_2"))
     with pytest.raises(PermissionDenied):
         await client.tasks.AskEvaluation(pb.AskEvaluationRequest(task_id=plain.id))
 
@@ -235,7 +235,7 @@ async def test_with_secure_sums_cohorts_are_valued_and_their_devices_share_it_by
     asked = await ask(client, task.id)
     assert (asked.models, asked.players) == (4, 2)
     stacked = await models_of(client, asked)
-    set_caller(Caller("publisher", "pub_1"))
+    set_principal(Principal("publisher", "pub_1"))
     detail = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))
     assert stacked[3].tobytes() == (await client.model(detail.round.model_digests[0])).tobytes()
 
@@ -249,7 +249,7 @@ async def test_with_secure_sums_cohorts_are_valued_and_their_devices_share_it_by
     w = [worth(np.zeros(3)), worth(mean(cohorts[0])), worth(mean(cohorts[1])), worth(mean(MANY))]
     by_sum = {0: (w[1] - w[0] + w[3] - w[2]) / 2, 1: (w[2] - w[0] + w[3] - w[1]) / 2}
     assert (await answer(client, asked, [worth(model) for model in stacked])).is_valued
-    found = await contributions(client, task.id, Caller("publisher", "pub_1"), 1)
+    found = await contributions(client, task.id, Principal("publisher", "pub_1"), 1)
     for cohort, some in cohorts.items():
         together = sum(weights[device] for device in some)
         for device in some:

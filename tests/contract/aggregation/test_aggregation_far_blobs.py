@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from obstore.store import from_url
 
-from services.kit.blobs import BlobStore
+from services.kit.database.blobs import BlobStore
 from tests.contract.aggregation.conftest import ServiceFixture
 
 VALUES = {"dev_a": [1.0, 0.0, 2.0], "dev_b": [0.0, 1.0, 2.0], "dev_c": [1.0, 1.0, 1.0]}

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
-from services.kit.caller import Caller, set_caller
+from coterie_api.enums.v1 import enums_pb2 as words
 from services.kit.errors import Unprocessable
-from services.kit.proto_json import read_parameters
+from services.kit.rpc.principal import Principal, set_principal
+from services.kit.rpc.proto_json import read_parameters
 from tests.contract.aggregation.conftest import Client, ServiceFixture
 
 NOISED: dict[str, Any] = {"privacy": "uniform", "parameters": read_parameters({"privacy": {"noise_multiplier": 2.0}})}
@@ -42,7 +42,7 @@ async def test_without_figures_or_with_public_ones_a_noised_update_is_taken(
     public = await client.deliver(other, "dev_2", [0.0, 0.1, 0.0], metrics={"accuracy": 0.75}, public_metrics=True)
     assert (bare.outcome, public.outcome) == (words.RECEPTION_ACCEPTED, words.RECEPTION_ACCEPTED)
     await client.get_work("dev_1", 30.0)  # of the next round: the first is closed
-    set_caller(Caller("publisher", "pub_1"))
+    set_principal(Principal("publisher", "pub_1"))
     detail = await client.tasks.GetRound(pb.GetRoundRequest(task_id=item.task_id, number=1))
     assert dict(detail.round.metrics) == {"accuracy": 0.75}
 

@@ -10,9 +10,9 @@ import pytest
 import sqlalchemy as sa
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from services.kit.caller import Caller, set_caller
-from services.kit.database import Database
-from services.kit.sqlite import ShortConnection
+from services.kit.database.engine import Database
+from services.kit.database.sqlite import ShortConnection
+from services.kit.rpc.principal import Principal, set_principal
 from tests.contract.aggregation.conftest import Client, ServiceFixture
 
 
@@ -46,7 +46,7 @@ def statements(database: Database) -> Iterator[list[str]]:
 
 
 async def listed(client: Client, limit: int) -> tuple[list[pb.Task], int]:
-    set_caller(Caller("publisher", "pub_1"))
+    set_principal(Principal("publisher", "pub_1"))
     with statements(client.app.database) as seen:
         reply = await client.tasks.ListTasks(pb.ListTasksRequest(limit=limit))
     return list(reply.tasks), len(seen)

@@ -8,40 +8,40 @@ from typing import Any
 import pytest
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2
 from coterie_api.topology.v1.topology_pb2_grpc import TopologyStub
-from coterie_api.words.v1 import words_pb2 as words
-from services.kit.caller import Caller, set_caller
-from services.kit.channels import open_channel
 from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied, Unprocessable
-from services.kit.proto_json import read_parameters
+from services.kit.rpc.channels import open_channel
+from services.kit.rpc.principal import Principal, set_principal
+from services.kit.rpc.proto_json import read_parameters
 from tests.contract.aggregation.conftest import Client, ServiceFixture, eventually
 
-PUBLISHER = Caller("publisher", "pub_1")
+PUBLISHER = Principal("publisher", "pub_1")
 
 
 async def join(client: Client, task_id: str, device: str, *, samples: int = 10, measures: bool = True) -> None:
-    set_caller(Caller("device", device))
+    set_principal(Principal("device", device))
     request = pb.EnrolRequest(task_id=task_id, device_id=device, samples=samples, measures=measures)
     assert (await client.tasks.Enrol(request)).measures == measures
 
 
 async def tell(
-    client: Client, caller: Caller, task_id: str, version: int, public: bool = False, **figures: float
+    client: Client, caller: Principal, task_id: str, version: int, public: bool = False, **figures: float
 ) -> None:
-    set_caller(caller)
+    set_principal(caller)
     request = pb.TellMeasurementRequest(task_id=task_id, version=version, metrics=figures, public_metrics=public)
     await client.tasks.TellMeasurement(request)
 
 
 async def versions(client: Client, task_id: str) -> dict[int, pb.Model]:
-    set_caller(PUBLISHER)
+    set_principal(PUBLISHER)
     reply = await client.tasks.ListModels(pb.ListModelsRequest(task_id=task_id))
     return {model.version: model for model in reply.models}
 
 
-async def measured(client: Client, caller: Caller, task_id: str, version: int) -> dict[str, pb.Measurement]:
-    set_caller(caller)
+async def measured(client: Client, caller: Principal, task_id: str, version: int) -> dict[str, pb.Measurement]:
+    set_principal(caller)
     reply = await client.tasks.ListMeasurements(pb.ListMeasurementsRequest(task_id=task_id, version=version))
     return {each.device_id: each for each in reply.measurements}
 
@@ -65,7 +65,7 @@ async def test_each_version_has_its_own_figures_the_last_one_too(service: Servic
     for device, accuracy, samples in (("dev_a", 0.5, 100.0), ("dev_b", 0.9, 300.0)):
         item = await client.get_work(device)
         assert (item.measure, item.HasField("measure"), item.round) == (2, True, 3)
-        await tell(client, Caller("device", device), task.id, 2, accuracy=accuracy, samples=samples)
+        await tell(client, Principal("device", device), task.id, 2, accuracy=accuracy, samples=samples)
     ended = await client.finished(task.id)
     assert (ended.state, ended.reason) == (words.TASK_STATE_FINISHED, "all 2 rounds are done")
     found = await versions(client, task.id)
@@ -80,7 +80,7 @@ async def test_each_version_has_its_own_figures_the_last_one_too(service: Servic
         "dev_a": {"accuracy": 0.5},
         "dev_b": {"accuracy": 0.9},
     }
-    assert set(await measured(client, Caller("device", "dev_a"), task.id, 2)) == {"dev_a"}
+    assert set(await measured(client, Principal("device", "dev_a"), task.id, 2)) == {"dev_a"}
 
 
 async def test_a_device_that_does_not_measure_is_not_waited_for(service: ServiceFixture) -> None:
@@ -106,7 +106,7 @@ async def test_a_platform_that_is_killed_before_the_last_version_is_measured_ask
     await service.apps[0].stop()
     again = await service.start()
     assert (await again.get_work("dev_a", wait=10.0)).measure == 1
-    await tell(again, Caller("device", "dev_a"), task.id, 1, accuracy=0.7)
+    await tell(again, Principal("device", "dev_a"), task.id, 1, accuracy=0.7)
     await again.finished(task.id)
     assert dict((await versions(again, task.id))[1].metrics) == {"accuracy": 0.7}
 
@@ -130,14 +130,14 @@ async def test_a_task_tells_which_way_figures_get_better_as_most_devices_say(ser
     task = await client.create([], rounds=1)
 
     async def enrol(device: str, better: dict[str, str]) -> None:
-        set_caller(Caller("device", device))
+        set_principal(Principal("device", device))
         request = pb.EnrolRequest(task_id=task.id, device_id=device, samples=10, measures=True, better=better)
         await client.tasks.Enrol(request)
 
     await enrol("dev_a", {"distance": "down"})
     await enrol("dev_b", {"distance": "down"})
     await enrol("dev_c", {})
-    set_caller(PUBLISHER)
+    set_principal(PUBLISHER)
     assert dict((await client.tasks.GetTask(pb.GetTaskRequest(task_id=task.id))).better) == {"distance": "down"}
     with pytest.raises(InvalidInput, match="sideways"):
         await enrol("dev_a", {"distance": "sideways"})
@@ -172,11 +172,11 @@ async def test_where_devices_are_drawn_by_lot_all_measure_and_the_mean_does_not_
         (busy,) = [device for device, item in items.items() if not item.HasField("measure")]
         (idle,) = accuracy.keys() - {busy}
         assert items[idle].measure == version
-        await tell(client, Caller("device", idle), task.id, version, accuracy=accuracy[idle])
+        await tell(client, Principal("device", idle), task.id, version, accuracy=accuracy[idle])
         await client.deliver(items[busy], busy, [1.0, 0.0, 0.0], metrics={"accuracy": accuracy[busy]})
     for device in accuracy:
         assert (await client.get_work(device)).measure == 2
-        await tell(client, Caller("device", device), task.id, 2, accuracy=accuracy[device])
+        await tell(client, Principal("device", device), task.id, 2, accuracy=accuracy[device])
     await client.finished(task.id)
     found = await versions(client, task.id)
     assert [found[v].metrics["accuracy"] for v in range(3)] == pytest.approx([0.5, 0.5, 0.5])
@@ -200,7 +200,7 @@ async def test_figures_of_others_versions_and_liars_are_refused(service: Service
     client = await service.start()
     task = await client.create(["dev_a"], rounds=3)
     await client.start_task(task.id)
-    device = Caller("device", "dev_a")
+    device = Principal("device", "dev_a")
     await play(client, "dev_a", 0.1, 100)
     await client.get_work("dev_a")
     with pytest.raises(NotFound, match="no version 7"):
@@ -210,9 +210,9 @@ async def test_figures_of_others_versions_and_liars_are_refused(service: Service
     with pytest.raises(InvalidInput, match="finite"):
         await tell(client, device, task.id, 1, accuracy=float("nan"))
     with pytest.raises(PermissionDenied):
-        await tell(client, Caller("device", "dev_stranger"), task.id, 1, accuracy=1.0)
+        await tell(client, Principal("device", "dev_stranger"), task.id, 1, accuracy=1.0)
     with pytest.raises(PermissionDenied):
-        await tell(client, Caller("publisher", "pub_2"), task.id, 1, accuracy=1.0)
+        await tell(client, Principal("publisher", "pub_2"), task.id, 1, accuracy=1.0)
     await tell(client, device, task.id, 1, accuracy=0.5)
     await tell(client, device, task.id, 1, accuracy=1.0)
     assert dict((await measured(client, device, task.id, 1))["dev_a"].metrics) == {"accuracy": 0.5}
@@ -220,12 +220,12 @@ async def test_figures_of_others_versions_and_liars_are_refused(service: Service
 
 async def test_beside_noise_only_public_figures_are_taken(service: ServiceFixture) -> None:
     client = await service.start()
-    from services.kit.proto_json import read_parameters
+    from services.kit.rpc.proto_json import read_parameters
 
     noise = read_parameters({"privacy": {"epsilon": 4.0}})
     task = await client.create(["dev_a"], rounds=3, privacy="uniform", parameters=noise)
     await client.start_task(task.id)
-    device = Caller("device", "dev_a")
+    device = Principal("device", "dev_a")
     await client.get_work("dev_a")
     with pytest.raises(Unprocessable, match="public"):
         await tell(client, device, task.id, 0, accuracy=1.0)
@@ -242,7 +242,7 @@ async def test_tasks_are_told_as_measured_runs(service: ServiceFixture) -> None:
         parameters = read_parameters({"topology": {"non_iid": 2.0}})
         task = await client.create([], name=name, parameters=parameters, **clusters)
         for device, degree in zip(told, (1.0, 0.0, 50.0), strict=True):
-            set_caller(Caller("device", device))
+            set_principal(Principal("device", device))
             request = pb.EnrolRequest(task_id=task.id, device_id=device, samples=10, non_iid=degree)
             await client.tasks.Enrol(request)
         await client.start_task(task.id)
@@ -261,7 +261,7 @@ async def test_tasks_are_told_as_measured_runs(service: ServiceFixture) -> None:
     lie = {"loss": 0.0, "accuracy": 1.0, "samples": 1e9}
     agreed = await run("agreed", {"dev_a": honest, "dev_b": honest, "dev_c": lie})
     alone = await run("alone", {"dev_a": {}, "dev_b": {}, "dev_c": lie})
-    set_caller(PUBLISHER)
+    set_principal(PUBLISHER)
     degree: Any = pytest.approx(5 / 3)
     (found,) = await runs(alone, agreed)
     assert (found.task_id, found.non_iid, found.loss, found.accuracy) == (agreed, degree, 0.5, 75.0)
@@ -273,8 +273,8 @@ async def test_tasks_are_told_as_measured_runs(service: ServiceFixture) -> None:
     ]
     with pytest.raises(InvalidInput, match="name fewer"):
         await runs(*[agreed] * 101)
-    for other in (Caller("publisher", "pub_2"), Caller("device", "dev_a")):
-        set_caller(other)
+    for other in (Principal("publisher", "pub_2"), Principal("device", "dev_a")):
+        set_principal(other)
         with pytest.raises(PermissionDenied):
             await runs(agreed)
 
@@ -302,7 +302,7 @@ async def test_plans_go_by_what_the_publisher_measured_of_its_earlier_tasks(serv
         found: list[topology_pb2.Plan] = []
 
         async def is_planned() -> bool:
-            set_caller(PUBLISHER)
+            set_principal(PUBLISHER)
             with suppress(NotFound):
                 found.append(await plans.GetPlan(topology_pb2.GetPlanRequest(task_id=task.id)))
             return bool(found)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
+from coterie_api.enums.v1 import enums_pb2 as words
 from services.aggregation.usecases import pruning
-from services.kit.caller import Caller, set_caller
 from services.kit.errors import InvalidInput, NotFound, PermissionDenied
+from services.kit.rpc.principal import Principal, set_principal
 from tests.contract.aggregation.conftest import Client, ServiceFixture, eventually
 
 
@@ -35,7 +35,7 @@ async def _is_released(client: Client, task_id: str) -> bool:
 async def prune(
     client: Client, *, dry_run: bool = False, older: float = 3600.0, task_id: str = ""
 ) -> pb.PruneTasksReply:
-    set_caller(Caller("admin", "adm_1"))
+    set_principal(Principal("admin", "adm_1"))
     request = pb.PruneTasksRequest(dry_run=dry_run, older_than_seconds=older, task_id=task_id)
     return await client.tasks.PruneTasks(request)
 
@@ -84,6 +84,6 @@ async def test_a_task_that_ended_lately_or_is_another_one_is_left_alone(service:
         await prune(client, older=10.0)
     with pytest.raises(NotFound):
         await prune(client, task_id="tsk_nobody")
-    set_caller(Caller("publisher", "pub_1"))
+    set_principal(Principal("publisher", "pub_1"))
     with pytest.raises(PermissionDenied):
         await client.tasks.PruneTasks(pb.PruneTasksRequest(older_than_seconds=4000.0))

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2 as topology
-from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.domain.records import Delivery
 from services.aggregation.rounds.intake import Intake
-from services.aggregation.rounds.live import LiveRound
-from services.kit.caller import Caller, set_caller
+from services.aggregation.rounds.open_round import OpenRound
 from services.kit.errors import Conflict
+from services.kit.rpc.principal import Principal, set_principal
 from tests.contract.aggregation.conftest import ServiceFixture, eventually
 
 HEAD, MEMBER = "dev_a", "dev_b"
@@ -25,7 +25,7 @@ async def _work(client: Any, device: str, attempt: int) -> pb.WorkItem:
     found: list[pb.WorkItem] = []
 
     async def is_there() -> bool:
-        set_caller(Caller("device", device))
+        set_principal(Principal("device", device))
         reply = await client.work.GetWork(pb.GetWorkRequest(device_id=device))
         found[:] = [item for item in reply.items if item.attempt == attempt]
         return bool(found)
@@ -47,7 +47,7 @@ async def _pair(service: ServiceFixture) -> tuple[Any, pb.Task, pb.WorkItem]:
 
 async def _decline(client: Any, task: pb.Task) -> None:
     """The member does not know its head: the round is out of reach and opens again."""
-    set_caller(Caller("device", MEMBER))
+    set_principal(Principal("device", MEMBER))
     told = pb.DeclineWorkRequest(task_id=task.id, round=1, device_id=MEMBER, why="a stranger", strangers=[HEAD])
     await client.work.DeclineWork(told)
 
@@ -60,7 +60,7 @@ async def _alone(client: Any, head: pb.WorkItem) -> pb.SubmitUpdateReply:
 async def test_what_a_head_delivers_while_the_round_is_planned_anew_stays(service: ServiceFixture) -> None:
     client, task, head = await _pair(service)
     planning, go_on = asyncio.Event(), asyncio.Event()
-    make = client.app.upstreams.topology.MakePlan
+    make = client.app.clients.topology.MakePlan
 
     async def plan_slowly(request: topology.MakePlanRequest, **options: Any) -> topology.Plan:
         planning.set()
@@ -68,14 +68,14 @@ async def test_what_a_head_delivers_while_the_round_is_planned_anew_stays(servic
         plan: topology.Plan = await make(request, **options)
         return plan
 
-    client.app.upstreams.topology.MakePlan = plan_slowly
+    client.app.clients.topology.MakePlan = plan_slowly
     await _decline(client, task)
     await asyncio.wait_for(planning.wait(), 60.0)
     assert (await _alone(client, head)).outcome == words.RECEPTION_ACCEPTED
     go_on.set()
     solo = await _work(client, MEMBER, 2)
     assert solo.role == words.ROLE_SOLO
-    set_caller(Caller("admin", "adm_1"))
+    set_principal(Principal("admin", "adm_1"))
     detail = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))
     states = {part.device_id: part.state for part in detail.participations}
     assert states[HEAD] == words.PARTICIPATION_STATE_DELIVERED
@@ -90,7 +90,7 @@ async def test_a_delivery_on_its_way_when_the_round_is_planned_anew_is_no_fault_
     client, task, head = await _pair(service)
     commit, under_way, go_on = Intake._commit, asyncio.Event(), asyncio.Event()
 
-    async def commit_late(self: Intake, batch: list[tuple[LiveRound, Delivery]]) -> Any:
+    async def commit_late(self: Intake, batch: list[tuple[OpenRound, Delivery]]) -> Any:
         under_way.set()
         await go_on.wait()
         return await commit(self, batch)

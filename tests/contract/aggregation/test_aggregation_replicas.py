@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
+from coterie_api.enums.v1 import enums_pb2 as words
 from services.aggregation.rounds import closing, conductor
 from services.aggregation.rounds.closing import Closer
 from services.aggregation.rounds.leases import Leases
-from services.kit.bell import Bell
-from services.kit.caller import Caller, set_caller
-from services.kit.chimes import Chimes
-from services.kit.database import Database
+from services.kit.database.engine import Database
 from services.kit.errors import InvalidInput
-from services.kit.settings import ServiceSettings
+from services.kit.notify.notifier import Notifier
+from services.kit.notify.replica_notifier import ReplicaNotifier
+from services.kit.rpc.principal import Principal, set_principal
+from services.kit.runtime.settings import ServiceSettings
 from tests.contract.aggregation.conftest import Client, ServiceFixture, eventually
 
 POSTGRESQL = pytest.mark.parametrize("settings", ["postgresql"], indirect=True)
@@ -32,7 +32,7 @@ async def seat_of(client: Client, device: str, number: int = 1) -> pb.WorkItem:
     found: list[pb.WorkItem] = []
 
     async def is_there() -> bool:
-        set_caller(Caller("device", device))
+        set_principal(Principal("device", device))
         found[:] = (await client.work.GetWork(pb.GetWorkRequest(device_id=device))).items
         return any(item.round == number for item in found)
 
@@ -50,12 +50,12 @@ async def test_a_letter_wakes_its_reader_at_another_replica(service: ServiceFixt
     await seat_of(two, "dev_a")
     (member,) = [device for device, seat in seats.items() if seat.role == words.ROLE_MEMBER]
     (head,) = seats.keys() - {member}
-    await asyncio.wait_for(two.app.chimes.heard.wait(), 60.0)
-    set_caller(Caller("device", head))
+    await asyncio.wait_for(two.app.replica_notifier.heard.wait(), 60.0)
+    set_principal(Principal("device", head))
     waiting = pb.ListLettersRequest(task_id=task.id, round=1, device_id=head, wait_seconds=PATIENCE_SECONDS)
     reading = asyncio.create_task(_letters(two, waiting))
-    await eventually(lambda: _sleeps(two.app.bell, f"letters:{task.id}:{head}"))
-    set_caller(Caller("device", member))
+    await eventually(lambda: _sleeps(two.app.notifier, f"letters:{task.id}:{head}"))
+    set_principal(Principal("device", member))
     sealed = await service.blobs.put_bytes(b"sealed")
     letter = pb.Letter(
         task_id=task.id,
@@ -79,8 +79,8 @@ async def _letters(client: Client, request: pb.ListLettersRequest) -> tuple[pb.L
     return reply, asyncio.get_running_loop().time() - began
 
 
-async def _sleeps(bell: Bell, key: str) -> bool:
-    return key in bell._sleepers
+async def _sleeps(notifier: Notifier, key: str) -> bool:
+    return key in notifier._sleepers
 
 
 @POSTGRESQL
@@ -115,23 +115,23 @@ def _but_of(replica: str, act: Callable[[Leases, Any], Awaitable[None]]) -> Call
 @POSTGRESQL
 async def test_rings_are_heard_again_after_the_listening_connection_was_lost(settings: ServiceSettings) -> None:
     """And whoever was asleep is woken to look again: a ring may have been missed."""
-    database, bell = Database(settings.database_for("kit"), "kit"), Bell()
-    chimes = Chimes(database, bell)
-    await chimes.start()
-    await asyncio.wait_for(chimes.heard.wait(), 60.0)
-    with bell.listen("elsewhere") as sleeper:
+    database, notifier = Database(settings.database_for("kit"), "kit"), Notifier()
+    replica_notifier = ReplicaNotifier(database, notifier)
+    await replica_notifier.start()
+    await asyncio.wait_for(replica_notifier.heard.wait(), 60.0)
+    with notifier.subscribe("elsewhere") as sleeper:
         async with database.writing() as tx:
             await tx.exec_driver_sql(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
                 "WHERE datname = current_database() AND query LIKE 'LISTEN%%'"
             )
         assert await sleeper.wait(60.0)
-    await asyncio.wait_for(chimes.heard.wait(), 60.0)
-    with bell.listen("here") as sleeper:
+    await asyncio.wait_for(replica_notifier.heard.wait(), 60.0)
+    with notifier.subscribe("here") as sleeper:
         async with database.writing() as tx:
-            await chimes.carry(tx, "here")
+            await replica_notifier.carry(tx, "here")
         assert await sleeper.wait(60.0)
-    await chimes.stop()
+    await replica_notifier.stop()
     await database.close()
 
 
@@ -291,7 +291,7 @@ async def test_a_newcomer_of_an_asynchronous_round_may_be_met_by_any_replica(ser
     await one.start_task(task.id)
     await seat_of(two, "dev_b")
     await two.deliver(await seat_of(two, "dev_a"), "dev_a", [2.0, 0.0, 0.0])
-    set_caller(Caller("device", "dev_c"))
+    set_principal(Principal("device", "dev_c"))
     await one.tasks.Enrol(pb.EnrolRequest(task_id=task.id, device_id="dev_c", samples=10))
     await one.deliver(await seat_of(two, "dev_c"), "dev_c", [0.0, 2.0, 0.0])
     ended = await one.finished(task.id)

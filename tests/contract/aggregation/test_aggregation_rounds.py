@@ -11,15 +11,15 @@ import pytest
 from safetensors.numpy import save
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
+from coterie_api.enums.v1 import enums_pb2 as words
 from services.aggregation.domain.records import Delivery
 from services.aggregation.rounds.intake import Intake
-from services.aggregation.rounds.live import LiveRound
+from services.aggregation.rounds.open_round import OpenRound
 from services.aggregation.store import rounds
-from services.kit.caller import Caller, set_caller
-from services.kit.database import DatabaseAway
+from services.kit.database.engine import DatabaseAway
 from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied, TooLarge, Unavailable
-from services.kit.proto_json import read_parameters, to_dict
+from services.kit.rpc.principal import Principal, set_principal
+from services.kit.rpc.proto_json import read_parameters, to_dict
 from tests.contract.aggregation.conftest import ServiceFixture, eventually
 
 DEVICES = ["dev_a", "dev_b", "dev_c"]
@@ -71,7 +71,7 @@ async def test_a_devices_rounds_are_told_in_order_and_page_by_page(service: Serv
     assert ([p.round for p in rest.participations], rest.next_cursor) == ([3], "")
     ask.device_id = "dev_nobody"
     assert not (await client.tasks.ListParticipations(ask)).participations
-    set_caller(Caller("device", "dev_a"))
+    set_principal(Principal("device", "dev_a"))
     with pytest.raises(PermissionDenied, match="may not act for dev_nobody"):
         await client.tasks.ListParticipations(ask)
     with pytest.raises(NotFound):
@@ -112,7 +112,7 @@ async def test_late_duplicate_and_foreign_updates_are_answered_properly(service:
         await client.deliver(item, "dev_a", [2.0, 1.0, 1.0])
     assert other.value.reason == "already_delivered"
     with pytest.raises(PermissionDenied):
-        set_caller(Caller("device", "dev_b"))
+        set_principal(Principal("device", "dev_b"))
         await client.work.SubmitUpdate(
             pb.SubmitUpdateRequest(task_id=task.id, round=1, device_id="dev_a", form=words.FORM_REPORT)
         )
@@ -218,7 +218,7 @@ async def test_declined_work_is_not_waited_for_and_not_held_against_the_device(s
     client = await service.start()
     task = await client.create(DEVICES, rounds=1, quorum=0.6)
     await client.start_task(task.id)
-    set_caller(Caller("device", "dev_c"))
+    set_principal(Principal("device", "dev_c"))
     await client.get_work("dev_c")
     await client.work.DeclineWork(pb.DeclineWorkRequest(task_id=task.id, round=1, device_id="dev_c", why="low battery"))
     for device in ("dev_a", "dev_b"):
@@ -233,7 +233,7 @@ async def _seat_of(client: Any, device: str, round: int = 1, attempt: int = 1) -
     found: list[pb.WorkItem] = []
 
     async def is_there() -> bool:
-        set_caller(Caller("device", device))
+        set_principal(Principal("device", device))
         reply = await client.work.GetWork(pb.GetWorkRequest(device_id=device))
         found[:] = [item for item in reply.items if (item.round, item.attempt) == (round, attempt)]
         return bool(found)
@@ -286,14 +286,14 @@ async def test_cancelling_ends_the_open_round_and_releases_the_escrow(service: S
     task = await client.create(DEVICES)
     await client.start_task(task.id)
     await client.get_work("dev_a")
-    set_caller(Caller("publisher", "pub_2"))
+    set_principal(Principal("publisher", "pub_2"))
     with pytest.raises(PermissionDenied):
         await client.tasks.CancelTask(pb.CancelTaskRequest(task_id=task.id))
-    set_caller(Caller("publisher", "pub_1"))
+    set_principal(Principal("publisher", "pub_1"))
     cancelled = await client.tasks.CancelTask(pb.CancelTaskRequest(task_id=task.id, why="enough"))
     assert (cancelled.state, cancelled.reason) == (words.TASK_STATE_CANCELLED, "enough")
     await eventually(lambda: _holds(task.id in service.fakes.released))
-    set_caller(Caller("device", "dev_b"))
+    set_principal(Principal("device", "dev_b"))
     reply = await client.work.GetWork(pb.GetWorkRequest(device_id="dev_b", wait_seconds=0.1, task_ids=[task.id]))
     assert (list(reply.items), dict(reply.ended)) == ([], {task.id: words.TASK_STATE_CANCELLED})
 
@@ -387,7 +387,7 @@ async def test_two_replicas_share_a_round_and_agree_to_the_bit(service: ServiceF
 
 
 async def _has_round(client: Any, device: str, number: int) -> bool:
-    set_caller(Caller("device", device))
+    set_principal(Principal("device", device))
     reply = await client.work.GetWork(pb.GetWorkRequest(device_id=device, wait_seconds=0.2))
     return any(item.round == number for item in reply.items)
 
@@ -418,7 +418,7 @@ async def test_an_update_whose_first_answer_was_lost_still_counts(
     item = await client.get_work("dev_a")
     commit = Intake._commit
 
-    async def lose_the_answer(self: Intake, batch: list[tuple[LiveRound, Delivery]]) -> list[str | Exception]:
+    async def lose_the_answer(self: Intake, batch: list[tuple[OpenRound, Delivery]]) -> list[str | Exception]:
         await commit(self, batch)
         raise DatabaseAway("the connection was lost")
 
@@ -438,7 +438,7 @@ async def test_devices_that_enrol_at_once_start_the_task_between_them(service: S
     task = await client.create([], name="together", min_devices=8, auto_start=True)
 
     async def enrol(device: str) -> None:
-        set_caller(Caller("device", device))
+        set_principal(Principal("device", device))
         await client.tasks.Enrol(pb.EnrolRequest(task_id=task.id, device_id=device, samples=1))
 
     await asyncio.gather(*(enrol(f"dev_{i}") for i in range(8)))
@@ -456,7 +456,7 @@ async def test_a_cancelled_task_leaves_no_update_behind_and_done_rounds_no_instr
             item = await client.get_work(device, wait=30.0)
             assert item.round == number
             await client.deliver(item, device, [float(number), 0.0, 0.0 if device == "dev_a" else 1.0])
-    set_caller(Caller("publisher", "pub_1"))
+    set_principal(Principal("publisher", "pub_1"))
     await client.tasks.CancelTask(pb.CancelTaskRequest(task_id=task.id))
 
     async def stored() -> set[str]:

@@ -11,26 +11,26 @@ import pytest
 import sqlalchemy as sa
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
+from coterie_api.enums.v1 import enums_pb2 as words
 from services.aggregation import tables
 from services.aggregation.whatif import SOLVERS
-from services.kit import whatif
-from services.kit.caller import Caller, set_caller
 from services.kit.errors import InvalidInput, NotFound, PermissionDenied
-from services.kit.proto_json import read_parameters
+from services.kit.rpc.principal import Principal, set_principal
+from services.kit.rpc.proto_json import read_parameters
+from services.kit.runtime import whatif
 from tests.contract.aggregation.conftest import Client, ServiceFixture
 
 
 async def test_what_if_answers_publishers_by_the_solvers_name(service: ServiceFixture) -> None:
     client = await service.start()
-    set_caller(Caller("publisher", "pub_1"))
+    set_principal(Principal("publisher", "pub_1"))
     question = pb.WhatIfRequest(solver="combine", input_json='{"rule": "median", "updates": [[1], [5], [2]]}')
     assert json.loads((await client.tasks.WhatIf(question)).output_json)["result"] == [2.0]
     with pytest.raises(InvalidInput, match="did you mean 'median'"):
         await client.tasks.WhatIf(pb.WhatIfRequest(solver="combine", input_json='{"rule": "medan", "updates": [[1]]}'))
     with pytest.raises(NotFound, match="choose one of: combine"):
         await client.tasks.WhatIf(pb.WhatIfRequest(solver="oracle", input_json="{}"))
-    set_caller(Caller("device", "dev_a"))
+    set_principal(Principal("device", "dev_a"))
     with pytest.raises(PermissionDenied):
         await client.tasks.WhatIf(question)
 
@@ -144,7 +144,7 @@ async def test_a_state_is_nobodys_to_list_or_download_and_old_ones_are_forgotten
     async with client.app.database.reading() as tx:
         rows = (await tx.execute(sa.select(tables.models).where(tables.models.c.line < 0))).mappings().all()
     assert [(row["line"], row["version"]) for row in rows] == [(-1, 3)]
-    set_caller(Caller("device", "dev_a"))
+    set_principal(Principal("device", "dev_a"))
     with pytest.raises(NotFound):
         await client.tasks.AuthoriseDownload(pb.AuthoriseDownloadRequest(digest=rows[0]["digest"]))
 

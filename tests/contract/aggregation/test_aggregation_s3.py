@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from services.kit.blobs import BlobStore
+from services.kit.database.blobs import BlobStore
 from tests.contract.aggregation.conftest import ServiceFixture
 from tests.contract.s3_server import S3Server, s3_server
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie.sums.terms import Terms
+from coterie.secure_sums.terms import Terms
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
+from coterie_api.enums.v1 import enums_pb2 as words
 from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.strategies import strategy_for
-from services.kit.caller import Caller, set_caller
 from services.kit.errors import CoterieError
-from services.kit.proto_json import read_parameters
+from services.kit.rpc.principal import Principal, set_principal
+from services.kit.rpc.proto_json import read_parameters
 from services.topology.domain.quality import Calibration, QualityModel
 from tests.contract.aggregation.committee import SECURE, Committee
 from tests.contract.aggregation.conftest import Client, ServiceFixture, eventually
@@ -103,7 +103,7 @@ async def test_a_member_hands_nothing_in_as_it_is_and_one_alone_nothing_masked(
 
 
 async def decline(client: Client, item: pb.WorkItem, device: str) -> None:
-    set_caller(Caller("device", device))
+    set_principal(Principal("device", device))
     told = pb.DeclineWorkRequest(task_id=item.task_id, round=1, device_id=device, why="not now")
     await client.work.DeclineWork(told)
 
@@ -117,7 +117,7 @@ async def test_the_members_of_a_sum_that_fails_work_alone_with_all_their_noise(
     await decline(client, item, "dev_a")
 
     async def is_alone() -> bool:
-        set_caller(Caller("device", "dev_b"))
+        set_principal(Principal("device", "dev_b"))
         reply = await client.work.GetWork(pb.GetWorkRequest(device_id="dev_b"))
         return [found.role for found in reply.items] == [words.ROLE_SOLO]
 

@@ -7,14 +7,14 @@ import pytest
 from safetensors.numpy import save
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from services.kit.caller import Caller, set_caller
 from services.kit.errors import InvalidInput
-from services.kit.proto_json import read_parameters
+from services.kit.rpc.principal import Principal, set_principal
+from services.kit.rpc.proto_json import read_parameters
 from tests.contract.aggregation.conftest import Client, ServiceFixture
 
 
 async def registered(client: Client, tensors: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]) -> str:
-    set_caller(Caller("publisher", "pub_1"))
+    set_principal(Principal("publisher", "pub_1"))
     digest = await client.service.blobs.put_bytes(save(tensors))
     await client.tasks.RegisterModel(pb.RegisterModelRequest(digest=digest))
     return digest

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie.records.words import DutyKind
-from coterie.sums.terms import Terms
+from coterie.records.enums import DutyKind
+from coterie.secure_sums.terms import Terms
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
-from services.kit.caller import Caller, set_caller
+from coterie_api.enums.v1 import enums_pb2 as words
 from services.kit.errors import Conflict
-from services.kit.proto_json import read_parameters
+from services.kit.rpc.principal import Principal, set_principal
+from services.kit.rpc.proto_json import read_parameters
 from tests.contract.aggregation.committee import SECURE, Committee
 from tests.contract.aggregation.conftest import Client, ServiceFixture
 
@@ -50,7 +50,7 @@ async def clear_model(client: Client, devices: list[str], rounds: int = 1, **cha
             if device in devices:
                 await client.deliver(item, device, change_of(device, number), weight=weight_of(device))
             else:
-                set_caller(Caller("device", device))
+                set_principal(Principal("device", device))
                 await client.work.DeclineWork(
                     pb.DeclineWorkRequest(task_id=task.id, round=number, device_id=device, why="no")
                 )
@@ -252,7 +252,7 @@ async def test_the_model_carries_the_noise_that_was_promised_and_no_more(
     terms = Terms.read((await client.get_work("dev_a")).sum)
     for device in DEVICES[:-1]:  # one is lost: what the five add is still enough, and more than the least
         await people.deliver(device, np.zeros(size))
-    set_caller(Caller("device", "dev_f"))
+    set_principal(Principal("device", "dev_f"))
     await client.work.DeclineWork(pb.DeclineWorkRequest(task_id=task_id, round=1, device_id="dev_f", why="no"))
     ended = await people.finish(task_id)
     assert ended.state == words.TASK_STATE_FINISHED, ended.reason
@@ -336,7 +336,7 @@ async def test_cohorts_are_sums_of_their_own_and_one_that_fails_is_left_out(
     out = [d for d in MANY if Terms.read((await client.get_work(d)).sum).cohort == 0]
     for device in MANY:
         if device in out:
-            set_caller(Caller("device", device))
+            set_principal(Principal("device", device))
             await client.work.DeclineWork(
                 pb.DeclineWorkRequest(task_id=task_id, round=2, device_id=device, why="the clerks are strangers")
             )

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
+from coterie_api.enums.v1 import enums_pb2 as words
 from services.aggregation.rounds.chairing import Chair
-from services.kit.caller import Caller, set_caller
+from services.kit.rpc.principal import Principal, set_principal
 from tests.contract.aggregation.committee import Committee
 from tests.contract.aggregation.conftest import Client, ServiceFixture
 from tests.contract.aggregation.test_aggregation_sums import (
@@ -28,8 +28,8 @@ POSTGRESQL = pytest.mark.parametrize("settings", ["postgresql"], indirect=True)
 
 
 async def sleeps(replica: Client, key: str) -> bool:
-    """Whether somebody waits there for this bell."""
-    return key in replica.app.bell._sleepers
+    """Whether somebody waits there for this notifier."""
+    return key in replica.app.notifier._sleepers
 
 
 @POSTGRESQL
@@ -76,7 +76,7 @@ async def test_a_clerk_that_waits_at_another_replica_is_woken_when_the_sum_count
     await people.until_work("dev_a")
     for device in DEVICES[:-1]:
         await people.deliver(device, change_of(device), weight=weight_of(device))
-    set_caller(Caller("device", "dev_a"))
+    set_principal(Principal("device", "dev_a"))
     asked = pb.ListDutiesRequest(device_id="dev_a", wait_seconds=30.0)
     waiting = asyncio.ensure_future(two.sums.ListDuties(asked, timeout=60))
     await people.attend(lambda: sleeps(two, "duties:dev_a"), among=())

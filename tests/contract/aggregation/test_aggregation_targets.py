@@ -8,7 +8,7 @@ import pytest
 
 from coterie.privacy.lifetime import Lifetime, multiplier_for
 from services.kit.errors import InvalidInput
-from services.kit.proto_json import read_parameters, to_dict
+from services.kit.rpc.proto_json import read_parameters, to_dict
 from tests.contract.aggregation.conftest import ServiceFixture
 
 

@@ -13,23 +13,23 @@ from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.struct_pb2 import Value
 
 from coterie_api.aggregation.v1 import aggregation_pb2, aggregation_pb2_grpc
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.pricing.v1 import pricing_pb2, pricing_pb2_grpc
 from coterie_api.topology.v1 import topology_pb2, topology_pb2_grpc
 from coterie_api.trust.v1 import trust_pb2, trust_pb2_grpc
-from coterie_api.words.v1 import words_pb2 as words
 from services.gateway.settings import GatewaySettings
-from services.kit import sockets
-from services.kit.caller import Caller, current_caller, current_request_id
 from services.kit.errors import Unauthenticated
-from services.kit.server import Server
+from services.kit.rpc import sockets
+from services.kit.rpc.principal import Principal, current_principal, current_request_id
+from services.kit.rpc.server import Server
 
 KEYS = {
-    "admin-key": trust_pb2.Principal(role=words.CALLER_ROLE_ADMIN, subject="adm_1", name="root", key_id="key_1"),
+    "admin-key": trust_pb2.Principal(role=words.PRINCIPAL_ROLE_ADMIN, subject="adm_1", name="root", key_id="key_1"),
     "publisher-key": trust_pb2.Principal(
-        role=words.CALLER_ROLE_PUBLISHER, subject="pub_1", name="hospital", key_id="key_2"
+        role=words.PRINCIPAL_ROLE_PUBLISHER, subject="pub_1", name="hospital", key_id="key_2"
     ),
     "browser-key": trust_pb2.Principal(
-        role=words.CALLER_ROLE_DEVICE,
+        role=words.PRINCIPAL_ROLE_DEVICE,
         subject="dev_1",
         name="phone",
         owner_id="own_1",
@@ -37,14 +37,14 @@ KEYS = {
         link_id="lnk_1",
     ),
     "device-key": trust_pb2.Principal(
-        role=words.CALLER_ROLE_DEVICE, subject="dev_1", name="phone", owner_id="own_1", key_id="key_3"
+        role=words.PRINCIPAL_ROLE_DEVICE, subject="dev_1", name="phone", owner_id="own_1", key_id="key_3"
     ),
 }
 
 
 def known_keys() -> trust_pb2.ListKeysReply:
     """The keys of the admin and the publisher, as the registry lists them."""
-    holders = [each for each in KEYS.values() if each.role != words.CALLER_ROLE_DEVICE]
+    holders = [each for each in KEYS.values() if each.role != words.PRINCIPAL_ROLE_DEVICE]
     return trust_pb2.ListKeysReply(keys=[trust_pb2.KeyInfo(id=each.key_id, principal=each) for each in holders])
 
 
@@ -67,7 +67,7 @@ class Call:
 
     method: str
     request: Any
-    caller: Caller
+    caller: Principal
     request_id: str
 
 
@@ -106,7 +106,7 @@ class FakePlatform:
 
     def _rpc(self, method: Any) -> Callable[..., Awaitable[Message]]:
         async def behave(_: object, request: Any, __: object) -> Message:
-            self.calls.append(Call(method.name, request, current_caller(), current_request_id()))
+            self.calls.append(Call(method.name, request, current_principal(), current_request_id()))
             reply = self.replies.get(method.name)
             if isinstance(reply, Exception):
                 raise reply

@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 
 from coterie_api.aggregation.v1 import aggregation_pb2
-from coterie_api.words.v1 import words_pb2 as words
+from coterie_api.enums.v1 import enums_pb2 as words
 from services.gateway.routes.express import Express
 from tests.contract.gateway.conftest import bearer
 from tests.contract.gateway.fakes import FakePlatform

@@ -12,7 +12,7 @@ from coterie.records import Problem
 from services.gateway.app import build
 from services.gateway.wire.responses import FAULT_TEXT, STATUS_OF_KIND, TITLE_OF_STATUS
 from services.kit import errors
-from services.kit.grpc_errors import STATUS_OF_KIND as GRPC_STATUS_OF_KIND
+from services.kit.rpc.grpc_errors import STATUS_OF_KIND as GRPC_STATUS_OF_KIND
 from tests.contract.gateway.conftest import bearer
 from tests.contract.gateway.fakes import FakePlatform
 

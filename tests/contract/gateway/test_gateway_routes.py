@@ -19,15 +19,15 @@ from fastapi.routing import APIRoute
 
 from coterie import records
 from coterie_api.aggregation.v1 import aggregation_pb2
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.pricing.v1 import pricing_pb2
 from coterie_api.topology.v1 import topology_pb2
 from coterie_api.trust.v1 import trust_pb2
-from coterie_api.words.v1 import words_pb2 as words
 from services.gateway.app import build
 from services.gateway.routes.whatif import SERVICE_OF_SOLVER
 from services.gateway.settings import GatewaySettings
 from services.kit.errors import InvalidInput, PermissionDenied
-from services.kit.proto_json import to_dict
+from services.kit.rpc.proto_json import to_dict
 from tests.contract.gateway.conftest import bearer
 from tests.contract.gateway.fakes import FakePlatform
 

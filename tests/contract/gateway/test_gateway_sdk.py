@@ -12,9 +12,9 @@ import pytest
 from fastapi.routing import APIRoute
 
 from coterie import records
-from coterie.cache import BlobCache
+from coterie.agent.cache import BlobCache
 from coterie.client import Platform
-from coterie.sums.terms import Place
+from coterie.secure_sums.terms import Place
 from coterie_api.aggregation.v1 import aggregation_pb2
 from services.gateway.access.table import ACCESS
 from services.gateway.app import build

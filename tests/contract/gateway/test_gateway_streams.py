@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from coterie_api.aggregation.v1 import aggregation_pb2
-from coterie_api.words.v1 import words_pb2 as words
+from coterie_api.enums.v1 import enums_pb2 as words
 from services.gateway.wire.bodies import SMALL_BYTES
 from services.kit.errors import Conflict
 from tests.contract.gateway.conftest import bearer

@@ -11,12 +11,12 @@ from typing import TypeVar
 import httpx
 import pytest
 
-from coterie.cache import BlobCache
+from coterie.agent.cache import BlobCache
 from coterie.client import Platform
 from coterie.errors import CorruptDownload, Refused, RoundOver
-from coterie.sums.terms import BadTerms, Place
+from coterie.secure_sums.terms import BadTerms, Place
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from services.kit.blobs import BlobStore
+from services.kit.database.blobs import BlobStore
 from services.kit.errors import Conflict
 from tests.contract.gateway.conftest import bearer
 from tests.contract.gateway.fakes import FakePlatform

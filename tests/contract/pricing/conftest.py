@@ -10,15 +10,15 @@ import grpc
 import grpc.aio
 import pytest
 
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.pricing.v1 import pricing_pb2 as pb
 from coterie_api.pricing.v1.pricing_pb2_grpc import LedgerStub, PricingStub
 from coterie_api.trust.v1 import trust_pb2
-from coterie_api.words.v1 import words_pb2 as words
-from services.kit.caller import SERVICE, Caller, set_caller
-from services.kit.channels import open_channel
-from services.kit.proto_json import read_parameters
-from services.kit.server import Server
-from services.kit.settings import ServiceSettings
+from services.kit.rpc.channels import open_channel
+from services.kit.rpc.principal import SERVICE, Principal, set_principal
+from services.kit.rpc.proto_json import read_parameters
+from services.kit.rpc.server import Server
+from services.kit.runtime.settings import ServiceSettings
 from services.pricing.app import App
 from services.pricing.settings import PricingSettings
 
@@ -161,13 +161,13 @@ def alone(payoffs: dict[str, int]) -> pb.Payoffs:
 
 def speak_as(role: str, subject: str, owner_id: str = "") -> None:
     """From here on the test's calls come from that caller."""
-    set_caller(Caller(role, subject, owner_id))
+    set_principal(Principal(role, subject, owner_id))
 
 
 @pytest.fixture
 async def world(settings: ServiceSettings) -> AsyncIterator[World]:
     """A pricing engine on a fresh database, its clock in the test's hand."""
-    set_caller(SERVICE)
+    set_principal(SERVICE)
     registry = FakeTrust()
     trust = Server(settings, "127.0.0.1:0")
     trust.add(registry.join, registry, "coterie_api.trust.v1.Trust")
@@ -184,7 +184,7 @@ async def world(settings: ServiceSettings) -> AsyncIterator[World]:
     await app.start()
     channel = open_channel(own, f"127.0.0.1:{app.port}")
     yield World(app, own, clock, registry, PricingStub(channel), LedgerStub(channel))
-    set_caller(SERVICE)
+    set_principal(SERVICE)
     await channel.close()
     await app.stop()
     await trust.stop()

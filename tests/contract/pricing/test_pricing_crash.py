@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from coterie.privacy.accounting import zcdp_charge
-from coterie.records.words import ParticipationState, QuoteStatus
-from services.kit.clock import SystemClock
-from services.kit.database import Database
-from services.kit.settings import ServiceSettings
+from coterie.records.enums import ParticipationState, QuoteStatus
+from services.kit.database.engine import Database
+from services.kit.runtime.clock import SystemClock
+from services.kit.runtime.settings import ServiceSettings
 from services.pricing.domain.ledger_settlement import Work
 from services.pricing.domain.records import Offer, Quote, Settled
-from services.pricing.store import book, payments, quotes
+from services.pricing.store import ledger_store, payments, quotes
 from services.pricing.usecases.accounts import Accounts
 from services.pricing.usecases.reports import Reports
 from services.pricing.usecases.settling import Settling
@@ -37,7 +37,7 @@ WORK = [
 VICTIM = """
 import asyncio, os, signal, sys
 sys.path.insert(0, os.getcwd())
-from services.kit.settings import ServiceSettings
+from services.kit.runtime.settings import ServiceSettings
 from services.pricing.store import book, privacy
 from tests.contract.pricing.test_pricing_crash import settle
 
@@ -94,7 +94,7 @@ async def test_a_killed_settlement_leaves_nothing_and_its_repeat_pays_once(setti
     async with database.reading() as connection:
         assert await payments.find_settlement(connection, "tsk_1", 1) is None
         assert await payments.count_payments(connection) == 0
-        escrow = await book.find_account(connection, "escrow:tsk_1")
+        escrow = await ledger_store.find_account(connection, "escrow:tsk_1")
     assert escrow is not None
     assert escrow.balance_microcredits == 100_000
     settled = await asyncio.gather(*(settle(settings) for _ in range(3)))

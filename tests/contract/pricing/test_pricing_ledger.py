@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.pricing.v1 import pricing_pb2 as pb
 from coterie_api.topology.v1 import topology_pb2
-from coterie_api.words.v1 import words_pb2 as words
 from services.kit.errors import AlreadyExists, Conflict, Exhausted, InvalidInput, NotFound
 from tests.contract.pricing.conftest import World
 

@@ -7,11 +7,11 @@ from itertools import combinations
 
 import pytest
 
-from coterie.privacy_sale import PrivateCosts, decide
+from coterie.privacy.budget_choice import PrivateCosts, decide
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.pricing.v1 import pricing_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
 from services.kit.errors import AlreadyExists, InvalidInput, NotFound, PermissionDenied
-from services.kit.proto_json import read_parameters
+from services.kit.rpc.proto_json import read_parameters
 from tests.contract.pricing.conftest import World, speak_as
 
 DEVICES = [f"dev_{k}" for k in range(6)]

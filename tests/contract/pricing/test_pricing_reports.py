@@ -10,11 +10,11 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from coterie.privacy import accounting
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.pricing.v1 import pricing_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
-from services.kit.caller import SERVICE, set_caller
-from services.kit.database import Database
+from services.kit.database.engine import Database
 from services.kit.errors import InvalidInput, NotFound, PermissionDenied
+from services.kit.rpc.principal import SERVICE, set_principal
 from tests.contract.pricing.conftest import START, World, speak_as
 
 DAY = 86_400.0
@@ -284,7 +284,7 @@ async def test_everybody_sees_their_own_and_no_more(world: World) -> None:
     speak_as("publisher", "pub_1")
     assert await world.balance("escrow:tsk_1") == 0
     assert len((await world.ledger.ListPayments(pb.ListPaymentsRequest(task_id="tsk_1"))).payments) == 5
-    set_caller(SERVICE)
+    set_principal(SERVICE)
     with pytest.raises(NotFound):
         await world.balance("device:dev_new")
 

@@ -11,14 +11,14 @@ import grpc
 import grpc.aio
 import pytest
 
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.topology.v1.topology_pb2_grpc import TopologyStub
 from coterie_api.trust.v1 import trust_pb2
-from coterie_api.words.v1 import words_pb2 as words
-from services.kit.caller import SERVICE, set_caller
-from services.kit.channels import open_channel
-from services.kit.server import Server
-from services.kit.settings import ServiceSettings
+from services.kit.rpc.channels import open_channel
+from services.kit.rpc.principal import SERVICE, set_principal
+from services.kit.rpc.server import Server
+from services.kit.runtime.settings import ServiceSettings
 from services.topology.app import App
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ async def _start(settings: ServiceSettings) -> tuple[App, grpc.aio.Channel]:
 @pytest.fixture
 async def world(settings: ServiceSettings) -> AsyncIterator[World]:
     """A planner on a fresh database."""
-    set_caller(SERVICE)
+    set_principal(SERVICE)
     registry = FakeRegistry()
     trust = Server(settings, "127.0.0.1:0")
     trust.add(registry.join, registry, "coterie_api.trust.v1.Registry")
@@ -119,6 +119,6 @@ async def world(settings: ServiceSettings) -> AsyncIterator[World]:
     app, channel = await _start(own)
     made = World(own, registry, app, channel)
     yield made
-    set_caller(SERVICE)
+    set_principal(SERVICE)
     await made.close()
     await trust.stop()

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
-from services.kit.caller import Caller, set_caller
 from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied
-from services.kit.proto_json import read_parameters
+from services.kit.rpc.principal import Principal, set_principal
+from services.kit.rpc.proto_json import read_parameters
 from tests.contract.topology.conftest import World
 
 
@@ -44,7 +44,7 @@ async def test_cells_are_kept_changed_and_removed(world: World) -> None:
     for changes in ({"blocks": 0}, {"radius_metres": 0.0}, {"power_watts": float("nan")}):
         with pytest.raises(InvalidInput, match=next(iter(changes))):
             await world.put_cell("bad", **changes)
-    set_caller(Caller("publisher", "key_1", ""))
+    set_principal(Principal("publisher", "key_1", ""))
     with pytest.raises(PermissionDenied):
         await world.put_cell("mine")
 

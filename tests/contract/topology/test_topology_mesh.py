@@ -12,11 +12,11 @@ import pytest
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.topology.v1.topology_pb2_grpc import TopologyStub
 from coterie_api.trust.v1 import trust_pb2
-from services.kit.caller import SERVICE, Caller, acting_as, set_caller
-from services.kit.channels import open_channel
 from services.kit.errors import InvalidInput, PermissionDenied
-from services.kit.proto_json import read_parameters
-from services.kit.settings import ServiceSettings
+from services.kit.rpc.channels import open_channel
+from services.kit.rpc.principal import SERVICE, Principal, acting_as, set_principal
+from services.kit.rpc.proto_json import read_parameters
+from services.kit.runtime.settings import ServiceSettings
 from services.topology.app import App
 from services.trust.settings import TrustSettings
 from tests.contract.trust.conftest import Hand, Keypair, open_world
@@ -93,7 +93,7 @@ class Meshes:
 
 @pytest.fixture
 async def meshes(settings: ServiceSettings) -> AsyncIterator[Meshes]:
-    set_caller(SERVICE)
+    set_principal(SERVICE)
     own = TrustSettings(data_dir=settings.data_dir, database_url=settings.database_url, drain_seconds=1, insecure=True)
     clock = Hand()
     clock.time = time.time()  # the planner's clock, which asks for trust as it was at a plan
@@ -103,7 +103,7 @@ async def meshes(settings: ServiceSettings) -> AsyncIterator[Meshes]:
     await app.start()
     channel = open_channel(planner, f"127.0.0.1:{app.server.port}")
     yield Meshes(registry, TopologyStub(channel))
-    set_caller(SERVICE)
+    set_principal(SERVICE)
     for open_one in (channel, trust_channel):
         await open_one.close()
     await app.stop()
@@ -185,7 +185,7 @@ async def test_a_device_alone_makes_no_link_quick_and_takes_nothing_back_that_th
     await meshes.meet(a, h)
 
     async def tell(teller: str, other: str, seconds: float) -> None:
-        with acting_as(Caller("device", teller)):
+        with acting_as(Principal("device", teller)):
             told = pb.Link(device_a=other, device_b=teller, seconds=seconds)
             await meshes.topology.ReportLinks(pb.ReportLinksRequest(task_id="tsk_1", links=[told]))
 
@@ -265,7 +265,7 @@ async def test_a_device_tells_so_many_links_and_no_more_and_each_once(
     a, g, _ = await three(meshes)
 
     async def tell(*links: pb.Link) -> None:
-        with acting_as(Caller("device", a)):
+        with acting_as(Principal("device", a)):
             await meshes.topology.ReportLinks(pb.ReportLinksRequest(task_id="tsk_1", links=links))
 
     made_up = [pb.Link(device_a=a, device_b=f"dev_{k}", seconds=1.0) for k in range(20)]
@@ -273,7 +273,7 @@ async def test_a_device_tells_so_many_links_and_no_more_and_each_once(
     with pytest.raises(InvalidInput, match="those of your plan alone"):
         await tell(pb.Link(device_a=a, device_b=g, seconds=1.0))
     await tell(*made_up[:2], pb.Link(device_a="dev_1", device_b=a, seconds=2.0))  # both ways round in one batch
-    with acting_as(Caller("device", g)):
+    with acting_as(Principal("device", g)):
         mine = pb.Link(device_a=g, device_b="dev_x", seconds=1.0)
         await meshes.topology.ReportLinks(pb.ReportLinksRequest(task_id="tsk_1", links=[mine]))
 
@@ -409,7 +409,7 @@ async def test_a_live_mesh_may_be_planned_as_each_of_bettas_rivals(meshes: Meshe
 
 async def test_nobody_but_a_service_asks_who_is_related_to_whom(meshes: Meshes) -> None:
     a, g, _ = await three(meshes)
-    set_caller(Caller("device", a))
+    set_principal(Principal("device", a))
     with pytest.raises(PermissionDenied):
         await meshes.registry.trust.GetRelated(trust_pb2.GetRelatedRequest(device_ids=[a, g]))
-    set_caller(SERVICE)
+    set_principal(SERVICE)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.parameters.v1.parameters_pb2 import RadioParameters
 from coterie_api.topology.v1 import topology_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
-from services.kit.caller import Caller, set_caller
 from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied
+from services.kit.rpc.principal import Principal, set_principal
 from services.topology.domain.cell_checkpoints import read_meta
 from services.topology.errors import PolicyNotUsable
 from services.topology.planners.cell_network import Radio, layout_fingerprint
@@ -115,11 +115,11 @@ async def test_a_training_that_makes_no_sense_is_refused(world: World) -> None:
 
 async def test_only_admins_train_and_devices_see_nothing(world: World) -> None:
     await world.put_cell()
-    set_caller(Caller("publisher", "key_1", ""))
+    set_principal(Principal("publisher", "key_1", ""))
     with pytest.raises(PermissionDenied):
         await world.topology.TrainPolicy(asked())
     assert await world.policies() == []
-    set_caller(Caller("device", "dev_1", "own_1"))
+    set_principal(Principal("device", "dev_1", "own_1"))
     with pytest.raises(PermissionDenied):
         await world.policies()
 

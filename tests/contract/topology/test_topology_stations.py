@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
-from coterie.records.words import PolicyLearner, PolicyState
+from coterie.records.enums import PolicyLearner, PolicyState
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
-from services.kit.caller import SERVICE, Caller, acting_as, set_caller
 from services.kit.errors import InvalidInput
-from services.kit.proto_json import read_parameters
+from services.kit.rpc.principal import SERVICE, Principal, acting_as, set_principal
+from services.kit.rpc.proto_json import read_parameters
 from services.topology.commands.station import StationApp
 from services.topology.commands.train_policy import Job
 from services.topology.domain.cell_checkpoints import read_meta
@@ -84,7 +84,7 @@ async def plan(
     model_bytes: int = 0,
     **more: Any,
 ) -> pb.Plan:
-    set_caller(SERVICE)
+    set_principal(SERVICE)
     request = pb.MakePlanRequest(
         task_id=task,
         key=str(number),
@@ -174,7 +174,7 @@ async def die(world: World, station: StationApp, cell: str) -> None:
     """From here on it hears nothing, which is found out by the next question."""
     assert station._work is not None
     station._work.cancel()
-    set_caller(SERVICE)
+    set_principal(SERVICE)
     with pytest.raises(StationLost, match="did not answer"):
         await world.app.stations.ask(cell, pb.StationQuestion(), 0.2)
     assert not (await world.app.stations.serving())[cell]
@@ -223,7 +223,7 @@ async def test_what_devices_measured_of_their_uploads_counts_where_the_task_says
 
 async def tell(world: World, device: str, *links: pb.Link) -> None:
     """As a device does."""
-    with acting_as(Caller("device", device)):
+    with acting_as(Principal("device", device)):
         await world.topology.ReportLinks(pb.ReportLinksRequest(task_id="tsk_1", links=links))
 
 

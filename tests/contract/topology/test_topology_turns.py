@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
 from tests.contract.topology.conftest import World
 
 

@@ -13,9 +13,9 @@ from nacl.signing import SigningKey
 
 from coterie_api.trust.v1 import trust_pb2 as pb
 from coterie_api.trust.v1.trust_pb2_grpc import LinksStub, RegistryStub, TrustStub
-from services.kit.caller import SERVICE, Caller, acting_as, current_caller, set_caller
-from services.kit.channels import open_channel
-from services.kit.settings import ServiceSettings
+from services.kit.rpc.channels import open_channel
+from services.kit.rpc.principal import SERVICE, Principal, acting_as, current_principal, set_principal
+from services.kit.runtime.settings import ServiceSettings
 from services.trust.app import App
 from services.trust.settings import TrustSettings
 
@@ -78,8 +78,8 @@ class World:
 
     async def vouch(self, *items: pb.Interaction) -> pb.RecordInteractionsReply:
         """Records interactions as the present caller; where that is the platform, as an admin who vouches for them."""
-        caller = current_caller()
-        with acting_as(Caller("admin", "adm_test") if caller == SERVICE else caller):
+        caller = current_principal()
+        with acting_as(Principal("admin", "adm_test") if caller == SERVICE else caller):
             return await self.trust.RecordInteractions(pb.RecordInteractionsRequest(interactions=items))
 
     async def meet(self, a: str, b: str, *at: float, seconds: float = 60.0) -> None:
@@ -97,7 +97,7 @@ class World:
                 )
                 for moment in at
             ]
-            with acting_as(Caller("device", me)):
+            with acting_as(Principal("device", me)):
                 await self.trust.RecordInteractions(pb.RecordInteractionsRequest(interactions=items))
 
     async def devices(self, count: int, owner: str = "Ada") -> list[str]:
@@ -108,7 +108,7 @@ class World:
 
 def speak_as(role: str, subject: str, owner_id: str = "") -> None:
     """From here on the test's calls come from that caller."""
-    set_caller(Caller(role, subject, owner_id))
+    set_principal(Principal(role, subject, owner_id))
 
 
 async def open_world(settings: TrustSettings, clock: Hand) -> tuple[World, grpc.aio.Channel]:
@@ -122,10 +122,10 @@ async def open_world(settings: TrustSettings, clock: Hand) -> tuple[World, grpc.
 @pytest.fixture
 async def world(settings: ServiceSettings) -> AsyncIterator[World]:
     """A registry on a fresh database, its clock in the test's hand."""
-    set_caller(SERVICE)
+    set_principal(SERVICE)
     own = TrustSettings(data_dir=settings.data_dir, database_url=settings.database_url, drain_seconds=1, insecure=True)
     found, channel = await open_world(own, Hand())
     yield found
-    set_caller(SERVICE)
+    set_principal(SERVICE)
     await channel.close()
     await found.app.stop()

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import pytest
 from nacl.signing import SigningKey
 
-from coterie.links import LinkSecret, decision_message, session_message
+from coterie.agent.pairing import LinkSecret, decision_message, session_message
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.trust.v1 import trust_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
 from services.kit.errors import Conflict, Exhausted, InvalidInput, NotFound, PermissionDenied, Unauthenticated
 from tests.contract.trust.conftest import START, World, speak_as
 

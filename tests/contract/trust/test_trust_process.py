@@ -14,10 +14,10 @@ import pytest
 
 from coterie_api.trust.v1 import trust_pb2 as pb
 from coterie_api.trust.v1.trust_pb2_grpc import RegistryStub, TrustStub
-from services.kit.caller import SERVICE, set_caller
-from services.kit.channels import open_channel
-from services.kit.database import DatabaseAway
-from services.kit.settings import ServiceSettings
+from services.kit.database.engine import DatabaseAway
+from services.kit.rpc.channels import open_channel
+from services.kit.rpc.principal import SERVICE, set_principal
+from services.kit.runtime.settings import ServiceSettings
 from services.trust.store import devices
 from services.trust.usecases.heartbeats import Heartbeats
 from tests.contract.trust.conftest import START, World
@@ -45,7 +45,7 @@ async def serve(folder: Path) -> asyncio.subprocess.Process:
 
 
 async def test_a_process_drains_on_sigterm_and_keeps_heartbeats_and_secrets(tmp_path: Path) -> None:
-    set_caller(SERVICE)
+    set_principal(SERVICE)
     settings = ServiceSettings(data_dir=tmp_path)
     for start in (1, 2):
         process = await serve(tmp_path)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.trust.v1 import trust_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
 from services.kit.errors import (
     AlreadyExists,
     Conflict,
@@ -22,7 +22,7 @@ from services.kit.errors import (
     TooLarge,
     Unauthenticated,
 )
-from services.kit.settings import ServiceSettings
+from services.kit.runtime.settings import ServiceSettings
 from services.trust.app import App
 from services.trust.settings import TrustSettings
 from services.trust.usecases.credentials import new_credential
@@ -89,7 +89,7 @@ async def test_a_device_registers_and_its_key_authenticates(world: World) -> Non
     assert device.capabilities.link_class == "wifi"
     assert await world.registry.GetDevice(pb.GetDeviceRequest(device_id=device.id)) == device
     principal = await world.registry.Authenticate(pb.AuthenticateRequest(api_key=reply.api_key))
-    assert (principal.role, principal.subject, principal.owner_id) == (words.CALLER_ROLE_DEVICE, device.id, owner)
+    assert (principal.role, principal.subject, principal.owner_id) == (words.PRINCIPAL_ROLE_DEVICE, device.id, owner)
 
 
 async def test_registering_again_returns_the_same_device_and_replaces_its_api_key(world: World) -> None:
@@ -242,7 +242,7 @@ async def test_heartbeats_are_seen_at_once_and_kept_over_a_restart(world: World)
 
 
 async def test_publisher_keys_work_until_revoked_and_keep_their_subject(world: World) -> None:
-    request = pb.CreateKeyRequest(role=words.CALLER_ROLE_PUBLISHER, name="lab")
+    request = pb.CreateKeyRequest(role=words.PRINCIPAL_ROLE_PUBLISHER, name="lab")
     first = await world.registry.CreateKey(request)
     assert first.principal.subject.startswith("pub_")
     await refused(AlreadyExists, "name_taken", world.registry.CreateKey(request))
@@ -253,13 +253,13 @@ async def test_publisher_keys_work_until_revoked_and_keep_their_subject(world: W
     await refused(Unauthenticated, "invalid_api_key", call)
     second = await world.registry.CreateKey(request)
     assert second.principal.subject == first.principal.subject
-    root = pb.CreateKeyRequest(role=words.CALLER_ROLE_DEVICE, name="me")
+    root = pb.CreateKeyRequest(role=words.PRINCIPAL_ROLE_DEVICE, name="me")
     await refused(InvalidInput, "invalid_field", world.registry.CreateKey(root))
     await refused(NotFound, "unknown_key", world.registry.RevokeKey(pb.RevokeKeyRequest(key_id="key_\x00")))
 
 
 async def test_a_key_is_replaced_without_a_gap_and_ends_after_its_grace(world: World) -> None:
-    first = await world.registry.CreateKey(pb.CreateKeyRequest(role=words.CALLER_ROLE_PUBLISHER, name="lab"))
+    first = await world.registry.CreateKey(pb.CreateKeyRequest(role=words.PRINCIPAL_ROLE_PUBLISHER, name="lab"))
     speak_as("publisher", "pub_other")
     theirs = pb.RotateKeyRequest(key_id=first.id, grace_seconds=60)
     await refused(NotFound, "unknown_key", world.registry.RotateKey(theirs))
@@ -280,19 +280,22 @@ async def test_a_key_is_replaced_without_a_gap_and_ends_after_its_grace(world: W
 
 
 async def test_a_key_may_end_and_the_list_says_when(world: World) -> None:
-    past = pb.CreateKeyRequest(role=words.CALLER_ROLE_PUBLISHER, name="trial", expires_at=START - 1)
+    past = pb.CreateKeyRequest(role=words.PRINCIPAL_ROLE_PUBLISHER, name="trial", expires_at=START - 1)
     await refused(InvalidInput, "past_end", world.registry.CreateKey(past))
-    trial = pb.CreateKeyRequest(role=words.CALLER_ROLE_PUBLISHER, name="trial", expires_at=START + 60)
+    trial = pb.CreateKeyRequest(role=words.PRINCIPAL_ROLE_PUBLISHER, name="trial", expires_at=START + 60)
     made = await world.registry.CreateKey(trial)
     await world.registry.Authenticate(pb.AuthenticateRequest(api_key=made.api_key))
     listed = {key.id: key for key in (await world.registry.ListKeys(pb.ListKeysRequest())).keys}
     assert (listed[made.id].expires_at, listed[made.id].revoked_at) == (START + 60, 0.0)
-    assert {key.principal.role for key in listed.values()} == {words.CALLER_ROLE_PUBLISHER, words.CALLER_ROLE_ADMIN}
+    assert {key.principal.role for key in listed.values()} == {
+        words.PRINCIPAL_ROLE_PUBLISHER,
+        words.PRINCIPAL_ROLE_ADMIN,
+    }
     world.clock.time += 60
     await refused(
         Unauthenticated, "invalid_api_key", world.registry.Authenticate(pb.AuthenticateRequest(api_key=made.api_key))
     )
-    again = pb.CreateKeyRequest(role=words.CALLER_ROLE_PUBLISHER, name="trial")
+    again = pb.CreateKeyRequest(role=words.PRINCIPAL_ROLE_PUBLISHER, name="trial")
     assert (await world.registry.CreateKey(again)).principal.subject == made.principal.subject
 
 
@@ -317,11 +320,11 @@ async def test_the_first_admin_key_is_written_for_its_user_alone_and_never_logge
     text = path.read_text().strip()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     holder = await world.registry.Authenticate(pb.AuthenticateRequest(api_key=text))
-    assert holder.role == words.CALLER_ROLE_ADMIN
+    assert holder.role == words.PRINCIPAL_ROLE_ADMIN
     assert text not in capfd.readouterr().err
     last = pb.RevokeKeyRequest(key_id=holder.key_id)
     await refused(Conflict, "last_admin_key", world.registry.RevokeKey(last))
-    await world.registry.CreateKey(pb.CreateKeyRequest(role=words.CALLER_ROLE_ADMIN, name="second"))
+    await world.registry.CreateKey(pb.CreateKeyRequest(role=words.PRINCIPAL_ROLE_ADMIN, name="second"))
     await world.registry.RevokeKey(last)
 
 
@@ -344,7 +347,7 @@ async def test_an_admin_key_file_named_in_the_settings_is_adopted(world: World) 
     named = world.settings.model_copy(update={"admin_key_file": path})
     restarted, channel = await open_world(named, world.clock)
     holder = await restarted.registry.Authenticate(pb.AuthenticateRequest(api_key=secret.text))
-    assert (holder.role, holder.key_id) == (words.CALLER_ROLE_ADMIN, secret.id)
+    assert (holder.role, holder.key_id) == (words.PRINCIPAL_ROLE_ADMIN, secret.id)
     await channel.close()
     await restarted.app.stop()
 
@@ -380,7 +383,7 @@ async def test_a_device_reaches_only_what_is_its_own(world: World) -> None:
         world.registry.RotateKeys(pb.RotateKeysRequest(device_id=other)),
         world.registry.RevokeDevice(pb.RevokeDeviceRequest(device_id=other)),
         world.registry.Heartbeat(pb.HeartbeatRequest(device_ids=[other])),
-        world.registry.CreateKey(pb.CreateKeyRequest(role=words.CALLER_ROLE_ADMIN, name="me")),
+        world.registry.CreateKey(pb.CreateKeyRequest(role=words.PRINCIPAL_ROLE_ADMIN, name="me")),
         world.registry.RevokeKey(pb.RevokeKeyRequest(key_id="key_" + "0" * 26)),
         world.registry.ListAudit(pb.ListAuditRequest()),
     ]
@@ -401,7 +404,7 @@ async def test_the_audit_log_pages_newest_first_and_names_the_caller(world: Worl
     entries = [*first.entries, *rest.entries]
     assert [entry.object for entry in entries] == owners[::-1]
     assert {entry.note for entry in entries} == {""}  # names go with who bears them
-    assert {(entry.role, entry.subject) for entry in first.entries} == {(words.CALLER_ROLE_ADMIN, "adm_someone")}
+    assert {(entry.role, entry.subject) for entry in first.entries} == {(words.PRINCIPAL_ROLE_ADMIN, "adm_someone")}
     assert all(entry.request_id for entry in first.entries)
 
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from coterie.records.words import RelationKind
+from coterie.records.enums import RelationKind
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.trust.v1 import trust_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
-from services.kit.caller import SERVICE, acting_as, set_caller
-from services.kit.database import Database
+from services.kit.database.engine import Database
 from services.kit.errors import CoterieError, InvalidInput, NotFound, PermissionDenied, TooLarge
-from services.kit.words import number as number_of
-from services.kit.words import word
+from services.kit.rpc.enums import number as number_of
+from services.kit.rpc.enums import word
+from services.kit.rpc.principal import SERVICE, acting_as, set_principal
 from tests.contract.trust.conftest import START, Keypair, World, open_world, speak_as
 
 HOUR = 3_600.0
@@ -29,7 +29,7 @@ async def refused(kind: type[CoterieError], reason: str, call: Any) -> CoterieEr
 
 
 def set_platform() -> None:
-    set_caller(SERVICE)
+    set_principal(SERVICE)
 
 
 async def related(world: World, device: str) -> list[tuple[str, str]]:

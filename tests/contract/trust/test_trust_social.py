@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.trust.v1 import trust_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
-from services.kit.caller import SERVICE, set_caller
 from services.kit.errors import CoterieError, InvalidInput, NotFound, PermissionDenied, TooLarge
+from services.kit.rpc.principal import SERVICE, set_principal
 from services.trust.domain.parameters import DAY_SECONDS, LIVE, TrustParameters
 from services.trust.domain.scores import Interaction, trust_matrix
 from tests.contract.trust.conftest import START, World, open_world, speak_as
@@ -209,7 +209,7 @@ async def test_a_device_reports_only_what_it_is_part_of_in_its_own_name(world: W
     assert await record(world, act("1", a, b)) == (1, 0)
     speak_as("device", b)
     assert await record(world, act("1", a, b, positive=False)) == (1, 0)  # both sides' reports are kept
-    set_caller(SERVICE)
+    set_principal(SERVICE)
     listed = (await world.trust.ListInteractions(pb.ListInteractionsRequest(device_a=a, device_b=b))).interactions
     assert [(item.reporter, item.positive) for item in listed] == [(b, False), (a, True)]
     speak_as("publisher", "pub_x")
@@ -323,7 +323,7 @@ async def test_a_device_sees_its_own_ties_and_those_shared_with_it(world: World)
     async def ties_seen_by(device: str) -> list[tuple[str, str]]:
         speak_as("device", device, owner[device])
         graph = await world.trust.GetGraph(pb.GetGraphRequest())
-        set_caller(SERVICE)
+        set_principal(SERVICE)
         strangers = [item for item in graph.devices if item.id != device]
         assert not any(item.signing_key or item.HasField("location") for item in strangers)
         return [(tie.device_a, tie.device_b) for tie in graph.ties]
@@ -355,7 +355,7 @@ async def test_a_device_sees_its_own_ties_and_those_shared_with_it(world: World)
     ]
     for call in foreign:
         await refused(PermissionDenied, "not_allowed", call)
-    set_caller(SERVICE)
+    set_principal(SERVICE)
     await share(b, sharing="all")
     assert await ties_seen_by(a) == [(a, b)]  # one owner alone cannot give the other's tie away
     await share(c, sharing="all")
@@ -364,7 +364,7 @@ async def test_a_device_sees_its_own_ties_and_those_shared_with_it(world: World)
     public = await world.trust.GetGraph(pb.GetGraphRequest(device_ids=[a, b, c]))
     assert [(tie.device_a, tie.device_b) for tie in public.ties] == [(b, c)]
     await refused(PermissionDenied, "hidden_tie", explain(world, a, b))
-    set_caller(SERVICE)
+    set_principal(SERVICE)
     await share(b, c, sharing="owners")
     assert await ties_seen_by(a) == [(a, b)]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.kit import whatif
+from services.kit.runtime import whatif
 from services.topology.domain.betta import evaluate_links, figures, local_iterate
 from services.topology.domain.betta_fast import plan_mesh
 from services.topology.domain.betta_network import MeshNetwork, MeshRules, pairs_to_adjacency

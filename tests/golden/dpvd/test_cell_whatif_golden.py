@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from services.kit import whatif
+from services.kit.runtime import whatif
 
 SOLVERS = {name: f"services.topology.whatif.{name}" for name in ("noise", "blocks", "identity")}
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from services.aggregation.whatif import SOLVERS
-from services.kit import whatif
+from services.kit.runtime import whatif
 
 
 def ask(solver: str, **document: Any) -> dict[str, Any]:

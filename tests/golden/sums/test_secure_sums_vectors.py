@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie.keys import DeviceKeys
-from coterie.sums import masks
-from coterie.sums.canonical import encode
-from coterie.sums.grid import choose_grid
-from coterie.sums.terms import (
+from coterie.protocol.keys import DeviceKeys
+from coterie.secure_sums import masks
+from coterie.secure_sums.canonical import encode
+from coterie.secure_sums.grid import choose_grid
+from coterie.secure_sums.terms import (
     Participants,
     Terms,
     agreement_message,

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from services.kit import whatif
+from services.kit.runtime import whatif
 from services.pricing.whatif import SOLVERS as PRICING
 from services.topology.whatif import SOLVERS as TOPOLOGY
 from services.trust.whatif import SOLVERS as TRUST

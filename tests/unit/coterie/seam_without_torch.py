@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.numpy_learner import NumpyLearner
+from coterie.learning.numpy_learner import NumpyLearner
 
 
 def line() -> NumpyLearner:

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from coterie import measuring
-from coterie.agent import Agent
-from coterie.cache import BlobCache
+from coterie.agent.agent import Agent
+from coterie.agent.cache import BlobCache
+from coterie.agent.home import Outbox
 from coterie.errors import BadHome, Declined
-from coterie.home import Outbox
+from coterie.learning import measurement
+from coterie.learning.training import model_bytes
 from coterie.privacy.ledger import Limit, PrivacyLedger
 from coterie.records import WorkItem
-from coterie.records.words import Pace
-from coterie.training import model_bytes
+from coterie.records.enums import Pace
 from tests.e2e.stand_in import StandIn
 from tests.unit.coterie.test_agent_rounds import module, samples
 
@@ -218,7 +218,7 @@ def test_a_task_that_promised_noise_gets_no_figure_when_its_measuring_says_other
     stand_in: StandIn, phone: Phone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[Any] = []
-    monkeypatch.setattr(measuring, "tell", lambda platform, work, metrics: told.append(dict(metrics)))
+    monkeypatch.setattr(measurement, "tell", lambda platform, work, metrics: told.append(dict(metrics)))
     agent = phone(None)  # joined as "uniform", its samples are nobody's public ones
     agent._bench.measure(item_of(stand_in, measure=1, privacy="none"))
     agent._bench.measure(item_of(stand_in, measure=1))
@@ -232,7 +232,7 @@ def test_who_sends_no_bare_update_measures_nothing_of_its_own_either(
     stand_in.work = {"privacy": "none"}
     stand_in.promised = {"sums": {"mode": "secure"}} if careful == "by the task's sums" else {}
     told: list[Any] = []
-    monkeypatch.setattr(measuring, "tell", lambda platform, work, metrics: told.append(dict(metrics)))
+    monkeypatch.setattr(measurement, "tell", lambda platform, work, metrics: told.append(dict(metrics)))
     agent = phone(Limit(8.0, 1e-5) if careful == "by its limit" else None)
     if careful == "by its circle":
         agent.home.save_circle(replace(agent.home.circle(), secure_only=True))

@@ -14,17 +14,17 @@ import pytest
 import torch
 from safetensors.numpy import load
 
-from coterie.agent import Agent
-from coterie.cache import BlobCache
+from coterie.agent.agent import Agent
+from coterie.agent.cache import BlobCache
+from coterie.agent.report import Delivery
+from coterie.agent.results import RoundResult, RunSummary
 from coterie.errors import BadHome, CoterieError, Unauthenticated
+from coterie.learning.training import model_bytes, single_threaded
 from coterie.privacy.ledger import Limit
 from coterie.privacy.simulation import SeededStream
 from coterie.records import WorkItem
-from coterie.results import RoundResult, RunSummary
 from coterie.strategies.context import RoundContext, round_seed
 from coterie.strategies.star import Star
-from coterie.training import model_bytes, single_threaded
-from coterie.work import Delivery
 from tests.e2e.stand_in import StandIn, problem
 
 CLAIMED_ONCE = {"sampling_rate": 1.0, "steps": 1}

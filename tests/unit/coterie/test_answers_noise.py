@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.answers import decide, ideal_total, utility
+from coterie.privacy.answer_choice import decide, ideal_total, utility
 from services.pricing.domain.collection import collect
 from services.pricing.domain.correlated_users import Survey, ideal_totals, utilities
 

@@ -15,14 +15,14 @@ import pytest
 import torch
 from safetensors.numpy import load, save
 
-from coterie.agent import Agent
-from coterie.cache import BlobCache
+from coterie.agent.agent import Agent
+from coterie.agent.cache import BlobCache
+from coterie.agent.report import Tensors
+from coterie.agent.results import RoundResult
 from coterie.errors import BadLearner, LearnerFailed, WrongModel
-from coterie.instructions import Instructions
+from coterie.learning.torch_learner import TorchLearner
+from coterie.learning.training_config import Instructions
 from coterie.privacy.ledger import Limit
-from coterie.results import RoundResult
-from coterie.torch_learner import TorchLearner
-from coterie.work import Tensors
 from tests.e2e.stand_in import StandIn, problem
 
 UPDATE = "PUT /v1/tasks/{task}/rounds/{round:int}/updates/{device}"
@@ -86,7 +86,7 @@ def test_an_error_in_the_authors_code_is_one_line_to_the_task_and_a_traceback_in
     stand_in: StandIn, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     agent = agent_of(stand_in, tmp_path, Counter(train=fail(KeyError("no pixel\nsecond line"))), on_error="continue")
-    with caplog.at_level(logging.ERROR, "coterie.agent"):
+    with caplog.at_level(logging.ERROR, "coterie.agent.agent"):
         summary = agent.run()
     assert [str(result.outcome) for result in summary.rounds] == ["declined", "accepted"]
     ((number, why),) = stand_in.declined

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from coterie import clerking
-from coterie.clerking import Clerking
-from coterie.keys import DeviceKeys
+from coterie.agent import committee_worker
+from coterie.agent.committee_worker import Clerking
+from coterie.protocol.keys import DeviceKeys
+from coterie.protocol.transport import Interrupted, Stop
 from coterie.records import Duty, DutyKind
-from coterie.sums.cabinet import Cabinet
-from coterie.sums.terms import Place
-from coterie.transport import Interrupted, Stop
+from coterie.secure_sums.committee_store import Cabinet
+from coterie.secure_sums.terms import Place
 
 PATIENCE_SECONDS = 20.0
 OFFER, FORGET = (
@@ -31,22 +31,22 @@ class Registry:
 
     def __init__(self, stop: Stop) -> None:
         self.stop, self.asked, self.waiting, self.offers = stop, 0, list[Duty](), list[Place]()
-        self.bell = threading.Condition()
+        self.notifier = threading.Condition()
 
     def duties(self, *, wait_seconds: float) -> tuple[Duty, ...]:
         if self.stop.is_set:
             raise Interrupted
-        with self.bell:
+        with self.notifier:
             self.asked += 1
-            self.bell.notify_all()
-            self.bell.wait_for(lambda: bool(self.waiting), min(wait_seconds, 0.05))
+            self.notifier.notify_all()
+            self.notifier.wait_for(lambda: bool(self.waiting), min(wait_seconds, 0.05))
             told, self.waiting = tuple(self.waiting), []
             return told
 
     def give(self, duty: Duty) -> None:
-        with self.bell:
+        with self.notifier:
             self.waiting.append(duty)
-            self.bell.notify_all()
+            self.notifier.notify_all()
 
     def put_offer(self, place: Place, device_id: str, **_: Any) -> None:
         self.offers.append(place)
@@ -126,7 +126,7 @@ def test_a_platform_that_calls_for_nothing_is_asked_and_the_device_rests_again(t
 
 
 def test_a_device_that_is_long_at_other_work_asks_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clerking, "BUSY_SECONDS", 0.02)
+    monkeypatch.setattr(committee_worker, "BUSY_SECONDS", 0.02)
     with clerk_of(tmp_path) as (clerk, platform):
         wait_told(clerk)
         eventually(lambda: quiet(platform))

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from coterie.computing import ASSUMED_HERTZ, CAPACITANCE, Effort, Meter, Tariff, effort_of, frequency, tariff_of
+from coterie.agent.computing_cost import (
+    ASSUMED_HERTZ,
+    CAPACITANCE,
+    Effort,
+    Meter,
+    Tariff,
+    effort_of,
+    frequency,
+    tariff_of,
+)
 
 
 def test_a_round_costs_kappa_xi_f_d_l() -> None:

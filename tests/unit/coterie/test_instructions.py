@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.errors import Declined
-from coterie.instructions import CUSTOM, KNOWN, Instructions, check_training
-from coterie.local_steps import LocalSteps
+from coterie.learning.local_steps import LocalSteps
+from coterie.learning.training_config import CUSTOM, KNOWN, Instructions, check_training
 
 
 def test_every_key_that_somebody_reads_is_known() -> None:

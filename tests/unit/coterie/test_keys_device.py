@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from coterie.keys import BadKeys, DeviceKeys, PublicKeys
 from coterie.privacy.files import WidePermissions
+from coterie.protocol.keys import BadKeys, DeviceKeys, PublicKeys
 
 
 def test_keys_are_made_once_and_found_again(tmp_path: Path) -> None:

@@ -13,15 +13,15 @@ import pytest
 import torch
 from safetensors.numpy import save
 
-from coterie.agent import Agent
-from coterie.cache import BlobCache
+from coterie.agent.agent import Agent
+from coterie.agent.cache import BlobCache
+from coterie.agent.report import Tensors
 from coterie.errors import BadLearner, NotFinite
-from coterie.instructions import Instructions
-from coterie.learner import Gradients, Guarded, Indices, Learner
-from coterie.numpy_learner import NumpyLearner
+from coterie.learning.learner import Gradients, Guarded, Indices, Learner
+from coterie.learning.numpy_learner import NumpyLearner
+from coterie.learning.torch_learner import TorchLearner
+from coterie.learning.training_config import Instructions
 from coterie.privacy.clipping import Norm
-from coterie.torch_learner import TorchLearner
-from coterie.work import Tensors
 from tests.e2e.stand_in import StandIn
 
 START = {"slope": np.zeros(1), "shift": np.zeros(())}
@@ -164,7 +164,7 @@ import sys
 sys.modules["torch"] = None
 from pathlib import Path
 from coterie import Agent, NumpyLearner
-from coterie.cache import BlobCache
+from coterie.agent.cache import BlobCache
 from tests.unit.coterie.seam_without_torch import line
 agent = Agent.register(sys.argv[1], "t", name="sensor", home=sys.argv[2], learner=line(),
                        cache=BlobCache(Path(sys.argv[2]) / "c"))

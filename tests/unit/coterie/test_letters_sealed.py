@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from nacl.public import Box, PrivateKey, PublicKey
 
-from coterie import letters
-from coterie.keys import DeviceKeys
-from coterie.letters import (
+from coterie.protocol import letters
+from coterie.protocol.keys import DeviceKeys
+from coterie.protocol.letters import (
     CorruptLetter,
     Header,
     Letter,

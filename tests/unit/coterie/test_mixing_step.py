@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.mixing import (
+from coterie.learning.mixing import (
     MeshState,
     Vector,
     clip_samples,

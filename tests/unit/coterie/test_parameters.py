@@ -12,7 +12,7 @@ from coterie.parameters.privacy import TrustPrivacy, UniformPrivacy
 from coterie.parameters.registry import check_keys, groups, places, schema, sections
 from coterie.parameters.rules import FaultParameters
 from coterie.parameters.topology import MeshParameters
-from coterie.records.words import RelationKind
+from coterie.records.enums import RelationKind
 
 MESH = {"topology": "mesh", "privacy": "none", "incentive": "none", "rule": "nnm+trimmed-mean", "pace": "synchronous"}
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.privacy_sale import PrivateCosts, best_budget, decide, utility
+from coterie.privacy.budget_choice import PrivateCosts, best_budget, decide, utility
 from services.pricing.domain.budgets import Market, external_risk, utilities
 from services.pricing.domain.followers import best_response, equilibrium
 from services.pricing.domain.influence import leakage

@@ -13,10 +13,11 @@ import httpx
 import pytest
 from starlette.responses import Response
 
-from coterie import errors, transport
-from coterie.cache import BlobCache
+from coterie import errors
+from coterie.agent.cache import BlobCache
 from coterie.client import Platform
-from coterie.transport import SENT_AGAIN, Backoff, Interrupted, Stop, retry_after
+from coterie.protocol import transport
+from coterie.protocol.transport import SENT_AGAIN, Backoff, Interrupted, Stop, retry_after
 from tests.e2e.stand_in import StandIn, problem
 
 MODEL = b"\x02\0\0\0\0\0\0\0{}"

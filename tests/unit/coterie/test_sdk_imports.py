@@ -10,11 +10,11 @@ import sys
 import coterie
 
 NEED_TORCH = {
-    "coterie.adapters",
-    "coterie.batches",
+    "coterie.learning.adapters",
+    "coterie.learning.batches",
     "coterie.privacy.clipping_layers",
-    "coterie.torch_learner",
-    "coterie.training",
+    "coterie.learning.torch_learner",
+    "coterie.learning.training",
 }
 STRANGERS = {"torch", "scipy", "sklearn", "typer", "services", "coterie_api", "coterie_cli", "coterie_lab", "grpc"}
 REPORT = "\nimport json, sys; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
@@ -51,7 +51,7 @@ def test_the_platform_s_client_is_imported_without_arithmetic_and_keys() -> None
 def test_only_the_training_modules_need_torch() -> None:
     blocked = "import importlib, sys\nsys.modules.update(torch=None, sklearn=None)\n"
     rest = sorted(modules() - NEED_TORCH)
-    assert {"coterie.agent", "coterie.strategies.mesh", "coterie.privacy.ledger"} <= set(rest)
+    assert {"coterie.agent.agent", "coterie.strategies.mesh", "coterie.privacy.ledger"} <= set(rest)
     imported = imported_by(f"{blocked}for name in {rest}: importlib.import_module(name)\ndel sys.modules['torch']")
     assert "scipy" not in imported
 

@@ -11,10 +11,10 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from coterie.errors import Declined, WrongModel
-from coterie.instructions import Instructions
-from coterie.models import Flat
-from coterie.torch_learner import TorchLearner
-from coterie.training import model_bytes, seeded, single_threaded
+from coterie.learning.models import Flat
+from coterie.learning.torch_learner import TorchLearner
+from coterie.learning.training import model_bytes, seeded, single_threaded
+from coterie.learning.training_config import Instructions
 
 single_threaded()
 

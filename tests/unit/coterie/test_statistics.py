@@ -8,12 +8,12 @@ import pytest
 import torch
 from safetensors.numpy import load
 
-from coterie.agent import Agent
-from coterie.cache import BlobCache
-from coterie.models import is_statistic
+from coterie.agent.agent import Agent
+from coterie.agent.cache import BlobCache
+from coterie.learning.models import is_statistic
+from coterie.learning.torch_learner import TorchLearner
+from coterie.learning.training import Exchange, model_bytes, seeded
 from coterie.privacy.ledger import Limit
-from coterie.torch_learner import TorchLearner
-from coterie.training import Exchange, model_bytes, seeded
 from tests.e2e.stand_in import StandIn
 
 LIMIT = Limit(99.0, 1e-5, "device", allow_raw=True)

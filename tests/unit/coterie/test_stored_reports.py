@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from coterie.work import Delivery, without_figures
+from coterie.agent.report import Delivery, without_figures
 
 
 def test_figures_that_nobody_called_public_are_left_out_and_nothing_else_changes() -> None:

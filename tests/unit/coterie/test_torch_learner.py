@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from coterie.batches import chosen, count, size_of, split
 from coterie.errors import BadLearner, WrongModel
-from coterie.figures import Metric, headed
-from coterie.instructions import Instructions
-from coterie.learner import Guarded
-from coterie.torch_learner import TorchLearner
-from coterie.training import model_bytes, seeded, single_threaded
+from coterie.learning.batches import chosen, count, size_of, split
+from coterie.learning.learner import Guarded
+from coterie.learning.metrics import Metric, headed
+from coterie.learning.torch_learner import TorchLearner
+from coterie.learning.training import model_bytes, seeded, single_threaded
+from coterie.learning.training_config import Instructions
 
 single_threaded()
 DATA = (torch.zeros(4, 1), torch.zeros(4, 1))

@@ -15,12 +15,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from typer.main import get_command
 
+from coterie.agent.home import DeviceHome
+from coterie.agent.registration import register_device
 from coterie.errors import CoterieError
-from coterie.home import DeviceHome
+from coterie.learning.training import model_bytes
 from coterie.records import Round, RoundState, Task, TaskSpecification
-from coterie.registration import register_device
 from coterie.samples import digits_model
-from coterie.training import model_bytes
 from coterie_cli.console import mistakes_told
 from coterie_cli.live import facts_of
 from coterie_cli.main import app, run

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
+from coterie.agent.fleet import Fleet as WholeFleet
 from coterie.errors import Unauthenticated
-from coterie.fleet import Fleet as WholeFleet
-from coterie.numpy_learner import NumpyLearner
+from coterie.learning.numpy_learner import NumpyLearner
+from coterie.learning.training import model_bytes
+from coterie.protocol.transport import Backoff
 from coterie.samples import BadSource, digits, digits_model, dirichlet_shares
-from coterie.training import model_bytes
-from coterie.transport import Backoff
 from coterie_cli.fleet import Fleet, FleetSummary, RandomWorker, Worker
 from coterie_cli.sources import Source, digits_learners, digits_source, learners_of, load_source
 from tests.e2e.stand_in import StandIn, problem

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from coterie.errors import DigestMismatch, Fault, Unreachable
-from coterie.transport import Backoff
+from coterie.protocol.transport import Backoff
 from coterie_cli.fleet_lines import Line, Place
 from coterie_cli.processes import free_ports
 

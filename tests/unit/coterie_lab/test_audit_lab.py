@@ -12,6 +12,7 @@ import pytest
 from scipy.special import ndtri
 from scipy.stats import binom
 
+from coterie.agent.report import Tensors
 from coterie.privacy import releases
 from coterie.privacy.accounting import Charge, gaussian_charge
 from coterie.privacy.gaussian import exact_epsilon
@@ -21,7 +22,6 @@ from coterie.privacy.releases import Arrays, Change
 from coterie.privacy.stream import Stream
 from coterie.strategies import star
 from coterie.strategies.context import RoundContext
-from coterie.work import Tensors
 from coterie_lab.audit import audit, clopper_pearson, lower_bound, main
 from coterie_lab.canaries import MECHANISMS, _bound_to_bytes
 

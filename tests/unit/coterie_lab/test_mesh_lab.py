@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from coterie.mixing import MeshState
+from coterie.learning.mixing import MeshState
 from coterie_lab.mesh import GRAPHS, contenders, mean_loss, radio_network, rounds_to_targets
 from coterie_lab.mesh_data import Images
 from services.topology.domain.betta_network import MeshNetwork, MeshRules, Transfers, pairs_to_adjacency

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from obstore.store import MemoryStore
 
-from services.kit.blobs import BadDigest, BlobStore, BlobTooLarge, DigestMismatch, StorageAway, UnknownBlob
-from services.kit.settings import ServiceSettings
+from services.kit.database.blobs import BadDigest, BlobStore, BlobTooLarge, DigestMismatch, StorageAway, UnknownBlob
+from services.kit.runtime.settings import ServiceSettings
 
 
 async def pieces(*parts: bytes) -> AsyncIterator[bytes]:

@@ -14,12 +14,13 @@ import pytest
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.aggregation.v1 import aggregation_pb2_grpc as rpc
 from coterie_api.bundles.v1 import bundles_pb2, bundles_pb2_grpc
-from services.kit import errors, sockets
-from services.kit.bundles import CARRY, MOST_AT_ONCE
-from services.kit.caller import Caller, acting_as, current_caller
-from services.kit.channels import open_channel
-from services.kit.server import Server
-from services.kit.settings import ServiceSettings
+from services.kit import errors
+from services.kit.rpc import sockets
+from services.kit.rpc.channels import open_channel
+from services.kit.rpc.principal import Principal, acting_as, current_principal
+from services.kit.rpc.rpc_batching import CARRY, MOST_AT_ONCE
+from services.kit.rpc.server import Server
+from services.kit.runtime.settings import ServiceSettings
 
 NAME = pb.DESCRIPTOR.services_by_name["Work"].full_name
 METHOD = f"/{NAME}/GetWork"
@@ -38,7 +39,7 @@ class Desk(rpc.WorkServicer):
         self.waiting = 0
 
     async def GetWork(self, request: pb.GetWorkRequest, context: Any) -> pb.GetWorkReply:
-        device = current_caller().subject
+        device = current_principal().subject
         if device == "dev_odd":
             raise OddWork("odd; make it even", details={"device": device})
         if device == "dev_broken":
@@ -64,14 +65,14 @@ class House:
         self.server.add(rpc.add_WorkServicer_to_server, self.desk, NAME)
 
     async def ask(self, stub: rpc.WorkAsyncStub, device: str) -> str:
-        with acting_as(Caller("device", device, "own_1")):
+        with acting_as(Principal("device", device, "own_1")):
             reply = await stub.GetWork(pb.GetWorkRequest(device_id=device), timeout=30.0)
         return reply.items[0].task_id
 
 
 @pytest.fixture
 async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
-    from services.kit.bundles import BundleServicer
+    from services.kit.rpc.rpc_batching import BundleServicer
 
     house, carry = House(tmp_path), BundleServicer.Carry
 

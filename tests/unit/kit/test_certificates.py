@@ -15,12 +15,13 @@ from cryptography import x509
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.topology.v1 import topology_pb2_grpc as rpc
 from coterie_cli.certificates import forget_authority, make_certificates, replace_authority
-from services.kit import certificates, errors
-from services.kit.caller import SERVICE, set_caller
-from services.kit.channels import open_channel
-from services.kit.replicas import ask
-from services.kit.server import Server
-from services.kit.settings import ServiceSettings
+from services.kit import errors
+from services.kit.rpc import certificates
+from services.kit.rpc.channels import open_channel
+from services.kit.rpc.principal import SERVICE, set_principal
+from services.kit.rpc.replicas import ask
+from services.kit.rpc.server import Server
+from services.kit.runtime.settings import ServiceSettings
 
 NAME = pb.DESCRIPTOR.services_by_name["Topology"].full_name
 HOSTS = {"topology": ["localhost"], "gateway": ["localhost"]}
@@ -41,7 +42,7 @@ async def served(folder: Path) -> AsyncIterator[str]:
 
 
 async def asked(channel: Any) -> str:
-    set_caller(SERVICE)
+    set_principal(SERVICE)
     return str((await rpc.TopologyStub(channel).PutCell(pb.Cell(id="x"), timeout=20.0)).id)
 
 

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from coterie.privacy.claims import charge_of
 from coterie.records.privacy import PrivacyClaim
 from coterie_api.pricing.v1.pricing_pb2 import PrivacyCharge
-from services.kit.claims import claim_message, read_claim
+from services.kit.rpc.claims import claim_message, read_claim
 
 STORED = {
     "mechanism": "gaussian",

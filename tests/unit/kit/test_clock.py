@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from services.kit.clock import LOOK_SECONDS, SharedClock
-from services.kit.database import Database
-from services.kit.settings import ServiceSettings
+from services.kit.database.engine import Database
+from services.kit.runtime.clock import LOOK_SECONDS, SharedClock
+from services.kit.runtime.settings import ServiceSettings
 
 
 class Hands:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from services.kit.compiled import forget_stale
+from services.kit.runtime.compiled import forget_stale
 
 PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); import loop; print(loop.twice(4))"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from services.kit.database import Database, DatabaseAway, after_commit
-from services.kit.settings import ServiceSettings
+from services.kit.database.engine import Database, DatabaseAway, after_commit
+from services.kit.runtime.settings import ServiceSettings
 
 NUMBERS = sa.Table("numbers", sa.MetaData(), sa.Column("n", sa.Integer, primary_key=True))
 

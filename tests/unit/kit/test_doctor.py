@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from services.kit import doctor
-from services.kit.database import Database
-from services.kit.settings import ServiceSettings
+from services.kit.database.engine import Database
+from services.kit.runtime import doctor
+from services.kit.runtime.settings import ServiceSettings
 from tests.conftest import migrated
 
 NEWER = "9999"

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from services.kit.http_limits import limited
-from services.kit.settings import EdgeSettings
+from services.kit.http.http_limits import limited
+from services.kit.runtime.settings import EdgeSettings
 
 LARGE = b"x" * 3_000_000
 """More than a socket's buffers hold."""

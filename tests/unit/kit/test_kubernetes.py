@@ -15,7 +15,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # no reason for a package of stubs
 
 from coterie.version import VERSION
-from services.kit.calls import MAY_CALL
+from services.kit.rpc.rpc_permissions import ALLOWED
 
 PLACE = Path(__file__).parents[3] / "deploy" / "kubernetes"
 SERVICES = {"trust", "topology", "pricing", "aggregation", "gateway", "console", "station"}
@@ -73,9 +73,9 @@ def test_the_network_opens_the_ways_of_the_call_table_and_no_other() -> None:
     by_name = {one["metadata"]["name"]: one["spec"] for one in policies}
     assert by_name["nobody"]["podSelector"] == {}
     called = {
-        (caller, method.split(".")[1]) for caller, methods in MAY_CALL.items() for method in methods
+        (caller, method.split(".")[1]) for caller, methods in ALLOWED.items() for method in methods
     }  # /coterie_api.trust.v1.Registry/…
-    for caller in MAY_CALL:
+    for caller in ALLOWED:
         towards = {
             (peer["podSelector"]["matchLabels"]["app"], port["port"])
             for rule in by_name[caller]["egress"]
@@ -84,7 +84,7 @@ def test_the_network_opens_the_ways_of_the_call_table_and_no_other() -> None:
         }
         assert towards == {(callee, PORTS[callee]) for who, callee in called if who == caller}
     assert "ingress" not in by_name["station"]
-    for callee in MAY_CALL.keys() - {"gateway", "station"} | {"trust"}:
+    for callee in ALLOWED.keys() - {"gateway", "station"} | {"trust"}:
         (rule,) = by_name[callee]["ingress"]
         assert {(peer["podSelector"]["matchLabels"]["app"], callee) for peer in rule["from"]} == {
             way for way in called if way[1] == callee

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.kit.latency import LatencyWindow
+from services.kit.observability.latency import LatencyWindow
 
 
 def test_half_and_95_of_100_calls_took_no_longer() -> None:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 CODE = """
-from services.kit import logs
+from services.kit.observability import logs
 
 logs.configure("trust", text={text})
 password = "correct horse"

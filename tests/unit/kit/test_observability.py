@@ -14,18 +14,18 @@ from prometheus_client import REGISTRY
 
 import services.aggregation.store.tasks
 import services.gateway.wire.middleware
-import services.kit.metrics
+import services.kit.observability.metrics
 from coterie.records import EventKind
 
 ROOT = Path(__file__).parents[3]
 PLACE = ROOT / "deploy" / "observability"
 OF_PROMETHEUS = {"up", "process_resident_memory_bytes"}
-LOADED = (services.aggregation.store.tasks, services.gateway.wire.middleware, services.kit.metrics)
+LOADED = (services.aggregation.store.tasks, services.gateway.wire.middleware, services.kit.observability.metrics)
 """Modules that define metrics."""
 
 
 def names() -> set[str]:
-    services.kit.metrics.BUILD.info({"version": "1", "commit": "a"})
+    services.kit.observability.metrics.BUILD.info({"version": "1", "commit": "a"})
     found = {sample.name for metric in REGISTRY.collect() for sample in metric.samples}
     described = {metric.name for metric in REGISTRY.collect()}
     for metric in REGISTRY.collect():
@@ -85,7 +85,7 @@ def test_promtool_raises_the_alerts_and_takes_the_settings(what: str) -> None:
 
 def test_the_first_failed_task_is_counted_from_zero() -> None:
     """Prometheus sees an increase only where there was a value before."""
-    (counted,) = services.kit.metrics.EVENTS_TOTAL.collect()
+    (counted,) = services.kit.observability.metrics.EVENTS_TOTAL.collect()
     assert set(EventKind) <= {sample.labels.get("kind") for sample in counted.samples}
 
 

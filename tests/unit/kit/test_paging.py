@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from services.kit import ids
-from services.kit.paging import NUMBER, BadCursor, BadPage, Page, next_cursor, read_page
+from services.kit.rpc.paging import NUMBER, BadCursor, BadPage, Page, next_cursor, read_page
+from services.kit.runtime import ids
 
 
 def test_nothing_asked_for_is_the_usual_page_from_the_start() -> None:

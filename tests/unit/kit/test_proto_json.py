@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie_api.parameters.v1 import parameters_pb2 as pb
-from services.kit.proto_json import BadParameters, parameters_of, read_parameters, text_of, to_dict
+from services.kit.rpc.proto_json import BadParameters, parameters_of, read_parameters, text_of, to_dict
 
 DOUBLES = [
     key for key, field in pb.TopologyParameters.DESCRIPTOR.fields_by_name.items() if field.type == field.TYPE_DOUBLE

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from coterie.version import VERSION
 from coterie_cli.certificates import make_certificates
-from services.kit.channels import open_channel
-from services.kit.replicas import addresses_of, replicas_at
-from services.kit.server import Server
-from services.kit.settings import ServiceSettings
+from services.kit.rpc.channels import open_channel
+from services.kit.rpc.replicas import addresses_of, replicas_at
+from services.kit.rpc.server import Server
+from services.kit.runtime.settings import ServiceSettings
 
 HOSTS = {"gateway": ["localhost"], "topology": ["localhost"]}
 PLACES = ["127.0.0.1", "127.0.0.2", "127.0.0.3"]

@@ -9,10 +9,19 @@ import pytest
 import sqlalchemy as sa
 
 from coterie.records import PrivacyClaim
-from coterie.records.words import PrivacyMechanism, PrivacyUnit
-from services.kit.database import Database
-from services.kit.rows import RecordsColumn, batches, columns, fetch_all, fetch_one, insert_rows, update_rows, upsert
-from services.kit.settings import ServiceSettings
+from coterie.records.enums import PrivacyMechanism, PrivacyUnit
+from services.kit.database.engine import Database
+from services.kit.database.rows import (
+    RecordsColumn,
+    batches,
+    columns,
+    fetch_all,
+    fetch_one,
+    insert_rows,
+    update_rows,
+    upsert,
+)
+from services.kit.runtime.settings import ServiceSettings
 
 THINGS = sa.Table(
     "things",

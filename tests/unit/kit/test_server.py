@@ -14,12 +14,13 @@ import pytest
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.topology.v1 import topology_pb2_grpc as rpc
 from coterie_cli.certificates import make_certificates
-from services.kit import errors, grpc_errors, sockets
-from services.kit.caller import Caller, current_caller, current_request_id, set_caller, set_request_id
-from services.kit.channels import open_channel
-from services.kit.healthcheck import is_serving
-from services.kit.server import Server
-from services.kit.settings import ServiceSettings
+from services.kit import errors
+from services.kit.rpc import grpc_errors, sockets
+from services.kit.rpc.channels import open_channel
+from services.kit.rpc.healthcheck import is_serving
+from services.kit.rpc.principal import Principal, current_principal, current_request_id, set_principal, set_request_id
+from services.kit.rpc.server import Server
+from services.kit.runtime.settings import ServiceSettings
 
 NAME = pb.DESCRIPTOR.services_by_name["Topology"].full_name
 
@@ -38,7 +39,7 @@ class Odd(rpc.TopologyServicer):
             raise RuntimeError("secret inside")
         if request.id == "slow":
             await asyncio.sleep(0.3)
-        caller = current_caller()
+        caller = current_principal()
         return pb.Cell(id=f"{caller.role} {caller.subject} {caller.owner_id} {current_request_id()}")
 
 
@@ -72,7 +73,7 @@ async def test_an_unexpected_fault_tells_nothing_of_its_inside(stub: rpc.Topolog
 
 
 async def test_caller_and_request_id_travel_along(stub: rpc.TopologyAsyncStub) -> None:
-    set_caller(Caller("device", "dev_1", "own_1"))
+    set_principal(Principal("device", "dev_1", "own_1"))
     set_request_id("abc-123")
     assert (await stub.PutCell(pb.Cell(id="tell"))).id == "device dev_1 own_1 abc-123"
 
@@ -143,7 +144,7 @@ async def test_replicas_behind_one_name_are_called_in_turn_and_one_that_is_gone_
     ports = ",".join(f"127.0.0.1:{server.port}" for server in servers)
     channel = open_channel(settings, f"ipv4:{ports}")
     stub = rpc.TopologyStub(channel)
-    set_caller(Caller("admin", "adm_1"))
+    set_principal(Principal("admin", "adm_1"))
 
     async def answers() -> list[str]:
         return [(await stub.PutCell(pb.Cell(), timeout=30.0)).id for _ in range(6)]

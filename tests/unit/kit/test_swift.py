@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from coterie.records.base import Word
-from services.kit import sqlite
-from services.kit.database import Database, DatabaseAway
-from services.kit.rows import WordColumn, insert_rows, upsert
+from coterie.records.base import OpenEnum
+from services.kit.database import sqlite
+from services.kit.database.engine import Database, DatabaseAway
+from services.kit.database.rows import EnumColumn, insert_rows, upsert
 from services.kit.swift import SwiftTx
 
 
-class Colour(Word):
+class Colour(OpenEnum):
     RED = "red"
     BLUE = "blue"
 
@@ -29,7 +29,7 @@ THINGS = sa.Table(
     sa.MetaData(),
     sa.Column("number", sa.Integer, primary_key=True),
     sa.Column("name", sa.String(20), nullable=False, unique=True),
-    sa.Column("colour", WordColumn(Colour, 8), nullable=False, default=Colour.RED),
+    sa.Column("colour", EnumColumn(Colour, 8), nullable=False, default=Colour.RED),
     sa.Column("said", sa.JSON, nullable=False, default=dict),
     sa.Column("heavy", sa.Boolean, nullable=False, default=False),
     sa.Column("weight", sa.Double, nullable=False, server_default="1.5"),
@@ -213,7 +213,7 @@ async def test_quick_statements_are_run_on_the_spot_and_slow_ones_by_the_thread(
 
 
 async def test_transactions_beyond_the_room_wait_for_it(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.kit.database.ROOM_SECONDS", 0.05)
+    monkeypatch.setattr("services.kit.database.engine.ROOM_SECONDS", 0.05)
     leave = asyncio.Event()
 
     async def read() -> int:

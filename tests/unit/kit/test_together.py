@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from services.kit.together import MOST_AT_ONCE, Together
+from services.kit.runtime.batcher import MOST_AT_ONCE, Together
 
 
 class Table:

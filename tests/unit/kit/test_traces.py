@@ -19,11 +19,12 @@ from starlette.types import Receive, Scope, Send
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.topology.v1 import topology_pb2_grpc as rpc
 from services.gateway.wire.middleware import RequestMiddleware
-from services.kit import sockets, traces
-from services.kit.channels import open_channel
 from services.kit.errors import Conflict
-from services.kit.server import Server
-from services.kit.settings import ServiceSettings
+from services.kit.observability import traces
+from services.kit.rpc import sockets
+from services.kit.rpc.channels import open_channel
+from services.kit.rpc.server import Server
+from services.kit.runtime.settings import ServiceSettings
 
 NAME = pb.DESCRIPTOR.services_by_name["Topology"].full_name
 STRANGER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -155,7 +156,7 @@ def test_log_lines_name_their_trace() -> None:
 
 def test_without_an_endpoint_nothing_is_loaded() -> None:
     code = (
-        "import sys; from services.kit import traces; import services.gateway.app, services.kit.process\n"
+        "import sys; from services.kit.observability import traces; import services.gateway.app, services.kit.runtime.process\n"
         "traces.configure('trust', ''); traces.note(a=1); traces.ended('OK')\n"
         "with traces.step('x'): assert traces.current_id() == '' and traces.calling('/a/B') is None\n"
         "assert not traces.are_on(); print([name for name in sys.modules if name.startswith('opentelemetry.sdk')])"

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from services.kit import whatif
 from services.kit.errors import CoterieError, InvalidInput
+from services.kit.runtime import whatif
 
 
 def run(argv: list[str], text: str) -> tuple[int, dict[str, object]]:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from coterie.records import words
-from coterie.records.base import Word
-from coterie.records.words import EventKind, Form, Role, TaskState
-from coterie_api.words.v1 import words_pb2
-from services.kit.rows import WordColumn
-from services.kit.words import number, number_in, prefix_of, text_in, word
+from coterie.records import enums
+from coterie.records.base import OpenEnum
+from coterie.records.enums import EventKind, Form, Role, TaskState
+from coterie_api.enums.v1 import enums_pb2
+from services.kit.database.rows import EnumColumn
+from services.kit.rpc.enums import number, number_in, prefix_of, text_in, word
 
-ENUMS = words_pb2.DESCRIPTOR.enum_types_by_name
+ENUMS = enums_pb2.DESCRIPTOR.enum_types_by_name
 
 
 @pytest.mark.parametrize("name", sorted(ENUMS))
 def test_an_enum_has_exactly_the_members_of_the_class_of_its_name(name: str) -> None:
-    kind: type[Word] = getattr(words, name)
+    kind: type[OpenEnum] = getattr(enums, name)
     prefix = prefix_of(ENUMS[name])
     assert ENUMS[name].values_by_number[0].name == f"{prefix}UNSPECIFIED"
     assert {value.name.removeprefix(prefix) for value in ENUMS[name].values[1:]} == set(kind.__members__)
@@ -26,9 +26,9 @@ def test_an_enum_has_exactly_the_members_of_the_class_of_its_name(name: str) -> 
 
 
 def test_a_number_is_its_word_and_the_unspecified_one_is_the_empty_word() -> None:
-    assert word(TaskState, words_pb2.TASK_STATE_RUNNING) is TaskState.RUNNING
-    assert word(EventKind, words_pb2.EVENT_KIND_TASK_STARTED) == "task.started"
-    assert number(Role.HEAD) == words_pb2.ROLE_HEAD
+    assert word(TaskState, enums_pb2.TASK_STATE_RUNNING) is TaskState.RUNNING
+    assert word(EventKind, enums_pb2.EVENT_KIND_TASK_STARTED) == "task.started"
+    assert number(Role.HEAD) == enums_pb2.ROLE_HEAD
     assert (word(Form, 0), number_in("Form", "")) == ("", 0)
 
 
@@ -43,7 +43,7 @@ def test_a_word_nobody_knows_is_refused_with_those_there_are() -> None:
 
 
 def test_a_column_of_words_is_text_in_the_table() -> None:
-    table = sa.Table("t", sa.MetaData(), sa.Column("form", WordColumn(Form, 8)))
+    table = sa.Table("t", sa.MetaData(), sa.Column("form", EnumColumn(Form, 8)))
     engine = sa.create_engine("sqlite://")
     with engine.begin() as tx:
         table.create(tx)

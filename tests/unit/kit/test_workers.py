@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator
 import psutil
 import pytest
 
-from services.kit.caller import Caller, acting_as
 from services.kit.errors import InvalidInput
-from services.kit.whatif import UnknownSolver, answer
-from services.kit.workers import TooManyQuestions, WorkerLost, Workers
+from services.kit.rpc.principal import Principal, acting_as
+from services.kit.runtime.whatif import UnknownSolver, answer
+from services.kit.runtime.workers import TooManyQuestions, WorkerLost, Workers
 
 
 def about_me(_: int) -> tuple[int, int]:
@@ -77,14 +77,14 @@ async def test_an_abandoned_call_kills_its_worker_and_frees_its_place(workers: W
 
 async def test_more_calls_than_workers_wait_their_turn(workers: Workers) -> None:
     started = time.monotonic()
-    with acting_as(Caller("service", "a")):
+    with acting_as(Principal("service", "a")):
         first = [asyncio.create_task(workers.run(time.sleep, 0.3)) for _ in range(3)]
     await asyncio.gather(*first)
     assert time.monotonic() - started >= 0.6
 
 
 async def test_one_caller_cannot_have_everything_under_way(workers: Workers) -> None:
-    with acting_as(Caller("publisher", "greedy")):
+    with acting_as(Principal("publisher", "greedy")):
         held = [asyncio.create_task(workers.run(time.sleep, 600.0)) for _ in range(3)]
         await asyncio.sleep(0)
         with pytest.raises(TooManyQuestions, match="3 questions under way"):
@@ -92,7 +92,7 @@ async def test_one_caller_cannot_have_everything_under_way(workers: Workers) -> 
     for task in held:
         task.cancel()
     await asyncio.gather(*held, return_exceptions=True)
-    with acting_as(Caller("publisher", "greedy")):
+    with acting_as(Principal("publisher", "greedy")):
         assert (await workers.run(about_me, 0))[0]
 
 

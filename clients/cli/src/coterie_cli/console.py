@@ -32,9 +32,9 @@ from coterie.errors import (
     TooLarge,
     Unauthenticated,
 )
-from coterie.harmless import harmless
+from coterie.protocol.sanitise import sanitise
+from coterie.protocol.transport import Backoff
 from coterie.records.reading import plain
-from coterie.transport import Backoff
 
 OK, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 DEFAULT_DATA = Path(".coterie")
@@ -45,12 +45,12 @@ _INPUT_ERRORS = (InvalidRequest, Unauthenticated, NotAllowed, NotFound, Conflict
 
 
 class Screen(Console):
-    """A console on which text from outside can command nothing: every piece of text is made harmless when rendered."""
+    """A console on which text from outside can command nothing: every piece of text is made sanitise when rendered."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Segments of text as rich makes them, with control characters written out."""
         for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(harmless(segment.text), segment.style)
+            yield segment if segment.control else Segment(sanitise(segment.text), segment.style)
 
 
 out = Screen(highlight=False)

@@ -1,6 +1,6 @@
 """Thousands of devices that only send: they register, poll and deliver random changes, to measure the platform alone.
 
-One event loop drives them all; one cache holds the models. Devices that work as devices do are `coterie.fleet`.
+One event loop drives them all; one cache holds the models. Devices that work as devices do are `coterie.agent.fleet`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from cachetools import LRUCache
 from numpy.typing import NDArray
 from safetensors.numpy import save as save_tensors
 
+from coterie.agent.registration import registration_body
+from coterie.agent.report import Delivery
 from coterie.errors import CorruptDownload, Refused, RoundOver
-from coterie.keys import DeviceKeys
+from coterie.learning.tensor_files import load as load_tensors
+from coterie.protocol.keys import DeviceKeys
+from coterie.protocol.transport import Backoff
 from coterie.records import RegisteredDevice, UpdateOutcome, Work, WorkItem
-from coterie.registration import registration_body
 from coterie.strategies.context import round_seed
-from coterie.tensor_files import load as load_tensors
-from coterie.transport import Backoff
-from coterie.work import Delivery
 from coterie_cli.fleet_lines import Line, Place
 
 POLL_SECONDS = 25.0

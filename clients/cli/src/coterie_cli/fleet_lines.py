@@ -20,7 +20,7 @@ import h11
 import httpx
 
 from coterie.errors import Unreachable
-from coterie.transport import (
+from coterie.protocol.transport import (
     ANSWER_SECONDS,
     CONNECT_SECONDS,
     IDEMPOTENT,

@@ -17,8 +17,8 @@ from coterie.samples import BadSource, digits, digits_model
 if TYPE_CHECKING:
     import torch
 
-    from coterie.batches import Samples
-    from coterie.learner import Learner
+    from coterie.learning.batches import Samples
+    from coterie.learning.learner import Learner
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +55,14 @@ def learners_of(place: str, devices: int) -> list[Learner]:
 
 def digits_learners(devices: int, *, seed: int = 0) -> list[Learner]:
     """Parts of the digits, dealt unevenly."""
-    from coterie.torch_learner import TorchLearner
+    from coterie.learning.torch_learner import TorchLearner
 
     return [TorchLearner(digits_model(), shard) for shard in digits(devices, seed=seed).shards]
 
 
 def _learner(made: Any, place: str) -> Learner:
     if isinstance(made, tuple) and len(made) in (2, 3):
-        from coterie.torch_learner import TorchLearner
+        from coterie.learning.torch_learner import TorchLearner
 
         return TorchLearner(made[0], made[1], test_data=made[2] if len(made) == 3 else None)
     if not all(hasattr(made, name) for name in ("samples", "parameters", "load", "train", "evaluate")):

@@ -21,12 +21,18 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from coterie import measuring, objections
-from coterie.cache import BlobCache
-from coterie.clerking import Clerking
+from coterie.agent import objections
+from coterie.agent.cache import BlobCache
+from coterie.agent.committee_worker import Clerking
+from coterie.agent.enrolment import Enrolments
+from coterie.agent.heartbeat import Heartbeat
+from coterie.agent.home import DeviceHome, DeviceIdentity
+from coterie.agent.owner_decisions import Owner
+from coterie.agent.pairing import Choice
+from coterie.agent.registration import register_device
+from coterie.agent.results import RoundResult, RunSummary
+from coterie.agent.round_runner import RoundRunner
 from coterie.client import Platform
-from coterie.deciding import Owner
-from coterie.enrolment import Enrolments
 from coterie.errors import (
     BadAnswer,
     BadHome,
@@ -34,24 +40,19 @@ from coterie.errors import (
     Declined,
     Fault,
 )
-from coterie.heartbeat import Heartbeat
-from coterie.home import DeviceHome, DeviceIdentity
-from coterie.learner import Guarded, Learner, learner_of
-from coterie.links import Choice
+from coterie.learning import measurement
+from coterie.learning.learner import Guarded, Learner, learner_of
 from coterie.privacy.ledger import Limit, Spent
 from coterie.privacy.stream import FreshStream, Stream
+from coterie.protocol.transport import Backoff, Interrupted, Stop
 from coterie.records import Work, WorkItem
-from coterie.registration import register_device
-from coterie.results import RoundResult, RunSummary
 from coterie.strategies import Strategy, strategy_for
-from coterie.transport import Backoff, Interrupted, Stop
-from coterie.workbench import Workbench
 
 if TYPE_CHECKING:  # torch is imported only for a device that trains
     import torch
 
-    from coterie.batches import Samples
-    from coterie.torch_learner import Loss
+    from coterie.learning.batches import Samples
+    from coterie.learning.torch_learner import Loss
 
 POLL_SECONDS = 20.0
 _HASTY_SECONDS = 0.2
@@ -59,7 +60,7 @@ _LISTEN_SECONDS = 5.0
 """How long a device with linked browsers waits for work before it listens to its owner again."""
 _ASK_SECONDS = 2.0
 """Between two questions for decisions while there is no work to ask for."""
-_log = logging.getLogger("coterie.agent")
+_log = logging.getLogger("coterie.agent.agent")
 
 
 class Agent:
@@ -105,7 +106,7 @@ class Agent:
             choose: picks the strategy for a work item.
             on_round: called after each round; a good place to add data that has arrived.
             on_error: whether the agent stops when its learner's code raises, or goes on with the next round. Either way
-                the round is declined in one line, and the traceback is in the log "coterie.agent".
+                the round is declined in one line, and the traceback is in the log "coterie.agent.agent".
             heartbeat_seconds: between heartbeats.
             poll_seconds: how long one question for work waits for an answer, 0 to 30.
             verify: TLS verification as in httpx: True, False or a file of CA certificates.
@@ -134,7 +135,7 @@ class Agent:
         self._enrolments = Enrolments(
             self.home, identity, self._ledger, self.platform, self.learner, samples, self._public_figures
         )
-        self._bench = Workbench(
+        self._bench = RoundRunner(
             self.home,
             identity,
             self._keys,
@@ -199,7 +200,7 @@ class Agent:
     def join(self, task: str, *, non_iid: float = 0.0, terms: str = "", quietly: bool = False) -> str:
         """Enrols in a task by id or name; returns its id. Safe to repeat. Logs what it costs, unless `quietly`.
 
-        With `terms` (`coterie.links.terms_of`) only if the task still is what its owner was shown.
+        With `terms` (`coterie.agent.pairing.terms_of`) only if the task still is what its owner was shown.
         """
         return self._enrolments.join(task, non_iid=non_iid, terms=terms, quietly=quietly)
 
@@ -325,7 +326,7 @@ class Agent:
         """Does nothing, because the owner has paused the device, and says so: the others need not wait for it."""
         self._stop.sleep(_HASTY_SECONDS)
         if work.measure is not None:
-            measuring.tell(self.platform, work, {})
+            measurement.tell(self.platform, work, {})
             return
         why = "its owner has paused this device"
         self._bench.decline(work, why)

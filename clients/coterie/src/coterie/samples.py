@@ -74,7 +74,7 @@ def digits_model(seed: int = 0) -> torch.nn.Module:
     """A small network for the digits: 64 → 48 → 10."""
     import torch
 
-    from coterie.training import seeded
+    from coterie.learning.training import seeded
 
     with seeded(seed):
         return torch.nn.Sequential(torch.nn.Linear(64, 48), torch.nn.ReLU(), torch.nn.Linear(48, 10))

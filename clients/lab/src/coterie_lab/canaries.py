@@ -17,12 +17,13 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie import mixing
+from coterie.agent.home import DeviceHome
+from coterie.agent.report import Delivery, Tensors
 from coterie.errors import Declined
-from coterie.home import DeviceHome
-from coterie.instructions import Instructions
-from coterie.learner import Guarded
-from coterie.local_steps import LocalSteps
+from coterie.learning import mixing
+from coterie.learning.learner import Guarded
+from coterie.learning.local_steps import LocalSteps
+from coterie.learning.training_config import Instructions
 from coterie.privacy.accounting import Charge, gaussian_charge
 from coterie.privacy.adaptive import COUNT_SHARE, amplitude, joint_norm
 from coterie.privacy.ledger import Limit
@@ -30,14 +31,13 @@ from coterie.privacy.releases import COUNT, Answer, Arrays, Change, CountedChang
 from coterie.privacy.simulation import SeededStream
 from coterie.privacy.stream import Stream
 from coterie.records import WorkItem
+from coterie.secure_sums.contribution import contribution
+from coterie.secure_sums.grid import choose_grid
+from coterie.secure_sums.terms import Terms
 from coterie.strategies.budget_sale import noised_descent
 from coterie.strategies.clusters import Clusters
 from coterie.strategies.context import RoundContext
 from coterie.strategies.star import Star
-from coterie.sums.contribution import contribution
-from coterie.sums.grid import choose_grid
-from coterie.sums.terms import Terms
-from coterie.work import Delivery, Tensors
 
 ELEMENTS = 8
 NOISE = 1.0

@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from coterie.agent import Agent
+from coterie.agent.agent import Agent
+from coterie.agent.results import RoundResult
+from coterie.learning.torch_learner import TorchLearner
+from coterie.learning.training import load_model, model_bytes, single_threaded
 from coterie.privacy.ledger import Limit
 from coterie.privacy.simulation import SeededStream
-from coterie.results import RoundResult
 from coterie.samples import Split, digits, dirichlet_shares
-from coterie.torch_learner import TorchLearner
-from coterie.training import load_model, model_bytes, single_threaded
 from coterie_cli.demos.clusters import CAST, CREDITS_PER_POINT, ESCROW, NOISE_MAX, meet
 from coterie_cli.demos.market import publisher_with
 from coterie_cli.demos.stage import Stage, stage

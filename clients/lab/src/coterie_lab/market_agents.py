@@ -22,17 +22,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from coterie.agent import Agent
+from coterie.agent.agent import Agent
+from coterie.agent.report import Delivery
 from coterie.client import Platform
-from coterie.local_steps import LocalSteps
+from coterie.learning.local_steps import LocalSteps
+from coterie.learning.torch_learner import TorchLearner
+from coterie.learning.training import load_model, model_bytes, single_threaded
 from coterie.privacy.ledger import Limit
 from coterie.privacy.simulation import SeededStream
 from coterie.strategies import strategy_for
 from coterie.strategies.budget_sale import noised_descent
 from coterie.strategies.context import RoundContext
-from coterie.torch_learner import TorchLearner
-from coterie.training import load_model, model_bytes, single_threaded
-from coterie.work import Delivery
 from coterie_cli.demos.market import meet, publisher_with
 from coterie_cli.demos.stage import Stage, stage
 from coterie_lab.markdown import table

@@ -14,7 +14,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.mixing import MeshState, Sensitivity, Vector, noise_scale, softmax_gradient, step, step_size
+from coterie.learning.mixing import MeshState, Sensitivity, Vector, noise_scale, softmax_gradient, step, step_size
 from coterie_lab.mesh_data import Images
 from services.topology.domain.betta import MeshPlan, batch_sizes, evaluate_links
 from services.topology.domain.betta_fast import plan_mesh

@@ -3,7 +3,7 @@
 Writes private.md: softmax on handwritten digits (and on MNIST, where DIR holds it) among 50 and 250 devices, 50 rounds
 within ε = 4 or 2 altogether, by secure sums with the noise shared out, beside every device hiding by itself at the same
 ε, and no noise. Clip norms, grids, rounding, count and noise are the product's own code (`coterie.privacy.adaptive`,
-`coterie.sums.grid`, the discrete sampler); only the masks, which cancel, are left out, and all devices train at once in
+`coterie.secure_sums.grid`, the discrete sampler); only the masks, which cancel, are left out, and all devices train at once in
 numpy. Seeded; quick runs take one seed and the digits.
 """
 
@@ -27,7 +27,7 @@ from coterie.privacy.lifetime import Lifetime, multiplier_for
 from coterie.privacy.simulation import SeededStream
 from coterie.privacy.stream import Stream
 from coterie.samples import dirichlet_shares
-from coterie.sums.grid import choose_grid
+from coterie.secure_sums.grid import choose_grid
 from coterie_lab.markdown import table
 from coterie_lab.mesh_data import Images, load_images
 from services.aggregation.domain.secure_terms import SumRules, least_survivors

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.training import single_threaded
+from coterie.learning.training import single_threaded
 from coterie_lab.byzfl_rules import has_byzfl, theirs
 from coterie_lab.crowd import Crowd, Matrix, Setting, digits, fashion
 from coterie_lab.lies import ATTACKS, NOBODY, is_lost, lied

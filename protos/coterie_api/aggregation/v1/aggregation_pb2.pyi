@@ -6,9 +6,9 @@ bytes never travel in these messages: they lie in the blob store under their SHA
 """
 
 from collections import abc as _abc
+from coterie_api.enums.v1 import enums_pb2 as _enums_pb2
 from coterie_api.parameters.v1 import parameters_pb2 as _parameters_pb2
 from coterie_api.pricing.v1 import pricing_pb2 as _pricing_pb2
-from coterie_api.words.v1 import words_pb2 as _words_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
@@ -83,7 +83,7 @@ class TaskSpecification(_message.Message):
     """Credits the publisher puts in escrow, micro-credits."""
     seed: _builtins.int
     """Seed of every random choice the platform makes for this task."""
-    privacy_unit: _words_pb2.PrivacyUnit.ValueType
+    privacy_unit: _enums_pb2.PrivacyUnit.ValueType
     """What noise protects."""
     auto_start: _builtins.bool
     """Start by itself as soon as `min_devices` have enrolled."""
@@ -93,9 +93,9 @@ class TaskSpecification(_message.Message):
     """Rule axis: how a round's updates become a step of the model, such as "mean", "nnm+trimmed-mean", "fedadam" or
     "trust+centred-clipping"; its parameters stand under "rule" in `parameters`. Empty means "mean".
     """
-    join_by: _words_pb2.JoinBy.ValueType
+    join_by: _enums_pb2.JoinBy.ValueType
     """Who may join: any device, those of the owners in `invited`, or those in `invited`. Unspecified means open."""
-    pace: _words_pb2.Pace.ValueType
+    pace: _enums_pb2.Pace.ValueType
     """Pace axis: whether rounds wait for their devices. Its parameters stand under "pace" in `parameters`. Unspecified
     means synchronous.
     """
@@ -142,13 +142,13 @@ class TaskSpecification(_message.Message):
         parameters: _parameters_pb2.TaskParameters | None = ...,
         escrow_microcredits: _builtins.int = ...,
         seed: _builtins.int = ...,
-        privacy_unit: _words_pb2.PrivacyUnit.ValueType = ...,
+        privacy_unit: _enums_pb2.PrivacyUnit.ValueType = ...,
         auto_start: _builtins.bool = ...,
         description: _builtins.str = ...,
         rule: _builtins.str = ...,
-        join_by: _words_pb2.JoinBy.ValueType = ...,
+        join_by: _enums_pb2.JoinBy.ValueType = ...,
         invited: _abc.Iterable[_builtins.str] | None = ...,
-        pace: _words_pb2.Pace.ValueType = ...,
+        pace: _enums_pb2.Pace.ValueType = ...,
         keep_rounds: _builtins.int = ...,
         fraction: _builtins.float = ...,
         stop: Global___Stop | None = ...,
@@ -241,7 +241,7 @@ class Task(_message.Message):
     """Identifier, `tsk_…`."""
     publisher: _builtins.str
     """Who published it."""
-    state: _words_pb2.TaskState.ValueType
+    state: _enums_pb2.TaskState.ValueType
     """Where it stands."""
     reason: _builtins.str
     """Why it ended; empty before."""
@@ -279,7 +279,7 @@ class Task(_message.Message):
         id: _builtins.str = ...,
         publisher: _builtins.str = ...,
         specification: Global___TaskSpecification | None = ...,
-        state: _words_pb2.TaskState.ValueType = ...,
+        state: _enums_pb2.TaskState.ValueType = ...,
         reason: _builtins.str = ...,
         round: _builtins.int = ...,
         enrolled: _builtins.int = ...,
@@ -358,7 +358,7 @@ class ListTasksRequest(_message.Message):
     LIMIT_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
-    state: _words_pb2.TaskState.ValueType
+    state: _enums_pb2.TaskState.ValueType
     """Only in this state; unspecified means any."""
     publisher: _builtins.str
     """Only of this publisher; empty means any."""
@@ -371,7 +371,7 @@ class ListTasksRequest(_message.Message):
     def __init__(
         self,
         *,
-        state: _words_pb2.TaskState.ValueType = ...,
+        state: _enums_pb2.TaskState.ValueType = ...,
         publisher: _builtins.str = ...,
         limit: _builtins.int = ...,
         cursor: _builtins.str = ...,
@@ -478,7 +478,7 @@ class Enrolment(_message.Message):
     """Task's id."""
     device_id: _builtins.str
     """Device's id."""
-    state: _words_pb2.EnrolmentState.ValueType
+    state: _enums_pb2.EnrolmentState.ValueType
     """Whether it takes part."""
     samples: _builtins.int
     """Training samples it has."""
@@ -493,7 +493,7 @@ class Enrolment(_message.Message):
         *,
         task_id: _builtins.str = ...,
         device_id: _builtins.str = ...,
-        state: _words_pb2.EnrolmentState.ValueType = ...,
+        state: _enums_pb2.EnrolmentState.ValueType = ...,
         samples: _builtins.int = ...,
         non_iid: _builtins.float = ...,
         enrolled_at: _builtins.float = ...,
@@ -711,7 +711,7 @@ class Round(_message.Message):
     """Number, from 1."""
     attempt: _builtins.int
     """Times it was opened, from 1."""
-    state: _words_pb2.RoundState.ValueType
+    state: _enums_pb2.RoundState.ValueType
     """Where it stands."""
     participants: _builtins.int
     """Participants."""
@@ -745,7 +745,7 @@ class Round(_message.Message):
         task_id: _builtins.str = ...,
         number: _builtins.int = ...,
         attempt: _builtins.int = ...,
-        state: _words_pb2.RoundState.ValueType = ...,
+        state: _enums_pb2.RoundState.ValueType = ...,
         participants: _builtins.int = ...,
         delivered: _builtins.int = ...,
         quorum: _builtins.int = ...,
@@ -807,9 +807,9 @@ class Participation(_message.Message):
     BASE_FIELD_NUMBER: _builtins.int
     device_id: _builtins.str
     """Device's id."""
-    role: _words_pb2.Role.ValueType
+    role: _enums_pb2.Role.ValueType
     """Seat's role."""
-    state: _words_pb2.ParticipationState.ValueType
+    state: _enums_pb2.ParticipationState.ValueType
     """What became of it."""
     weight: _builtins.float
     """Weight its update was folded with."""
@@ -839,8 +839,8 @@ class Participation(_message.Message):
         self,
         *,
         device_id: _builtins.str = ...,
-        role: _words_pb2.Role.ValueType = ...,
-        state: _words_pb2.ParticipationState.ValueType = ...,
+        role: _enums_pb2.Role.ValueType = ...,
+        state: _enums_pb2.ParticipationState.ValueType = ...,
         weight: _builtins.float = ...,
         metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         delivered_at: _builtins.float = ...,
@@ -1056,7 +1056,7 @@ class Event(_message.Message):
     """Task's id."""
     at: _builtins.float
     """When."""
-    kind: _words_pb2.EventKind.ValueType
+    kind: _enums_pb2.EventKind.ValueType
     """What happened."""
     round: _builtins.int
     """Round; 0 = none."""
@@ -1070,7 +1070,7 @@ class Event(_message.Message):
         number: _builtins.int = ...,
         task_id: _builtins.str = ...,
         at: _builtins.float = ...,
-        kind: _words_pb2.EventKind.ValueType = ...,
+        kind: _enums_pb2.EventKind.ValueType = ...,
         round: _builtins.int = ...,
         device_id: _builtins.str = ...,
         message: _builtins.str = ...,
@@ -2076,7 +2076,7 @@ class Peer(_message.Message):
     LINK_SECONDS_FIELD_NUMBER: _builtins.int
     device_id: _builtins.str
     """Device's id."""
-    role: _words_pb2.Role.ValueType
+    role: _enums_pb2.Role.ValueType
     """What it does: head, member or peer."""
     signing_key: _builtins.bytes
     """Ed25519 public key."""
@@ -2092,7 +2092,7 @@ class Peer(_message.Message):
         self,
         *,
         device_id: _builtins.str = ...,
-        role: _words_pb2.Role.ValueType = ...,
+        role: _enums_pb2.Role.ValueType = ...,
         signing_key: _builtins.bytes = ...,
         sealing_key: _builtins.bytes = ...,
         weight: _builtins.float = ...,
@@ -2151,7 +2151,7 @@ class WorkItem(_message.Message):
     """Round."""
     attempt: _builtins.int
     """Attempt at the round."""
-    role: _words_pb2.Role.ValueType
+    role: _enums_pb2.Role.ValueType
     """What the device does."""
     deadline_at: _builtins.float
     """When the round ends at the latest."""
@@ -2175,7 +2175,7 @@ class WorkItem(_message.Message):
     """Deduction per unit of variance, micro-credits."""
     training_json: _builtins.str
     """Training hints, a JSON object."""
-    privacy_unit: _words_pb2.PrivacyUnit.ValueType
+    privacy_unit: _enums_pb2.PrivacyUnit.ValueType
     """What noise protects."""
     topology: _builtins.str
     """Preset or axes, for the agent's choice of strategy."""
@@ -2227,7 +2227,7 @@ class WorkItem(_message.Message):
         task_id: _builtins.str = ...,
         round: _builtins.int = ...,
         attempt: _builtins.int = ...,
-        role: _words_pb2.Role.ValueType = ...,
+        role: _enums_pb2.Role.ValueType = ...,
         model_digests: _abc.Iterable[_builtins.str] | None = ...,
         model_lines: _abc.Iterable[_builtins.int] | None = ...,
         previous_digests: _abc.Iterable[_builtins.str] | None = ...,
@@ -2244,7 +2244,7 @@ class WorkItem(_message.Message):
         slope_microcredits: _builtins.int = ...,
         training_json: _builtins.str = ...,
         parameters: _parameters_pb2.TaskParameters | None = ...,
-        privacy_unit: _words_pb2.PrivacyUnit.ValueType = ...,
+        privacy_unit: _enums_pb2.PrivacyUnit.ValueType = ...,
         topology: _builtins.str = ...,
         privacy: _builtins.str = ...,
         incentive: _builtins.str = ...,
@@ -2321,12 +2321,12 @@ class GetWorkReply(_message.Message):
         KEY_FIELD_NUMBER: _builtins.int
         VALUE_FIELD_NUMBER: _builtins.int
         key: _builtins.str
-        value: _words_pb2.TaskState.ValueType
+        value: _enums_pb2.TaskState.ValueType
         def __init__(
             self,
             *,
             key: _builtins.str = ...,
-            value: _words_pb2.TaskState.ValueType = ...,
+            value: _enums_pb2.TaskState.ValueType = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -2347,7 +2347,7 @@ class GetWorkReply(_message.Message):
         """At most one item per task; empty when there is nothing to do."""
 
     @_builtins.property
-    def ended(self) -> _containers.ScalarMap[_builtins.str, _words_pb2.TaskState.ValueType]:
+    def ended(self) -> _containers.ScalarMap[_builtins.str, _enums_pb2.TaskState.ValueType]:
         """Tasks asked about that have ended, with their state."""
 
     def __init__(
@@ -2355,7 +2355,7 @@ class GetWorkReply(_message.Message):
         *,
         items: _abc.Iterable[Global___WorkItem] | None = ...,
         retry_after_seconds: _builtins.float = ...,
-        ended: _abc.Mapping[_builtins.str, _words_pb2.TaskState.ValueType] | None = ...,
+        ended: _abc.Mapping[_builtins.str, _enums_pb2.TaskState.ValueType] | None = ...,
         duties: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -2442,7 +2442,7 @@ class MemberReport(_message.Message):
     WEIGHT_FIELD_NUMBER: _builtins.int
     device_id: _builtins.str
     """Device's id."""
-    outcome: _words_pb2.ParticipationState.ValueType
+    outcome: _enums_pb2.ParticipationState.ValueType
     """Delivered, dropped or rejected."""
     note: _builtins.str
     """Why, for people."""
@@ -2452,7 +2452,7 @@ class MemberReport(_message.Message):
         self,
         *,
         device_id: _builtins.str = ...,
-        outcome: _words_pb2.ParticipationState.ValueType = ...,
+        outcome: _enums_pb2.ParticipationState.ValueType = ...,
         note: _builtins.str = ...,
         weight: _builtins.float = ...,
     ) -> None: ...
@@ -2514,7 +2514,7 @@ class SubmitUpdateRequest(_message.Message):
     """SHA-256 of the body, hexadecimal; empty when there is no body (a report)."""
     size_bytes: _builtins.int
     """Size of the body."""
-    form: _words_pb2.Form.ValueType
+    form: _enums_pb2.Form.ValueType
     """What it hands in."""
     weight: _builtins.float
     """Weight: samples, quality or total quality."""
@@ -2552,7 +2552,7 @@ class SubmitUpdateRequest(_message.Message):
         device_id: _builtins.str = ...,
         digest: _builtins.str = ...,
         size_bytes: _builtins.int = ...,
-        form: _words_pb2.Form.ValueType = ...,
+        form: _enums_pb2.Form.ValueType = ...,
         weight: _builtins.float = ...,
         metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         model_index: _builtins.int = ...,
@@ -2604,14 +2604,14 @@ class SubmitUpdateReply(_message.Message):
 
     OUTCOME_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
-    outcome: _words_pb2.Reception.ValueType
+    outcome: _enums_pb2.Reception.ValueType
     """What became of it."""
     round: _builtins.int
     """Round the task is in now."""
     def __init__(
         self,
         *,
-        outcome: _words_pb2.Reception.ValueType = ...,
+        outcome: _enums_pb2.Reception.ValueType = ...,
         round: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -2764,7 +2764,7 @@ class Letter(_message.Message):
     """Sender."""
     recipient: _builtins.str
     """Recipient."""
-    kind: _words_pb2.LetterKind.ValueType
+    kind: _enums_pb2.LetterKind.ValueType
     """What is in it."""
     digest: _builtins.str
     """SHA-256 of the ciphertext, hexadecimal."""
@@ -2781,7 +2781,7 @@ class Letter(_message.Message):
         plan_version: _builtins.int = ...,
         sender: _builtins.str = ...,
         recipient: _builtins.str = ...,
-        kind: _words_pb2.LetterKind.ValueType = ...,
+        kind: _enums_pb2.LetterKind.ValueType = ...,
         digest: _builtins.str = ...,
         size_bytes: _builtins.int = ...,
         sent_at: _builtins.float = ...,
@@ -2871,7 +2871,7 @@ class ListLettersReply(_message.Message):
     LETTERS_FIELD_NUMBER: _builtins.int
     ROUND_STATE_FIELD_NUMBER: _builtins.int
     GONE_FIELD_NUMBER: _builtins.int
-    round_state: _words_pb2.RoundState.ValueType
+    round_state: _enums_pb2.RoundState.ValueType
     """State of the round: open while more can come."""
     @_builtins.property
     def letters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Letter]:
@@ -2885,7 +2885,7 @@ class ListLettersReply(_message.Message):
         self,
         *,
         letters: _abc.Iterable[Global___Letter] | None = ...,
-        round_state: _words_pb2.RoundState.ValueType = ...,
+        round_state: _enums_pb2.RoundState.ValueType = ...,
         gone: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -3012,7 +3012,7 @@ class Duty(_message.Message):
     SITTING_FIELD_NUMBER: _builtins.int
     COHORT_FIELD_NUMBER: _builtins.int
     DEADLINE_AT_FIELD_NUMBER: _builtins.int
-    kind: _words_pb2.DutyKind.ValueType
+    kind: _enums_pb2.DutyKind.ValueType
     """What."""
     task_id: _builtins.str
     """Task's id."""
@@ -3027,7 +3027,7 @@ class Duty(_message.Message):
     def __init__(
         self,
         *,
-        kind: _words_pb2.DutyKind.ValueType = ...,
+        kind: _enums_pb2.DutyKind.ValueType = ...,
         task_id: _builtins.str = ...,
         round: _builtins.int = ...,
         sitting: _builtins.int = ...,
@@ -3130,7 +3130,7 @@ class ReadSumRequest(_message.Message):
     DOCUMENT_FIELD_NUMBER: _builtins.int
     device_id: _builtins.str
     """Who reads."""
-    document: _words_pb2.SumDocument.ValueType
+    document: _enums_pb2.SumDocument.ValueType
     """What."""
     @_builtins.property
     def place(self) -> Global___SumPlace:
@@ -3141,7 +3141,7 @@ class ReadSumRequest(_message.Message):
         *,
         place: Global___SumPlace | None = ...,
         device_id: _builtins.str = ...,
-        document: _words_pb2.SumDocument.ValueType = ...,
+        document: _enums_pb2.SumDocument.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["place", b"place"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

@@ -6,9 +6,9 @@ micro-credits (1 credit = 1,000,000). Times are Unix seconds.
 """
 
 from collections import abc as _abc
+from coterie_api.enums.v1 import enums_pb2 as _enums_pb2
 from coterie_api.parameters.v1 import parameters_pb2 as _parameters_pb2
 from coterie_api.topology.v1 import topology_pb2 as _topology_pb2
-from coterie_api.words.v1 import words_pb2 as _words_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
@@ -223,7 +223,7 @@ class Quote(_message.Message):
     """Task's id."""
     round: _builtins.int
     """Round."""
-    status: _words_pb2.QuoteStatus.ValueType
+    status: _enums_pb2.QuoteStatus.ValueType
     """How it was priced."""
     pot_microcredits: _builtins.int
     """Pot of the round, micro-credits: shared by payoff where clusters are paid, else by quality; 0 = none."""
@@ -249,7 +249,7 @@ class Quote(_message.Message):
         task_id: _builtins.str = ...,
         round: _builtins.int = ...,
         offers: _abc.Iterable[Global___Offer] | None = ...,
-        status: _words_pb2.QuoteStatus.ValueType = ...,
+        status: _enums_pb2.QuoteStatus.ValueType = ...,
         pot_microcredits: _builtins.int = ...,
         pot_details: Global___PotDetails | None = ...,
         market_details: Global___MarketDetails | None = ...,
@@ -619,7 +619,7 @@ class Work(_message.Message):
     """Device's id."""
     owner_id: _builtins.str
     """Owner's id."""
-    outcome: _words_pb2.ParticipationState.ValueType
+    outcome: _enums_pb2.ParticipationState.ValueType
     """What became of it."""
     budget: _builtins.float
     """zCDP budget it chose (stackelberg), or noise variance (correlated); 0 = none."""
@@ -636,7 +636,7 @@ class Work(_message.Message):
         *,
         device_id: _builtins.str = ...,
         owner_id: _builtins.str = ...,
-        outcome: _words_pb2.ParticipationState.ValueType = ...,
+        outcome: _enums_pb2.ParticipationState.ValueType = ...,
         budget: _builtins.float = ...,
         quality: _builtins.float = ...,
         privacy: _abc.Iterable[Global___PrivacyCharge] | None = ...,
@@ -662,29 +662,29 @@ class PrivacyCharge(_message.Message):
     SAMPLING_RATE_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
     ADJACENCY_FIELD_NUMBER: _builtins.int
-    mechanism: _words_pb2.PrivacyMechanism.ValueType
+    mechanism: _enums_pb2.PrivacyMechanism.ValueType
     """Its noise."""
     parameter: _builtins.float
     """Noise multiplier (gaussian), ε (laplace) or ρ (zcdp)."""
-    unit: _words_pb2.PrivacyUnit.ValueType
+    unit: _enums_pb2.PrivacyUnit.ValueType
     """What is hidden."""
     sampling_rate: _builtins.float
     """Fraction of the data used; 0 or 1 = all."""
     steps: _builtins.int
     """Repetitions; 0 means 1."""
-    adjacency: _words_pb2.PrivacyAdjacency.ValueType
+    adjacency: _enums_pb2.PrivacyAdjacency.ValueType
     """What the loss compares a unit's contribution with. Unspecified = laplace, zcdp and gaussian
     at example level replaced, gaussian at device level left out.
     """
     def __init__(
         self,
         *,
-        mechanism: _words_pb2.PrivacyMechanism.ValueType = ...,
+        mechanism: _enums_pb2.PrivacyMechanism.ValueType = ...,
         parameter: _builtins.float = ...,
-        unit: _words_pb2.PrivacyUnit.ValueType = ...,
+        unit: _enums_pb2.PrivacyUnit.ValueType = ...,
         sampling_rate: _builtins.float = ...,
         steps: _builtins.int = ...,
-        adjacency: _words_pb2.PrivacyAdjacency.ValueType = ...,
+        adjacency: _enums_pb2.PrivacyAdjacency.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -1202,7 +1202,7 @@ class Posting(_message.Message):
     """Account."""
     amount_microcredits: _builtins.int
     """Positive into the account, negative out of it."""
-    kind: _words_pb2.PostingKind.ValueType
+    kind: _enums_pb2.PostingKind.ValueType
     """What it was for."""
     note: _builtins.str
     """More, for people."""
@@ -1213,7 +1213,7 @@ class Posting(_message.Message):
         at: _builtins.float = ...,
         account_id: _builtins.str = ...,
         amount_microcredits: _builtins.int = ...,
-        kind: _words_pb2.PostingKind.ValueType = ...,
+        kind: _enums_pb2.PostingKind.ValueType = ...,
         note: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -1506,9 +1506,9 @@ class TaskPrivacy(_message.Message):
     """Rounds charged."""
     epsilon: _builtins.float
     """ε composed over the task at the report's δ, for `unit` and `adjacency`; infinity = no noise was added."""
-    unit: _words_pb2.PrivacyUnit.ValueType
+    unit: _enums_pb2.PrivacyUnit.ValueType
     """What every release hides."""
-    adjacency: _words_pb2.PrivacyAdjacency.ValueType
+    adjacency: _enums_pb2.PrivacyAdjacency.ValueType
     """What `epsilon` compares the unit's contribution with."""
     epsilon_replaced: _builtins.float
     """ε of the same releases for the unit replaced."""
@@ -1520,8 +1520,8 @@ class TaskPrivacy(_message.Message):
         task_id: _builtins.str = ...,
         rounds: _builtins.int = ...,
         epsilon: _builtins.float = ...,
-        unit: _words_pb2.PrivacyUnit.ValueType = ...,
-        adjacency: _words_pb2.PrivacyAdjacency.ValueType = ...,
+        unit: _enums_pb2.PrivacyUnit.ValueType = ...,
+        adjacency: _enums_pb2.PrivacyAdjacency.ValueType = ...,
         epsilon_replaced: _builtins.float = ...,
         in_words: _builtins.str = ...,
     ) -> None: ...
@@ -1553,9 +1553,9 @@ class PrivacyReport(_message.Message):
     """δ."""
     epsilon: _builtins.float
     """ε composed over all tasks, for `unit` and `adjacency`."""
-    unit: _words_pb2.PrivacyUnit.ValueType
+    unit: _enums_pb2.PrivacyUnit.ValueType
     """What all releases of all tasks hide."""
-    adjacency: _words_pb2.PrivacyAdjacency.ValueType
+    adjacency: _enums_pb2.PrivacyAdjacency.ValueType
     """What `epsilon` compares the unit's contribution with."""
     epsilon_replaced: _builtins.float
     """ε of the same releases for the unit replaced."""
@@ -1572,8 +1572,8 @@ class PrivacyReport(_message.Message):
         delta: _builtins.float = ...,
         epsilon: _builtins.float = ...,
         tasks: _abc.Iterable[Global___TaskPrivacy] | None = ...,
-        unit: _words_pb2.PrivacyUnit.ValueType = ...,
-        adjacency: _words_pb2.PrivacyAdjacency.ValueType = ...,
+        unit: _enums_pb2.PrivacyUnit.ValueType = ...,
+        adjacency: _enums_pb2.PrivacyAdjacency.ValueType = ...,
         epsilon_replaced: _builtins.float = ...,
         in_words: _builtins.str = ...,
     ) -> None: ...

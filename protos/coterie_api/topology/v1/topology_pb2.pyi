@@ -4,8 +4,8 @@ isort:skip_file
 The topology planner: who exchanges updates with whom, and how much noise each adds. Times are Unix seconds."""
 
 from collections import abc as _abc
+from coterie_api.enums.v1 import enums_pb2 as _enums_pb2
 from coterie_api.parameters.v1 import parameters_pb2 as _parameters_pb2
-from coterie_api.words.v1 import words_pb2 as _words_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
@@ -99,7 +99,7 @@ class MakePlanRequest(_message.Message):
     """Keep the previous plan unless trust, links or membership changed enough."""
     models: _builtins.int
     """Models of the task; 0 means 1."""
-    privacy_unit: _words_pb2.PrivacyUnit.ValueType
+    privacy_unit: _enums_pb2.PrivacyUnit.ValueType
     """What privacy hides; unspecified means a device."""
     model_bytes: _builtins.int
     """Size of one model, bytes; 0 = unknown."""
@@ -131,7 +131,7 @@ class MakePlanRequest(_message.Message):
         round: _builtins.int = ...,
         keep_if_stable: _builtins.bool = ...,
         models: _builtins.int = ...,
-        privacy_unit: _words_pb2.PrivacyUnit.ValueType = ...,
+        privacy_unit: _enums_pb2.PrivacyUnit.ValueType = ...,
         model_bytes: _builtins.int = ...,
         round_seconds: _builtins.float = ...,
         measured: _abc.Iterable[Global___MeasuredTask] | None = ...,
@@ -375,7 +375,7 @@ class Seat(_message.Message):
     WEIGHT_ALONE_FIELD_NUMBER: _builtins.int
     device_id: _builtins.str
     """Device's id."""
-    role: _words_pb2.Role.ValueType
+    role: _enums_pb2.Role.ValueType
     """What it does."""
     group: _builtins.int
     """Cluster or cell number; -1 = none."""
@@ -413,7 +413,7 @@ class Seat(_message.Message):
         self,
         *,
         device_id: _builtins.str = ...,
-        role: _words_pb2.Role.ValueType = ...,
+        role: _enums_pb2.Role.ValueType = ...,
         group: _builtins.int = ...,
         head_device_id: _builtins.str = ...,
         noise_multiplier: _builtins.float = ...,
@@ -1132,7 +1132,7 @@ class CellDetails(_message.Message):
     """"matching", "greedy", "random" or a trained policy's id."""
     layout: _builtins.str
     """Fingerprint of the cells, the models and the channel."""
-    status: _words_pb2.ScheduleStatus.ValueType
+    status: _enums_pb2.ScheduleStatus.ValueType
     """Who is served."""
     reward: _builtins.float
     """Reward of the schedule."""
@@ -1169,7 +1169,7 @@ class CellDetails(_message.Message):
         *,
         policy: _builtins.str = ...,
         layout: _builtins.str = ...,
-        status: _words_pb2.ScheduleStatus.ValueType = ...,
+        status: _enums_pb2.ScheduleStatus.ValueType = ...,
         reward: _builtins.float = ...,
         matching_reward: _builtins.float = ...,
         round: _builtins.int = ...,
@@ -1455,19 +1455,19 @@ class TrainPolicyRequest(_message.Message):
     MODELS_FIELD_NUMBER: _builtins.int
     RADIO_FIELD_NUMBER: _builtins.int
     NETWORK_FIELD_NUMBER: _builtins.int
-    learner: _words_pb2.PolicyLearner.ValueType
+    learner: _enums_pb2.PolicyLearner.ValueType
     """How it learns."""
     seed: _builtins.int
     """Seed."""
     steps: _builtins.int
     """Training steps; 0 means the default."""
-    penalty: _words_pb2.PolicyPenalty.ValueType
+    penalty: _enums_pb2.PolicyPenalty.ValueType
     """What breaking a limit costs."""
     users: _builtins.int
     """Expected number of users."""
     models: _builtins.int
     """Number of models."""
-    network: _words_pb2.PolicyNetwork.ValueType
+    network: _enums_pb2.PolicyNetwork.ValueType
     """What it values decisions with."""
     @_builtins.property
     def radio(self) -> _parameters_pb2.RadioParameters:
@@ -1476,14 +1476,14 @@ class TrainPolicyRequest(_message.Message):
     def __init__(
         self,
         *,
-        learner: _words_pb2.PolicyLearner.ValueType = ...,
+        learner: _enums_pb2.PolicyLearner.ValueType = ...,
         seed: _builtins.int = ...,
         steps: _builtins.int = ...,
-        penalty: _words_pb2.PolicyPenalty.ValueType = ...,
+        penalty: _enums_pb2.PolicyPenalty.ValueType = ...,
         users: _builtins.int = ...,
         models: _builtins.int = ...,
         radio: _parameters_pb2.RadioParameters | None = ...,
-        network: _words_pb2.PolicyNetwork.ValueType = ...,
+        network: _enums_pb2.PolicyNetwork.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["radio", b"radio"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -1511,11 +1511,11 @@ class Policy(_message.Message):
     PENALTY_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Identifier, `pol_…`."""
-    learner: _words_pb2.PolicyLearner.ValueType
+    learner: _enums_pb2.PolicyLearner.ValueType
     """How it learns."""
     layout: _builtins.str
     """Fingerprint of the layout it was trained for."""
-    state: _words_pb2.PolicyState.ValueType
+    state: _enums_pb2.PolicyState.ValueType
     """How far it is."""
     progress: _builtins.float
     """Fraction trained, in [0, 1]."""
@@ -1525,23 +1525,23 @@ class Policy(_message.Message):
     """When training started."""
     reason: _builtins.str
     """Why it failed; empty otherwise."""
-    network: _words_pb2.PolicyNetwork.ValueType
+    network: _enums_pb2.PolicyNetwork.ValueType
     """What it values decisions with."""
-    penalty: _words_pb2.PolicyPenalty.ValueType
+    penalty: _enums_pb2.PolicyPenalty.ValueType
     """What breaking a limit cost it in training."""
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
-        learner: _words_pb2.PolicyLearner.ValueType = ...,
+        learner: _enums_pb2.PolicyLearner.ValueType = ...,
         layout: _builtins.str = ...,
-        state: _words_pb2.PolicyState.ValueType = ...,
+        state: _enums_pb2.PolicyState.ValueType = ...,
         progress: _builtins.float = ...,
         reward: _builtins.float = ...,
         created_at: _builtins.float = ...,
         reason: _builtins.str = ...,
-        network: _words_pb2.PolicyNetwork.ValueType = ...,
-        penalty: _words_pb2.PolicyPenalty.ValueType = ...,
+        network: _enums_pb2.PolicyNetwork.ValueType = ...,
+        penalty: _enums_pb2.PolicyPenalty.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

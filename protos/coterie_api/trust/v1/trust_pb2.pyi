@@ -6,7 +6,7 @@ each other. Times are Unix seconds (double, UTC); 0 means "not set" unless a fie
 """
 
 from collections import abc as _abc
-from coterie_api.words.v1 import words_pb2 as _words_pb2
+from coterie_api.enums.v1 import enums_pb2 as _enums_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
@@ -97,7 +97,7 @@ class Device(_message.Message):
     """Ed25519 public key, 32 bytes."""
     sealing_key: _builtins.bytes
     """X25519 public key that letters are sealed to, 32 bytes."""
-    state: _words_pb2.DeviceState.ValueType
+    state: _enums_pb2.DeviceState.ValueType
     """Whether it takes part."""
     registered_at: _builtins.float
     """When it registered."""
@@ -126,7 +126,7 @@ class Device(_message.Message):
         signing_key: _builtins.bytes = ...,
         sealing_key: _builtins.bytes = ...,
         capabilities: Global___Capabilities | None = ...,
-        state: _words_pb2.DeviceState.ValueType = ...,
+        state: _enums_pb2.DeviceState.ValueType = ...,
         registered_at: _builtins.float = ...,
         last_seen_at: _builtins.float = ...,
         key_version: _builtins.int = ...,
@@ -533,7 +533,7 @@ class ListDevicesRequest(_message.Message):
     CURSOR_FIELD_NUMBER: _builtins.int
     owner_id: _builtins.str
     """Only this owner's; empty means all."""
-    state: _words_pb2.DeviceState.ValueType
+    state: _enums_pb2.DeviceState.ValueType
     """Only devices in this state; unspecified means any."""
     limit: _builtins.int
     """At most this many, 1 to 500; 0 means 100."""
@@ -543,7 +543,7 @@ class ListDevicesRequest(_message.Message):
         self,
         *,
         owner_id: _builtins.str = ...,
-        state: _words_pb2.DeviceState.ValueType = ...,
+        state: _enums_pb2.DeviceState.ValueType = ...,
         limit: _builtins.int = ...,
         cursor: _builtins.str = ...,
     ) -> None: ...
@@ -749,7 +749,7 @@ class CreateKeyRequest(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
-    role: _words_pb2.CallerRole.ValueType
+    role: _enums_pb2.PrincipalRole.ValueType
     """An admin or a publisher."""
     name: _builtins.str
     """Name of the holder, unique within the role."""
@@ -758,7 +758,7 @@ class CreateKeyRequest(_message.Message):
     def __init__(
         self,
         *,
-        role: _words_pb2.CallerRole.ValueType = ...,
+        role: _enums_pb2.PrincipalRole.ValueType = ...,
         name: _builtins.str = ...,
         expires_at: _builtins.float = ...,
     ) -> None: ...
@@ -1003,7 +1003,7 @@ class Principal(_message.Message):
     OWNER_ID_FIELD_NUMBER: _builtins.int
     KEY_ID_FIELD_NUMBER: _builtins.int
     LINK_ID_FIELD_NUMBER: _builtins.int
-    role: _words_pb2.CallerRole.ValueType
+    role: _enums_pb2.PrincipalRole.ValueType
     """An admin, a publisher or a device."""
     subject: _builtins.str
     """Device id for devices, `adm_…` or `pub_…` otherwise."""
@@ -1018,7 +1018,7 @@ class Principal(_message.Message):
     def __init__(
         self,
         *,
-        role: _words_pb2.CallerRole.ValueType = ...,
+        role: _enums_pb2.PrincipalRole.ValueType = ...,
         subject: _builtins.str = ...,
         name: _builtins.str = ...,
         owner_id: _builtins.str = ...,
@@ -1349,7 +1349,7 @@ class Decision(_message.Message):
     """What was decided, as JSON text: what the signature is of, after a line that reads "coterie decision 1"."""
     signature: _builtins.bytes
     """Signature by the browser's key."""
-    state: _words_pb2.DecisionState.ValueType
+    state: _enums_pb2.DecisionState.ValueType
     """What became of it."""
     note: _builtins.str
     """What the device said to it."""
@@ -1362,7 +1362,7 @@ class Decision(_message.Message):
         at: _builtins.float = ...,
         text: _builtins.str = ...,
         signature: _builtins.bytes = ...,
-        state: _words_pb2.DecisionState.ValueType = ...,
+        state: _enums_pb2.DecisionState.ValueType = ...,
         note: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -1475,7 +1475,7 @@ class AnswerDecisionRequest(_message.Message):
     """Device's id."""
     decision_id: _builtins.str
     """Decision's id."""
-    state: _words_pb2.DecisionState.ValueType
+    state: _enums_pb2.DecisionState.ValueType
     """Done or refused."""
     note: _builtins.str
     """Why, up to 500 characters."""
@@ -1484,7 +1484,7 @@ class AnswerDecisionRequest(_message.Message):
         *,
         device_id: _builtins.str = ...,
         decision_id: _builtins.str = ...,
-        state: _words_pb2.DecisionState.ValueType = ...,
+        state: _enums_pb2.DecisionState.ValueType = ...,
         note: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -1547,7 +1547,7 @@ class AuditEntry(_message.Message):
     """Number, increasing."""
     at: _builtins.float
     """When."""
-    role: _words_pb2.CallerRole.ValueType
+    role: _enums_pb2.PrincipalRole.ValueType
     """Role of who did it."""
     subject: _builtins.str
     """Who did it."""
@@ -1564,7 +1564,7 @@ class AuditEntry(_message.Message):
         *,
         number: _builtins.int = ...,
         at: _builtins.float = ...,
-        role: _words_pb2.CallerRole.ValueType = ...,
+        role: _enums_pb2.PrincipalRole.ValueType = ...,
         subject: _builtins.str = ...,
         act: _builtins.str = ...,
         object: _builtins.str = ...,
@@ -1698,7 +1698,7 @@ class Interaction(_message.Message):
     """What it was, such as "delivered", "late", "dropped", "rejected", "meeting"."""
     note: _builtins.str
     """More, for people: the task and round, say."""
-    state: _words_pb2.InteractionState.ValueType
+    state: _enums_pb2.InteractionState.ValueType
     """Whether it counts as evidence; ignored on input."""
     def __init__(
         self,
@@ -1712,7 +1712,7 @@ class Interaction(_message.Message):
         reporter: _builtins.str = ...,
         kind: _builtins.str = ...,
         note: _builtins.str = ...,
-        state: _words_pb2.InteractionState.ValueType = ...,
+        state: _enums_pb2.InteractionState.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -1851,7 +1851,7 @@ class Relation(_message.Message):
     BECAUSE_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
     CONFIRMED_FIELD_NUMBER: _builtins.int
-    kind: _words_pb2.RelationKind.ValueType
+    kind: _enums_pb2.RelationKind.ValueType
     """How they are related."""
     a: _builtins.str
     """One device (or owner, for friendship)."""
@@ -1868,7 +1868,7 @@ class Relation(_message.Message):
     def __init__(
         self,
         *,
-        kind: _words_pb2.RelationKind.ValueType = ...,
+        kind: _enums_pb2.RelationKind.ValueType = ...,
         a: _builtins.str = ...,
         b: _builtins.str = ...,
         strength: _builtins.float = ...,
@@ -1952,13 +1952,13 @@ class DeriveRelationsRequest(_message.Message):
 
     KINDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def kinds(self) -> _containers.RepeatedScalarFieldContainer[_words_pb2.RelationKind.ValueType]:
+    def kinds(self) -> _containers.RepeatedScalarFieldContainer[_enums_pb2.RelationKind.ValueType]:
         """Only these kinds; empty means all."""
 
     def __init__(
         self,
         *,
-        kinds: _abc.Iterable[_words_pb2.RelationKind.ValueType] | None = ...,
+        kinds: _abc.Iterable[_enums_pb2.RelationKind.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -2418,14 +2418,14 @@ class GetRelatedRequest(_message.Message):
         """Devices, at most 1,000."""
 
     @_builtins.property
-    def kinds(self) -> _containers.RepeatedScalarFieldContainer[_words_pb2.RelationKind.ValueType]:
+    def kinds(self) -> _containers.RepeatedScalarFieldContainer[_enums_pb2.RelationKind.ValueType]:
         """Related in at least one of these ways."""
 
     def __init__(
         self,
         *,
         device_ids: _abc.Iterable[_builtins.str] | None = ...,
-        kinds: _abc.Iterable[_words_pb2.RelationKind.ValueType] | None = ...,
+        kinds: _abc.Iterable[_enums_pb2.RelationKind.ValueType] | None = ...,
         at: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -2647,7 +2647,7 @@ class Tie(_message.Message):
     direct: _builtins.float
     """Direct trust in (0, 1]."""
     @_builtins.property
-    def relations(self) -> _containers.RepeatedScalarFieldContainer[_words_pb2.RelationKind.ValueType]:
+    def relations(self) -> _containers.RepeatedScalarFieldContainer[_enums_pb2.RelationKind.ValueType]:
         """Kinds of relation between them."""
 
     def __init__(
@@ -2656,7 +2656,7 @@ class Tie(_message.Message):
         device_a: _builtins.str = ...,
         device_b: _builtins.str = ...,
         direct: _builtins.float = ...,
-        relations: _abc.Iterable[_words_pb2.RelationKind.ValueType] | None = ...,
+        relations: _abc.Iterable[_enums_pb2.RelationKind.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

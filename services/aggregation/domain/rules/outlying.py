@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from services.aggregation.domain.moving import Flow
+from services.aggregation.domain.model_steps import Flow
 from services.aggregation.domain.rules.rows import Rows, Vector, windows
 
 DISTANCE = "update_distance"

@@ -13,7 +13,7 @@ from safetensors.numpy import load, save
 from services.aggregation.domain import accumulator as acc
 from services.aggregation.domain.accumulator import Accumulator, choose_scale
 from services.aggregation.domain.layout import PREFIX_BYTES, Layout, header_length, parse
-from services.aggregation.domain.moving import add_change
+from services.aggregation.domain.model_steps import add_change
 from services.aggregation.errors import BadModel, BadUpdate
 
 Tensors = dict[str, npt.NDArray[np.floating]]

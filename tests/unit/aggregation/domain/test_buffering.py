@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from coterie.records.words import Pace
+from coterie.records.enums import Pace
 from services.aggregation.domain.accumulator import Accumulator, choose_scale
 from services.aggregation.domain.buffering import UNIT, Buffering, read_pace
 from services.aggregation.domain.layout import PREFIX_BYTES, header_length, parse

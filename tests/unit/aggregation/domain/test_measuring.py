@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from coterie.figures import better_of
-from services.aggregation.domain.measuring import (
+from coterie.learning.metrics import better_of
+from services.aggregation.domain.measurements import (
     Measurement,
     Voters,
     agreed,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
-from services.aggregation.domain import moving
+from services.aggregation.domain import model_steps
 from services.aggregation.domain.layout import PREFIX_BYTES, Layout, header_length, parse
 from services.aggregation.domain.rules.optimisers import Adaptive, Momentum, Optimiser, first_state
 from services.aggregation.errors import BadUpdates
@@ -43,9 +43,9 @@ def test_a_change_in_pieces_of_any_size_moves_every_tensor(cuts: list[int], wind
     layout = layout_of(file)
     change = np.linspace(-1, 1, layout.elements)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(moving, "WINDOW", window)
+        patch.setattr(model_steps, "WINDOW", window)
         header = file[: layout.header_bytes]
-        moved = b"".join(moving.add_change(layout, header, reader(file), pieces(change, cuts)))
+        moved = b"".join(model_steps.add_change(layout, header, reader(file), pieces(change, cuts)))
     found, expected = load(moved), load(file)
     for tensor in layout.tensors:
         part = change[tensor.offset : tensor.offset + tensor.elements].reshape(tensor.shape)
@@ -58,17 +58,17 @@ def test_a_change_in_pieces_of_any_size_moves_every_tensor(cuts: list[int], wind
 def test_a_state_is_a_sound_file_and_carries_on(optimiser: Optimiser, cuts: list[int], window: int) -> None:
     """Three steps by files give the same bits as three steps in memory."""
     file = save({"w": np.linspace(-1, 1, 13)})
-    read_state = moving.first_reader(optimiser)
+    read_state = model_steps.first_reader(optimiser)
     model, state = np.linspace(-1, 1, 13), first_state(optimiser, 13)
     for number in range(3):
         change = np.cos(np.arange(13) + number)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(moving, "WINDOW", window)
-            stored = b"".join(moving.remember(optimiser, 13, read_state, lambda: pieces(change, cuts)))  # noqa: B023 - used at once
-            read_state = moving.state_reader(layout_of(stored), reader(stored))
+            patch.setattr(model_steps, "WINDOW", window)
+            stored = b"".join(model_steps.remember(optimiser, 13, read_state, lambda: pieces(change, cuts)))  # noqa: B023 - used at once
+            read_state = model_steps.state_reader(layout_of(stored), reader(stored))
             layout = layout_of(file)
             header, again = file[: layout.header_bytes], lambda: pieces(change, cuts)  # noqa: B023 - used at once
-            file = b"".join(moving.advance(layout, header, reader(file), optimiser, read_state, again))
+            file = b"".join(model_steps.advance(layout, header, reader(file), optimiser, read_state, again))
         state = optimiser.remember(state, change)
         model = optimiser.advance(model, state)
         assert set(load(stored)) == set(optimiser.memory)
@@ -85,9 +85,9 @@ def test_running_statistics_take_the_mean_change_as_it_is_whatever_the_optimiser
     layout, change = layout_of(file), np.full(9, -0.1)
     state = optimiser.remember(first_state(optimiser, 9), change)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(moving, "WINDOW", window)
+        patch.setattr(model_steps, "WINDOW", window)
         moved = b"".join(
-            moving.advance(
+            model_steps.advance(
                 layout,
                 file[: layout.header_bytes],
                 reader(file),
@@ -104,4 +104,4 @@ def test_a_step_out_of_the_tensors_range_is_refused() -> None:
     file = save({"w": np.ones(3, np.float16)})
     layout = layout_of(file)
     with pytest.raises(BadUpdates, match="leaves the range of F16 in tensor 'w'"):
-        list(moving.add_change(layout, file[: layout.header_bytes], reader(file), [np.full(3, 1e6)]))
+        list(model_steps.add_change(layout, file[: layout.header_bytes], reader(file), [np.full(3, 1e6)]))

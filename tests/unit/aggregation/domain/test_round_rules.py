@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.records.words import ParticipationState
+from coterie.records.enums import ParticipationState
 from services.aggregation.domain.rounds import (
     WITNESSES,
     Standing,

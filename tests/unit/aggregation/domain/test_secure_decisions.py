@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.sums.masks import held_shares
+from coterie.secure_sums.masks import held_shares
 from services.aggregation.domain.secure import (
     MusterAgain,
     MusterStep,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from coterie.sums.acceptance import Promise, check_terms
-from coterie.sums.grid import Extent, NoGrid
-from coterie.sums.terms import Terms
+from coterie.secure_sums.acceptance import Promise, check_terms
+from coterie.secure_sums.grid import Extent, NoGrid
+from coterie.secure_sums.terms import Terms
 from services.aggregation.domain.secure import fault_of_sum
 from services.aggregation.domain.secure_terms import Model, SumRules, draw_cohorts, least_survivors, make_terms
 from services.aggregation.errors import BadTask

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.figures import better_of
+from coterie.learning.metrics import better_of
 from services.aggregation.domain.stopping import Stop, check
 from services.aggregation.errors import BadTask
 

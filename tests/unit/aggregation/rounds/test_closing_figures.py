@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coterie.records.words import ParticipationState, Role
+from coterie.records.enums import ParticipationState, Role
 from services.aggregation.domain.records import Participation
 from services.aggregation.rounds.closing import mean_metrics
 

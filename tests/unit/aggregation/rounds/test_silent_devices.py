@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from coterie.records.words import EnrolmentState, ParticipationState, Role, RoundState
+from coterie.records.enums import EnrolmentState, ParticipationState, Role, RoundState
 from coterie_api.trust.v1 import trust_pb2 as trust
 from services.aggregation.domain.records import Enrolment, Participation, Round
 from services.aggregation.domain.tasks import TaskSpecification
-from services.aggregation.rounds.company import without_silent
+from services.aggregation.rounds.round_inputs import without_silent
 
 LAST = Round("t", 3, 1, RoundState.DONE, 2, 1, 100.0, 160.0, 1)
 

@@ -15,9 +15,9 @@ from services.aggregation.domain.rules.combining import combine
 from services.aggregation.domain.rules.outlying import distances_from
 from services.aggregation.domain.rules.rows import ArrayRows
 from services.aggregation.store import updates as module
-from services.aggregation.store.library import Library
+from services.aggregation.store.model_files import ModelFiles
 from services.aggregation.store.updates import StoredUpdate, StoredUpdates
-from services.kit.blobs import BlobStore
+from services.kit.database.blobs import BlobStore
 
 VALUES = np.random.default_rng(0).normal(size=(7, 50)).astype(np.float32)
 RULES = [("trimmed-mean", {"f": 2}), ("multi-krum", {"f": 2}), ("centred-clipping", {"radius": 3.0, "iterations": 2})]
@@ -26,10 +26,10 @@ RULES = [("trimmed-mean", {"f": 2}), ("multi-krum", {"f": 2}), ("centred-clippin
 def stored(folder: Path, divisors: list[float]) -> StoredUpdates:
     """Updates of two tensors, each with its divisor."""
     blobs = BlobStore.in_folder(folder)
-    library, found = Library(blobs), []
+    model_files, found = ModelFiles(blobs), []
     for row, divisor in zip(VALUES, divisors, strict=True):
         digest, size = blobs.put_pieces(iter([save({"a": row[:20].reshape(4, 5), "b": row[20:]})]))
-        layout = library.layout(digest, size)
+        layout = model_files.layout(digest, size)
         found.append(StoredUpdate(digest, divisor, {tensor.name: tensor for tensor in layout.tensors}))
     return StoredUpdates(blobs, layout, found)
 

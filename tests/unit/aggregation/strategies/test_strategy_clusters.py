@@ -6,16 +6,16 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from coterie.records.words import ParticipationState, Role
+from coterie.records.enums import ParticipationState, Role
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2 as topology
-from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.domain.records import Participation
 from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.strategies import strategy_for
 from services.aggregation.strategies.clusters import Clusters
 from services.aggregation.strategies.roster import Roster
-from services.kit.words import number
+from services.kit.rpc.enums import number
 
 WAY = Clusters(TaskSpecification("t", topology="clusters", privacy="trust", incentive="payoff", seed=1))
 HEAD_OF = {"b": "a", "c": "a"}

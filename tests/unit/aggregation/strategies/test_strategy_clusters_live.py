@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from coterie.records.words import Form, ParticipationState, Role, RoundState, TaskState
+from coterie.records.enums import Form, ParticipationState, Role, RoundState, TaskState
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
+from coterie_api.enums.v1 import enums_pb2 as words
 from services.aggregation.domain.records import Delivery, Participation, Round, Task
 from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.errors import BadUpdate
-from services.aggregation.rounds.live import LiveRound
-from services.aggregation.store.library import Library
-from services.kit.blobs import BlobStore
-from services.kit.words import word
+from services.aggregation.rounds.open_round import OpenRound
+from services.aggregation.store.model_files import ModelFiles
+from services.kit.database.blobs import BlobStore
+from services.kit.rpc.enums import word
 
 SPEC = TaskSpecification(
     "t", topology="clusters", privacy="trust", incentive="payoff", parameters_json='{"privacy": {"noise_max": 0.6}}'
@@ -33,7 +33,7 @@ def part(device: str, state: str, item: pb.WorkItem, members: list[dict[str, obj
     )
 
 
-def cluster(head_state: str, member_state: str, members: list[dict[str, object]] | None = None) -> LiveRound:
+def cluster(head_state: str, member_state: str, members: list[dict[str, object]] | None = None) -> OpenRound:
     """h with member m, and s alone, who has delivered."""
     head = pb.WorkItem(role=words.ROLE_HEAD, peers=[pb.Peer(device_id="m", role=words.ROLE_MEMBER)])
     member = pb.WorkItem(role=words.ROLE_MEMBER, peers=[pb.Peer(device_id="h", role=words.ROLE_HEAD)])
@@ -43,7 +43,7 @@ def cluster(head_state: str, member_state: str, members: list[dict[str, object]]
         part("m", member_state, member),
         part("s", "delivered", solo, [{"device_id": "m", "outcome": "rejected", "note": "by a stranger"}]),
     ]
-    return LiveRound(TASK, ROUND, everybody, [])
+    return OpenRound(TASK, ROUND, everybody, [])
 
 
 def test_members_are_counted_with_their_head() -> None:
@@ -63,22 +63,22 @@ def test_a_report_on_somebody_elses_member_counts_for_nothing() -> None:
     assert round_.roster.heard == {"m": ("delivered", "")}
 
 
-async def deliver(library: Library, device: str, values: list[float]) -> Delivery:
+async def deliver(model_files: ModelFiles, device: str, values: list[float]) -> Delivery:
     data = save({"w": np.array(values, np.float32)})
-    digest = await library.blobs.put_bytes(data)
+    digest = await model_files.blobs.put_bytes(data)
     return Delivery("tsk", 1, device, digest, len(data), Form.SUM, 90.0, {}, 0, 0.0)
 
 
 async def test_zeros_are_refused_and_anything_else_is_not(tmp_path: Path) -> None:
-    library = Library(BlobStore.in_folder(tmp_path))
-    base = await deliver(library, "", [1.0] * 1000)
+    model_files = ModelFiles(BlobStore.in_folder(tmp_path))
+    base = await deliver(model_files, "", [1.0] * 1000)
     round_ = cluster("assigned", "assigned")
     round_.bases = ((base.digest, base.size_bytes),)
     with pytest.raises(BadUpdate, match="zero everywhere"):
-        round_.take(library, await deliver(library, "h", [0.0] * 1000))
+        round_.take(model_files, await deliver(model_files, "h", [0.0] * 1000))
     almost = [0.0] * 999 + [1e-30]
-    first = await deliver(library, "h", almost)
-    round_.take(library, first)
-    round_.unfold(library, first)
-    round_.take(library, first)
+    first = await deliver(model_files, "h", almost)
+    round_.take(model_files, first)
+    round_.unfold(model_files, first)
+    round_.take(model_files, first)
     assert set(round_.folded) == {"h"}

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from coterie.records.words import Form, ParticipationState
+from coterie.records.enums import Form, ParticipationState
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
+from coterie_api.enums.v1 import enums_pb2 as words
 from services.aggregation.domain.records import Delivery
 from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.errors import BadUpdate, RoundOver

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from coterie.records.words import Form, ParticipationState, Role, RoundState, TaskState
+from coterie.records.enums import Form, ParticipationState, Role, RoundState, TaskState
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
-from coterie_api.words.v1 import words_pb2 as words
 from services.aggregation.domain.layout import Layout
 from services.aggregation.domain.records import Delivery, Model, Participation, Round, Task
 from services.aggregation.domain.tasks import TaskSpecification
@@ -22,7 +22,7 @@ from services.aggregation.rounds.settling import work_of
 from services.aggregation.strategies import complete, presets, strategy_for
 from services.aggregation.strategies.noise_sale import NoiseSale
 from services.aggregation.strategies.roster import Roster, Update
-from services.kit.words import word
+from services.kit.rpc.enums import word
 
 MIXED = complete(
     TaskSpecification(

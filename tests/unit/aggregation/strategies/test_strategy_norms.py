@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.records.words import Form, ParticipationState, PrivacyUnit, Role
+from coterie.records.enums import Form, ParticipationState, PrivacyUnit, Role
 from coterie.strategies import head_checks as checks
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
+from coterie_api.enums.v1 import enums_pb2 as words
 from services.aggregation.domain.accumulator import Accumulator
 from services.aggregation.domain.layout import Layout, parse
 from services.aggregation.domain.plausibility import usual_norm

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from coterie.local_steps import LocalSteps
-from coterie.questions import Question
-from coterie.records.words import Form, ParticipationState, Role
+from coterie.learning.local_steps import LocalSteps
+from coterie.privacy.survey_question import Question
+from coterie.records.enums import Form, ParticipationState, Role
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_cli.asking import specification as survey_specification
@@ -24,7 +24,7 @@ from services.aggregation.strategies.answer_sale import AnswerSale
 from services.aggregation.strategies.base import Strategy
 from services.aggregation.strategies.budget_sale import NORM, BudgetSale
 from services.aggregation.strategies.roster import Roster, Update
-from services.kit.proto_json import to_dict
+from services.kit.rpc.proto_json import to_dict
 
 QUESTION = Question("How warm is it?", 10.0, 30.0)
 MARKET = BudgetSale(complete(TaskSpecification("m", preset="market", model_digests=("a" * 64,), escrow_microcredits=1)))

@@ -12,7 +12,7 @@ import pytest
 
 from services.aggregation.domain.rules.axis import METHODS, OPTIMISERS
 from services.aggregation.whatif import SOLVERS
-from services.kit import whatif
+from services.kit.runtime import whatif
 
 THREE = [[1.0, 2.0], [3.0, 4.0], [5.0, 9.0]]
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from services.aggregation.whatif import SOLVERS
-from services.kit import whatif
+from services.kit.runtime import whatif
 from services.topology.whatif import SOLVERS as TOPOLOGY
 
 VECTORS = json.loads((Path(__file__).parents[3] / "golden/sums/secure-sums-vectors.json").read_text())

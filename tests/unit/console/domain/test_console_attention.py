@@ -42,7 +42,7 @@ def test_services_that_say_nothing_of_certificates_need_nobody() -> None:
 
 
 def test_keys_about_to_end_need_somebody_unless_they_were_replaced() -> None:
-    assert matters(keys=[key("library", 3.0)]) == ["The key of library ends in 3 days"]
+    assert matters(keys=[key("library", 3.0)]) == ["The key of model_files ends in 3 days"]
     replaced = [key("library1", 3.0), key("library2", 300.0)]
     over = [key("old", -3.0), key("gone", 3.0, revoked=True), key("forever", None)]
     assert matters(keys=[*replaced, *over]) == []

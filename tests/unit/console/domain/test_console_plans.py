@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coterie.records import Offer, Participation, Quote, Round, Task
-from coterie.records.words import QuoteStatus, TaskState
+from coterie.records.enums import QuoteStatus, TaskState
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.console.domain.attention import matters_of
 from services.console.domain.graph import MOST_NODES, Graph

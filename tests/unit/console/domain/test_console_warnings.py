@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coterie.records import Event
-from coterie.records.words import EventKind
+from coterie.records.enums import EventKind
 from services.console.domain.progress import figure_of, warnings_of
 
 

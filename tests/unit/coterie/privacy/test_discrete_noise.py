@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from coterie import chacha
 from coterie.privacy import discrete
 from coterie.privacy.discrete import discrete_gaussian, discrete_laplace, gaussian_table, keep_tables, plan_noise
 from coterie.privacy.simulation import SeededStream
 from coterie.privacy.stream import FreshStream
+from coterie.secure_sums import chacha
 
 Floats = NDArray[np.float64]
 VECTORS = json.loads((Path(__file__).parents[3] / "golden/sums/secure-sums-vectors.json").read_text())

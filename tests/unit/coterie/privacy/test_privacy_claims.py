@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from coterie.privacy import accounting
 from coterie.privacy.accounting import Adjacency, Charge
 from coterie.privacy.claims import charge_of, claim_of
+from coterie.records.enums import PrivacyAdjacency, PrivacyMechanism, PrivacyUnit
 from coterie.records.privacy import PrivacyClaim
-from coterie.records.words import PrivacyAdjacency, PrivacyMechanism, PrivacyUnit
 
 ADJACENCIES: list[Adjacency] = ["left-out", "replaced"]
 CHARGES = st.one_of(

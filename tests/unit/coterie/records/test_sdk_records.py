@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from coterie import records
 from coterie.errors import BadAnswer
 from coterie.records import Items, Owner, Page, PrivacyReport, Record, Task, TaskState, Token
-from coterie.records.base import Extended, Key, Word
+from coterie.records.base import Extended, Key, OpenEnum
 from coterie.records.reading import read
 
 EVERY = [getattr(records, name) for name in records.__all__]
@@ -191,7 +191,7 @@ def documents(hint: Any) -> st.SearchStrategy[Any]:
         return st.dictionaries(st.text(max_size=3), documents(arguments[1]), max_size=2)
     if origin is UnionType:
         return st.one_of(*map(documents, arguments))
-    if issubclass(hint, Word):
+    if issubclass(hint, OpenEnum):
         return st.one_of(st.sampled_from([word.value for word in hint]), st.text(max_size=5))
     hints = get_type_hints(hint, include_extras=True)
     return st.fixed_dictionaries({field.name: documents(hints[field.name]) for field in fields(hint)})

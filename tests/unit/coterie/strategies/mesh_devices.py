@@ -13,20 +13,20 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from coterie import mixing
-from coterie.home import Memory, Outbox
-from coterie.keys import DeviceKeys
-from coterie.letters import Header, Subject, seal
-from coterie.mail import Mail
-from coterie.models import Flat
+from coterie.agent.home import Outbox, TaskState
+from coterie.agent.mail import Mail
+from coterie.learning import mixing
+from coterie.learning.models import Flat
+from coterie.learning.torch_learner import TorchLearner
+from coterie.learning.training import single_threaded
 from coterie.privacy.ledger import Limit, PrivacyLedger
+from coterie.protocol.keys import DeviceKeys
+from coterie.protocol.letters import Header, Subject, seal
 from coterie.records import Letter, Letters, Peer, Role, WorkItem
+from coterie.secure_sums.circle import Circle
 from coterie.strategies.context import RoundContext
 from coterie.strategies.device_state import DeviceState
 from coterie.strategies.mesh import Mesh
-from coterie.sums.circle import Circle
-from coterie.torch_learner import TorchLearner
-from coterie.training import single_threaded
 from tests.answers import made
 
 single_threaded()
@@ -125,8 +125,8 @@ class Device:
         self.circle = Circle()
 
     @property
-    def memory(self) -> Memory:
-        return Memory(self.folder / "memory")
+    def memory(self) -> TaskState:
+        return TaskState(self.folder / "memory")
 
     @property
     def ledger(self) -> PrivacyLedger:

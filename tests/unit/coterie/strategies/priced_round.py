@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from coterie.home import DeviceHome
-from coterie.mail import Mail
+from coterie.agent.home import DeviceHome
+from coterie.agent.mail import Mail
+from coterie.learning.torch_learner import TorchLearner
 from coterie.privacy.ledger import Limit
 from coterie.privacy.simulation import SeededStream
 from coterie.privacy.stream import Stream
 from coterie.records import WorkItem
 from coterie.strategies.context import RoundContext
-from coterie.torch_learner import TorchLearner
 
 
 def work_item(**changes: Any) -> WorkItem:

@@ -14,17 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.errors import Declined
-from coterie.learner import Guarded
-from coterie.local_steps import LocalSteps
+from coterie.learning.learner import Guarded
+from coterie.learning.local_steps import LocalSteps
+from coterie.learning.torch_learner import TorchLearner
+from coterie.learning.training import model_bytes
+from coterie.privacy.budget_choice import PrivateCosts, decide, utility
 from coterie.privacy.ledger import Limit
 from coterie.privacy.releases import Arrays, Descent
 from coterie.privacy.simulation import SeededStream
 from coterie.privacy.zcdp import multiplier_of_rho
-from coterie.privacy_sale import PrivateCosts, decide, utility
 from coterie.strategies import strategy_for
 from coterie.strategies.budget_sale import BudgetSale, choose_budget, costs_of, noised_descent
-from coterie.torch_learner import TorchLearner
-from coterie.training import model_bytes
 from tests.unit.coterie.strategies.priced_round import Device, work_item
 
 COSTS = {"quadratic": 1.0, "linear": 0.2, "fixed": 0.0}

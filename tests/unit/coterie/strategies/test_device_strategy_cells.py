@@ -11,10 +11,13 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from coterie.agent.home import DeviceHome
+from coterie.agent.mail import Mail
+from coterie.agent.report import Delivery
 from coterie.errors import Declined
-from coterie.home import DeviceHome
-from coterie.mail import Mail
-from coterie.model_choice import likely_models
+from coterie.learning.model_choice import likely_models
+from coterie.learning.torch_learner import TorchLearner
+from coterie.learning.training import model_bytes
 from coterie.privacy.grid import noised, noised_query
 from coterie.privacy.ledger import Limit
 from coterie.privacy.simulation import SeededStream
@@ -22,9 +25,6 @@ from coterie.records import WorkItem
 from coterie.strategies import strategy_for
 from coterie.strategies.cells import Cells, read_history
 from coterie.strategies.context import RoundContext
-from coterie.torch_learner import TorchLearner
-from coterie.training import model_bytes
-from coterie.work import Delivery
 
 LIMIT = Limit(1e4, 1e-5, allow_raw=True)
 

@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
+from coterie.agent.home import DeviceHome
+from coterie.agent.mail import Mail
+from coterie.agent.report import Delivery
 from coterie.errors import Declined
-from coterie.home import DeviceHome
-from coterie.letters import Header, Subject, seal
-from coterie.mail import Mail
 from coterie.privacy.ledger import Limit
+from coterie.protocol.letters import Header, Subject, seal
 from coterie.records import Letter, Letters, Peer, Role, WorkItem
 from coterie.strategies import head_checks as checks
 from coterie.strategies import strategy_for
 from coterie.strategies.clusters import Clusters
 from coterie.strategies.context import RoundContext
 from coterie.strategies.head_checks import Tally
-from coterie.work import Delivery
 from tests.answers import made
 
 SIZE = 400

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coterie.agent.home import TaskState
 from coterie.errors import Declined, NotInCircle, RoundOver
-from coterie.home import Memory
-from coterie.letters import Subject, read_header
-from coterie.mixing import MeshState
+from coterie.learning.mixing import MeshState
+from coterie.protocol.letters import Subject, read_header
+from coterie.secure_sums.circle import Circle
 from coterie.strategies import strategy_for
 from coterie.strategies.device_state import DeviceState, Measured, Stream
 from coterie.strategies.mesh import Mesh
-from coterie.sums.circle import Circle
 from tests.unit.coterie.strategies.mesh_devices import (
     SIZE,
     Device,
@@ -176,8 +176,8 @@ def test_no_sample_is_twice_in_a_batch_and_none_comes_again_within_a_pass(sample
 def test_state_comes_back_from_disk_as_it_was(tmp_path: Path) -> None:
     learner = MeshState(np.arange(3.0), np.ones(3), 0.25, 7)
     state = DeviceState(learner, Stream(2**62, 3, 11), 4, 9, 1.5, {"loss": 0.5, "heard": 1.0})
-    state.save(Memory(tmp_path))
-    found = DeviceState.load(Memory(tmp_path))
+    state.save(TaskState(tmp_path))
+    found = DeviceState.load(TaskState(tmp_path))
     assert found is not None
     assert np.array_equal(found.learner.parameters, learner.parameters)
     assert (found.stream, found.steps, found.round, found.online_loss) == (state.stream, 4, 9, 1.5)

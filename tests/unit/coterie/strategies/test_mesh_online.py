@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from coterie.mixing import MeshState
+from coterie.learning.mixing import MeshState
 from coterie.strategies.device_state import DeviceState, Stream
 from tests.unit.coterie.strategies.mesh_devices import Device, PostOffice, samples, work_for
 

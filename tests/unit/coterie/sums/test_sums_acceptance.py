@@ -14,12 +14,12 @@ import pytest
 from coterie.privacy.gaussian import exact_epsilon
 from coterie.privacy.grid import squared_norm
 from coterie.privacy.simulation import SeededStream
-from coterie.sums import notes
-from coterie.sums.acceptance import Promise, TermsRefused, check_terms, company_of, first_seen
-from coterie.sums.circle import Circle, Member
-from coterie.sums.contribution import charged_multiplier, contribution, purpose, relative_weight, rho_alone
-from coterie.sums.grid import choose_grid
-from coterie.sums.terms import Participants, Terms
+from coterie.secure_sums import notes
+from coterie.secure_sums.acceptance import Promise, TermsRefused, check_terms, company_of, first_seen
+from coterie.secure_sums.circle import Circle, Member
+from coterie.secure_sums.contribution import charged_multiplier, contribution, purpose, relative_weight, rho_alone
+from coterie.secure_sums.grid import choose_grid
+from coterie.secure_sums.terms import Participants, Terms
 from tests.attacks.sum_fixture import PROMISE, SumFixture, circle_of, keys_of, myself, names, owner_of
 
 NOISY = dataclasses.replace(PROMISE, noise_multiplier=2.0)

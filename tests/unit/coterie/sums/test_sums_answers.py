@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from coterie.privacy.gaussian import exact_delta
 from coterie.privacy.simulation import SeededStream
-from coterie.sums.acceptance import Promise, TermsRefused, check_terms
-from coterie.sums.answers import (
+from coterie.secure_sums.acceptance import Promise, TermsRefused, check_terms
+from coterie.secure_sums.answers import (
     answer_alone,
     answer_fault,
     answer_multiplier,
@@ -23,10 +23,10 @@ from coterie.sums.answers import (
     check_answer_terms,
     mean_of_answers,
 )
-from coterie.sums.circle import Circle
-from coterie.sums.grid import NoGrid
-from coterie.sums.joining import Joined
-from coterie.sums.terms import Terms
+from coterie.secure_sums.circle import Circle
+from coterie.secure_sums.grid import NoGrid
+from coterie.secure_sums.joining import Joined
+from coterie.secure_sums.terms import Terms
 from services.aggregation.domain.secure_terms import Model, SumRules, make_terms
 from tests.attacks.sum_fixture import MODEL, SumFixture, circle_of, clear_sum, myself, names
 

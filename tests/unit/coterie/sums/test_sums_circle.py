@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nacl.signing import SigningKey
 
 from coterie.privacy.files import WidePermissions
-from coterie.sums.circle import BadCircle, Circle, Member, fingerprint_words, invitation, read_invitation
+from coterie.secure_sums.circle import BadCircle, Circle, Member, fingerprint_words, invitation, read_invitation
 
 ADA, BOB = (Member(SigningKey(c * 32).verify_key.encode(), f"own_{name}") for c, name in ((b"a", "ada"), (b"b", "bob")))
 

@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from coterie.letters import Header, seal
-from coterie.sums import masks
-from coterie.sums.acceptance import TermsRefused
-from coterie.sums.cabinet import AgreedOtherwise, Cabinet, CabinetUnavailable, SittingOver
-from coterie.sums.clerk import BadSurvivors, NotAClerk, NotMustered, TooFewAgreements
-from coterie.sums.letters import LetterKey, Opened, seal_seeds, subject_of
-from coterie.sums.rolls import in_company, lonely
-from coterie.sums.terms import BadTerms, Place
-from coterie.sums.uploads import BadMaskedUpdate, Upload, check_signature, most_bytes, read_upload
+from coterie.protocol.letters import Header, seal
+from coterie.secure_sums import masks
+from coterie.secure_sums.acceptance import TermsRefused
+from coterie.secure_sums.clerk import BadSurvivors, NotAClerk, NotMustered, TooFewAgreements
+from coterie.secure_sums.committee_store import AgreedOtherwise, Cabinet, CabinetUnavailable, SittingOver
+from coterie.secure_sums.letters import LetterKey, Opened, seal_seeds, subject_of
+from coterie.secure_sums.protocol_lists import in_company, lonely
+from coterie.secure_sums.terms import BadTerms, Place
+from coterie.secure_sums.uploads import BadMaskedUpdate, Upload, check_signature, most_bytes, read_upload
 from tests.attacks.sum_fixture import NOON, TASK, SumFixture, chosen_digest, keys_of, names, resigned, survivors_of
 
 FIRST = "dev_00"

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.sums import canonical
-from coterie.sums.canonical import NotCanonical
-from coterie.sums.rolls import (
+from coterie.secure_sums import canonical
+from coterie.secure_sums.canonical import NotCanonical
+from coterie.secure_sums.protocol_lists import (
     Candidate,
     candidates_text,
     framed,
@@ -21,7 +21,7 @@ from coterie.sums.rolls import (
     read_survivors,
     survivors_text,
 )
-from coterie.sums.terms import BadTerms, Participants, Terms, signed_by
+from coterie.secure_sums.terms import BadTerms, Participants, Terms, signed_by
 from tests.attacks.sum_fixture import SumFixture, keys_of
 
 TEXTS = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E, exclude_characters='"\\'), max_size=8)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from coterie.sums.grid import (
+from coterie.secure_sums.grid import (
     Grid,
     NoGrid,
     choose_grid,

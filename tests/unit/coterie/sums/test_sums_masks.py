@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie import chacha
-from coterie.sums import masks
+from coterie.secure_sums import chacha, masks
 from tests.attacks.sum_fixture import SumFixture, chosen_digest, clear_sum, names, open_sum, survivors_of
 
 COMMITTEES = [(3, 2), (4, 2), (5, 3), (7, 3)]

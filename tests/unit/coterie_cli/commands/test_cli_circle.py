@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from coterie.home import DeviceHome, DeviceIdentity, introduce
-from coterie.keys import DeviceKeys
+from coterie.agent.home import DeviceHome, DeviceIdentity, introduce
+from coterie.protocol.keys import DeviceKeys
 from coterie.records import KnownKeys
 from coterie.records.reading import plain
-from coterie.sums.circle import fingerprint_words, read_invitation
+from coterie.secure_sums.circle import fingerprint_words, read_invitation
 from coterie_cli.commands.circle import qr_code
 from coterie_cli.main import app
 from tests.answers import made

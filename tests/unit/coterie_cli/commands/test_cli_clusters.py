@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from coterie.home import DeviceHome, DeviceIdentity
+from coterie.agent.home import DeviceHome, DeviceIdentity
 from coterie.records import Plan, Seat, Task
 from coterie_cli.commands import task as task_commands
 from coterie_cli.main import app

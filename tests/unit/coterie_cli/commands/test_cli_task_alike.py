@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from coterie.home import DeviceHome, DeviceIdentity
+from coterie.agent.home import DeviceHome, DeviceIdentity
 from coterie_cli.commands import alike
 from coterie_cli.main import app
-from services.kit import whatif
+from services.kit.runtime import whatif
 from services.pricing.domain.incentives import CorrelatedParameters
 from services.pricing.whatif import SOLVERS
 

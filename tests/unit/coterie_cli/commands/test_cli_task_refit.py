@@ -14,7 +14,7 @@ from coterie.records import Enrolment, Model, Payment, Task, TaskSpecification
 from coterie_cli.commands import refit
 from coterie_cli.console import Mistake
 from coterie_cli.main import app
-from services.kit import whatif
+from services.kit.runtime import whatif
 from services.pricing.whatif import SOLVERS as PRICING
 from services.topology.domain.quality import QualityModel
 from services.topology.whatif import SOLVERS

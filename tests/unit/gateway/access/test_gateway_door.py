@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.trust.v1 import trust_pb2
-from coterie_api.words.v1 import words_pb2 as words
 from services.gateway.access.authenticator import Authenticator
 from services.gateway.access.wrong_keys import WrongKeys
 from services.gateway.errors import MissingKey, TooManyWrongKeys
@@ -22,7 +22,7 @@ class FakeRegistry:
 
     def __init__(self) -> None:
         self.keys = {
-            f"key{n}": trust_pb2.Principal(role=words.CALLER_ROLE_DEVICE, subject=f"dev_{n}", key_id=f"k{n}")
+            f"key{n}": trust_pb2.Principal(role=words.PRINCIPAL_ROLE_DEVICE, subject=f"dev_{n}", key_id=f"k{n}")
             for n in range(9)
         }
         self.asked = 0

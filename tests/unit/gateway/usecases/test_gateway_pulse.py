@@ -13,8 +13,8 @@ from services.gateway.errors import Stopping
 from services.gateway.usecases import heartbeats as pulse_module
 from services.gateway.usecases.heartbeats import HeartbeatBatcher
 from services.gateway.usecases.long_polls import LongPoller
-from services.kit.caller import Caller, current_caller, set_caller
 from services.kit.errors import Unavailable
+from services.kit.rpc.principal import Principal, current_principal, set_principal
 
 
 class FakeRegistry:
@@ -28,7 +28,7 @@ class FakeRegistry:
 
     async def Heartbeat(self, request: trust_pb2.HeartbeatRequest) -> trust_pb2.HeartbeatReply:
         self.batches.append(list(request.device_ids))
-        self.callers.append(current_caller().role)
+        self.callers.append(current_principal().role)
         await self.gate.wait()
         if self.error is not None:
             raise self.error
@@ -43,7 +43,7 @@ async def _settle() -> None:
 async def test_heartbeats_that_come_during_a_call_share_the_next_one_for_the_platform() -> None:
     registry: Any = FakeRegistry()
     pulse = HeartbeatBatcher(registry)
-    set_caller(Caller("device", "dev_1"))
+    set_principal(Principal("device", "dev_1"))
     first = asyncio.create_task(pulse.beat("dev_1"))
     await _settle()
     others = [asyncio.create_task(pulse.beat(f"dev_{n}")) for n in (2, 3, 2)]

@@ -15,10 +15,10 @@ from pydantic import BaseModel
 from coterie import records
 from coterie.records import Record
 from coterie_api.aggregation.v1 import aggregation_pb2
+from coterie_api.enums.v1 import enums_pb2
 from coterie_api.pricing.v1 import pricing_pb2
 from coterie_api.topology.v1 import topology_pb2
 from coterie_api.trust.v1 import trust_pb2
-from coterie_api.words.v1 import words_pb2
 from services.gateway.schemas import identity, tasks, work
 from services.gateway.wire.convert import json_name, page, to_json, to_proto
 from services.kit.errors import InvalidInput
@@ -162,7 +162,7 @@ def test_a_json_text_field_travels_as_an_object_under_its_short_name() -> None:
 def test_what_was_found_is_shown_under_one_name_whoever_found_it() -> None:
     assert to_json(topology_pb2.Plan())["details"] == {}
     cells = topology_pb2.Plan(
-        cell_details=topology_pb2.CellDetails(status=words_pb2.SCHEDULE_STATUS_PARTIAL, waited={"b": 1, "a": 2})
+        cell_details=topology_pb2.CellDetails(status=enums_pb2.SCHEDULE_STATUS_PARTIAL, waited={"b": 1, "a": 2})
     )
     assert to_json(cells)["details"]["waited"] == {"a": 2, "b": 1}
     mesh = topology_pb2.MeshDetails(

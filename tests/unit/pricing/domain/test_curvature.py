@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.kit import whatif
+from services.kit.runtime import whatif
 from services.pricing.domain.curvature import InvalidMeasurements, Measured, fit, noise_of
 from services.pricing.domain.incentive_stackelberg import Data, accuracy_weights
 from services.pricing.whatif import SOLVERS

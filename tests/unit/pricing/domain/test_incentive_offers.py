@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from coterie import privacy_sale
-from coterie.records.words import ParticipationState
+from coterie.privacy import budget_choice
+from coterie.records.enums import ParticipationState
 from services.pricing.domain.correlated_users import Survey, hidden_variances
 from services.pricing.domain.correlated_users import utilities as survey_utilities
 from services.pricing.domain.incentive_correlated import MOST_USERS, SurveyTooLarge, quote_correlated
@@ -57,8 +57,8 @@ def test_devices_with_the_expected_costs_sell_what_is_expected() -> None:
     quote = market_quote(12, Purse(ESCROW, 1))
     assert quote.status == "ok"
     for offer in quote.offers:
-        costs = privacy_sale.PrivateCosts(1.0, 0.04)
-        own = privacy_sale.best_budget(offer.price_microcredits / MICRO, offer.external_risk, costs, 1.0)
+        costs = budget_choice.PrivateCosts(1.0, 0.04)
+        own = budget_choice.best_budget(offer.price_microcredits / MICRO, offer.external_risk, costs, 1.0)
         assert own == pytest.approx(offer.expected, abs=1e-5)
 
 
@@ -110,7 +110,9 @@ def test_agnostic_devices_are_told_of_no_risk_and_sell_what_is_expected_of_those
     quote = market_quote(8, Purse(ESCROW, 1), solver="agnostic", risk_weight=0.2)
     for offer in quote.offers:
         assert offer.external_risk == 0.0
-        own = privacy_sale.best_budget(offer.price_microcredits / MICRO, 0.0, privacy_sale.PrivateCosts(1.0, 0.04), 1.0)
+        own = budget_choice.best_budget(
+            offer.price_microcredits / MICRO, 0.0, budget_choice.PrivateCosts(1.0, 0.04), 1.0
+        )
         assert own == pytest.approx(offer.expected, abs=1e-5)
 
 
@@ -129,9 +131,9 @@ def test_the_price_covers_what_computing_is_expected_to_cost() -> None:
 def test_nobody_with_the_expected_costs_loses_by_taking_part(n: int, seed: int, fixed: float) -> None:
     quote = market_quote(n, Purse(ESCROW, 1), seed, cost_fixed=fixed)
     for offer in quote.offers:
-        costs = privacy_sale.PrivateCosts(1.0, 0.04, fixed)
+        costs = budget_choice.PrivateCosts(1.0, 0.04, fixed)
         price = offer.price_microcredits / MICRO
-        worth = privacy_sale.utility(price, offer.expected, offer.external_risk, costs, 1.0)
+        worth = budget_choice.utility(price, offer.expected, offer.external_risk, costs, 1.0)
         assert worth >= -1e-5 * max(1.0, price)
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from coterie.privacy import accounting
 from coterie.privacy.accounting import Charge, total
 from coterie.privacy.claims import charge_of, claim_of
+from coterie.records.enums import PrivacyAdjacency, PrivacyMechanism, PrivacyUnit
 from coterie.records.privacy import PrivacyClaim
-from coterie.records.words import PrivacyAdjacency, PrivacyMechanism, PrivacyUnit
 from services.pricing.domain.ledger_privacy import TaskTotals, key_of, report, total_of
 
 DELTA = 1e-6

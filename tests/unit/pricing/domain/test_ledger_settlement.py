@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.privacy.accounting import gaussian_charge
-from coterie.records.words import ParticipationState, QuoteStatus
+from coterie.records.enums import ParticipationState, QuoteStatus
 from services.pricing.domain.ledger import Payment
 from services.pricing.domain.ledger_anomalies import describe_outliers, find_outliers
 from services.pricing.domain.ledger_settlement import Work, compute_dues, digest_work, fit_escrow

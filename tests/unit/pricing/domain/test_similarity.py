@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.kit import whatif
 from services.kit.errors import InvalidInput
+from services.kit.runtime import whatif
 from services.pricing.domain.similarity import InvalidRecords, estimate
 from services.pricing.whatif import SOLVERS
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.kit import whatif
+from services.kit.runtime import whatif
 from services.pricing.whatif import SOLVERS
 
 KEYS = {

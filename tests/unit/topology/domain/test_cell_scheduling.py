@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.records.words import ScheduleStatus
+from coterie.records.enums import ScheduleStatus
 from services.topology.domain.cell_noise import NoiseWeights, unbounded_noise
 from services.topology.domain.radio import NO_TASK, Layout, Station, User, draw_delays, random_layout
 from services.topology.domain.scheduling import NOBODY, Cells, InvalidSchedule, Reward

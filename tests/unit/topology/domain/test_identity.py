@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie import model_choice as device
+from coterie.learning import model_choice as device
 from services.topology.domain.identity import (
     NO_MODEL,
     InvalidIdentities,

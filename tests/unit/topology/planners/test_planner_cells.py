@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2
-from coterie_api.words.v1 import words_pb2 as words
-from services.kit.proto_json import read_parameters
+from services.kit.rpc.proto_json import read_parameters
 from services.topology.domain.cell_learning import PolicyForAnotherLayout, policy_for, train
 from services.topology.domain.cell_learning_config import LearningConfig
 from services.topology.domain.cell_noise import unbounded_noise, zcdp_budget

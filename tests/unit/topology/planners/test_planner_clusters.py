@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.privacy.gaussian import exact_multiplier, paper_multiplier
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2 as pb
-from coterie_api.words.v1 import words_pb2 as words
 from services.gateway.wire.convert import to_json
-from services.kit.matrix import Matrix
-from services.kit.proto_json import read_parameters
+from services.kit.rpc.proto_json import read_parameters
+from services.kit.rpc.trust_matrix import Matrix
 from services.topology.domain.coalition import Game, evaluate, partition_of
 from services.topology.domain.quality import Measurement, QualityModel
 from services.topology.domain.stability import is_stable

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2
-from coterie_api.words.v1 import words_pb2 as words
 from services.gateway.wire.convert import to_json
-from services.kit.matrix import Matrix
+from services.kit.rpc.trust_matrix import Matrix
 from services.topology.domain.betta_fast import plan_mesh
 from services.topology.domain.betta_network import DisconnectedSocialGraph, MeshNetwork, MeshRules
 from services.topology.errors import BadParameters, CannotPlan

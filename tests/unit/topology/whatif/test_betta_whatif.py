@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from services.kit import whatif
+from services.kit.runtime import whatif
 from services.topology.whatif import SOLVERS
 
 PAIR = {"devices": 2, "trusted": [[0, 1]], "link_seconds": [[0, 3], [3, 0]], "batch_seconds": [5, 1]}

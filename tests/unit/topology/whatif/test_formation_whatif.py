@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from services.kit import whatif
+from services.kit.runtime import whatif
 
 MODULES = {"clusters": "services.topology.whatif.formation"}
 UNSTABLE = {

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.trust.domain import drafts
+from services.trust.domain import evidence_batch
 from services.trust.domain.confirmation import Reported, matches
+from services.trust.domain.daily_caps import Used, newest_that_count, shares_of_day
 from services.trust.domain.evidence import EvidenceTable, Pieces, direct_trust_of, fold
 from services.trust.domain.parameters import DAY_SECONDS, LIVE, EvidenceRule, TrustParameters
 from services.trust.domain.records import Basis
-from services.trust.domain.saturation import Used, newest_that_count, shares_of_day
 from tests.unit.trust.domain.evidence_by_hand import ADMIN, ONE, OTHER, PLATFORM, Court, Said
 
 PARAMETERS = TrustParameters()
@@ -42,12 +42,12 @@ class Books:
         self.table = EvidenceTable.empty(2)
         self.displaced = 0
 
-    def hear(self, several: Sequence[Said]) -> drafts.Draft:
+    def hear(self, several: Sequence[Said]) -> evidence_batch.Draft:
         """A batch of one reporter."""
         who = several[0].reporter
         reporter = {ONE: 1, OTHER: 2}.get(who, 0)
         source = {PLATFORM: Basis.PLATFORM, ADMIN: Basis.ADMIN}.get(who, Basis.ONE)
-        draft = drafts.drafted(
+        draft = evidence_batch.drafted(
             np.array([one.pair + 1 for one in several]),
             np.array([one.positive for one in several]),
             np.array([one.duration_seconds for one in several]),
@@ -55,16 +55,16 @@ class Books:
             source,
         )
         waiting = [self._row(r, "number reporter pair at duration") for r in self.rows if r["basis"] == "waiting"]
-        draft = drafts.confirmed(draft, waiting, reporter, NOW, self.rule)
-        days = drafts.days_of(draft)
-        draft = drafts.saturated(draft, days, self._used(days, reporter), 60.0, self.rule)
+        draft = evidence_batch.confirmed(draft, waiting, reporter, NOW, self.rule)
+        days = evidence_batch.days_of(draft)
+        draft = evidence_batch.saturated(draft, days, self._used(days, reporter), 60.0, self.rule)
         counted = [r for r in self.rows if r["basis"] == "one" and r["share"] > 0 and r["reporter"] == reporter]
         earlier = [self._row(r, "number pair at seconds share") for r in counted]
-        draft, out = drafts.newest(draft, earlier, 60.0, self.rule)
+        draft, out = evidence_batch.newest(draft, earlier, 60.0, self.rule)
         self._keep(draft, out, reporter)
         return draft
 
-    def _keep(self, draft: drafts.Draft, out: drafts.Displaced, reporter: int) -> None:
+    def _keep(self, draft: evidence_batch.Draft, out: evidence_batch.Displaced, reporter: int) -> None:
         for basis, share, seconds, number in draft.changes():
             self.rows[number - 1] |= {"basis": basis, "share": share, "seconds": seconds}
         for number in out.numbers:
@@ -78,7 +78,7 @@ class Books:
         self.table = fold(self.table, replace(pieces, pairs=pieces.pairs - 1), PARAMETERS)
         self.displaced += out.events
 
-    def _used(self, days: drafts.Days, reporter: int) -> list[tuple[Any, ...]]:
+    def _used(self, days: evidence_batch.Days, reporter: int) -> list[tuple[Any, ...]]:
         found = []
         for place, (pair, start) in enumerate(zip(days.pairs.tolist(), days.starts.tolist(), strict=True)):
             of_day = [r for r in self.rows if r["pair"] == pair and 0 <= r["at"] - start < DAY_SECONDS and r["share"]]

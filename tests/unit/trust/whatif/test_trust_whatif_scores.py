@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from services.kit import whatif
+from services.kit.runtime import whatif
 
 
 def ask(document: dict[str, Any]) -> tuple[int, dict[str, Any]]:

@@ -12,10 +12,10 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from coterie.agent.home import DeviceHome, DeviceIdentity
 from coterie.client import Platform
-from coterie.home import DeviceHome, DeviceIdentity
 from coterie.records import KnownKeys
-from coterie.sums.circle import BadCircle, Circle, Member, fingerprint_words, read_invitation
+from coterie.secure_sums.circle import BadCircle, Circle, Member, fingerprint_words, read_invitation
 from coterie_cli.console import AsJson, Mistake, err, show, table
 
 app = typer.Typer(

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from coterie.client import Platform
-from coterie.evaluation import Tensors, Worth, evaluate
-from coterie.measuring import measure
+from coterie.learning.evaluation import Tensors, Worth, evaluate
+from coterie.learning.measurement import measure
 from coterie.records import Model
 from coterie.records import Task as TaskRecord
-from coterie.records.words import Pace
+from coterie.records.enums import Pace
 from coterie_cli.commands.results import Task
 from coterie_cli.console import AsJson, Key, Mistake, Url, connect, err, show, table
 
@@ -122,8 +122,8 @@ def _function(name: str, option: str) -> Any:
 
 
 def _digits() -> Figures:
+    from coterie.learning.torch_learner import TorchLearner
     from coterie.samples import digits, digits_model
-    from coterie.torch_learner import TorchLearner
 
     held_out = digits(1).test
     trainer = TorchLearner(digits_model(), held_out)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from coterie.agent.home import DeviceHome
+from coterie.agent.registration import register_device
 from coterie.errors import BadHome, NotFound
-from coterie.harmless import harmless
-from coterie.home import DeviceHome
-from coterie.registration import register_device
+from coterie.protocol.sanitise import sanitise
 from coterie_cli.console import (
     FAILED,
     INTERRUPTED,
@@ -33,8 +33,8 @@ from coterie_cli.console import (
 )
 
 if TYPE_CHECKING:
-    from coterie.agent import Agent
-    from coterie.learner import Learner
+    from coterie.agent.agent import Agent
+    from coterie.learning.learner import Learner
     from coterie_cli.sources import Source
 
 app = typer.Typer(help="Devices: register one, run its agent, list all.", no_args_is_help=True)
@@ -96,7 +96,7 @@ def run(
     if not task and not DeviceHome(home).browsers():
         raise Mistake("give --task, or link a browser in which you approve tasks: `coterie device link`")
     found = _source(source, sample, part) if source or sample or not _has_answer(home) else None
-    from coterie.agent import Agent
+    from coterie.agent.agent import Agent
 
     signal.signal(signal.SIGTERM, _interrupt)
     told = logging.StreamHandler()
@@ -199,8 +199,8 @@ def costs(
     With a price of computing the device measures the cycles, clock and energy of its training and adds what they cost
     to every round it decides about. None of this ever leaves it.
     """
-    from coterie.computing import Tariff
-    from coterie.privacy_sale import PrivateCosts
+    from coterie.agent.computing_cost import Tariff
+    from coterie.privacy.budget_choice import PrivateCosts
 
     settings = _private_settings(home)
     kept = dict(settings.get("costs") or {})
@@ -293,7 +293,7 @@ def limits(
     as_json: AsJson = False,
 ) -> None:
     """Show or set how much a device does in one round at most; it declines work beyond that, and says so."""
-    from coterie.workload import Workload
+    from coterie.agent.workload import Workload
 
     settings = _private_settings(home)
     kept = dict(settings.get("limits") or {})
@@ -323,12 +323,12 @@ def _has_answer(home: Path) -> bool:
 
 
 def _training_agent(home: Path, found: Source | Learner, on_error: str) -> Agent:
-    from coterie.agent import Agent
+    from coterie.agent.agent import Agent
     from coterie_cli.sources import Source
 
     if not isinstance(found, Source):
         return Agent(home, learner=found, on_error="continue" if on_error == "continue" else "stop")
-    from coterie.training import single_threaded
+    from coterie.learning.training import single_threaded
 
     single_threaded()
     return Agent(
@@ -369,7 +369,7 @@ class _Harmless(logging.Formatter):
     """Lines that command the terminal nothing, whatever the platform or a peer put into them."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return harmless(super().format(record))
+        return sanitise(super().format(record))
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from coterie.agent.home import DeviceHome, DeviceIdentity
+from coterie.agent.owner_decisions import Owner
+from coterie.agent.pairing import BadLink, LinkSecret
 from coterie.client import Platform
-from coterie.deciding import Owner
 from coterie.errors import NotFound
-from coterie.home import DeviceHome, DeviceIdentity
-from coterie.links import BadLink, LinkSecret
 from coterie.records import BrowserLink
 from coterie_cli.commands.circle import qr_code
 from coterie_cli.console import AsJson, Mistake, err, show, table, when

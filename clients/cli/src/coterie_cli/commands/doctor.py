@@ -25,7 +25,7 @@ from cryptography.exceptions import InvalidSignature
 from coterie import version
 from coterie.client import Platform
 from coterie.errors import CoterieError
-from coterie.transport import Backoff
+from coterie.protocol.transport import Backoff
 from coterie_cli.console import DEFAULT_DATA, FAILED, AsJson, Key, Mistake, Url, err, found_key, found_url, show
 from coterie_cli.processes import DEFAULT_PORTS, busy_port
 
@@ -88,7 +88,7 @@ def _machine(data: Path) -> Iterator[Finding]:
         yield Finding("services", "ok", "not installed here; their databases are not looked at")
         return
     done = subprocess.run(
-        [sys.executable, "-m", "services.kit.doctor"],
+        [sys.executable, "-m", "services.kit.runtime.doctor"],
         env={**os.environ, "COTERIE_DATA_DIR": str(data)},
         capture_output=True,
         text=True,

@@ -96,7 +96,7 @@ def _train(
     begin: Callable[[], None],
     as_json: bool,
 ) -> str:
-    from coterie.fleet import Fleet, limit_for
+    from coterie.agent.fleet import Fleet, limit_for
     from coterie_cli.sources import digits_learners, learners_of
 
     learners = learners_of(place, devices) if place else digits_learners(devices, seed=seed)

@@ -11,7 +11,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from coterie.home import DeviceHome
+from coterie.agent.home import DeviceHome
 from coterie.privacy.accounting import NOTHING, Charge, Question
 from coterie.privacy.ledger import Entry, LedgerError, Limit, PrivacyLedger, Spent
 from coterie_cli.console import AsJson, Key, Mistake, Url, connect, show, table, when

@@ -13,7 +13,7 @@ from rich.console import RenderableType
 
 from coterie import records
 from coterie.client import Platform
-from coterie.figures import headed
+from coterie.learning.metrics import headed
 from coterie.records import Event, Measurement, Model, Round
 from coterie_cli.commands.payments import write_rows
 from coterie_cli.console import AsJson, Key, Mistake, Url, connect, err, out, show, table, when

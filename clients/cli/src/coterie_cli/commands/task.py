@@ -264,7 +264,7 @@ def _joining(join_by: str, invited: list[str]) -> dict[str, Any]:
 
 def _survey(specification: dict[str, Any], question: str, low: float, high: float) -> bytes:
     """Completes the specification of a survey; its model."""
-    from coterie.questions import Question
+    from coterie.privacy.survey_question import Question
     from coterie_cli.asking import blank
     from coterie_cli.asking import specification as survey_of
 
@@ -286,13 +286,13 @@ def _models(files: list[Path], sample: str) -> list[Path | bytes]:
         raise Mistake("give --model file.safetensors, --sample digits or --from-task, one of them")
     for file in files:
         if not file.is_file():
-            raise Mistake(f"--model {file} is no file; save one with coterie.training.model_bytes(module)")
+            raise Mistake(f"--model {file} is no file; save one with coterie.learning.training.model_bytes(module)")
     if not sample:
         return list(files)
     if sample != "digits":
         raise Mistake(f"no sample is called {sample!r}; there is digits")
+    from coterie.learning.training import model_bytes
     from coterie.samples import digits_model
-    from coterie.training import model_bytes
 
     return [model_bytes(digits_model())]
 

@@ -15,7 +15,7 @@ from rich.console import Group, RenderableType
 
 from coterie.client import Platform
 from coterie.errors import NotAllowed, Refused
-from coterie.harmless import harmless
+from coterie.protocol.sanitise import sanitise
 from coterie.records import Device, InteractionState, Loss, TrustExplanation, TrustGraph
 from coterie_cli.commands import trust_friends, trust_import
 from coterie_cli.commands.payments import moment
@@ -224,7 +224,7 @@ def graph(
             err.print(f"wrote {out_file}")
         else:
             text = content.decode()
-            typer.echo(harmless(text) if sys.stdout.isatty() else text)
+            typer.echo(sanitise(text) if sys.stdout.isatty() else text)
 
 
 @app.command(

@@ -15,8 +15,8 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from coterie.keys import BadKeys, DeviceKeys, PublicKeys, demand_sound, sealed_to_identity
-from coterie.letters import Letter, LetterError, SeenLetters, Subject, open_letter
+from coterie.protocol.keys import BadKeys, DeviceKeys, PublicKeys, demand_sound, sealed_to_identity
+from coterie.protocol.letters import Letter, LetterError, SeenLetters, Subject, open_letter
 from coterie.strategies.head_checks import largest_norm, misfit
 from coterie_cli.conformance.scene import DEVICE, Scene
 from coterie_cli.conformance.server import Request

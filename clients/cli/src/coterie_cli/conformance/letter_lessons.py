@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from coterie.keys import DeviceKeys, PublicKeys
-from coterie.letters import Header, Subject, seal
+from coterie.protocol.keys import DeviceKeys, PublicKeys
+from coterie.protocol.letters import Header, Subject, seal
 from coterie_cli.conformance import checks
 from coterie_cli.conformance.checks import Broken
 from coterie_cli.conformance.lessons import Honest, Lie

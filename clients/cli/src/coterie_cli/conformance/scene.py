@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load, save
 
-from coterie.keys import DeviceKeys, PublicKeys
-from coterie.sums.circle import invitation
+from coterie.protocol.keys import DeviceKeys, PublicKeys
+from coterie.secure_sums.circle import invitation
 
 DEVICE, OWNER = "dev_conformance", "own_conformance"
 HEAD, STRANGER, ABSENT = "dev_conformance_head", "dev_conformance_stranger", "dev_conformance_other"

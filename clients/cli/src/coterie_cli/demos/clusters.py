@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from coterie.home import introduce
+from coterie.agent.home import introduce
 from coterie.privacy.clipping import clip_update
 from coterie.privacy.ledger import Limit
 from coterie.records import Plan, Task
@@ -22,7 +22,7 @@ from coterie_cli.demos.mesh import digits_regression
 from coterie_cli.demos.stage import Stage, rising
 
 if TYPE_CHECKING:
-    from coterie.agent import Agent
+    from coterie.agent.agent import Agent
     from coterie.client import Platform
     from coterie.samples import Split
 
@@ -94,7 +94,7 @@ def meet(ground: Stage, agents: list[Agent]) -> None:
 
 def publish(publisher: Platform, seed: int, rounds: int) -> Task:
     """The demo's task."""
-    from coterie.training import model_bytes
+    from coterie.learning.training import model_bytes
 
     return publisher.create_task(
         name="clusters",
@@ -113,8 +113,8 @@ def publish(publisher: Platform, seed: int, rounds: int) -> Task:
 
 def average_alone(split: Split, rounds: int, noise: float, seed: int) -> float:
     """Accuracy of plain averaging of the same training, here in memory; with `noise`, everybody clips and noises."""
-    from coterie.instructions import Instructions
-    from coterie.torch_learner import TorchLearner
+    from coterie.learning.torch_learner import TorchLearner
+    from coterie.learning.training_config import Instructions
 
     random, recipe = np.random.default_rng(seed), Instructions.of(TRAINING)
     trainers = [TorchLearner(digits_regression(), shard, test_data=split.test) for shard in split.shards]
@@ -139,8 +139,8 @@ def average_alone(split: Split, rounds: int, noise: float, seed: int) -> float:
 def _result(
     ground: Stage, task_id: str, agents: list[Agent], split: Split, rounds: int, began: float, seed: int
 ) -> dict[str, Any]:
-    from coterie.torch_learner import TorchLearner
-    from coterie.training import load_model
+    from coterie.learning.torch_learner import TorchLearner
+    from coterie.learning.training import load_model
 
     platform = ground.platform
     task, plan = platform.task(task_id), platform.plan(task_id)

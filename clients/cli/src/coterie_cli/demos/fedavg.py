@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from coterie.agent.report import Delivery
 from coterie.records import Participation, ParticipationState, RoundState, Task, WorkItem
 from coterie.strategies import Strategy, strategy_for
 from coterie.strategies.context import RoundContext
-from coterie.work import Delivery
 from coterie_cli.demos import Choices, demo
 from coterie_cli.demos.stage import Stage, rising
 from coterie_cli.progress import Standing
 
 if TYPE_CHECKING:
-    from coterie.agent import Agent
+    from coterie.agent.agent import Agent
     from coterie.samples import Split
 
 OWNERS = ("Ada", "Grace", "Hedy", "Mary")
@@ -104,8 +104,8 @@ def _devices(ground: Stage, split: Split, devices: int, honest: int) -> list[Age
 
 
 def _task(ground: Stage, seed: int, rounds: int, devices: int) -> Task:
+    from coterie.learning.training import model_bytes
     from coterie.samples import digits_model
-    from coterie.training import model_bytes
 
     digest = ground.platform.upload_model(model_bytes(digits_model(seed)))
     return ground.platform.create_task(
@@ -147,9 +147,9 @@ def _follow(ground: Stage, task_id: str, split: Split, choices: Choices) -> Outc
 
 
 def _accuracy(ground: Stage, digest: str, split: Split) -> float:
+    from coterie.learning.torch_learner import TorchLearner
+    from coterie.learning.training import load_model
     from coterie.samples import digits_model
-    from coterie.torch_learner import TorchLearner
-    from coterie.training import load_model
 
     trainer = TorchLearner(digits_model(), split.test)
     trainer.load(load_model(ground.platform.download_model(digest)))

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from coterie.agent.report import Delivery
 from coterie.client import Platform
 from coterie.privacy.accounting import priced_charge
 from coterie.records import ParticipationState, Payment, Quote, RoundState, Task, WorkItem
 from coterie.strategies import Strategy, strategy_for
 from coterie.strategies.context import RoundContext
-from coterie.work import Delivery
 from coterie_cli.demos import Choices, demo
 from coterie_cli.demos.stage import Stage, rising
 
 if TYPE_CHECKING:
-    from coterie.agent import Agent
+    from coterie.agent.agent import Agent
     from coterie.samples import Split
     from coterie_cli.progress import Standing
 
@@ -107,7 +107,7 @@ def _devices(ground: Stage, split: Split, devices: int, choices: Choices) -> lis
 
 
 def _task(publisher: Platform, seed: int, rounds: int, devices: int) -> Task:
-    from coterie.training import model_bytes
+    from coterie.learning.training import model_bytes
     from coterie_cli.demos.mesh import digits_regression
 
     return publisher.create_task(
@@ -128,8 +128,8 @@ def _task(publisher: Platform, seed: int, rounds: int, devices: int) -> Task:
 
 def _follow(ground: Stage, task_id: str, split: Split, choices: Choices) -> dict[int, float]:
     """Starts the task and measures each new model on digits nobody trained on."""
-    from coterie.torch_learner import TorchLearner
-    from coterie.training import load_model
+    from coterie.learning.torch_learner import TorchLearner
+    from coterie.learning.training import load_model
     from coterie_cli.demos.mesh import digits_regression
     from coterie_cli.live import follow
     from coterie_cli.progress import watch

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from coterie.home import introduce
+from coterie.agent.home import introduce
 from coterie.privacy.ledger import Limit
 from coterie.records import Object, Plan, RoundState, Task
 from coterie_cli.demos import Choices, demo
@@ -19,7 +19,7 @@ from coterie_cli.demos.stage import Stage, rising
 if TYPE_CHECKING:
     import torch
 
-    from coterie.agent import Agent
+    from coterie.agent.agent import Agent
     from coterie.samples import Split
 
 ROUNDS = 20
@@ -109,17 +109,17 @@ def _arriving(
 
 def _hindsight(agent: Agent, task_id: str, shard: tuple[torch.Tensor, torch.Tensor]) -> dict[str, float]:
     """Losses a device met, batch by batch as they came, beside the best fixed model's; known to the device alone."""
-    from coterie.hindsight import best_fixed
-    from coterie.learner import Guarded
-    from coterie.models import Flat
+    from coterie.learning.best_fixed_model import best_fixed_model
+    from coterie.learning.learner import Guarded
+    from coterie.learning.models import Flat
+    from coterie.learning.torch_learner import TorchLearner
     from coterie.strategies.device_state import DeviceState
-    from coterie.torch_learner import TorchLearner
 
     state, learner = DeviceState.load(agent.home.memory(task_id)), Guarded(TorchLearner(digits_regression(), shard))
     if state is None or not state.growth:
         return {}
     flat = Flat.of(learner.parameters(), learner.trained())
-    fixed = best_fixed(learner, flat, state.learner.parameters, state.seen())
+    fixed = best_fixed_model(learner, flat, state.learner.parameters, state.seen())
     return {
         "samples_first": state.growth[0][1],
         "samples_last": state.growth[-1][1],
@@ -151,7 +151,7 @@ def _meet(ground: Stage, agents: list[Agent]) -> None:
 
 
 def _task(ground: Stage, seed: int, rounds: int) -> Task:
-    from coterie.training import model_bytes
+    from coterie.learning.training import model_bytes
 
     return ground.platform.create_task(
         name="mesh",

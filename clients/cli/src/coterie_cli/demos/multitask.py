@@ -18,7 +18,7 @@ from coterie_cli.demos.stage import Stage, rising
 if TYPE_CHECKING:
     import torch
 
-    from coterie.agent import Agent
+    from coterie.agent.agent import Agent
     from coterie.samples import Split
 
 DEVICES, ROUNDS, MODELS = 12, 12, 2
@@ -76,7 +76,7 @@ def regression(seed: int) -> torch.nn.Module:
     """Softmax regression on the digits, 64 → 10."""
     import torch
 
-    from coterie.training import seeded
+    from coterie.learning.training import seeded
 
     with seeded(seed):
         return torch.nn.Linear(64, 10)
@@ -108,7 +108,7 @@ def _devices(ground: Stage, split: Split, seed: int) -> list[Agent]:
 
 
 def _task(ground: Stage, seed: int, rounds: int, devices: int) -> Task:
-    from coterie.training import model_bytes
+    from coterie.learning.training import model_bytes
 
     models = [model_bytes(regression(MODELS * seed + line + 1)) for line in range(MODELS)]
     return ground.platform.create_task(
@@ -176,8 +176,8 @@ def _latest(chosen: dict[str, list[int | None]], number: int) -> list[int | None
 
 def _accuracy(ground: Stage, digest: str, split: Split) -> list[float]:
     """How often a model is right about digits nobody trained on, as each kind names them."""
-    from coterie.torch_learner import TorchLearner
-    from coterie.training import load_model
+    from coterie.learning.torch_learner import TorchLearner
+    from coterie.learning.training import load_model
 
     found = []
     for kind in range(MODELS):

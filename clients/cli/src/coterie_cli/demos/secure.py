@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from coterie.home import introduce
+from coterie.agent.home import introduce
 from coterie.privacy.accounting import NOTHING
 from coterie.privacy.clipping import clip_update
 from coterie.privacy.gaussian import exact_multiplier
@@ -31,7 +31,7 @@ from coterie_cli.demos.mesh import digits_regression
 from coterie_cli.demos.stage import Stage, rising
 
 if TYPE_CHECKING:
-    from coterie.agent import Agent
+    from coterie.agent.agent import Agent
     from coterie.samples import Split
 
 DEVICES, ROUNDS = 50, 20
@@ -75,7 +75,7 @@ def run(choices: Choices) -> dict[str, Any]:
 @contextmanager
 def _said_once() -> Iterator[None]:
     """Every device says what the task costs when it joins; here the result says it for all."""
-    log = logging.getLogger("coterie.agent")
+    log = logging.getLogger("coterie.agent.agent")
     before = log.level
     log.setLevel(logging.ERROR)
     try:
@@ -105,7 +105,7 @@ def _devices(ground: Stage, split: Split) -> list[Agent]:
 
 
 def _task(ground: Stage, seed: int, rounds: int, devices: int, noise: float) -> Task:
-    from coterie.training import model_bytes
+    from coterie.learning.training import model_bytes
 
     return ground.platform.create_task(
         name="secure digits",
@@ -145,8 +145,8 @@ def averaged(split: Split, rounds: int, noise: float, seed: int, lost: Collectio
 
     `lost` are places in the split whose devices are gone when half of the rounds are done.
     """
-    from coterie.instructions import Instructions
-    from coterie.torch_learner import TorchLearner
+    from coterie.learning.torch_learner import TorchLearner
+    from coterie.learning.training_config import Instructions
 
     random, recipe = np.random.default_rng(seed), Instructions.of(TRAINING)
     trainers = [TorchLearner(digits_regression(), shard, test_data=split.test) for shard in split.shards]
@@ -177,8 +177,8 @@ def _result(
     began: float,
     seed: int,
 ) -> dict[str, Any]:
-    from coterie.torch_learner import TorchLearner
-    from coterie.training import load_model
+    from coterie.learning.torch_learner import TorchLearner
+    from coterie.learning.training import load_model
 
     task = ground.platform.task(task_id)
     trainer = TorchLearner(digits_regression(), split.test)

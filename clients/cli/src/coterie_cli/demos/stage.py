@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coterie.cache import BlobCache
+from coterie.agent.cache import BlobCache
 from coterie.client import Platform
 from coterie_cli.processes import PlatformProcesses, compile_planners, planners_are_compiled
 
 if TYPE_CHECKING:
-    from coterie.agent import Agent
+    from coterie.agent.agent import Agent
 
 
 MEETING_SECONDS, MEETING_PAUSE = 600.0, 4 * 3600.0
@@ -48,7 +48,7 @@ class Stage:
 
     def add_agent(self, token: str, name: str, **options: Any) -> Agent:
         """Registers a device and gives back its agent; options as in `Agent.register`."""
-        from coterie.agent import Agent
+        from coterie.agent.agent import Agent
 
         agent = Agent.register(
             self.processes.url,
@@ -144,7 +144,7 @@ def rising(*, planners: bool = False, learning: bool = True) -> Iterator[Callabl
         stack.callback(processes.stop)
         processes.begin()
         if learning:
-            from coterie.training import single_threaded
+            from coterie.learning.training import single_threaded
 
             single_threaded()
 

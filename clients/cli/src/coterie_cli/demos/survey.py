@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from coterie.questions import Question
+from coterie.privacy.survey_question import Question
 from coterie.records import ParticipationState, Quote, Task, Verification
 from coterie.records.reading import plain
 from coterie_cli.demos import Choices, demo
@@ -17,7 +17,7 @@ from coterie_cli.demos.market import meet, publisher_with
 from coterie_cli.demos.stage import Stage, stage
 
 if TYPE_CHECKING:
-    from coterie.agent import Agent
+    from coterie.agent.agent import Agent
 
 DEVICES = 20
 DEPOSIT, ESCROW = 100_000_000, 60_000_000

@@ -11,16 +11,16 @@ fetched into a content-addressed cache, piece by piece.
 from __future__ import annotations
 
 from coterie.client.identity import Identity
-from coterie.client.links import Linked
 from coterie.client.money import Money
+from coterie.client.pairing import PairingApi
 from coterie.client.planning import Planning
-from coterie.client.sums import InSums
+from coterie.client.sums import SecureSumApi
 from coterie.client.tasks import Tasks
 from coterie.client.trust import Trust
-from coterie.client.work import AtWork
+from coterie.client.work import WorkApi
 
 __all__ = ["Platform"]
 
 
-class Platform(Identity, Linked, Trust, Tasks, AtWork, InSums, Planning, Money):
+class Platform(Identity, PairingApi, Trust, Tasks, WorkApi, SecureSumApi, Planning, Money):
     """A caller's view of the platform; safe to use from several threads."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from coterie.client.caller import VERIFY_SECONDS, Caller
+from coterie.client.rest import VERIFY_SECONDS, RestClient
 from coterie.records import (
     ApiKey,
     AuditEntry,
@@ -23,7 +23,7 @@ from coterie.records import (
 from coterie.records.reading import plain
 
 
-class Identity(Caller):
+class Identity(RestClient):
     """Owners, devices and keys."""
 
     def health(self) -> Ready:

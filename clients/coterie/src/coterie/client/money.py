@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from coterie.client.caller import VERIFY_SECONDS, Caller
+from coterie.client.rest import VERIFY_SECONDS, RestClient
 from coterie.records import Account, Payment, Posting, Statement, Summary, Verification
 
 STATEMENT_ITEMS = 1000
 
 
-class Money(Caller):
+class Money(RestClient):
     """Money is integer micro-credits. Times are Unix seconds; 0 is the beginning, or now."""
 
     def accounts(self, prefix: str = "") -> Iterator[Account]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from coterie.client.caller import Caller
+from coterie.client.rest import RestClient
 from coterie.records import Cell, Items, Policy
 
 SOLVE_SECONDS = 120.0
 
 
-class Planning(Caller):
+class Planning(RestClient):
     """Base stations, policies and solvers."""
 
     def cells(self) -> tuple[Cell, ...]:

@@ -6,15 +6,15 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from coterie.client.caller import Caller, promised
+from coterie.client.rest import RestClient, promised
 from coterie.errors import BadAnswer
 from coterie.records import Duty, Items, SurvivorList, WantedShares
 
 if TYPE_CHECKING:
-    from coterie.sums.terms import Place
+    from coterie.secure_sums.terms import Place
 
 
-class InSums(Caller):
+class SecureSumApi(RestClient):
     """Duties of the calling device, and the documents of the sums it is in. Keys and signatures are bytes."""
 
     def duties(self, *, wait_seconds: float = 0.0) -> tuple[Duty, ...]:
@@ -41,7 +41,9 @@ class InSums(Caller):
 
     def sum_letters(self, place: Place) -> Mapping[str, bytes]:
         """The candidates' letters to the calling clerk, by device."""
-        from coterie.sums.rolls import read_framed  # with numpy and keys behind it: a fifth of importing the client
+        from coterie.secure_sums.protocol_lists import (
+            read_framed,  # with numpy and keys behind it: a fifth of importing the client
+        )
 
         stream = self.request("GET", f"{_path(place)}/letters", consume=lambda response: response.read())
         return dict(read_framed(io.BytesIO(stream)))
@@ -55,8 +57,8 @@ class InSums(Caller):
 
     def sum_survivors(self, place: Place) -> list[tuple[str, bytes]]:
         """Whom the clerks are to agree to, by id, each with its root; `BadTerms` if it is no such list."""
-        from coterie.sums import canonical
-        from coterie.sums.rolls import read_survivors
+        from coterie.secure_sums import canonical
+        from coterie.secure_sums.protocol_lists import read_survivors
 
         found = self.ask(SurvivorList, "GET", f"{_path(place)}/survivors")
         return read_survivors(canonical.encode([list(row) for row in found.survivors]))

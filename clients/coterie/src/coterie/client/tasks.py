@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from coterie.client.caller import PAGE_ITEMS, Caller, promised
+from coterie.client.rest import PAGE_ITEMS, RestClient, promised
 from coterie.errors import Conflict, NotFound
 from coterie.records import (
     BlobSweep,
@@ -35,7 +35,7 @@ REPLAY_ROUNDS = 5
 """Made again in one answer, so that none takes long."""
 
 
-class Tasks(Caller):
+class Tasks(RestClient):
     """Tasks, from creation to results."""
 
     def upload_model(self, model: bytes | Path) -> str:

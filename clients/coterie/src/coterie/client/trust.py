@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from coterie.client.caller import PAGE_ITEMS, Caller
+from coterie.client.rest import PAGE_ITEMS, RestClient
 from coterie.records import (
     HistoryPoint,
     ImportProgress,
@@ -37,7 +37,7 @@ class Meeting:
     note: str = ""
 
 
-class Trust(Caller):
+class Trust(RestClient):
     """Interactions, relations and trust. Times are Unix seconds; 0 is now, or the beginning."""
 
     def record_interactions(self, interactions: Iterable[Mapping[str, Any]]) -> Recorded:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from coterie.client.caller import Caller, promised
+from coterie.client.rest import RestClient, promised
 from coterie.records import Letter, Letters, PrivacyReport, UpdateOutcome, Work
 
 MOST_WHY = 2000
 
 
-class AtWork(Caller):
+class WorkApi(RestClient):
     """Work, updates and letters of the calling device."""
 
     def work(self, *, tasks: Iterable[str] = (), wait_seconds: float = 0.0, clerk: bool = False) -> Work:

@@ -11,8 +11,8 @@ import math
 
 from coterie.privacy import zcdp
 from coterie.privacy.accounting import Adjacency, Charge, Mechanism, Unit, adjacency_meant, raw_charge
+from coterie.records.enums import PrivacyAdjacency, PrivacyMechanism, PrivacyUnit
 from coterie.records.privacy import PrivacyClaim
-from coterie.records.words import PrivacyAdjacency, PrivacyMechanism, PrivacyUnit
 
 PURPOSE = "update"
 MOST_STEPS = 10**9

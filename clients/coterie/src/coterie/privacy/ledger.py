@@ -159,7 +159,7 @@ class PrivacyLedger:
 
     def sums_alone(self) -> tuple[int, float]:
         """Secure sums with noise so far, and their ρ if t clerks worked with the platform: by own noise alone."""
-        from coterie.sums import notes  # the sums' own notes, kept in this file
+        from coterie.secure_sums import notes
 
         with self._transaction() as database:
             notes.prepare(database)

@@ -14,7 +14,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie import chacha
+from coterie.secure_sums import chacha
 
 _CHUNK_WORDS = 1 << 17
 

@@ -8,13 +8,31 @@ from coterie.records.base import (
     Items,
     Live,
     Object,
+    OpenEnum,
     Page,
     Problem,
     Ready,
     Record,
     Replica,
     Versions,
-    Word,
+)
+from coterie.records.enums import (
+    DecisionState,
+    DeviceState,
+    DutyKind,
+    EnrolmentState,
+    EventKind,
+    Form,
+    InteractionState,
+    LetterKind,
+    ParticipationState,
+    PolicyState,
+    Reception,
+    Role,
+    RoundState,
+    SumDocument,
+    SumState,
+    TaskState,
 )
 from coterie.records.identity import (
     ApiKey,
@@ -82,24 +100,6 @@ from coterie.records.tasks import (
     Task,
     TaskSpecification,
 )
-from coterie.records.words import (
-    DecisionState,
-    DeviceState,
-    DutyKind,
-    EnrolmentState,
-    EventKind,
-    Form,
-    InteractionState,
-    LetterKind,
-    ParticipationState,
-    PolicyState,
-    Reception,
-    Role,
-    RoundState,
-    SumDocument,
-    SumState,
-    TaskState,
-)
 from coterie.records.work import Letter, Letters, Peer, UpdateOutcome, Work, WorkItem
 
 __all__ = [
@@ -149,6 +149,7 @@ __all__ = [
     "NodeLinkGraph",
     "Object",
     "Offer",
+    "OpenEnum",
     "Owner",
     "Page",
     "Participation",
@@ -201,7 +202,6 @@ __all__ = [
     "Verification",
     "Versions",
     "WantedShares",
-    "Word",
     "Work",
     "WorkItem",
 ]

@@ -45,7 +45,7 @@ class Record:
         return schema
 
 
-class Word(StrEnum):
+class OpenEnum(StrEnum):
     """One of a set of words that may grow.
 
     A word of a newer platform is kept: it equals its text and is none of the members.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from coterie.records.base import Key, Record
-from coterie.records.words import CallerRole, DecisionState, DeviceState
+from coterie.records.enums import DecisionState, DeviceState, PrincipalRole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +144,7 @@ class AuditEntry(Record):
 
     number: int
     at: float
-    role: CallerRole
+    role: PrincipalRole
     subject: str
     act: str
     """What was done, such as "device.revoke"."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coterie.records.base import Extended, Object, Record
-from coterie.records.words import PostingKind, QuoteStatus
+from coterie.records.enums import PostingKind, QuoteStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

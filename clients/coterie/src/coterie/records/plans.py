@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coterie.records.base import Object, Record
-from coterie.records.words import PolicyLearner, PolicyNetwork, PolicyPenalty, PolicyState, Role
+from coterie.records.enums import PolicyLearner, PolicyNetwork, PolicyPenalty, PolicyState, Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

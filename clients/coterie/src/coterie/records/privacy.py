@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from coterie.records.base import Extended, Known, Limits, Record
-from coterie.records.words import PrivacyAdjacency, PrivacyMechanism, PrivacyUnit
+from coterie.records.enums import PrivacyAdjacency, PrivacyMechanism, PrivacyUnit
 
 NO_UNIT, NO_ADJACENCY = PrivacyUnit(""), PrivacyAdjacency("")
 """Not given."""

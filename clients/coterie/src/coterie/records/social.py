@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from coterie.records.base import Object, Record
+from coterie.records.enums import InteractionState, RelationKind
 from coterie.records.identity import Device
-from coterie.records.words import InteractionState, RelationKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coterie.records.base import Record
-from coterie.records.words import DutyKind
+from coterie.records.enums import DutyKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

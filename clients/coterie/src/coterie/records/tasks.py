@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from coterie.records.base import Object, Record
-from coterie.records.words import (
+from coterie.records.enums import (
     EnrolmentState,
     EventKind,
     JoinBy,

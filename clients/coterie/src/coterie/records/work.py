@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from coterie.records.base import Key, Object, Record
-from coterie.records.words import LetterKind, PrivacyUnit, Reception, Role, RoundState, TaskState
+from coterie.records.enums import LetterKind, PrivacyUnit, Reception, Role, RoundState, TaskState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,10 +19,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import Protocol, TypeVar
 
+from coterie.agent.report import Delivery
 from coterie.errors import Declined
 from coterie.records import WorkItem
 from coterie.strategies.context import RoundContext
-from coterie.work import Delivery
 
 
 class Strategy(Protocol):

@@ -14,17 +14,17 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from coterie import answers
+from coterie.agent.report import Delivery
 from coterie.errors import Declined
+from coterie.privacy import answer_choice
 from coterie.privacy.accounting import gaussian_charge
 from coterie.privacy.releases import Answer
-from coterie.questions import Question
+from coterie.privacy.survey_question import Question
+from coterie.secure_sums.acceptance import TermsRefused
+from coterie.secure_sums.answers import answer_alone, answer_multiplier, answer_values, check_answer_terms
+from coterie.secure_sums.contribution import purpose
 from coterie.strategies import masked, strategy
 from coterie.strategies.context import RoundContext
-from coterie.sums.acceptance import TermsRefused
-from coterie.sums.answers import answer_alone, answer_multiplier, answer_values, check_answer_terms
-from coterie.sums.contribution import purpose
-from coterie.work import Delivery
 
 MICRO = 1_000_000
 VALUE = "value"
@@ -78,8 +78,8 @@ def _in_sum(context: RoundContext, share: float) -> Delivery:
 
 def answer_to(question: Question, private: Mapping[str, Any]) -> float:
     """The owner's answer: under the question's own words in "answers", else "answer"."""
-    answers = private.get("answers", {})
-    found = answers.get(question.text) if isinstance(answers, Mapping) else None
+    answer_choice = private.get("answers", {})
+    found = answer_choice.get(question.text) if isinstance(answer_choice, Mapping) else None
     found = private.get("answer") if found is None else found
     if not isinstance(found, int | float) or isinstance(found, bool) or not math.isfinite(found):
         raise Declined("this device has no answer to the question; see `coterie device answer`")
@@ -98,12 +98,12 @@ def choose_variance(context: RoundContext) -> float:
     base, slope, most = (
         amount / MICRO for amount in (work.base_microcredits, work.slope_microcredits, offer["most_microcredits"])
     )
-    answer = answers.decide(base, slope, others, care=care, hidden=hidden, variance_low=low, variance_high=high)
+    answer = answer_choice.decide(base, slope, others, care=care, hidden=hidden, variance_low=low, variance_high=high)
     # Where the payment is at its most, a clearer answer earns nothing: noise is free up to there.
     variance = max(answer.variance, min((base - most) / slope, high)) if slope > 0 else answer.variance
     paid = min(max(base - slope * variance, 0.0), most)
     constant = float(work.parameters.get("pricing", {}).get("constant", PUBLIC_CONSTANT))
-    worth = answers.utility(paid, others + variance, care=care, hidden=hidden, constant=constant)
+    worth = answer_choice.utility(paid, others + variance, care=care, hidden=hidden, constant=constant)
     # Unlike [CAPP], whose loss turns negative behind enough noise, nobody answers with noise alone for nothing.
     if worth < -_ROUNDING or paid <= 0.0 < most:
         raise Declined("the payment is too low for this device")

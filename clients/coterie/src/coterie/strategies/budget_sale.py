@@ -15,18 +15,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from coterie.computing import Effort, Meter, effort_of, tariff_of
+from coterie.agent.computing_cost import Effort, Meter, effort_of, tariff_of
+from coterie.agent.report import Delivery
 from coterie.errors import Declined
-from coterie.learner import Guarded
-from coterie.local_steps import LocalSteps
-from coterie.models import Flat
+from coterie.learning.learner import Guarded
+from coterie.learning.local_steps import LocalSteps
+from coterie.learning.models import Flat
+from coterie.privacy.budget_choice import PrivateCosts, decide, utility
 from coterie.privacy.releases import Arrays, Descent, Queried
 from coterie.privacy.zcdp import multiplier_of_rho
-from coterie.privacy_sale import PrivateCosts, decide, utility
+from coterie.secure_sums.contribution import purpose
 from coterie.strategies import masked, strategy
 from coterie.strategies.context import RoundContext
-from coterie.sums.contribution import purpose
-from coterie.work import Delivery
 
 MICRO = 1_000_000
 QUADRATIC, LINEAR = (0.8, 1.2), (0.02, 0.06)

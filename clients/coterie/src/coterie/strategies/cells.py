@@ -1,7 +1,7 @@
 """Cells: a device finds out which of the task's K models is its own, trains that one and hands its change in. [DPVD]
 
 It scores the models it holds by its loss and by whether its descent direction agrees with the model's last move
-(`coterie.model_choice`), remembers what it chose and how clearly, and once its choices agree fetches its likely models
+(`coterie.learning.model_choice`), remembers what it chose and how clearly, and once its choices agree fetches its likely models
 only; from time to time, and when its loss rises, all of them. Its first choices are drawn among near-equal models, with
 words that only the device knows: what is told then fits more data than the best model's number would.
 
@@ -22,17 +22,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.agent.report import Delivery
 from coterie.errors import NotFinite
-from coterie.instructions import Instructions
-from coterie.learner import Guarded
-from coterie.model_choice import DRAWN, alignment, choose, lead, likely_models, near_equal, scores
-from coterie.models import Flat, load_model
+from coterie.learning.learner import Guarded
+from coterie.learning.model_choice import DRAWN, alignment, choose, lead, likely_models, near_equal, scores
+from coterie.learning.models import Flat, load_model
+from coterie.learning.training_config import Instructions
 from coterie.privacy.releases import Arrays, Change, Descent, Queried, Raw
 from coterie.records import WorkItem
 from coterie.strategies import strategy
 from coterie.strategies.context import RoundContext
 from coterie.strategies.star import change_of, kept_noise, promised_noise, trained_change
-from coterie.work import Delivery
 
 HISTORY, COIN = "identities", "coin"
 

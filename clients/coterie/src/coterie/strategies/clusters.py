@@ -17,10 +17,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from coterie.agent.mail import Received
+from coterie.agent.report import Delivery, MemberReport, Tensors
 from coterie.errors import Declined
-from coterie.instructions import Instructions
-from coterie.mail import Received
-from coterie.models import load_model
+from coterie.learning.models import load_model
+from coterie.learning.training_config import Instructions
 from coterie.privacy.clipping import clip_update
 from coterie.privacy.releases import Arrays, Change, Raw
 from coterie.records import Peer, WorkItem
@@ -30,7 +31,6 @@ from coterie.strategies.context import RoundContext
 from coterie.strategies.head_checks import Flat, Tally
 from coterie.strategies.noise_sale import noise_to_add, sold
 from coterie.strategies.star import kept_noise, trained_change
-from coterie.work import Delivery, MemberReport, Tensors
 
 KIND = "update"
 HEAD_WAITS = 0.7

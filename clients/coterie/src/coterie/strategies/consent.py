@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from coterie.agent.report import without_figures
 from coterie.errors import Declined
 from coterie.privacy.accounting import Unit
 from coterie.privacy.ledger import PrivacyLedger
 from coterie.privacy.lifetime import Lifetime
 from coterie.records import TaskSpecification
-from coterie.sums.joining import Joined
-from coterie.work import without_figures
+from coterie.secure_sums.joining import Joined
 
 NO_NOISE = "none"
 SAME_NOISE = "uniform"

@@ -12,21 +12,21 @@ from typing import Any
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
+from coterie.agent.home import Outbox, TaskState
+from coterie.agent.mail import Mail
 from coterie.errors import Declined
-from coterie.home import Memory, Outbox
-from coterie.keys import DeviceKeys
-from coterie.learner import Guarded, Learner
-from coterie.mail import Mail
-from coterie.models import is_statistic, load_model
+from coterie.learning.learner import Guarded, Learner
+from coterie.learning.models import is_statistic, load_model
 from coterie.privacy.accounting import Charge, raw_charge
 from coterie.privacy.ledger import Beside, BudgetExceeded, PrivacyLedger
 from coterie.privacy.releases import Arrays, Release
 from coterie.privacy.spending import BEYOND_LIMIT
 from coterie.privacy.stream import FreshStream, Stream
+from coterie.protocol.keys import DeviceKeys
 from coterie.records import WorkItem
+from coterie.secure_sums.circle import Circle
+from coterie.secure_sums.joining import Joined
 from coterie.strategies.consent import NO_NOISE, hides, is_consent
-from coterie.sums.circle import Circle
-from coterie.sums.joining import Joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class RoundContext:
     mail: Mail
     ledger: PrivacyLedger
     private: Mapping[str, Any]
-    memory: Memory
+    memory: TaskState
     outbox: Outbox
     fetch: Callable[[str], Path]
     seed: int

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.home import Memory
-from coterie.mixing import MeshState, Vector
+from coterie.agent.home import TaskState
+from coterie.learning.mixing import MeshState, Vector
 
 STATE, SENT, MEASURED = "mesh", "mesh-sent", "mesh-measured"
 NEWS = 0.25
@@ -59,7 +59,7 @@ class DeviceState:
     """A device's state after its last step.
 
     Attributes:
-        learner: parameters and the last step, as `coterie.mixing` needs them.
+        learner: parameters and the last step, as `coterie.learning.mixing` needs them.
         stream: where in its data it is.
         steps: steps taken.
         round: round of the last step; 0 before the first.
@@ -93,7 +93,7 @@ class DeviceState:
             batches.append(batch)
         return batches
 
-    def save(self, memory: Memory) -> None:
+    def save(self, memory: TaskState) -> None:
         """On disk, whole or not at all, when this returns."""
         figures = [self.learner.step_size, self.online_loss, *(self.metrics.get(name, np.nan) for name in METRICS)]
         counts = [
@@ -116,7 +116,7 @@ class DeviceState:
         )
 
     @classmethod
-    def load(cls, memory: Memory) -> DeviceState | None:
+    def load(cls, memory: TaskState) -> DeviceState | None:
         """As saved; None before the first step."""
         found = memory.load(STATE)
         if found is None:
@@ -148,13 +148,13 @@ class Outgoing:
         """y for computing with."""
         return self.parameters.astype(np.float64)
 
-    def save(self, memory: Memory) -> None:
+    def save(self, memory: TaskState) -> None:
         """On disk when this returns."""
         about = np.array([float(self.steps), self.scale])
         memory.save(SENT, {"parameters": self.parameters, "about": about})
 
     @classmethod
-    def load(cls, memory: Memory) -> Outgoing | None:
+    def load(cls, memory: TaskState) -> Outgoing | None:
         """As saved."""
         found = memory.load(SENT)
         return None if found is None else cls(found["parameters"], int(found["about"][0]), float(found["about"][1]))
@@ -168,13 +168,13 @@ class Measured:
     links: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, memory: Memory) -> Measured:
+    def load(cls, memory: TaskState) -> Measured:
         """As saved; nothing before the first report."""
         found: Mapping[str, Any] = memory.load(MEASURED) or {}
         links = {name: float(value[0]) for name, value in found.items() if name}
         return cls(links.pop("per_sample", 0.0), links)
 
-    def save(self, memory: Memory) -> None:
+    def save(self, memory: TaskState) -> None:
         """On disk when this returns."""
         told = {"per_sample": self.per_sample, **self.links}
         memory.save(MEASURED, {name: np.array([value]) for name, value in told.items()})

@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.work import Tensors
+from coterie.agent.report import Tensors
 
 Flat: TypeAlias = NDArray[np.float64]
 

@@ -14,20 +14,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.agent.report import Delivery, SumSeal, Tensors
 from coterie.errors import Declined, NotInCircle
 from coterie.privacy.accounting import Charge, gaussian_charge, raw_charge
 from coterie.privacy.adaptive import adapts
 from coterie.privacy.releases import Arrays
 from coterie.records import WorkItem
+from coterie.secure_sums import notes
+from coterie.secure_sums.acceptance import Myself, TermsRefused, UnknownClerks, check_terms, company_of, first_seen
+from coterie.secure_sums.circle import Circle
+from coterie.secure_sums.contribution import charged_multiplier, contribution, purpose, rho_alone
+from coterie.secure_sums.joining import Joined
+from coterie.secure_sums.terms import BadTerms, Participants, Terms
+from coterie.secure_sums.uploads import FORM, make_upload
 from coterie.strategies.context import RoundContext
-from coterie.sums import notes
-from coterie.sums.acceptance import Myself, TermsRefused, UnknownClerks, check_terms, company_of, first_seen
-from coterie.sums.circle import Circle
-from coterie.sums.contribution import charged_multiplier, contribution, purpose, rho_alone
-from coterie.sums.joining import Joined
-from coterie.sums.terms import BadTerms, Participants, Terms
-from coterie.sums.uploads import FORM, make_upload
-from coterie.work import Delivery, SumSeal, Tensors
 
 CLEAR = "this device joined the task with clear sums; it joins again when it is started anew"
 

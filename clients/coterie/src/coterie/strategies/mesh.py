@@ -23,19 +23,19 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie import mixing
+from coterie.agent.mail import Received
+from coterie.agent.report import Delivery
 from coterie.errors import CoterieError, Declined, InvalidRequest, NotFound, RoundOver
-from coterie.hindsight import best_fixed
-from coterie.learner import Guarded
-from coterie.mail import Received
-from coterie.mixing import MeshState, Vector
-from coterie.models import Flat
+from coterie.learning import mixing
+from coterie.learning.best_fixed_model import best_fixed_model
+from coterie.learning.learner import Guarded
+from coterie.learning.mixing import MeshState, Vector
+from coterie.learning.models import Flat
 from coterie.privacy.releases import Laplaced, Unproven
 from coterie.records import WorkItem
 from coterie.strategies import strategy
 from coterie.strategies.context import RoundContext
 from coterie.strategies.device_state import DeviceState, Measured, Outgoing, Stream
-from coterie.work import Delivery
 
 KIND = NAME = PARAMETERS = "parameters"
 _log = logging.getLogger("coterie.mesh")
@@ -327,7 +327,7 @@ def _private_figures(
     if any(batch.max() >= samples for batch in seen):
         fixed = math.nan
     elif seen:
-        fixed = best_fixed(context.learner, model.flat, stepped.learner.parameters, seen)
+        fixed = best_fixed_model(context.learner, model.flat, stepped.learner.parameters, seen)
     else:
         fixed = stepped.steps * context.learner.loss_of(np.arange(samples))
     apart = [float(np.sqrt(np.mean((other - outgoing.vector) ** 2))) for other in heard.parameters.values()]

@@ -12,7 +12,7 @@ import math
 
 from coterie.privacy import zcdp
 from coterie.privacy.accounting import gaussian_charge
-from coterie.privacy_sale import best_budget
+from coterie.privacy.budget_choice import best_budget
 from coterie.strategies.budget_sale import MICRO, costs_of
 from coterie.strategies.context import RoundContext
 

@@ -8,14 +8,14 @@ from typing import ClassVar
 
 import numpy as np
 
+from coterie.agent.report import Delivery, Tensors
 from coterie.errors import Declined, NotFinite
-from coterie.instructions import Instructions
+from coterie.learning.training_config import Instructions
 from coterie.privacy.adaptive import WITHIN, adapts
 from coterie.privacy.releases import COUNT, Arrays, Change, CountedChange, Raw
 from coterie.records import WorkItem
 from coterie.strategies import masked, strategy
 from coterie.strategies.context import RoundContext
-from coterie.work import Delivery, Tensors
 
 _ROUNDING = 1e-9
 _log = logging.getLogger("coterie.star")

@@ -1,7 +1,7 @@
 """[BETTA] Efficient Online Decentralized Learning Framework for Social Internet of Things: time to accuracy, Table III.
 
 On generated networks and on Santander's; the other figures and tables are in `betta_city`. Plans are the topology
-service's own, training is the device's own step (`coterie.mixing`); seconds are those of the simulated clock. See
+service's own, training is the device's own step (`coterie.learning.mixing`); seconds are those of the simulated clock. See
 `coterie_lab.mesh`.
 """
 
@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import cast
 
-from coterie.mixing import Sensitivity
+from coterie.learning.mixing import Sensitivity
 from coterie_lab.claims import AtLeast, Ordered
 from coterie_lab.experiment import Cell, Effort, Experiment, Plot
 from coterie_lab.mesh import GRAPHS, MOST_ROUNDS, TARGETS, accuracies, contenders, radio_network, rounds_to_targets

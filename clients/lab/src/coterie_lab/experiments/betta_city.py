@@ -14,7 +14,7 @@ from typing import cast, get_args
 
 import numpy as np
 
-from coterie.mixing import Sensitivity
+from coterie.learning.mixing import Sensitivity
 from coterie_lab.claims import AtLeast, AtMost, Ordered
 from coterie_lab.experiment import Cell, Effort, Experiment, Plot
 from coterie_lab.experiments.betta import CITY, NOWHERE, SANTANDER, images, network_of

@@ -1,0 +1,121 @@
+"""What the owner decides in a linked browser reaches the agent: read, judged, done, answered; and what it tells back.
+
+The platform hands decisions over and is not believed: `coterie.agent.pairing.judge` looks at the signature, the device, the
+number and the time. What was done is kept before it is answered, so a device that is killed in between neither forgets
+a decision nor does an old one again.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from coterie.agent.home import DeviceHome
+from coterie.agent.pairing import Browser, Choice, Disbelieved, judge, terms_of
+from coterie.client import Platform
+from coterie.errors import BadAnswer, CoterieError, Declined, Fault, NotFound, Unreachable
+from coterie.privacy.ledger import LedgerError
+from coterie.records import Decision, DecisionState, Task
+from coterie.secure_sums.circle import fingerprint_words
+
+MOST_NOTE_CHARACTERS = 400
+TELL_SECONDS = 10.0
+"""Between two notes to the owner, at least."""
+_log = logging.getLogger("coterie.agent.agent")
+
+
+class Owner:
+    """The owner of a device, as far as the device hears of them: through browsers they linked."""
+
+    def __init__(self, platform: Platform, home: DeviceHome, device_id: str) -> None:
+        self._platform, self._home, self._device_id = platform, home, device_id
+        self._told_at = -math.inf
+        self._told: dict[str, dict[str, Any]] = {}
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether a browser was linked on this device."""
+        return bool(self._home.browsers())
+
+    def heed(self, do: Callable[[Choice], str]) -> None:
+        """Does what waits to be done; `do` returns what to answer, or raises a `CoterieError` that says why not."""
+        browsers = self._home.browsers()
+        if not browsers:
+            return
+        for decision in self._platform.decisions(self._device_id, waiting=True):
+            state, note = self._take(decision, browsers, do)
+            _log.info("%s: %s (%s)", self._device_id, note, state)
+            try:
+                self._platform.answer_decision(self._device_id, decision.id, state, note[:MOST_NOTE_CHARACTERS])
+            except NotFound:  # the link was ended meanwhile
+                _log.info("%s: nobody waits for the answer any more", self._device_id)
+
+    def _take(
+        self, decision: Decision, browsers: Mapping[str, Browser], do: Callable[[Choice], str]
+    ) -> tuple[DecisionState, str]:
+        browser = browsers.get(decision.link_id)
+        last = self._home.last_heard(browser.link) if browser else 0
+        try:
+            choice = judge(decision, browser, self._device_id, last, time.time())
+        except Disbelieved as error:
+            return DecisionState.REFUSED, f"not believed: {error}"
+        try:
+            state, note = DecisionState.DONE, do(choice)
+        except (Fault, BadAnswer, Unreachable):
+            raise  # the platform's own trouble: the decision waits
+        except CoterieError as error:
+            state, note = DecisionState.REFUSED, str(error)
+        self._home.save_last_heard(choice.link, choice.number)
+        return state, note.replace("\n", " ")
+
+    def tell(self, *, now: bool = False) -> None:
+        """Leaves each linked browser a note that only it can read, where there is news; not too often."""
+        browsers = self._home.browsers()
+        if not browsers or (not now and time.monotonic() - self._told_at < TELL_SECONDS):
+            return
+        self._told_at = time.monotonic()
+        note = told_by(self._home)
+        news = {link: browser for link, browser in browsers.items() if self._told.get(link) != note}
+        for link, browser in news.items():
+            try:
+                self._platform.put_note(self._device_id, link, browser.seal({**note, "at": time.time()}))
+                self._told[link] = note
+            except NotFound:
+                _log.warning("%s: link %s was ended; its browser decides no more", self._device_id, link)
+                self._home.forget_browser(link)
+
+
+def agreed(task: Task, terms: str) -> None:
+    """Raises `Declined` unless a task is what the owner was shown."""
+    if terms_of(task.id, task.specification) != terms:
+        raise Declined("the task is not what the page showed its owner; look at it again, and decide again")
+
+
+def told_by(home: DeviceHome) -> dict[str, Any]:
+    """What a device tells its owner and nobody else: its limit and what is left of it, its circle, what it joined."""
+    told: dict[str, Any] = {
+        "paused": home.is_paused,
+        "approved": sorted(home.approved()),
+        "words": fingerprint_words(home.keys().public().signing),
+        "circle": [
+            {"device": device, "owner": member.owner, "words": fingerprint_words(member.signing_key)}
+            for device, member in sorted(home.circle().members.items())
+        ],
+    }
+    try:
+        ledger = home.ledger()
+        limit, spent = ledger.limit, ledger.spent()
+        told["privacy"] = {
+            "spent": spent.epsilon,
+            "limit": limit.epsilon,
+            "delta": limit.delta,
+            "unit": limit.unit,
+            "releases": spent.releases,
+            "raw": spent.raw_releases,
+        }
+    except LedgerError as error:
+        told["trouble"] = str(error)
+    return told

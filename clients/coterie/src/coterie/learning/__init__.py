@@ -1,0 +1,1 @@
+"""Learners, training, evaluation and model files."""

@@ -1,0 +1,55 @@
+"""The publisher's evaluator: tells the platform what models are worth, so that it knows what each device contributed.
+
+evaluate(platform, task_id, worth)      # worth(tensors) -> float, on examples that stay here
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.client import Platform
+from coterie.errors import Conflict
+from coterie.learning.tensor_files import load_file
+
+Tensors = dict[str, NDArray[np.floating[Any]]]
+Worth = Callable[[Tensors], float]
+WAIT_SECONDS = 20.0
+
+
+def evaluate(
+    platform: Platform,
+    task_id: str,
+    worth: Worth,
+    *,
+    on_round: Callable[[int, int, int], None] = lambda round, players, models: None,
+) -> int:
+    """Answers every question about a task until it has ended and none is left; how many rounds were valued.
+
+    `on_round` is told of each valued round: its number, players, and models evaluated.
+    """
+    rounds = 0
+    while True:
+        asked = platform.evaluation(task_id, wait_seconds=WAIT_SECONDS)
+        if asked.ended:
+            return rounds
+        if not asked.model_digest:
+            continue
+        path = platform.download_model(asked.model_digest)
+        worths = [float(worth(tensors)) for tensors in _unstacked(load_file(path), asked.models)]
+        path.unlink(missing_ok=True)  # many small files that nobody asks for again
+        try:
+            told = platform.answer_evaluation(task_id, asked.round, asked.model_digest, worths)
+        except Conflict:
+            continue  # another evaluator was faster, or the round waits no more
+        if told.is_valued:
+            rounds += 1
+            on_round(asked.round, asked.players, told.known)
+
+
+def _unstacked(stacked: Tensors, models: int) -> Iterator[Tensors]:
+    for place in range(models):
+        yield {name: values[place] for name, values in stacked.items()}

@@ -1,0 +1,1 @@
+"""Device keys, sealed letters and the HTTP transport."""

@@ -1,0 +1,258 @@
+"""A clerk's work in one sitting: offer a key, muster candidates, agree to survivors, tell sums of its shares, forget.
+
+Every step is a pure function of what the platform shows and of what the clerk keeps, so a clerk that was killed is
+asked again and gives the same bytes. Each step takes the platform for a liar: it checks the terms, the participants and
+every signature itself, and agrees to one set of survivors in a sitting, for ever.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from nacl.public import PrivateKey
+
+from coterie.protocol.keys import DeviceKeys
+from coterie.secure_sums import masks
+from coterie.secure_sums.committee_store import Cabinet, ClerkRefuses
+from coterie.secure_sums.letters import Fault, FaultKind, Opened, open_seeds
+from coterie.secure_sums.masks import Words, agreement_quorum, digest
+from coterie.secure_sums.protocol_lists import Candidate, Survivors, candidates_text, in_company, list_digest, lonely
+from coterie.secure_sums.terms import (
+    Participants,
+    Place,
+    Terms,
+    agreement_message,
+    answer_message,
+    offer_message,
+    signed_by,
+    survivors_digest,
+    upload_message,
+)
+
+
+class NotAClerk(ClerkRefuses):
+    """The terms do not name this device with the key it offered."""
+
+
+class BadSurvivors(ClerkRefuses):
+    """Survivors this clerk cannot agree to."""
+
+
+class NotMustered(ClerkRefuses):
+    """The clerk does not have the seeds at hand (it was started anew); muster and agree again, then ask again."""
+
+
+class TooFewAgreements(ClerkRefuses):
+    """Fewer than q clerks agreed to these survivors; nothing is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A key for one sitting, signed."""
+
+    session_key: bytes
+    signature: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Muster:
+    """Which candidates a clerk can serve, by id, and what is wrong with the others."""
+
+    candidates: str
+    ready: tuple[str, ...]
+    faults: Mapping[str, FaultKind]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Sums of a clerk's shares over the survivors D: their digests, signed, and the words themselves."""
+
+    survivors: bytes
+    digests: Mapping[int, bytes]
+    signature: bytes
+    sums: Mapping[int, Words]
+
+
+@dataclass(slots=True)
+class _Sitting:
+    """What a clerk has in memory about a place. Seeds are here and nowhere else."""
+
+    terms: bytes
+    opened: dict[tuple[str, bytes], Opened]
+    agreed: tuple[bytes, list[tuple[str, Opened]]] | None = None
+    answer: Answer | None = None
+
+
+class Clerk:
+    """A device as clerk, for any number of sums. Duties are served one at a time."""
+
+    def __init__(self, device: str, keys: DeviceKeys, cabinet: Cabinet, clock: Callable[[], float] = time.time) -> None:
+        self._device, self._keys, self._cabinet, self._clock = device, keys, cabinet, clock
+        self._sittings: dict[Place, _Sitting] = {}
+
+    def offer(self, place: Place, deadline_at: float) -> Offer:
+        """A session key for a place, stored before it is told; the same again when asked again."""
+        self.tidy()
+        private = self._cabinet.open_session(place, lambda: bytes(PrivateKey.generate()), self._clock(), deadline_at)
+        self._drop(lambda other: (other.round, other.sitting) < (place.round, place.sitting), place)
+        public = bytes(PrivateKey(private).public_key)
+        return Offer(public, self._keys.sign(offer_message(place, self._device, public)))
+
+    def muster(
+        self, terms: Terms, participants: Participants, candidates: list[Candidate], letters: Mapping[str, bytes]
+    ) -> Muster:
+        """Opens every candidate's letter, then drops those without their company."""
+        position, session_key = self._seat(terms)
+        participants.check(terms)
+        opened: dict[str, Opened] = {}
+        faults: dict[str, FaultKind] = {}
+        for candidate in candidates:
+            try:
+                letter = letters.get(candidate.device)
+                opened[candidate.device] = _open(terms, participants, position, session_key, candidate, letter)
+            except Fault as fault:
+                faults[candidate.device] = fault.kind
+        ready = in_company(opened, participants.key_digests)
+        faults.update(dict.fromkeys(opened.keys() - ready, "company"))
+        self._remember(terms, {(c.device, c.root): opened[c.device] for c in candidates if c.device in opened})
+        return Muster(
+            list_digest(candidates_text(candidates)),
+            tuple(sorted(ready, key=str.encode)),
+            {device: faults[device] for device in sorted(faults, key=str.encode)},
+        )
+
+    def agree(self, terms: Terms, participants: Participants, survivors: Survivors) -> bytes:
+        """Signature of D, once (T, D) is on disk; the same again for the same survivors, never for others."""
+        self._seat(terms)
+        participants.check(terms)
+        members = self._checked(terms, participants, survivors)
+        chosen = survivors_digest(terms.digest, survivors)
+        self._cabinet.agree(terms.place, terms.digest, chosen)
+        sitting = self._sittings[terms.place]
+        sitting.agreed = (chosen, list(members.items()))
+        return self._keys.sign(agreement_message(terms.digest, chosen))
+
+    def answer(self, terms: Terms, survivors: bytes, agreements: Mapping[str, bytes]) -> Answer:
+        """Sums of this clerk's shares, if it and q clerks in all agreed to the survivors D."""
+        position, _ = self._seat(terms)
+        if self._cabinet.agreed(terms.place) != (terms.digest, survivors):
+            raise BadSurvivors("this clerk has not agreed to these survivors; nothing is told")
+        if _agreeing(terms, survivors, agreements) < agreement_quorum(len(terms.clerks), terms.threshold):
+            raise TooFewAgreements("too few clerks agreed to these survivors; nothing is told")
+        sitting = self._sittings.get(terms.place)
+        if sitting is None or sitting.agreed is None or sitting.agreed[0] != survivors:
+            raise NotMustered("this clerk was started anew; show it the letters and the survivors again")
+        if sitting.answer is None:
+            sitting.answer = self._summed(terms, position, survivors, sitting.agreed[1])
+        return sitting.answer
+
+    def forget(self, place: Place) -> None:
+        """The sitting is over: mark it, then delete what was kept. The seeds go with it."""
+        self._cabinet.forget(place)
+        self._drop(lambda other: (other.round, other.sitting) <= (place.round, place.sitting), place)
+
+    @property
+    def is_seated(self) -> bool:
+        """Whether it has offered itself for a sitting that is not over."""
+        return not self._cabinet.is_empty
+
+    def tidy(self) -> None:
+        """Forgets what is due: a day after its deadline, eight days after its offer at most."""
+        for place in self._cabinet.due(self._clock()):
+            self.forget(place)
+
+    # --- parts --------------------------------------------------------------------------------------------------------
+
+    def _seat(self, terms: Terms) -> tuple[int, bytes]:
+        """This clerk's position in the terms and its live session key; refuses terms that name another key."""
+        session_key = self._cabinet.session(terms.place)
+        position = terms.position(self._device)
+        if position is None:
+            raise NotAClerk("the terms do not name this device as a clerk")
+        named = terms.clerks[position]
+        if named.session_key != bytes(PrivateKey(session_key).public_key):
+            raise NotAClerk("the terms name this clerk with another session key than the one it offered")
+        if named.signing_key != self._keys.public().signing:
+            raise NotAClerk("the terms name this clerk with another signing key than its own")
+        return position, session_key
+
+    def _remember(self, terms: Terms, opened: dict[tuple[str, bytes], Opened]) -> None:
+        """Keeps what the last muster opened; what was opened under other terms of the place does not count."""
+        sitting = self._sittings.get(terms.place)
+        if sitting is None or sitting.terms != terms.digest:
+            self._sittings[terms.place] = _Sitting(terms.digest, opened)
+        else:
+            sitting.opened = opened
+
+    def _checked(self, terms: Terms, participants: Participants, survivors: Survivors) -> dict[str, Opened]:
+        """What was opened of each survivor, if this clerk can agree to the set."""
+        names = [device for device, _ in survivors]
+        if names != sorted(set(names), key=str.encode):
+            raise BadSurvivors("survivors are listed by id, nobody twice")
+        if len(names) < terms.least:
+            raise BadSurvivors(f"{len(names)} survivors are fewer than the {terms.least} the terms promise")
+        sitting = self._sittings.get(terms.place)
+        if sitting is None or sitting.terms != terms.digest:
+            raise NotMustered("this clerk has mustered nobody under these terms; show it the letters again")
+        members = {}
+        for device, root in survivors:
+            known = sitting.opened.get((device, root))
+            if known is None:
+                raise BadSurvivors("somebody among the survivors was not mustered by this clerk with these seeds")
+            members[device] = known
+        if lonely(members, participants.key_digests, members):
+            raise BadSurvivors("somebody among the survivors is without the company it insists on")
+        return members
+
+    def _summed(self, terms: Terms, position: int, survivors: bytes, members: list[tuple[str, Opened]]) -> Answer:
+        sums = {
+            share: masks.share_sum(
+                terms.digest,
+                share,
+                ((device, letter.seeds[share]) for device, letter in members),
+                terms.elements,
+                terms.bits,
+            )
+            for share in terms.held(position)
+        }
+        digests = {share: digest(words.tobytes()) for share, words in sums.items()}
+        signature = self._keys.sign(answer_message(terms.digest, survivors, digests))
+        return Answer(survivors, digests, signature, sums)
+
+    def _drop(self, over: Callable[[Place], bool], like: Place) -> None:
+        for place in list(self._sittings):
+            if (place.task, place.cohort) == (like.task, like.cohort) and over(place):
+                del self._sittings[place]
+
+
+def _open(
+    terms: Terms,
+    participants: Participants,
+    position: int,
+    session_key: bytes,
+    candidate: Candidate,
+    letter: bytes | None,
+) -> Opened:
+    signing_key = participants.keys.get(candidate.device)
+    if signing_key is None:
+        raise Fault("stranger")
+    message = upload_message(
+        terms.digest, candidate.device, candidate.masked_digest, candidate.root, candidate.letter_key
+    )
+    if not signed_by(signing_key, message, candidate.signature):
+        raise Fault("signature")
+    if letter is None:
+        raise Fault("letter")
+    return open_seeds(letter, terms, position, session_key, candidate.device, candidate.letter_key, candidate.root)
+
+
+def _agreeing(terms: Terms, survivors: bytes, agreements: Mapping[str, bytes]) -> int:
+    """How many distinct clerks of the terms signed D; invalid signatures are passed over."""
+    message = agreement_message(terms.digest, survivors)
+    return sum(
+        signed_by(clerk.signing_key, message, agreements[clerk.device])
+        for clerk in terms.clerks
+        if clerk.device in agreements
+    )

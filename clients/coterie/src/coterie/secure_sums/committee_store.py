@@ -1,0 +1,164 @@
+"""What a clerk keeps on disk: session keys, what it agreed to, and marks of what is over. One SQLite file of mode 0600.
+
+Every call is one synced transaction. Killed at any moment, a clerk signs the same again or nothing: an agreement is on
+disk before it is signed, and a mark is written together with the deletion of what it replaces. Seeds are never here.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from coterie.privacy.files import create_private_file, refuse_wide_permissions, transaction
+from coterie.secure_sums.terms import Place
+
+DAY_SECONDS = 86_400.0
+MOST_SECONDS = 8 * DAY_SECONDS
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS sessions (
+    task TEXT NOT NULL, cohort INTEGER NOT NULL, round INTEGER NOT NULL, sitting INTEGER NOT NULL,
+    session_key BLOB NOT NULL, forget_at REAL NOT NULL, PRIMARY KEY (task, cohort, round, sitting));
+CREATE TABLE IF NOT EXISTS agreements (
+    task TEXT NOT NULL, cohort INTEGER NOT NULL, round INTEGER NOT NULL, sitting INTEGER NOT NULL,
+    terms BLOB NOT NULL, survivors BLOB NOT NULL, PRIMARY KEY (task, cohort, round, sitting));
+CREATE TABLE IF NOT EXISTS marks (
+    task TEXT NOT NULL, cohort INTEGER NOT NULL, round INTEGER NOT NULL, sitting INTEGER NOT NULL,
+    PRIMARY KEY (task, cohort));
+"""
+_AT = "task = ? AND cohort = ? AND round = ? AND sitting = ?"
+_UP_TO = "task = ? AND cohort = ? AND (round < ? OR (round = ? AND sitting <= ?))"
+
+
+class ClerkRefuses(Exception):
+    """A clerk does not do what it was asked."""
+
+
+class SittingOver(ClerkRefuses):
+    """The sitting is over for this clerk, or it never offered itself for it."""
+
+
+class AgreedOtherwise(ClerkRefuses):
+    """The clerk agreed to other survivors, or other terms, in this sitting."""
+
+
+class CabinetUnavailable(ClerkRefuses):
+    """The file cannot be read or written, so nothing may be signed."""
+
+
+class Cabinet:
+    """A clerk's file; safe to use from several threads and processes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        if not create_private_file(path):
+            refuse_wide_permissions(path)
+        with self._transaction() as database:
+            for statement in _SCHEMA.split(";")[:-1]:
+                database.execute(statement)
+
+    def open_session(self, place: Place, make: Callable[[], bytes], now: float, deadline_at: float) -> bytes:
+        """The session key of a place, made and stored on the first call; everything before the place is forgotten."""
+        with self._transaction() as database:
+            _refuse_marked(database, place)
+            known = _session(database, place)
+            if known is not None:
+                return known
+            _mark_and_delete(database, Place(place.task, place.cohort, place.round, place.sitting - 1))
+            fresh = make()
+            forget_at = min(deadline_at + DAY_SECONDS, now + MOST_SECONDS)
+            database.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?)", (*_row(place), fresh, forget_at))
+        return fresh
+
+    def session(self, place: Place) -> bytes:
+        """The live session key of a place; `SittingOver` if there is none."""
+        with self._transaction() as database:
+            _refuse_marked(database, place)
+            known = _session(database, place)
+        if known is None:
+            raise SittingOver(f"this device offered no key for round {place.round}, sitting {place.sitting}")
+        return known
+
+    def agree(self, place: Place, terms: bytes, survivors: bytes) -> None:
+        """Looks whether anything else was agreed at the place and writes (T, D), in one transaction."""
+        with self._transaction() as database:
+            _refuse_marked(database, place)
+            if _session(database, place) is None:
+                raise SittingOver(f"this device offered no key for round {place.round}, sitting {place.sitting}")
+            known = _agreement(database, place)
+            if known is None:
+                database.execute("INSERT INTO agreements VALUES (?, ?, ?, ?, ?, ?)", (*_row(place), terms, survivors))
+            elif known != (terms, survivors):
+                raise AgreedOtherwise("this clerk has agreed to other survivors in this sitting")
+
+    def agreed(self, place: Place) -> tuple[bytes, bytes] | None:
+        """(T, D) this clerk agreed to at a place; None if nothing, `SittingOver` once it is over."""
+        with self._transaction() as database:
+            _refuse_marked(database, place)
+            return _agreement(database, place)
+
+    def forget(self, place: Place) -> None:
+        """Marks everything up to a place as over, then deletes keys and agreements; nothing for places not offered."""
+        with self._transaction() as database:
+            if _session(database, place) is not None:
+                _mark_and_delete(database, place)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it holds no live session key: nobody counts on this clerk."""
+        with self._transaction() as database:
+            return database.execute("SELECT 1 FROM sessions LIMIT 1").fetchone() is None
+
+    def due(self, now: float) -> list[Place]:
+        """Places whose keys have been kept long enough."""
+        with self._transaction() as database:
+            rows = database.execute(
+                "SELECT task, cohort, round, sitting FROM sessions WHERE forget_at <= ? ORDER BY round, sitting", (now,)
+            )
+            return [Place(*row) for row in rows]
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with transaction(self._path, secure_delete=True) as database:
+                yield database
+        except sqlite3.DatabaseError as error:
+            raise CabinetUnavailable(
+                f"the clerk's file {self._path} is not available ({error}), so nothing is signed; check the disk, or "
+                "move the file away: this device then serves new sittings only"
+            ) from error
+
+
+def _row(place: Place) -> tuple[str, int, int, int]:
+    return place.task, place.cohort, place.round, place.sitting
+
+
+def _session(database: sqlite3.Connection, place: Place) -> bytes | None:
+    row = database.execute(f"SELECT session_key FROM sessions WHERE {_AT}", _row(place)).fetchone()
+    return None if row is None else bytes(row[0])
+
+
+def _agreement(database: sqlite3.Connection, place: Place) -> tuple[bytes, bytes] | None:
+    row = database.execute(f"SELECT terms, survivors FROM agreements WHERE {_AT}", _row(place)).fetchone()
+    return None if row is None else (bytes(row[0]), bytes(row[1]))
+
+
+def _refuse_marked(database: sqlite3.Connection, place: Place) -> None:
+    row = database.execute(
+        "SELECT round, sitting FROM marks WHERE task = ? AND cohort = ?", (place.task, place.cohort)
+    ).fetchone()
+    if row is not None and (place.round, place.sitting) <= (row[0], row[1]):
+        raise SittingOver(f"round {place.round}, sitting {place.sitting} is over for this clerk; nothing of it is kept")
+
+
+def _mark_and_delete(database: sqlite3.Connection, place: Place) -> None:
+    """Raises the mark of the task and cohort to a place (it never goes back) and deletes everything up to it."""
+    database.execute(
+        "INSERT INTO marks VALUES (?, ?, ?, ?) ON CONFLICT (task, cohort) DO UPDATE SET round = excluded.round, "
+        "sitting = excluded.sitting WHERE (excluded.round, excluded.sitting) > (marks.round, marks.sitting)",
+        _row(place),
+    )
+    bounds = (place.task, place.cohort, place.round, place.round, place.sitting)
+    for table in ("sessions", "agreements"):
+        database.execute(f"DELETE FROM {table} WHERE {_UP_TO}", bounds)

@@ -1,0 +1,70 @@
+"""What a device must not forget about sums, kept in the ledger's file and in the transaction of the charge.
+
+Of each task: the last (round, sitting) it prepared, and its terms. An earlier place is never done again, and a place
+has one set of terms. Without noise also the terms of each model: two sums over different sets would be subtracted.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from coterie.secure_sums.acceptance import TermsRefused
+from coterie.secure_sums.terms import Terms
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS sum_places (
+    task TEXT PRIMARY KEY, round INTEGER NOT NULL, sitting INTEGER NOT NULL, terms BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS sum_models (
+    task TEXT NOT NULL, model TEXT NOT NULL, terms BLOB NOT NULL, PRIMARY KEY (task, model));
+CREATE TABLE IF NOT EXISTS sum_prices (purpose TEXT PRIMARY KEY, rho_alone REAL NOT NULL);
+"""
+
+
+def prepare(database: sqlite3.Connection) -> None:
+    """Makes the tables where they are missing."""
+    for statement in SCHEMA.split(";")[:-1]:
+        database.execute(statement)
+
+
+def note(database: sqlite3.Connection, terms: Terms) -> bool:
+    """Notes the place inside the caller's transaction; True where these very terms were noted before.
+
+    `TermsRefused` for an earlier place, for other terms of the same place, and without noise for a second sum of one
+    model.
+    """
+    row = database.execute("SELECT round, sitting, terms FROM sum_places WHERE task = ?", (terms.task,)).fetchone()
+    if row is not None:
+        if row[2] == terms.digest:
+            return True
+        if (terms.round, terms.sitting) <= (row[0], row[1]):
+            raise TermsRefused(
+                f"this device has already prepared round {row[0]}, sitting {row[1]} of the task under other terms; "
+                "what is over is not done again"
+            )
+    if terms.noise == 0.0:
+        _note_model(database, terms)
+    database.execute(
+        "INSERT OR REPLACE INTO sum_places VALUES (?, ?, ?, ?)", (terms.task, terms.round, terms.sitting, terms.digest)
+    )
+    return False
+
+
+def keep_alone(database: sqlite3.Connection, purpose: str, rho: float) -> None:
+    """Keeps what a sum costs if t clerks and the platform work together, beside what it is charged with."""
+    database.execute("INSERT OR IGNORE INTO sum_prices VALUES (?, ?)", (purpose, rho))
+
+
+def alone(database: sqlite3.Connection) -> tuple[int, float]:
+    """Sums with noise so far, and the ρ of all of them by this device's own noise alone."""
+    count, rho = database.execute("SELECT COUNT(*), COALESCE(SUM(rho_alone), 0.0) FROM sum_prices").fetchone()
+    return int(count), float(rho)
+
+
+def _note_model(database: sqlite3.Connection, terms: Terms) -> None:
+    try:
+        database.execute("INSERT INTO sum_models VALUES (?, ?, ?)", (terms.task, terms.model, terms.digest))
+    except sqlite3.IntegrityError as error:
+        raise TermsRefused(
+            "without noise this device tells a sum only one update of a model: two sums over different sets would be "
+            "subtracted; ask the publisher for a task with noise"
+        ) from error

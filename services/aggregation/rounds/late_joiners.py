@@ -1,0 +1,109 @@
+"""Devices that join while an asynchronous round is open: each gets work at once, since it need not wait for anybody.
+
+Who has a part in a round is in the books; memory follows them. So a crash anywhere repeats the step, and of several
+replicas whichever comes first gives the work, and the others take note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from coterie.records.enums import EnrolmentState, EventKind, RoundState, TaskState
+from services.aggregation.domain.accumulator import choose_scale
+from services.aggregation.domain.records import Enrolment, Event, Participation
+from services.aggregation.rounds.assignment import make_items, participations_of
+from services.aggregation.rounds.open_round import OpenRound
+from services.aggregation.rounds.opening import Opener
+from services.aggregation.rounds.round_inputs import RoundInputs, key_of
+from services.aggregation.store import models, rounds, tasks
+from services.kit.database.engine import Database
+from services.kit.errors import CoterieError
+from services.kit.notify.notifier import Notifier
+from services.kit.observability.logs import get_logger
+from services.kit.runtime.clock import Clock
+
+NAMED = 3
+"""LateJoiners that an event names."""
+_log = get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class LateJoiners:
+    """Gives newcomers their part in open rounds."""
+
+    database: Database
+    opener: Opener
+    notifier: Notifier
+    clock: Clock
+
+    async def admit(self, live: OpenRound) -> None:
+        """Gives work to devices that enrolled since the round was planned, and takes note of all who have some.
+
+        What cannot be had now, since another service is away or has no offer for them, they get with the next round.
+        """
+        async with self.database.reading() as tx:
+            waiting = await tasks.list_newcomers(tx, live.task.id, live.round.number)
+        if waiting and not live.is_full:
+            try:
+                await self._seat(live, waiting)
+            except CoterieError as error:
+                _log.warning("newcomers wait for the next round", task=live.task.id, reason=error.reason)
+        await self.catch_up(live)
+
+    async def catch_up(self, live: OpenRound) -> None:
+        """Takes note of devices that were given work in a round after it was read."""
+        place = (live.task.id, live.round.number)
+        async with self.database.reading() as tx:
+            counts = await rounds.count_participations(tx, place[0], [place[1]])
+            if counts.get(place[1], (0, 0, 0))[0] == len(live.roster.items):
+                return
+            everybody = await rounds.list_participations(tx, *place)
+        self.notifier.notify(*(f"device:{device}" for device in live.admit(everybody)))
+
+    async def _seat(self, live: OpenRound, waiting: Sequence[Enrolment]) -> None:
+        task, number, strategy = live.task, live.round.number, live.strategy
+        found = await self.opener.active_devices(waiting)
+        fresh = found.keys() - live.roster.items.keys()
+        before = len(live.roster.items)
+        if not fresh or choose_scale(before + len(fresh), 1.0) != choose_scale(before, 1.0):
+            return  # in the last case the round's sums have no room for so many
+        async with self.database.reading() as tx:
+            enrolled = await tasks.list_enrolments(tx, task.id, state=EnrolmentState.ACTIVE)
+            current = await models.latest_models(tx, task.id, before=number)
+            previous = await models.latest_models(tx, task.id, before=number - 1) if number > 1 else []
+        seats = [seat for seat in enrolled if seat.device_id in live.roster.items or seat.device_id in fresh]
+        devices = await self.opener.active_devices(seats)
+        seats = [seat for seat in seats if seat.device_id in devices]
+        here = RoundInputs(seats, devices, current, previous, strategy.bounds, {}, {})
+        key = f"{number}.{live.round.attempt}+{key_of(here.samples)}"
+        plan = strategy.prepared(await self.opener.plan(task, number, key, here))
+        quote = await self.opener.quote(task, number, seats, here)
+        say = await self.opener.say(task, [seat.device_id for seat in seats])
+        round_ = replace(live.round, plan_version=plan.version)
+        items = make_items(task, round_, plan, quote, devices, say, current, previous)
+        theirs = {device: item for device, item in items.items() if device in fresh}
+        await self._store(live, plan.version, participations_of(round_, plan, theirs, devices, here.samples))
+
+    async def _store(self, live: OpenRound, plan_version: int, participations: Sequence[Participation]) -> None:
+        """Adds those who have no part yet to the round, if it is as it was planned for."""
+        task_id, number, now = live.task.id, live.round.number, self.clock.now()
+        async with self.database.writing() as tx:
+            task = await tasks.find_task(tx, task_id, lock=True)
+            round_ = await rounds.find_round(tx, task_id, number, lock=True)
+            if task is None or task.state is not TaskState.RUNNING or round_ is None:
+                return
+            if round_.state is not RoundState.OPEN or round_.attempt != live.round.attempt:
+                return
+            known = await rounds.standings(tx, task_id, number)
+            fresh = [p for p in participations if p.device_id not in known]
+            if not fresh:
+                return
+            await rounds.add_participations(tx, fresh)
+            await rounds.change_round(tx, task_id, number, expected=RoundState.OPEN, plan_version=plan_version)
+            await tasks.change_task(tx, task_id)
+            names = ", ".join(p.device_id for p in fresh[:NAMED])
+            more = f" and {len(fresh) - NAMED} more" if len(fresh) > NAMED else ""
+            told = f"round {number} is open for {names}{more} too, who joined meanwhile"
+            await tasks.add_events(tx, Event(task_id, now, EventKind.ROUND_REOPENED, told, number))
+        self.notifier.notify(f"events:{task_id}")

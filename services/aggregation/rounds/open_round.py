@@ -1,0 +1,324 @@
+"""Open rounds as this replica holds them in memory: whose work is waiting, and the sums folded so far.
+
+Everything here can be rebuilt from the database and the blob store; losing it costs time, never a result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from coterie.records.enums import Form, ParticipationState, SumState
+from coterie.secure_sums.uploads import most_bytes
+from coterie_api.aggregation.v1 import aggregation_pb2 as pb
+from coterie_api.enums.v1 import enums_pb2 as words
+from services.aggregation.domain.accumulator import Accumulator
+from services.aggregation.domain.masked import MaskedFile, MaskedSum, check_signed, read_file
+from services.aggregation.domain.records import Delivery, Participation, Round, Task
+from services.aggregation.domain.rules.choice import choose
+from services.aggregation.domain.sittings import MaskedUpdate, Sitting
+from services.aggregation.errors import BadUpdate
+from services.aggregation.store.model_files import ModelFiles, UpdateReader
+from services.aggregation.strategies import strategy_for
+from services.aggregation.strategies.base import SOME_NORM
+from services.aggregation.strategies.roster import Update
+
+
+class OpenRound:
+    """An open round on this replica."""
+
+    def __init__(
+        self,
+        task: Task,
+        round_: Round,
+        participations: Sequence[Participation],
+        bases: Sequence[tuple[str, int]],
+        sittings: Mapping[int, Sitting] | None = None,
+    ) -> None:
+        self.task = task
+        self.round = round_
+        self.bases = tuple(bases)
+        self.strategy = strategy_for(task.specification)
+        self.choice = choose(task.specification.rule, task.specification.parameters_json)
+        self.buffering = task.specification.buffering
+        self.roster = self.strategy.muster(participations, round_.attempt)
+        self._unasked: Iterator[str] = iter(())
+        self._awaited = ""
+        self.folded: dict[str, Delivery] = {}
+        self.handed_over: frozenset[str] | None = None  # whose updates the share holds that another replica was given
+        self.lock = asyncio.Lock()
+        self._sums: dict[int, Accumulator] = {}
+        self.sittings: dict[int, Sitting] = {}
+        self._cohorts: dict[str, int] = {}
+        self.seat(sittings or {})
+        self.most_of_an_owner = self._most_of_an_owner()
+        self.is_full = False
+        self.notice()
+
+    @property
+    def pending(self) -> int:
+        """Participants that may still deliver."""
+        return self._count(ParticipationState.ASSIGNED)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether somebody may still deliver.
+
+        Asked after every update, so one who may is remembered, and the next is looked for on from there.
+        """
+        if self._may_deliver(self._awaited):
+            return True
+        self._awaited = next(filter(self._may_deliver, self._unasked), "")
+        if not self._awaited:  # some may have been given work again behind the place that was reached
+            self._unasked = iter(list(self.roster.states))
+            self._awaited = next(filter(self._may_deliver, self._unasked), "")
+        return bool(self._awaited)
+
+    def _may_deliver(self, device_id: str) -> bool:
+        known = device_id in self.roster.states
+        return known and self.strategy.state_of(self.roster, device_id) is ParticipationState.ASSIGNED
+
+    @property
+    def delivered(self) -> int:
+        """Participants whose work counts."""
+        return self._count(ParticipationState.DELIVERED)
+
+    def notice(self) -> None:
+        """Looks whether an asynchronous round has what it steps with; those who are at work go on, for a later one."""
+        if self.buffering is not None:
+            self.is_full = self.delivered >= self.round.quorum and not self.unbearable
+
+    def has_its_share(self, device_id: str) -> bool:
+        """Whether the buffer holds all that it takes of a device's owner; what comes then waits for the next."""
+        if self.buffering is None:
+            return False
+        owner, states = self.roster.owners.get(device_id), self.roster.states
+        taken = sum(self.roster.owners[d] == owner for d, s in states.items() if s is ParticipationState.DELIVERED)
+        return taken >= self.most_of_an_owner
+
+    def _most_of_an_owner(self) -> int:
+        """How many updates of one owner's devices the buffer takes."""
+        if self.buffering is None:
+            return 0
+        return self.strategy.bounds.most_in_buffer(self.round.quorum, self.roster.owners, self.round.attempt)
+
+    def admit(self, everybody: Sequence[Participation]) -> list[str]:
+        """Takes note of devices that were given work after the round was opened; who they are."""
+        fresh = self.roster.join(self.strategy.muster(everybody, self.round.attempt))
+        self.most_of_an_owner = self._most_of_an_owner()
+        self.notice()
+        return fresh
+
+    def discount(self, staleness: int) -> float:
+        """How much an update so stale counts, as a share of a fresh one."""
+        return 1.0 if self.buffering is None else self.buffering.discount(staleness)
+
+    @property
+    def unbearable(self) -> str:
+        """Why the task's rule cannot combine what came so far; empty when it can."""
+        return self.unbearable_without(())
+
+    def unbearable_without(self, refused: Container[str]) -> str:
+        """Why the task's rule cannot combine what came of all but these devices; empty when it can."""
+        seen = [device for device in self.strategy.visible(self.roster) if device not in refused]
+        if not self.choice.by_trust:
+            return self.choice.rule.why_not(len(seen))
+        trusted = sum(self.roster.items[device].say > 0 for device in seen)
+        return self.choice.rule.why_not(trusted) if trusted or not seen else "nobody who delivered is trusted"
+
+    def _count(self, state: ParticipationState) -> int:
+        return sum(self.strategy.state_of(self.roster, device) is state for device in self.roster.states)
+
+    def max_update_bytes(self, device_id: str) -> int:
+        """Largest update taken of a device: the model's size and room for another header, or what its terms allow."""
+        sitting = self.sitting_of(device_id)
+        if sitting is not None and sitting.terms:
+            return most_bytes(sitting.read_terms)
+        return max(size for _, size in self.bases) + 65_536
+
+    def max_letter_bytes(self) -> int:
+        """Largest letter taken: an update in twice the precision, sealed, with room for what stands beside it."""
+        return 2 * max(size for _, size in self.bases) + 1_048_576
+
+    def work_of(self, device_id: str) -> pb.WorkItem | None:
+        """What a device is to do; None when nothing is, or its sum has no terms yet."""
+        if self.roster.states.get(device_id) is not ParticipationState.ASSIGNED:
+            return None
+        item, sitting = self.roster.items[device_id], self.sitting_of(device_id)
+        if sitting is None:
+            return item if self.is_clear(device_id) else None
+        if sitting.state is not SumState.OPEN:
+            return None
+        told = pb.WorkItem()
+        told.CopyFrom(item)
+        told.sum, told.deadline_at, told.attempt = sitting.terms, sitting.deadline_at, sitting.attempt
+        told.max_update_bytes = self.max_update_bytes(device_id)
+        told.self_weight = self.masked_weight(device_id)
+        return told
+
+    # --- secure sums --------------------------------------------------------------------------------------------------
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether updates go into secure sums; in clusters, those of devices alone do not."""
+        return bool(self.sittings)
+
+    def is_clear(self, device_id: str) -> bool:
+        """Whether a device hands its update in as it is."""
+        apart = self.strategy.sums_apart and self.roster.items[device_id].role == words.ROLE_SOLO
+        return apart or not self.is_secure
+
+    def seat(self, sittings: Mapping[int, Sitting]) -> None:
+        """Takes note of where the round's sums stand, by cohort."""
+        for cohort, sitting in sittings.items():
+            before = self.sittings.get(cohort)
+            if before is None or before.participants != sitting.participants:
+                others = {device: its for device, its in self._cohorts.items() if its != cohort}
+                self._cohorts = others | dict.fromkeys(sitting.people.keys, cohort)
+            if before is not None and before.sitting != sitting.sitting:
+                self._restart(cohort)
+        self.sittings = dict(sittings)
+
+    def sitting_of(self, device_id: str) -> Sitting | None:
+        """The sitting a device's update goes into."""
+        if device_id not in self.roster.items or self.is_clear(device_id):
+            return None
+        cohort = self._cohorts.get(device_id)
+        return None if cohort is None else self.sittings.get(cohort)
+
+    def clerks_for(self, sitting: Sitting) -> list[str]:
+        """Devices that may be clerks of a sum."""
+        return list(sitting.people.keys if self.strategy.sums_apart else self.roster.states)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the round has one secure sum, of everybody: it then needs as many as the round does."""
+        return len(self.sittings) == 1 and not self.strategy.sums_apart
+
+    def masked_weight(self, device_id: str) -> float:
+        """The most weight a device may give its masked update: its samples as far as they count, 1 with noise."""
+        sitting = self.sitting_of(device_id)
+        assert sitting is not None
+        return self.strategy.masked_weight(self.roster, device_id, noised=sitting.read_terms.noise > 0.0)
+
+    def line_of(self, delivery: Delivery) -> int:
+        """Which of the sums a delivery is folded into: its cohort's, or that of the model line it is for."""
+        return self._cohorts.get(delivery.device_id, 0) if delivery.form is Form.MASKED else delivery.model_index
+
+    def take_masked(self, model_files: ModelFiles, delivery: Delivery, whole: memoryview | None = None) -> MaskedUpdate:
+        """Checks masked words and folds them in; what was found. Call from a worker thread, under the lock."""
+        sitting = self.sitting_of(delivery.device_id)
+        assert sitting is not None
+        read, terms = UpdateReader(model_files.blobs, delivery, whole), sitting.read_terms
+        file = read_file(read, delivery.size_bytes, terms)
+        key = sitting.people.keys[delivery.device_id]
+        masked = check_signed(file, read, terms, delivery.device_id, key, bytes.fromhex(delivery.signature))
+        self._add_masked(model_files, delivery, file, read, sign=1)
+        place = (sitting.task_id, sitting.round, sitting.cohort, sitting.sitting)
+        told = (masked, file.root.hex(), file.letter_key.hex(), delivery.signature)
+        return MaskedUpdate(*place, delivery.device_id, delivery.digest, *told, file.letters)
+
+    def _fold_masked(self, model_files: ModelFiles, delivery: Delivery, *, sign: int) -> None:
+        sitting = self.sitting_of(delivery.device_id)
+        assert sitting is not None
+        read = UpdateReader(model_files.blobs, delivery)
+        self._add_masked(
+            model_files, delivery, read_file(read, delivery.size_bytes, sitting.read_terms), read, sign=sign
+        )
+
+    def _add_masked(
+        self, model_files: ModelFiles, delivery: Delivery, file: MaskedFile, read: UpdateReader, *, sign: int
+    ) -> None:
+        total = self.masked_sum(model_files, self.line_of(delivery))
+        total.add(read, file.words, delivery.weight, sign=sign)
+        if sign > 0:
+            self.folded[delivery.device_id] = delivery
+        else:
+            del self.folded[delivery.device_id]
+
+    def masked_sum(self, model_files: ModelFiles, cohort: int) -> MaskedSum:
+        """The sum of a cohort's masked words, begun when first asked for."""
+        if cohort not in self._sums:
+            terms = self.sittings[cohort].read_terms
+            self._sums[cohort] = MaskedSum(model_files.layout(*self.bases[0]), terms)
+        total = self._sums[cohort]
+        assert isinstance(total, MaskedSum)
+        return total
+
+    def _restart(self, cohort: int) -> None:
+        """Forgets what was folded in an earlier sitting of a cohort."""
+        total = self._sums.pop(cohort, None)
+        if total is not None:
+            total.close()
+        for device in [device for device in self.folded if self._cohorts.get(device) == cohort]:
+            del self.folded[device]
+
+    # --- clear sums ---------------------------------------------------------------------------------------------------
+
+    def take(self, model_files: ModelFiles, delivery: Delivery, whole: memoryview | None = None) -> Delivery:
+        """Folds a delivery in and inspects it; the delivery with what was measured. One found bad is unfolded again.
+
+        Call from a worker thread, under the lock; `whole` is the update, where it was fetched ahead.
+        """
+        read = UpdateReader(model_files.blobs, delivery, whole)
+        layout, norm = read.layout(), self._fold(model_files, delivery, read)
+        elements = self.sum_of(model_files, delivery.model_index).layout.elements
+        bound = self.round.norm_bounds.get(str(delivery.model_index), math.inf)
+        try:
+            measured = self.strategy.inspect(Update(delivery, self.roster, layout, read, elements, norm, bound))
+        except BadUpdate:
+            self.unfold(model_files, delivery)
+            raise
+        # Kept where it is needed to know what is usual, and nowhere else: the norm of a survey's answer is the answer.
+        kept = norm if self.strategy.keeps_norms else SOME_NORM if norm > 0.0 else 0.0
+        return replace(delivery, metrics=delivery.metrics | measured, norm=kept)
+
+    def fold(self, model_files: ModelFiles, delivery: Delivery, whole: memoryview | None = None) -> None:
+        """Adds a delivery that was taken before, here or elsewhere; call from a worker thread, under the lock."""
+        if delivery.form is Form.MASKED:
+            self._fold_masked(model_files, delivery, sign=1)
+            return
+        self._fold(model_files, delivery, UpdateReader(model_files.blobs, delivery, whole))
+
+    def _fold(self, model_files: ModelFiles, delivery: Delivery, read: UpdateReader) -> float:
+        """Adds a delivery; the norm of its update, or of the mean a sum amounts to."""
+        total, is_sum = self.sum_of(model_files, delivery.model_index), delivery.form is Form.SUM
+        discount = self.discount(delivery.staleness)
+        norm = total.fold(read.layout(), read, delivery.weight, is_sum=is_sum, discount=discount)
+        self.folded[delivery.device_id] = delivery
+        return norm / delivery.weight if is_sum else norm
+
+    def unfold(self, model_files: ModelFiles, delivery: Delivery) -> None:
+        """Takes a delivery out again; call from a worker thread, under the lock."""
+        if delivery.form is Form.MASKED:
+            self._fold_masked(model_files, self.folded[delivery.device_id], sign=-1)
+            return
+        read = UpdateReader(model_files.blobs, delivery)
+        total = self._sums.get(delivery.model_index)
+        if total is None:
+            return  # closed meanwhile: there is nothing to be taken out of
+        discount = self.discount(delivery.staleness)
+        total.unfold(read.layout(), read, delivery.weight, is_sum=delivery.form is Form.SUM, discount=discount)
+        self.folded.pop(delivery.device_id, None)
+
+    def sum_of(self, model_files: ModelFiles, line: int) -> Accumulator:
+        """The sum of a model line, or of a cohort, begun when first asked for."""
+        if line in self.sittings:
+            return self.masked_sum(model_files, line)
+        if line not in self._sums:
+            layout = model_files.layout(*self.bases[line])
+            self._sums[line] = self.strategy.begin_sum(layout, self.round.scale, len(self.roster.items))
+        return self._sums[line]
+
+    def sums(self) -> dict[int, Accumulator]:
+        """Sums begun so far, by model line."""
+        return dict(self._sums)
+
+    def close(self) -> None:
+        """Gives all sums back."""
+        for total in self._sums.values():
+            total.close()
+        self._sums.clear()
+        self.folded.clear()

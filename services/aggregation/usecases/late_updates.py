@@ -1,0 +1,102 @@
+"""Updates made for an earlier round of an asynchronous task: where each counts, or why it does not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from coterie.records.enums import EventKind, ParticipationState
+from services.aggregation.domain.records import Delivery, Event
+from services.aggregation.errors import AlreadyDelivered, BufferOpening, NotInRound, RoundOver, TooStale
+from services.aggregation.rounds.conductor import Conductor
+from services.aggregation.rounds.open_round import OpenRound
+from services.aggregation.store import rounds, tasks
+from services.kit.database.engine import Database
+from services.kit.notify.notifier import Notifier
+from services.kit.runtime.clock import Clock
+
+MOST_SECONDS = 15.0
+"""Longest wait for a buffer with room, however many fill meanwhile; the device is then asked to send again."""
+LOOK_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Stragglers:
+    """Finds the buffer that takes a late update."""
+
+    database: Database
+    conductor: Conductor
+    notifier: Notifier
+    clock: Clock
+
+    async def rebase(
+        self, delivery: Delivery, *, after: int = 0, since: float | None = None
+    ) -> tuple[OpenRound, Delivery] | None:
+        """The open buffer behind round `after`, and the delivery as one of it; waits while the next is being opened.
+
+        That of `after` itself too, if it was opened again and now takes more of the device's owner.
+        None when the task is synchronous or over, or this very update counted before: then it is late, or repeated.
+        """
+        place = (delivery.task_id, delivery.base, delivery.device_id)
+        deadline = (self.clock.now() if since is None else since) + MOST_SECONDS
+        live = await self._buffer(*place, max(after, delivery.base - 1), deadline)
+        if live is None or live.buffering is None:
+            return None
+        async with self.database.reading() as tx:
+            found = (await rounds.states_of(tx, *place[:2], [delivery.device_id])).get(delivery.device_id)
+        if found is None:
+            raise NotInRound(f"device {place[2]} has no part in round {place[1]}; ask for work first")
+        if found[1] == delivery.digest:
+            return None
+        if found[1]:
+            raise AlreadyDelivered(f"another update of {place[2]} counted for its work of round {place[1]}")
+        rebased = replace(delivery, round=live.round.number)
+        why = live.buffering.why_not(rebased.staleness)
+        if why:
+            await self._refuse(delivery, rebased, is_known=found[0] is ParticipationState.LATE, why=why)
+        state = live.roster.states.get(delivery.device_id)
+        if state is None:
+            raise RoundOver(f"device {place[2]} has no part in the task any more; enrol again to go on")
+        if state is ParticipationState.DELIVERED:
+            raise AlreadyDelivered(
+                f"another update of {place[2]} is in the buffer of round {live.round.number}; ask for work again"
+            )
+        return live, rebased
+
+    async def was_asked(self, task_id: str, number: int, device_id: str) -> bool:
+        """Whether a device had work in an earlier round of an asynchronous task that runs."""
+        live = self.conductor.live.get(task_id)
+        if live is None or live.buffering is None or number >= live.round.number:
+            return False
+        async with self.database.reading() as tx:
+            return device_id in await rounds.states_of(tx, task_id, number, [device_id])
+
+    async def _buffer(self, task_id: str, number: int, device_id: str, after: int, deadline: float) -> OpenRound | None:
+        has_waited = False
+        while True:
+            with self.notifier.subscribe(f"device:{device_id}", f"ended:{task_id}") as sleeper:
+                live = self.conductor.live.get(task_id)
+                if live is not None and (live.buffering is None or live.round.number > after):
+                    return live
+                has_room = live is not None and not live.is_full and not live.has_its_share(device_id)
+                if has_room and has_waited and live is not None and live.round.number == after:
+                    return live
+                async with self.database.reading() as tx:
+                    task = await tasks.find_task(tx, task_id)
+                if task is None or task.ended or task.specification.buffering is None or number > task.round:
+                    return None
+                if self.clock.now() >= deadline:
+                    raise BufferOpening("the next buffer of this task is about to open; send the update again")
+                await sleeper.wait(LOOK_SECONDS)
+                has_waited = True
+
+    async def _refuse(self, delivery: Delivery, rebased: Delivery, *, is_known: bool, why: str) -> None:
+        """Tells the device and the task's log that work came too late to count; the log once."""
+        place = (delivery.task_id, delivery.base)
+        if not is_known:
+            async with self.database.writing() as tx:
+                late = ParticipationState.LATE
+                await rounds.mark(tx, *place, [delivery.device_id], state=late, note=f"not counted: {why}"[:500])
+                happened = (EventKind.UPDATE_STALE, f"made for round {delivery.base}: {why}", rebased.round)
+                await tasks.add_events(tx, Event(delivery.task_id, self.clock.now(), *happened, delivery.device_id))
+            self.notifier.notify(f"events:{delivery.task_id}")
+        raise TooStale(why, details={"staleness": str(rebased.staleness)})

@@ -1,0 +1,1 @@
+"""Databases, rows, migrations and the blob store."""

@@ -1,0 +1,188 @@
+"""Rows: what every store shares. All of it works inside the caller's transaction and on both databases.
+
+Records are read one way: `columns` names the columns a record is made of, in the order of its fields, and `fetch_one`
+and `fetch_all` make records of what comes. Many rows are written one way: `insert_rows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+from inspect import signature
+from typing import Any, Generic, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from coterie.records import reading
+from coterie.records.base import OpenEnum, Record
+
+Tx = AsyncConnection
+Row = tuple[Any, ...]
+T = TypeVar("T")
+R = TypeVar("R", bound=Record)
+W = TypeVar("W", bound=OpenEnum)
+MOST_IN_LIST = 500
+"""Values in one IN list: well under either database's limit on parameters."""
+
+
+class EnumColumn(sa.types.TypeDecorator[W], Generic[W]):
+    """A column of words, stored as text; no word is the empty text."""
+
+    impl = sa.String
+    cache_ok = True
+
+    def __init__(self, kind: type[W], length: int) -> None:
+        super().__init__(length)
+        self.kind = kind
+
+    def process_bind_param(self, value: Any, dialect: sa.Dialect) -> str:
+        return "" if value is None else str(value)
+
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> W | None:
+        return self.kind(value) if value else None
+
+
+class RecordsColumn(sa.types.TypeDecorator[list[R]], Generic[R]):
+    """A column that holds a list of records as JSON; it takes their documents, too."""
+
+    impl = sa.JSON
+    cache_ok = True
+
+    def __init__(self, kind: type[R]) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def process_bind_param(self, value: Any, dialect: sa.Dialect) -> Any:
+        return reading.plain(value)
+
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> list[R] | None:
+        return None if value is None else [self.kind.from_json(row) for row in value]
+
+
+def columns(
+    kind: Callable[..., T], table: sa.FromClause, /, **other: sa.ColumnElement[Any]
+) -> list[sa.ColumnElement[Any]]:
+    """What a record of `kind` is made of: for each of its fields the column in `other`, or the table's of that name."""
+    return [other[name] if name in other else table.c[name] for name in signature(kind).parameters]
+
+
+async def fetch_one(
+    tx: Tx, query: sa.Select[Any], kind: Callable[..., T], values: Mapping[str, Any] | None = None
+) -> T | None:
+    """The record a query finds, if it finds one; it selects `columns` of `kind`. `values` are of its parameters."""
+    row = (await tx.execute(query, values)).one_or_none()
+    return None if row is None else kind(*row)
+
+
+async def fetch_all(
+    tx: Tx, query: sa.Select[Any], kind: Callable[..., T], values: Mapping[str, Any] | None = None
+) -> list[T]:
+    """Every record a query finds, in its order."""
+    return [kind(*row) for row in await tx.execute(query, values)]
+
+
+def batches(items: Sequence[T], size: int = MOST_IN_LIST) -> Iterator[Sequence[T]]:
+    """The items in order, at most `size` at a time."""
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def plain(values: dict[str, Any]) -> dict[str, Any]:
+    """Values as a JSON column takes them: lists in the place of tuples."""
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+
+
+def inserting(tx: Tx, table: sa.Table) -> Any:
+    """An INSERT into `table` that knows ON CONFLICT, which both databases spell alike but SQLAlchemy types apart."""
+    return inserting_for(tx.dialect.name, table)
+
+
+def inserting_for(dialect: str, table: sa.Table) -> Any:
+    """The same, by the name of the dialect: for statements that are made once."""
+    return sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)
+
+
+async def upsert(
+    tx: Tx, table: sa.Table, rows: list[dict[str, Any]], keys: list[str], *, only: list[str] | None = None
+) -> None:
+    """Inserts rows; where a key exists, updates the columns `only` (all when None, none when empty)."""
+    if rows:
+        await tx.execute(_upserting(tx.dialect.name, table, tuple(keys), None if only is None else tuple(only)), rows)
+
+
+@cache
+def _upserting(dialect: str, table: sa.Table, keys: tuple[str, ...], only: tuple[str, ...] | None) -> Any:
+    """The statement of `upsert`, which costs more to make than to run for one row."""
+    statement = inserting_for(dialect, table)
+    changed = [c.name for c in table.columns if c.name not in keys] if only is None else only
+    if not changed:
+        return statement.on_conflict_do_nothing(index_elements=keys)
+    changes = {name: statement.excluded[name] for name in changed}
+    return statement.on_conflict_do_update(index_elements=keys, set_=changes)
+
+
+async def take_turns(tx: Tx, name: str) -> None:
+    """Waits until no other transaction of this database that named `name` is open; SQLite has one writer anyway."""
+    if tx.dialect.name == "postgresql":
+        await tx.execute(sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), {"name": name})
+
+
+async def insert_rows(
+    tx: Tx, into: Sequence[sa.ColumnElement[Any]], rows: Sequence[Row], on_conflict: str = ""
+) -> None:
+    """Inserts many `rows`, whose values are in the order of the columns `into` of one table.
+
+    SQLAlchemy builds a dictionary and a parameter set per row, which for a round of ten thousand payments costs more
+    than the database itself. Here rows are plain tuples: SQLite takes them by `executemany`, PostgreSQL as one array
+    per column. `on_conflict` is what follows ON CONFLICT, which both databases spell alike. The statement holds names
+    of our own tables only; every value is a parameter, and one that the driver takes as it is.
+    """
+    if not rows:
+        return
+    owned = [column for column in into if isinstance(column, sa.Column)]
+    names = ", ".join(column.name for column in owned)
+    ending = f" ON CONFLICT {on_conflict}" if on_conflict else ""
+    start = f"INSERT INTO {owned[0].table.name} ({names})"
+    if tx.dialect.name == "sqlite":
+        marks = ", ".join("?" * len(owned))
+        await tx.exec_driver_sql(f"{start} VALUES ({marks}){ending}", list(rows))
+        return
+    arrays = ", ".join(f"${k}::{_type(column)}[]" for k, column in enumerate(owned, start=1))
+    values = tuple(list(column) for column in zip(*rows, strict=True))
+    await tx.exec_driver_sql(f"{start} SELECT * FROM unnest({arrays}){ending}", values)
+
+
+async def update_rows(tx: Tx, statement: sa.Update, names: Sequence[str], rows: Sequence[Row]) -> None:
+    """Runs `statement`, made once, for each row of values of its parameters `names`; plain tuples for that reason."""
+    if not rows:
+        return
+    text, places = _compiled(statement, tx.dialect, tuple(names))
+    await tx.exec_driver_sql(text, [tuple(row[place] for place in places) for row in rows])
+
+
+@lru_cache(maxsize=64)
+def _compiled(statement: sa.Update, dialect: sa.Dialect, names: tuple[str, ...]) -> tuple[str, list[int]]:
+    """The statement's text, and in which order it takes the values; costs more than running it for a few rows."""
+    compiled = statement.compile(dialect=dialect, column_keys=list(names))
+    return str(compiled), [names.index(name) for name in compiled.positiontup or ()]
+
+
+async def serialise(tx: Tx, lock: int) -> None:
+    """Lets one transaction at a time pass `lock`; on SQLite writers queue anyway."""
+    if tx.dialect.name != "sqlite":
+        await tx.execute(sa.text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": lock})
+
+
+def _type(column: sa.Column[Any]) -> str:
+    match column.type:
+        case sa.Double():
+            return "double precision"
+        case sa.BigInteger():
+            return "bigint"
+        case sa.Integer():
+            return "integer"
+        case sa.Boolean():
+            return "boolean"
+        case _:
+            return "text"

@@ -1,0 +1,1 @@
+"""Connection limits and trusted proxies of the HTTP edge."""

@@ -1,0 +1,291 @@
+"""Connections: what a caller may hold, and for how long, before anybody knows who it is.
+
+A connection is idle when no request is under way on it. When there are too many connections, the one idle longest makes
+room, so silent ones can keep nobody out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import signal
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from types import FrameType
+from typing import Any, cast
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from services.kit.http.proxies import Proxies
+from services.kit.observability.logs import get_logger
+from services.kit.runtime.settings import EdgeSettings
+
+RESERVED_FILES = 256
+"""Descriptors kept for everything that is not a caller: services, blobs, logs."""
+REMINDER_SECONDS = 60.0
+_log = get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What connections may do; `per_address` 0 means no limit."""
+
+    header_bytes: int
+    header_seconds: float
+    body_seconds: float
+    connections: int
+    per_address: int
+    proxies: Proxies
+
+
+@dataclass(slots=True)
+class ConnectionTable:
+    """The open connections of one server, and which of them are idle, the longest first."""
+
+    limits: ConnectionLimits
+    count: int = 0
+    of_address: Counter[str] = field(default_factory=Counter)
+    idle: dict[LimitedProtocol, None] = field(default_factory=dict)
+    silent_until: float = 0.0
+
+    def admit(self, line: LimitedProtocol, address: str) -> str:
+        """Counts a new connection in; or why it must go. A full house lets the longest idle go instead."""
+        crowded = 0 < self.limits.per_address <= self.of_address[address]
+        if crowded and not self.limits.proxies.trusts(address):
+            return self._refusal(
+                address, "your address", self.limits.per_address, "COTERIE_MAX_CONNECTIONS_PER_ADDRESS"
+            )
+        if self.count >= self.limits.connections:
+            oldest = next(iter(self.idle), None)
+            if oldest is None:
+                return self._refusal(address, "all callers", self.limits.connections, "COTERIE_MAX_CONNECTIONS")
+            oldest.leave()
+        self.count += 1
+        self.of_address[address] += 1
+        self.idle[line] = None
+        return ""
+
+    def _refusal(self, address: str, whose: str, most: int, setting: str) -> str:
+        """What a caller is told; the operator is told once a minute."""
+        if time.monotonic() >= self.silent_until:
+            self.silent_until = time.monotonic() + REMINDER_SECONDS
+            _log.warning("connections refused", address=address, most=most, setting=setting)
+        return f"too many connections of {whose} ({most}); try again later, or let the operator raise {setting}"
+
+    def left(self, line: LimitedProtocol, address: str) -> None:
+        """Counts a connection out."""
+        self.idle.pop(line, None)
+        self.count -= 1
+        self.of_address[address] -= 1
+        if not self.of_address[address]:
+            del self.of_address[address]
+
+
+class Gathered:
+    """A transport whose writes of one turn of the event loop go out together: an answer's head with its body."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._waiting: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Sends at the end of this turn, after what was written before."""
+        if not self._waiting:
+            self._loop.call_soon(self._send)
+        self._waiting.append(data)
+
+    def close(self) -> None:
+        """Closes once everything written is out."""
+        self._send()
+        self._transport.close()
+
+    def plain(self) -> asyncio.Transport:
+        """The transport itself, for another protocol; what was written before goes first."""
+        self._send()
+        return self._transport
+
+    def _send(self) -> None:
+        if self._waiting:
+            data, self._waiting = self._waiting, []
+            if not self._transport.is_closing():
+                self._transport.writelines(data)
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """One connection, with limits on what is sent besides bodies and on how slowly anything is sent."""
+
+    lines: ConnectionTable
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._limits = self.lines.limits
+        self._address: str | None = None
+        self._between = True  # no request under way: the next byte begins one
+        self._in_head = True
+        self._uneaten = 0  # bytes since the last piece of a body or the last end of a request
+        self._watch: asyncio.TimerHandle | None = None
+        self._upgraded = False  # a WebSocket from here on
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(cast(asyncio.Transport, Gathered(transport, self.loop)))
+        address = self.client[0] if self.client else ""
+        if why := self.lines.admit(self, address):
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too_many_connections", why)
+            return
+        self._address = address
+        self._watch_for(self._limits.header_seconds)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_watch()
+        self._count_out()
+        super().connection_lost(exc)
+
+    def leave(self) -> None:
+        """Closes an idle connection to make room."""
+        self._stop_watch()
+        self._count_out()
+        self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        self._uneaten += len(data)
+        super().data_received(data)
+        if self.transport.is_closing() or self._upgraded:
+            return
+        if self._uneaten > self._limits.header_bytes:
+            why = f"headers may have {self._limits.header_bytes} bytes at most"
+            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "headers_too_large", why)
+        elif self._in_head and self._uneaten:
+            if self._watch is None:  # the time for a head is counted from its first byte
+                self._watch_for(self._limits.header_seconds)
+        elif self._between:
+            self._stop_watch()
+        else:
+            self._watch_for(self._limits.body_seconds)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._between, self._in_head = False, True
+
+    def on_headers_complete(self) -> None:
+        if self.client is not None:
+            caller = self._limits.proxies.caller(self.client[0], self.headers)
+            if caller != self.client[0]:
+                self.scope["client"] = (caller, 0)
+        super().on_headers_complete()
+        self._in_head = False
+        self._stop_watch()
+        self.lines.idle.pop(self, None)
+
+    def on_body(self, body: bytes) -> None:
+        self._uneaten = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._between, self._in_head, self._uneaten = True, True, 0
+        self._rest()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._rest()
+
+    def handle_websocket_upgrade(self) -> None:
+        """Hands the connection over; it counts until it is lost, and makes room for nobody."""
+        self._upgraded = True
+        self._stop_watch()
+        self.lines.idle.pop(self, None)
+        self.transport = cast(Gathered, self.transport).plain()
+        super().handle_websocket_upgrade()
+        protocol = cast(asyncio.Protocol, self.transport.get_protocol())
+        lost = protocol.connection_lost
+
+        def counted(exc: Exception | None) -> None:
+            self._count_out()
+            lost(exc)
+
+        protocol.connection_lost = counted  # type: ignore[method-assign]
+
+    def _rest(self) -> None:
+        """Idle from now on, if the last request has both come and been answered."""
+        if self._address is not None and self._between and self.cycle is not None and self.cycle.response_complete:
+            self.lines.idle[self] = None
+
+    def _watch_for(self, seconds: float) -> None:
+        self._stop_watch()
+        self._watch = self.loop.call_later(seconds, self._too_slow)
+
+    def _stop_watch(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+
+    def _too_slow(self) -> None:
+        self._watch = None
+        if self.flow.read_paused:  # the gateway itself is behind
+            self._watch_for(self._limits.body_seconds)
+        elif self._in_head:
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, "head_too_slow", "the request's head took too long")
+        else:
+            self.transport.close()
+
+    def _refuse(self, status: HTTPStatus, reason: str, why: str) -> None:
+        self._stop_watch()
+        problem = {"type": f"urn:coterie:problem:{reason}", "title": status.phrase, "status": status, "reason": reason}
+        body = json.dumps(problem | {"detail": why}).encode()
+        told = b"content-type: application/problem+json\r\nretry-after: 1\r\nconnection: close"
+        head = b"HTTP/1.1 %d %b\r\ncontent-length: %d\r\n%b" % (status, status.phrase.encode(), len(body), told)
+        self.transport.write(head + b"\r\n\r\n" + body)
+        self.transport.close()
+
+    def _count_out(self) -> None:
+        if self._address is not None:
+            self.lines.left(self, self._address)
+            self._address = None
+
+
+def run(server: uvicorn.Server) -> None:
+    """Serves until SIGTERM or SIGINT."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Uvicorn takes these while it serves and, once drained, raises them again for whoever had them before.
+        signal.signal(number, _ignore)
+    server.run()
+
+
+def _ignore(_: int, __: FrameType | None) -> None:
+    """The server has drained already; ending by itself is a clean exit."""
+
+
+def limited(settings: EdgeSettings) -> type[LimitedProtocol]:
+    """The connections of one server, counted together."""
+    limits = ConnectionLimits(
+        header_bytes=settings.max_header_bytes,
+        header_seconds=settings.header_seconds,
+        body_seconds=settings.body_seconds,
+        connections=room_for(settings.max_connections),
+        per_address=settings.max_connections_per_address,
+        proxies=Proxies.read(settings.trusted_proxies),
+    )
+
+    class _Limited(LimitedProtocol):
+        lines = ConnectionTable(limits)
+
+    return _Limited
+
+
+def room_for(connections: int) -> int:
+    """How many connections the process can really hold; raises its soft limit on open files as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + RESERVED_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return connections if soft == resource.RLIM_INFINITY else max(1, min(connections, soft - RESERVED_FILES))

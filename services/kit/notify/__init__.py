@@ -1,0 +1,1 @@
+"""Waking long polls in this process and in other replicas."""

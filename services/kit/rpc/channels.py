@@ -1,0 +1,133 @@
+"""Channels to other services: a deadline on every call, the caller and request id passed on, errors decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import grpc
+import grpc.aio
+
+from services.kit.observability import traces
+from services.kit.rpc import certificates, grpc_errors, sockets
+from services.kit.rpc.principal import current_principal, current_request_id
+from services.kit.rpc.rpc_batching import CARRIED, Carrier
+from services.kit.rpc.server import MAX_MESSAGE_BYTES, tls_folder
+from services.kit.runtime.settings import ServiceSettings
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+DEFAULT_DEADLINE_SECONDS = 20.0
+ON_PORTS: list[tuple[str, Any]] = [
+    # Every replica behind a name is called in turn, and one that is gone no more.
+    ("grpc.lb_policy_name", "round_robin"),
+    ("grpc.dns_min_time_between_resolutions_ms", 1_000),
+    # A machine that went away without a word is found out while a call waits.
+    ("grpc.keepalive_time_ms", 15_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+]
+"""How services on other machines are called."""
+
+
+class _PlatformChannel:
+    """A channel that adds what every call must carry and turns failures into the platform's errors.
+
+    It stands before the channel rather than being an interceptor of it, which would cost a task for every call.
+    """
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._channel = channel
+
+    def unary_unary(self, *arguments: Any, **options: Any) -> Callable[..., _DecodedCall]:
+        """A method with one request; one that is called for every device goes for many at once."""
+        path, method = arguments[0], self._channel.unary_unary(*arguments, **options)
+        return _carried(path, Carrier(self._channel, path, method, options) if path in CARRIED else method)
+
+    def stream_unary(self, *arguments: Any, **options: Any) -> Callable[..., _DecodedCall]:
+        """A method with a stream of requests."""
+        return _carried(arguments[0], self._channel.stream_unary(*arguments, **options))
+
+    async def __aenter__(self) -> _PlatformChannel:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._channel.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._channel, name)
+
+
+class _DecodedCall:
+    """A call whose failure is the platform's error; in all else the call itself."""
+
+    def __init__(self, call: Any, span: Span | None) -> None:
+        self._call, self._span = call, span
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        code = grpc.StatusCode.OK
+        try:
+            return (yield from self._call.__await__())
+        except grpc.aio.AioRpcError as error:
+            code = error.code()
+            raise grpc_errors.decode(error) from None
+        except BaseException:
+            code = grpc.StatusCode.CANCELLED
+            raise
+        finally:
+            if self._span is not None:
+                traces.ended(code.name, self._span)
+                self._span.end()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._call, name)
+
+
+def _carried(path: str, method: Any) -> Callable[..., _DecodedCall]:
+    def call(request: Any, *, timeout: float | None = None, metadata: Any = (), **options: Any) -> _DecodedCall:
+        caller = current_principal()
+        carried = (
+            *metadata,
+            ("x-request-id", current_request_id()),
+            ("x-coterie-role", caller.role),
+            ("x-coterie-subject", caller.subject),
+            ("x-coterie-owner", caller.owner_id),
+        )
+        span, traced = traces.calling(path) or (None, ())
+        seconds = DEFAULT_DEADLINE_SECONDS if timeout is None else timeout
+        return _DecodedCall(method(request, timeout=seconds, metadata=(*carried, *traced), **options), span)
+
+    return call
+
+
+def _open(address: str, folder: Path, options: list[tuple[str, Any]]) -> grpc.aio.Channel:
+    return grpc.aio.secure_channel(address, certificates.channel_credentials(folder), options=options)
+
+
+def open_channel(settings: ServiceSettings, address: str, name: str = "") -> grpc.aio.Channel:
+    """A channel to `address`; calls wait briefly for a service that is just restarting.
+
+    With a `name` it is that of the certificate, where the address is a number.
+    """
+    options: list[tuple[str, Any]] = [
+        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 1000),
+        ("grpc.enable_retries", 0),
+    ]
+    if sockets.is_socket(address):
+        sockets.make_private(address)
+    else:
+        options += ON_PORTS
+    if name:
+        options.append(("grpc.ssl_target_name_override", name))
+    folder = tls_folder(settings, address)
+    if folder is None:
+        channel = grpc.aio.insecure_channel(address, options=options)
+    else:
+        channel = cast("grpc.aio.Channel", certificates.Renewing(folder, partial(_open, address, folder, options)))
+    return cast("grpc.aio.Channel", _PlatformChannel(channel))

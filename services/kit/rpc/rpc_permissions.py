@@ -1,0 +1,70 @@
+"""Which service may call which method: the whole table, in one place. What is not in it is refused.
+
+With mutual TLS the caller is whom its certificate names, whatever it says of itself: a topology planner that was broken
+into can read trust, and cannot make keys. On the Unix sockets of one machine all services are the same user, who could
+read the others' memory as well; there the folder keeps everybody else out.
+"""
+
+from __future__ import annotations
+
+PACKAGE = "coterie_api"
+
+_GATEWAY = """
+    trust.v1.Registry: Authenticate CreateKey CreateOwner EraseDevice GetDevice GetOwner Heartbeat IssueToken ListAudit
+        ListDevices ListKeys ListOwners RegisterDevice RevokeDevice RevokeKey RotateKey RotateKeys UpdateDevice
+        UpdateOwner VerifyAudit
+    trust.v1.Links: AnswerDecision BeginSession ClaimLink Decide EndLink ListDecisions ListLinks MakeLink PutNote
+    trust.v1.Trust: DeclareFriendship DeriveRelations ExplainTrust GetGraph GetHistory GetImport Import ListFriendships
+        ListInteractions ListLosses ListPeers ListRelations RecordInteractions WhatIf
+    topology.v1.Topology: GetPlan ListCells ListPolicies PutCell RemoveCell ReportLinks TrainPolicy WhatIf
+    pricing.v1.Pricing: GetQuote WhatIf
+    pricing.v1.Ledger: Deposit GetAccount GetPrivacy GetStatement ListAccounts ListPayments Summarise Verify
+    aggregation.v1.Tasks: AdmitModel AnswerEvaluation AskEvaluation AuthoriseDownload CancelTask CreateTask Enrol
+        ForgetModel GetRound GetTask ListContributions ListEnrolments ListEvents ListMeasuredTasks ListMeasurements
+        ListModels ListParticipations ListRounds ListTasks PruneTasks RegisterModel ReplayTask StartTask SweepBlobs
+        TellMeasurement WhatIf Withdraw
+    aggregation.v1.Work: AdmitLetter AdmitUpdate DeclineWork ForgetLetters GetWork ListLetters ObjectToVerdict
+        SendLetter SubmitUpdate
+    aggregation.v1.Sums: AdmitShare GetAgreements GetSurvivors ListDuties ListSumLetters PutAgreement PutAnswer
+        PutMuster PutOffer PutShare ReadSum
+"""
+_AGGREGATION = """
+    trust.v1.Registry: GetDevices
+    trust.v1.Trust: GetMatrix RecordInteractions
+    topology.v1.Topology: CheckParameters ChooseClerks GetPlan ListBlobs MakePlan
+    pricing.v1.Pricing: CheckParameters QuoteRound
+    pricing.v1.Ledger: OpenEscrow ReleaseEscrow SettleRound
+"""
+_TOPOLOGY = """
+    trust.v1.Registry: GetDevices
+    trust.v1.Trust: GetMatrix GetRelated
+"""
+_STATION = """
+    topology.v1.Stations: Decide LeaveCell NextQuestion TakeCell
+"""
+_PRICING = """
+    trust.v1.Trust: GetDeclared GetMatrix
+"""
+
+
+def _read(text: str) -> frozenset[str]:
+    """Full method names, as gRPC has them: `/package.Service/Method`."""
+    found, service = set(), ""
+    for word in text.split():
+        if word.endswith(":"):
+            service = word[:-1]
+        else:
+            found.add(f"/{PACKAGE}.{service}/{word}")
+    return frozenset(found)
+
+
+ALLOWED = {
+    "gateway": _read(_GATEWAY),
+    "aggregation": _read(_AGGREGATION),
+    "topology": _read(_TOPOLOGY),
+    "pricing": _read(_PRICING),
+    "station": _read(_STATION),
+}
+
+PUBLIC_RPCS = _read("trust.v1.Registry: RegisterDevice trust.v1.Links: BeginSession ClaimLink")
+"""What the gateway may ask on behalf of a caller who has no key yet."""

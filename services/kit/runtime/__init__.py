@@ -1,0 +1,1 @@
+"""Processes: settings, clocks, workers, start and shutdown."""

@@ -1,0 +1,248 @@
+"""A batch of reports on its way to become evidence: what each counts for, and what it changes of earlier ones.
+
+Good needs two, bad needs one, and both are bounded. Spec §1.3a.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from services.trust.domain import daily_caps
+from services.trust.domain.confirmation import Reported, matches
+from services.trust.domain.daily_caps import Used
+from services.trust.domain.evidence import Pieces
+from services.trust.domain.graph import Floats, Integers
+from services.trust.domain.parameters import DAY_SECONDS, EvidenceRule
+from services.trust.domain.records import Basis
+
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Reports of one reporter, column by column.
+
+    pairs: numbers of their pairs. basis: why each counts (`Basis`). seconds, moments: of the evidence it gives; of a
+    meeting that both ends reported, the shorter duration and the earlier time. shares: how much counts; 0 = not (yet).
+    confirms: number of the waiting report it is the other half of, or 0. carried: the evidence stands with that one.
+    """
+
+    pairs: Integers
+    positive: npt.NDArray[np.bool_]
+    durations_seconds: Floats
+    at: Floats
+    basis: npt.NDArray[np.str_]
+    seconds: Floats
+    moments: Floats
+    shares: Floats
+    confirms: Integers
+    carried: npt.NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    @property
+    def unconfirmed(self) -> int:
+        """How many wait for their other half."""
+        return int(np.count_nonzero(self.basis == Basis.WAITING))
+
+    def pieces(self) -> Pieces:
+        """The evidence they give; pairs by number."""
+        witnessed = self.basis == Basis.PLATFORM
+        counting = self.shares > 0
+        return Pieces(self.pairs, self.positive, self.seconds, self.moments, witnessed, self.shares).at_rows(counting)
+
+    def changes(self) -> list[Row]:
+        """What it makes of waiting reports: basis, share, seconds and number."""
+        done = self.confirms > 0
+        basis = np.where(self.carried, Basis.BOTH.value, Basis.HALF.value)[done].tolist()
+        shares = np.where(self.carried, self.shares, 0.0)[done].tolist()
+        seconds = np.where(self.carried, self.seconds, 0.0)[done].tolist()
+        return list(zip(basis, shares, seconds, self.confirms[done].tolist(), strict=True))
+
+    def standing(self) -> tuple[list[str], list[float], list[float]]:
+        """Basis, share and seconds each report itself is stored with."""
+        basis = np.where(self.carried, Basis.HALF.value, self.basis)
+        kept = np.where(self.carried, 0.0, self.shares), np.where(self.carried, 0.0, self.seconds)
+        return basis.tolist(), kept[0].tolist(), kept[1].tolist()
+
+
+def drafted(
+    pairs: Integers, positive: npt.NDArray[np.bool_], durations_seconds: Floats, at: Floats, source: Basis
+) -> Draft:
+    """Reports as they come. `source` is PLATFORM or ADMIN, or ONE for a device: its good reports wait."""
+    size = len(pairs)
+    waits = positive & (source is Basis.ONE)
+    basis = np.where(waits, Basis.WAITING.value, source.value)
+    none = np.zeros(size, dtype=np.int64)
+    shares = np.where(waits, 0.0, 1.0)
+    seconds = np.where(waits, 0.0, durations_seconds)
+    return Draft(pairs, positive, durations_seconds, at, basis, seconds, at, shares, none, np.zeros(size, np.bool_))
+
+
+def confirmed(draft: Draft, waiting: Sequence[Row], reporter: int, now: float, rule: EvidenceRule) -> Draft:
+    """The draft with its good reports held against those that wait: number, reporter, pair, time, duration of each.
+
+    What came too late for its meeting confirms nothing. An end may have only so many reports of a pair and day waiting;
+    more than could ever count do not wait, so that looking for a match costs the same whoever floods the registry.
+    """
+    good = np.flatnonzero((draft.basis == Basis.WAITING) & (draft.at >= now - rule.confirm_seconds))
+    others = [row for row in waiting if row[1] != reporter]
+    numbers, _, pairs, at, durations = zip(*others, strict=True) if others else ((), (), (), (), ())
+    theirs = Reported.of(numbers, pairs, at, durations)
+    mine = Reported(good, draft.pairs[good], draft.at[good], draft.durations_seconds[good])
+    found = matches(mine, theirs, rule.meeting_window_seconds)
+    met, partner = good[found >= 0], found[found >= 0]
+    basis, seconds, moments = draft.basis.copy(), draft.seconds.copy(), draft.moments.copy()
+    shares, confirms, carried = draft.shares.copy(), draft.confirms.copy(), draft.carried.copy()
+    basis[met], shares[met], confirms[met] = Basis.BOTH, 1.0, theirs.numbers[partner]
+    seconds[met] = np.minimum(draft.durations_seconds[met], theirs.durations_seconds[partner])
+    moments[met] = np.minimum(draft.at[met], theirs.at[partner])
+    carried[met] = theirs.at[partner] <= draft.at[met]
+    own = [(row[2], row[3]) for row in waiting if row[1] == reporter]
+    basis[_too_many(draft, np.flatnonzero(basis == Basis.WAITING), own, rule)] = Basis.ONE
+    return replace(
+        draft, basis=basis, seconds=seconds, moments=moments, shares=shares, confirms=confirms, carried=carried
+    )
+
+
+def _too_many(draft: Draft, waits: Integers, own: list[tuple[int, float]], rule: EvidenceRule) -> Integers:
+    most = int(daily_caps.MOST_REPORTS * rule.pair_day)
+    held: dict[tuple[int, int], int] = {}
+    for pair, at in own:
+        day = (pair, int(at // DAY_SECONDS))
+        held[day] = held.get(day, 0) + 1
+    surplus = []
+    days = daily_caps.day_of(draft.at[waits]).tolist()
+    for k, pair, date in zip(waits.tolist(), draft.pairs[waits].tolist(), days, strict=True):
+        held[pair, date] = held.get((pair, date), 0) + 1
+        if held[pair, date] > most:
+            surplus.append(k)
+    return np.array(surplus, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Days:
+    """The days of pairs that a draft adds to. `of`: the day of each report; numbers and starts: its pair and begin."""
+
+    of: Integers
+    pairs: Integers
+    starts: Floats
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+
+def days_of(draft: Draft) -> Days:
+    """The days a draft adds to."""
+    days = daily_caps.day_of(draft.moments)
+    keys, place = np.unique(np.stack((draft.pairs, days)), axis=1, return_inverse=True)
+    return Days(place.reshape(-1), keys[0], keys[1] * DAY_SECONDS)
+
+
+def saturated(draft: Draft, days: Days, used: Sequence[Row], full_seconds: float, rule: EvidenceRule) -> Draft:
+    """The draft with as much of each report as its pair's day takes; `used` as the store tells it."""
+    units, reports = np.zeros(3 * len(days)), np.zeros(3 * len(days), dtype=np.int64)
+    for place, sort, counted, mine in used:
+        units[3 * place + sort], reports[3 * place + sort] = counted, mine
+    counting = np.flatnonzero(draft.shares > 0)
+    positive, basis = draft.positive[counting], draft.basis[counting]
+    sorts = daily_caps.sorts(positive, basis == Basis.PLATFORM)
+    weights = np.minimum(draft.seconds[counting], full_seconds) / full_seconds
+    bounded = (basis == Basis.ONE) & ~positive
+    shares = draft.shares.copy()
+    shares[counting] = daily_caps.shares_of_day(
+        3 * days.of[counting] + sorts, weights, bounded, Used(units, reports), rule.pair_day
+    )
+    return replace(draft, shares=shares)
+
+
+@dataclass(frozen=True, slots=True)
+class Displaced:
+    """Earlier reports that newer ones of the same reporter and day displace: numbers, and the evidence to take out.
+
+    given: what others' reports count instead: basis, share, seconds and number; their evidence is among the pieces.
+    """
+
+    numbers: list[int]
+    pieces: Pieces
+    dropped: int
+    given: list[Row] = field(default_factory=list)
+
+    def changes(self) -> list[Row]:
+        """What becomes of the reports concerned: basis, share, seconds and number."""
+        return [*((Basis.ONE.value, 0.0, 0.0, number) for number in self.numbers), *self.given]
+
+    def days(self) -> list[tuple[int, float]]:
+        """Pair and start of the days in which something was displaced."""
+        starts = daily_caps.day_of(self.pieces.at) * DAY_SECONDS
+        return sorted({*zip(self.pieces.pairs.tolist(), starts.tolist(), strict=True)})
+
+    @property
+    def events(self) -> int:
+        """How many reports do not count because of the others."""
+        return len(self.numbers) + self.dropped
+
+
+NOTHING = Displaced([], Pieces.of([], [], [], [], [], []), 0)
+
+
+def newest(draft: Draft, earlier: Sequence[Row], full_seconds: float, rule: EvidenceRule) -> tuple[Draft, Displaced]:
+    """The draft with only the newest of its reporter's bad reports of each day, as many as count, and what that undoes.
+
+    earlier: number, pair, time, seconds and share of what counts of the reporter's bad reports on the same days.
+    """
+    mine = np.flatnonzero((draft.basis == Basis.ONE) & (draft.shares > 0) & ~draft.positive)
+    numbers, pairs, at, seconds, shares = (np.array(c) for c in zip(*earlier, strict=True)) if earlier else _NO_ROWS
+    all_at = np.concatenate((at, draft.at[mine]))
+    all_shares = np.concatenate((shares, draft.shares[mine]))
+    lengths = np.concatenate((seconds, draft.seconds[mine]))
+    units = all_shares * np.minimum(lengths, full_seconds) / full_seconds
+    order = np.concatenate((numbers, numbers.max(initial=0) + 1 + np.arange(len(mine))))
+    kept = np.ones(len(all_at), dtype=np.bool_)
+    days = daily_caps.day_of(all_at)
+    for day in np.unique(days):
+        of_day = days == day
+        kept[of_day] = daily_caps.newest_that_count(all_at[of_day], order[of_day], units[of_day], rule.reporter_day)
+    if kept.all():
+        return draft, NOTHING
+    out, lost = ~kept[: len(at)], mine[~kept[len(at) :]]
+    left = draft.shares.copy()
+    left[lost] = 0.0
+    none = np.zeros(np.count_nonzero(out), dtype=np.bool_)
+    gone = Pieces(pairs[out].astype(np.int64), none, seconds[out], at[out], none, -shares[out])
+    return replace(draft, shares=left), Displaced(numbers[out].tolist(), gone, len(lost))
+
+
+def handed_over(displaced: Displaced, surplus: Sequence[Row], full_seconds: float) -> Displaced:
+    """What was displaced, and what others' bad reports count in its place: a day stays as full as it was.
+
+    Otherwise an end could fill a pair's day with bad reports of its own, so that the other's do not count, and then
+    displace its own. surplus: number, pair, time, seconds, share and basis of what a full day left out.
+    """
+    units = -displaced.pieces.shares * np.minimum(displaced.pieces.durations_seconds, full_seconds) / full_seconds
+    days = daily_caps.day_of(displaced.pieces.at).tolist()
+    room: dict[tuple[int, int], float] = {}
+    for pair, day, freed in zip(displaced.pieces.pairs.tolist(), days, units.tolist(), strict=True):
+        room[pair, day] = room.get((pair, day), 0.0) + freed
+    given, added = [], []
+    for number, pair, at, seconds, share, basis in surplus:
+        day, weight = (pair, int(at // DAY_SECONDS)), min(seconds, full_seconds) / full_seconds
+        more = min(1.0 - share, room[day] / weight)
+        if more <= 0.0:
+            continue
+        room[day] -= more * weight
+        given.append((basis, min(1.0, share + more), seconds, number))
+        added.append((pair, False, seconds, at, False, more))
+    if not added:
+        return displaced
+    pieces = displaced.pieces.followed_by(Pieces.of(*zip(*added, strict=True)))
+    return replace(displaced, pieces=pieces, given=given)
+
+
+_NO_ROWS = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros(0))
