@@ -191,7 +191,7 @@ async def refusal(channel: Any, method: str) -> str:
         if METHODS[method].client_streaming:
             await channel.stream_unary(method)(iter([b""]))
         else:
-            # Some travel in bundles, where each call is guarded as if it came alone.
+            # Batched calls pass the same interceptor, each by itself.
             await channel.unary_unary(method, request_serializer=bytes, response_deserializer=bytes)(b"")
     except Exception as error:  # of any kind: only its reason matters here
         return str(getattr(error, "reason", ""))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 
 from coterie.records.enums import EventKind, Form, ParticipationState, Reception, RoundState, SumState
@@ -24,11 +25,12 @@ from services.kit.errors import CoterieError
 from services.kit.notify.notifier import Notifier
 from services.kit.notify.replica_notifier import ReplicaNotifier
 from services.kit.observability.metrics import UPDATE_WAIT_SECONDS, UPDATES_TOTAL
+from services.kit.runtime.batcher import Batcher
 from services.kit.runtime.clock import Clock
 
 SMALL_BYTES = 64 << 10
 """Updates up to this size are folded at once: a thread would cost more than the sum."""
-_Waiting = tuple[OpenRound, Delivery, "asyncio.Future[Reception]"]
+DELIVERIES_PER_COMMIT = 1000
 
 
 class Intake:
@@ -45,8 +47,7 @@ class Intake:
     ) -> None:
         self._database, self._model_files, self._clock, self._replica = database, model_files, clock, replica
         self._notifier, self._replica_notifier = notifier, replica_notifier
-        self._waiting: list[_Waiting] = []
-        self._writer: asyncio.Task[None] | None = None
+        self._commits = Batcher(self._commit, size=DELIVERIES_PER_COMMIT)
 
     async def take(self, live: OpenRound, delivery: Delivery) -> Reception:
         """Folds and records; what became of it. A bad update raises and changes nothing."""
@@ -76,7 +77,7 @@ class Intake:
             if folded:
                 delivery = await self._fold(live, delivery, whole)
         try:
-            outcome = await self._record(live, delivery)
+            outcome = await self._commits.add((live, delivery))
         except BaseException:
             if folded:
                 await self._take_back(live, delivery)
@@ -132,32 +133,7 @@ class Intake:
             await tasks.add_events(tx, event)
         self._notifier.notify(f"events:{delivery.task_id}")
 
-    async def _record(self, live: OpenRound, delivery: Delivery) -> Reception:
-        future: asyncio.Future[Reception] = asyncio.get_running_loop().create_future()
-        self._waiting.append((live, delivery, future))
-        if self._writer is None or self._writer.done():
-            self._writer = asyncio.create_task(self._write())
-        return await future
-
-    async def _write(self) -> None:
-        while self._waiting:
-            batch, self._waiting = self._waiting, []
-            try:
-                outcomes = await self._commit([(live, delivery) for live, delivery, _ in batch])
-            except Exception as error:
-                for *_, future in batch:
-                    if not future.done():
-                        future.set_exception(error)
-                continue
-            for (*_, future), outcome in zip(batch, outcomes, strict=True):
-                if future.done():
-                    continue
-                if isinstance(outcome, Exception):
-                    future.set_exception(outcome)
-                else:
-                    future.set_result(outcome)
-
-    async def _commit(self, batch: list[tuple[OpenRound, Delivery]]) -> list[Reception | Exception]:
+    async def _commit(self, batch: Sequence[tuple[OpenRound, Delivery]]) -> list[Reception | Exception]:
         """One transaction for all; an outcome for each, in order."""
         groups: dict[tuple[str, int], list[int]] = defaultdict(list)
         for index, (_, delivery) in enumerate(batch):

@@ -1,7 +1,7 @@
 """Protobuf ↔ JSON, once for every message: names as in the proto, every field present, no per-field code in routes.
 
-Conventions beyond the obvious: bytes are base64 text, an enum is its word (see `services.kit.rpc.enums`), and a text field
-`something_json` appears as the JSON object `something`. A message whose fields may be left out, such as a task's
+Conventions beyond the obvious: bytes are base64 text, an enum is its word (see `services.kit.rpc.enums`), and a text
+field `something_json` appears as the JSON object `something`. A message whose fields may be left out, such as a task's
 parameters, appears as an object of what is set (see `services.kit.rpc.proto_json`). Infinity, which JSON lacks, is the
 string "inf" (as in the what-if contract). A message, or an optional scalar, that is not set is null; any other scalar
 shows its zero. Of a oneof the field that is set appears under the oneof's name.

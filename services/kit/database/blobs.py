@@ -10,9 +10,10 @@ import asyncio
 import hashlib
 import re
 import secrets
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -22,12 +23,14 @@ from obstore.exceptions import BaseError, NotFoundError
 from obstore.store import LocalStore, ObjectStore, from_url
 
 from services.kit.errors import InvalidInput, NotFound, TooLarge, Unavailable
+from services.kit.runtime.batcher import Batcher
 from services.kit.runtime.settings import ServiceSettings
 
 CHUNK_BYTES = 1 << 20
 _BUFFER_BYTES = 8 << 20
 """What a large blob is sent in. S3 takes no part under 5 MiB, the last one excepted."""
 _STAGING = "staging"
+FILES_PER_THREAD = 256
 _LISTED_AT_ONCE = 500
 _DELETED_AT_ONCE = 500
 _DIGEST = re.compile(r"^[0-9a-f]{64}$")
@@ -80,7 +83,7 @@ class BlobStore:
     def __init__(self, store: ObjectStore, folder: Path | None = None) -> None:
         self._store = store
         self._folder = folder
-        self._pile = _Pile(folder) if folder is not None else None
+        self._files = Batcher(partial(_write_files, folder), size=FILES_PER_THREAD) if folder is not None else None
 
     @classmethod
     def from_settings(cls, settings: ServiceSettings) -> BlobStore:
@@ -126,8 +129,8 @@ class BlobStore:
         """Stores a small blob; returns its digest."""
         digest = hashlib.sha256(data).hexdigest()
         with _translated(digest):
-            if self._pile is not None:
-                await self._pile.add(_path(digest), data)
+            if self._files is not None:
+                await self._files.add((_path(digest), data))
             else:
                 await obstore.put_async(self._store, _path(digest), data)
         return digest
@@ -239,62 +242,27 @@ class BlobStore:
             return  # nothing was written under that name, or the store is away: staging names are never read
 
 
-class _Pile:
-    """Small files of one folder, written by one thread: those that came while it wrote are the next it writes.
+async def _write_files(folder: Path, files: Sequence[tuple[str, bytes]]) -> list[Exception | None]:
+    """Write small files with one thread: a thousand devices that deliver together would need a thousand."""
+    return await asyncio.to_thread(lambda: [_write_file(folder, path, data) for path, data in files])
 
-    A thousand devices that deliver together would otherwise be a thousand threads, which cost more than the files.
-    """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._waiting: list[tuple[str, bytes, asyncio.Future[None]]] = []
-        self._writer: asyncio.Task[None] | None = None
-
-    async def add(self, path: str, data: bytes) -> None:
-        """Writes a file under a staging name and moves it to its own; returns when it is there."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((path, data, future))
-        if self._writer is None or self._writer.done():
-            self._writer = asyncio.create_task(self._write())
-        await future
-
-    async def _write(self) -> None:
-        while self._waiting:
-            batch, self._waiting = self._waiting, []
-            faults = await asyncio.to_thread(self._write_each, [(path, data) for path, data, _ in batch])
-            for (*_, future), fault in zip(batch, faults, strict=True):
-                if future.done():  # its caller has gone
-                    continue
-                if fault is None:
-                    future.set_result(None)
-                else:
-                    future.set_exception(fault)
-
-    def _write_each(self, files: list[tuple[str, bytes]]) -> list[OSError | None]:
-        faults: list[OSError | None] = []
-        for path, data in files:
-            try:
-                self._write_one(self._folder / path, data)
-                faults.append(None)
-            except OSError as error:
-                faults.append(error)
-        return faults
-
-    def _write_one(self, place: Path, data: bytes) -> None:
-        # All are begun in one folder: a file system looks for room beside the folder, and 256 of them lie far apart.
-        begun = self._folder / _STAGING / secrets.token_hex(16)
+def _write_file(folder: Path, path: str, data: bytes) -> OSError | None:
+    # All files start in one folder: a file system allocates near the folder, and the 256 final ones lie far apart.
+    staged, final = folder / _STAGING / secrets.token_hex(16), folder / path
+    try:
         try:
-            try:
-                begun.write_bytes(data)
-                begun.replace(place)
-            except FileNotFoundError:
-                for folder in (begun.parent, place.parent):
-                    folder.mkdir(parents=True, exist_ok=True)
-                begun.write_bytes(data)
-                begun.replace(place)
-        except OSError:
-            begun.unlink(missing_ok=True)  # half of it, on a full disk
-            raise
+            staged.write_bytes(data)
+            staged.replace(final)
+        except FileNotFoundError:
+            for parent in (staged.parent, final.parent):
+                parent.mkdir(parents=True, exist_ok=True)
+            staged.write_bytes(data)
+            staged.replace(final)
+    except OSError as error:
+        staged.unlink(missing_ok=True)  # half of it, on a full disk
+        return error
+    return None
 
 
 def _up_to(pieces: Iterator[bytes], most: int) -> tuple[bytes, bool]:

@@ -13,7 +13,7 @@ import grpc.aio
 from services.kit.observability import traces
 from services.kit.rpc import certificates, grpc_errors, sockets
 from services.kit.rpc.principal import current_principal, current_request_id
-from services.kit.rpc.rpc_batching import CARRIED, Carrier
+from services.kit.rpc.rpc_batching import BATCHED_METHODS, BatchCall
 from services.kit.rpc.server import MAX_MESSAGE_BYTES, tls_folder
 from services.kit.runtime.settings import ServiceSettings
 
@@ -45,7 +45,7 @@ class _PlatformChannel:
     def unary_unary(self, *arguments: Any, **options: Any) -> Callable[..., _DecodedCall]:
         """A method with one request; one that is called for every device goes for many at once."""
         path, method = arguments[0], self._channel.unary_unary(*arguments, **options)
-        return _carried(path, Carrier(self._channel, path, method, options) if path in CARRIED else method)
+        return _carried(path, BatchCall(self._channel, path, method, options) if path in BATCHED_METHODS else method)
 
     def stream_unary(self, *arguments: Any, **options: Any) -> Callable[..., _DecodedCall]:
         """A method with a stream of requests."""

@@ -1,27 +1,28 @@
-"""Many calls in one: what is asked of a service for many devices at the same moment travels together.
+"""RPC batching: concurrent unary calls of one method travel as one RPC.
 
-A call over gRPC costs each end a third of a millisecond of its processor, whatever it is about. A thousand devices that
-ask for work and deliver at the same time would cost two thousand of them. Calls of one method that come within
-`PAUSE_SECONDS`, or before the service has taken the last bundle, go as one; each is made, guarded and answered on its
-own, and answers that are ready together come back together. The first call after a pause goes at once, so that nobody
-waits where there is little to do, and the busier both ends are the more travels together.
+A gRPC call costs each end a third of a millisecond of CPU, whatever it is about; a thousand devices that poll and
+deliver at once would need two thousand. Calls of a batched method that are made within `PAUSE_SECONDS`, or before the
+server has acknowledged the previous batch, share one RPC. The server runs each call through the same interceptor as a
+call by itself and streams results back as they become ready. The first call after a pause is sent at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from coterie_api.bundles.v1 import bundles_pb2 as pb
-from coterie_api.bundles.v1 import bundles_pb2_grpc as rpc
+from coterie_api.rpc_batching.v1 import rpc_batching_pb2 as pb
+from coterie_api.rpc_batching.v1 import rpc_batching_pb2_grpc as rpc
 from services.kit.rpc.grpc_errors import DETAILS_KEY, REASON_KEY
+from services.kit.runtime.batcher import Batcher
 
-CARRIED = frozenset(
+BATCHED_METHODS = frozenset(
     {
         "/coterie_api.trust.v1.Registry/Authenticate",
         "/coterie_api.aggregation.v1.Work/GetWork",
@@ -29,209 +30,192 @@ CARRIED = frozenset(
     }
 )
 """Methods that are called for every device in every round."""
-CARRY = f"/{pb.DESCRIPTOR.services_by_name['Bundles'].full_name}/Carry"
+RUN = f"/{pb.DESCRIPTOR.services_by_name['RpcBatching'].full_name}/Run"
 PAUSE_SECONDS = 0.01
-MOST_AT_ONCE = 256
-TAKEN_SECONDS = 0.5
-"""A server that has not taken a bundle by then (it is stopped, or its link is dead) holds up no others."""
+CALLS_PER_BATCH = 256
+ACKNOWLEDGE_SECONDS = 0.5
+"""A server that has not acknowledged a batch by then (stopped, or a dead link) no longer delays the next one."""
 _STATUS = {status.value[0]: status for status in grpc.StatusCode}
 
 
-class _Asked(NamedTuple):
-    """A call that waits to be sent, or for its answer."""
-
+class _PendingCall(NamedTuple):
     request: Any
-    seconds: float
+    timeout_seconds: float
     metadata: tuple[tuple[str, str], ...]
-    answer: asyncio.Future[Any]
+    reply: asyncio.Future[Any]
 
 
-class Carrier:
-    """One method of one channel, called for many at once; is called like the method itself.
+class BatchCall:
+    """One method of a channel; call it as the method itself.
 
-    A server without bundles, which is one of another version or a test's, is called for each alone.
+    A server without the RpcBatching service receives each call by itself.
     """
 
-    def __init__(self, channel: Any, method: str, alone: Any, options: Mapping[str, Any]) -> None:
-        self._method, self._alone = method, alone
-        self._write, self._read = options["request_serializer"], options["response_deserializer"]
-        self._carry = channel.unary_stream(
-            CARRY, request_serializer=pb.Bundle.SerializeToString, response_deserializer=pb.Answers.FromString
+    def __init__(self, channel: Any, method: str, unbatched: Any, options: Mapping[str, Any]) -> None:
+        self._method, self._unbatched = method, unbatched
+        self._serialise, self._parse = options["request_serializer"], options["response_deserializer"]
+        self._run = channel.unary_stream(
+            RUN, request_serializer=pb.Batch.SerializeToString, response_deserializer=pb.Results.FromString
         )
-        self._waiting: list[_Asked] = []
-        self._sent_at = -PAUSE_SECONDS
-        self._is_due = False
-        self._untaken = 0
-        self._knows_bundles = True
+        self._batcher = Batcher(self._start, size=CALLS_PER_BATCH, pause_seconds=PAUSE_SECONDS)
+        self._is_supported = True
         self._under_way: set[asyncio.Task[None]] = set()
 
     def __call__(self, request: Any, *, timeout: float, metadata: Any) -> Awaitable[Any]:
         """The reply to come."""
-        if not self._knows_bundles:
-            return self._alone(request, timeout=timeout, metadata=metadata)  # type: ignore[no-any-return]
-        loop = asyncio.get_running_loop()
-        answer = loop.create_future()
-        self._waiting.append(_Asked(request, timeout, metadata, answer))
-        self._send_soon()
-        return answer
+        if not self._is_supported:
+            return self._unbatched(request, timeout=timeout, metadata=metadata)  # type: ignore[no-any-return]
+        reply = asyncio.get_running_loop().create_future()
+        self._batcher.add(_PendingCall(request, timeout, metadata, reply))
+        return reply
 
-    def _send_soon(self) -> None:
-        if self._waiting and not self._is_due and not self._untaken:
-            self._is_due = True
-            asyncio.get_running_loop().call_at(self._sent_at + PAUSE_SECONDS, self._send)
+    async def _start(self, calls: Sequence[_PendingCall]) -> list[Exception | None]:
+        """Send a batch; return when the server has acknowledged it or `ACKNOWLEDGE_SECONDS` are over."""
+        waiting = [call for call in calls if not call.reply.done()]
+        if waiting:
+            acknowledged = asyncio.Event()
+            delivery = asyncio.create_task(self._deliver(waiting, acknowledged))
+            self._under_way.add(delivery)
+            delivery.add_done_callback(self._under_way.discard)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ACKNOWLEDGE_SECONDS):
+                    await acknowledged.wait()
+        return [None] * len(calls)
 
-    def _send(self) -> None:
-        self._is_due, self._sent_at = False, asyncio.get_running_loop().time()
-        waiting, self._waiting = [asked for asked in self._waiting if not asked.answer.done()], []
-        for start in range(0, len(waiting), MOST_AT_ONCE):
-            sending = asyncio.create_task(self._deliver(waiting[start : start + MOST_AT_ONCE], self._hold()))
-            self._under_way.add(sending)
-            sending.add_done_callback(self._under_way.discard)
+    async def _deliver(self, calls: list[_PendingCall], acknowledged: asyncio.Event) -> None:
+        sent = [pb.Call(request=self._serialise(call.request), metadata=dict(call.metadata)) for call in calls]
+        batch = pb.Batch(method=self._method, calls=sent)
+        stream = self._run(batch, timeout=max(call.timeout_seconds for call in calls))
+        unanswered, any_cancelled = len(calls), False
 
-    def _hold(self) -> Callable[[], None]:
-        """Holds further calls back until what is returned is called, or patience ends."""
-        held = True
-        self._untaken += 1
+        def note_done(reply: asyncio.Future[Any]) -> None:
+            nonlocal unanswered, any_cancelled
+            unanswered, any_cancelled = unanswered - 1, any_cancelled or reply.cancelled()
+            if not unanswered and any_cancelled:
+                stream.cancel()
 
-        def free() -> None:
-            nonlocal held
-            if held:
-                held = False
-                self._untaken -= 1
-                self._send_soon()
-
-        asyncio.get_running_loop().call_later(TAKEN_SECONDS, free)
-        return free
-
-    async def _deliver(self, asked: list[_Asked], taken: Callable[[], None]) -> None:
-        calls = [pb.Call(request=self._write(each.request), metadata=dict(each.metadata)) for each in asked]
-        bundle = pb.Bundle(method=self._method, calls=calls)
-        call = self._carry(bundle, timeout=max(each.seconds for each in asked))
-        left, anybody_gone = len(asked), False
-
-        def one_less(answer: asyncio.Future[Any]) -> None:
-            nonlocal left, anybody_gone
-            left, anybody_gone = left - 1, anybody_gone or answer.cancelled()
-            if not left and anybody_gone:  # nobody waits for the rest
-                call.cancel()
-
-        for each in asked:
-            each.answer.add_done_callback(one_less)
+        for call in calls:
+            call.reply.add_done_callback(note_done)
         try:
-            async for some in call:
-                taken()
-                for answer in some.answers:
-                    self._settle(asked[answer.place].answer, answer)
-            _fail(asked, _fault(grpc.StatusCode.UNAVAILABLE, "the service ended before it answered"))
+            async for results in stream:
+                acknowledged.set()
+                for result in results.results:
+                    self._settle(calls[result.index].reply, result)
+            _fail(calls, _rpc_error(grpc.StatusCode.UNAVAILABLE, "the server ended the batch before it answered"))
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-                self._knows_bundles = False
-                await asyncio.gather(*(self._ask_alone(each) for each in asked))
+                self._is_supported = False
+                await asyncio.gather(*(self._call_unbatched(call) for call in calls))
             else:
-                _fail(asked, error)
+                _fail(calls, error)
         except asyncio.CancelledError:
-            _fail(asked, _fault(grpc.StatusCode.CANCELLED, "the call was given up"))
-            if left:
+            _fail(calls, _rpc_error(grpc.StatusCode.CANCELLED, "the call was cancelled"))
+            if unanswered:
                 raise
         finally:
-            taken()
+            acknowledged.set()
 
-    def _settle(self, waiting: asyncio.Future[Any], answer: pb.Answer) -> None:
-        if waiting.done():  # its caller has gone
+    def _settle(self, reply: asyncio.Future[Any], result: pb.Result) -> None:
+        if reply.done():  # its caller was cancelled
             return
-        if not answer.status:
-            waiting.set_result(self._read(answer.reply))
+        if not result.status:
+            reply.set_result(self._parse(result.reply))
             return
-        trailer = ((REASON_KEY, answer.reason), (DETAILS_KEY, answer.details)) if answer.reason else ()
-        status = _STATUS.get(answer.status, grpc.StatusCode.UNKNOWN)
-        waiting.set_exception(_fault(status, answer.message, trailer))
+        trailer = ((REASON_KEY, result.reason), (DETAILS_KEY, result.details)) if result.reason else ()
+        status = _STATUS.get(result.status, grpc.StatusCode.UNKNOWN)
+        reply.set_exception(_rpc_error(status, result.message, trailer))
 
-    async def _ask_alone(self, each: _Asked) -> None:
+    async def _call_unbatched(self, call: _PendingCall) -> None:
         try:
-            reply = await self._alone(each.request, timeout=each.seconds, metadata=each.metadata)
+            response = await self._unbatched(call.request, timeout=call.timeout_seconds, metadata=call.metadata)
         except grpc.aio.AioRpcError as error:
-            _fail([each], error)
+            _fail([call], error)
             return
-        if not each.answer.done():
-            each.answer.set_result(reply)
+        if not call.reply.done():
+            call.reply.set_result(response)
 
 
-def _fail(asked: list[_Asked], error: grpc.aio.AioRpcError) -> None:
-    for each in asked:
-        if not each.answer.done():
-            each.answer.set_exception(error)
+def _fail(calls: Sequence[_PendingCall], error: grpc.aio.AioRpcError) -> None:
+    for call in calls:
+        if not call.reply.done():
+            call.reply.set_exception(error)
 
 
-def _fault(status: grpc.StatusCode, message: str, trailer: Any = ()) -> grpc.aio.AioRpcError:
+def _rpc_error(status: grpc.StatusCode, message: str, trailer: Any = ()) -> grpc.aio.AioRpcError:
     return grpc.aio.AioRpcError(status, grpc.aio.Metadata(), grpc.aio.Metadata(*trailer), message)
 
 
-class _OneOfMany:
-    """What a call in a bundle sees of its surroundings: its own metadata and end, the bundle's caller and deadline."""
+class _CallContext:
+    """The servicer context of one call in a batch: its own metadata and abort, the batch's peer and deadline."""
 
-    def __init__(self, bundle: grpc.aio.ServicerContext[Any, Any], metadata: Mapping[str, str]) -> None:
-        self._bundle, self._metadata = bundle, metadata
-        self.refusal = pb.Answer(status=grpc.StatusCode.INTERNAL.value[0])
+    def __init__(self, batch: grpc.aio.ServicerContext[Any, Any], metadata: Mapping[str, str]) -> None:
+        self._batch, self._metadata = batch, metadata
+        self.failure = pb.Result(status=grpc.StatusCode.INTERNAL.value[0])
 
     def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
         return tuple(self._metadata.items())
 
     def time_remaining(self) -> float | None:
-        return self._bundle.time_remaining()
+        return self._batch.time_remaining()
 
     def auth_context(self) -> Any:
-        return self._bundle.auth_context()
+        return self._batch.auth_context()
 
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Any = ()) -> None:
-        told = dict(trailing_metadata)
-        self.refusal = pb.Answer(
-            status=code.value[0], message=details, reason=told.get(REASON_KEY, ""), details=told.get(DETAILS_KEY, b"")
+        trailer = dict(trailing_metadata)
+        self.failure = pb.Result(
+            status=code.value[0],
+            message=details,
+            reason=trailer.get(REASON_KEY, ""),
+            details=trailer.get(DETAILS_KEY, b""),
         )
         raise grpc.aio.AbortError
 
 
-class BundleServicer(rpc.BundlesServicer):
-    """Makes the calls of bundles. `guarded` gives the handler of a method with all that surrounds every call."""
+class RpcBatchingServicer(rpc.RpcBatchingServicer):
+    """Runs batches. `handler_of` returns the handler of a method, interceptor included, or None."""
 
-    def __init__(self, guarded: Callable[[str], Any]) -> None:
-        self._guarded = guarded
+    def __init__(self, handler_of: Callable[[str], Any]) -> None:
+        self._handler_of = handler_of
 
-    async def Carry(self, request: pb.Bundle, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[pb.Answers]:
-        handler = self._guarded(request.method) if request.method in CARRIED else None
+    async def Run(self, request: pb.Batch, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[pb.Results]:
+        handler = self._handler_of(request.method) if request.method in BATCHED_METHODS else None
         if handler is None:
-            await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{request.method} is not carried in bundles")
-        ready: list[pb.Answer] = []
-        some = asyncio.Event()
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{request.method} cannot be called in batches")
+        ready: list[pb.Result] = []
+        has_results = asyncio.Event()
 
-        async def make(place: int, call: pb.Call) -> None:
-            answer = await _made(handler, call, context)
-            answer.place = place
-            ready.append(answer)
-            some.set()
+        async def run(index: int, call: pb.Call) -> None:
+            result = await _run_call(handler, call, context)
+            result.index = index
+            ready.append(result)
+            has_results.set()
 
-        making = [asyncio.create_task(make(place, call)) for place, call in enumerate(request.calls)]
-        left = len(making)
+        tasks = [asyncio.create_task(run(index, call)) for index, call in enumerate(request.calls)]
+        unanswered = len(tasks)
         try:
-            await asyncio.sleep(0)  # those that need not wait are answered by now
-            while left:
-                answers, ready[:] = ready[:], []
-                left -= len(answers)
-                some.clear()
-                yield pb.Answers(answers=answers)  # the first time perhaps of none: that they were taken
-                if left:
-                    await some.wait()
+            await asyncio.sleep(0)  # calls that do not wait have finished after this
+            while unanswered:
+                results, ready[:] = ready[:], []
+                unanswered -= len(results)
+                has_results.clear()
+                yield pb.Results(results=results)  # empty at first if no call has finished: an acknowledgement
+                if unanswered:
+                    await has_results.wait()
         finally:
-            for task in making:
+            for task in tasks:
                 task.cancel()
 
 
-async def _made(handler: Any, call: pb.Call, context: grpc.aio.ServicerContext[Any, Any]) -> pb.Answer:
-    """The answer to one call; a fault of its own ends it alone."""
-    alone = _OneOfMany(context, call.metadata)
+async def _run_call(handler: Any, call: pb.Call, context: grpc.aio.ServicerContext[Any, Any]) -> pb.Result:
+    """The result of one call; its failure leaves the others alone."""
+    own = _CallContext(context, call.metadata)
     try:
-        reply = await handler.unary_unary(handler.request_deserializer(call.request), alone)
-        return pb.Answer(reply=handler.response_serializer(reply))
+        reply = await handler.unary_unary(handler.request_deserializer(call.request), own)
+        return pb.Result(reply=handler.response_serializer(reply))
     except grpc.aio.AbortError:
-        return alone.refusal
+        return own.failure
     except DecodeError:
-        return pb.Answer(status=grpc.StatusCode.INVALID_ARGUMENT.value[0], message="not a request of this method")
+        return pb.Result(
+            status=grpc.StatusCode.INVALID_ARGUMENT.value[0], message="the bytes are no request of this method"
+        )

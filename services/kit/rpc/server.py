@@ -16,7 +16,7 @@ from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
 
 from coterie.version import VERSION, commit
-from coterie_api.bundles.v1 import bundles_pb2_grpc
+from coterie_api.rpc_batching.v1 import rpc_batching_pb2_grpc
 from services.kit.errors import CoterieError, PermissionDenied, Unauthenticated
 from services.kit.observability import traces
 from services.kit.observability.latency import LATENCY
@@ -24,12 +24,12 @@ from services.kit.observability.logs import get_logger
 from services.kit.observability.metrics import RPC_SECONDS, RPC_TOTAL
 from services.kit.rpc import certificates, grpc_errors, rpc_permissions, sockets
 from services.kit.rpc.principal import ANONYMOUS, ROLES, Principal, set_principal, set_request_id
-from services.kit.rpc.rpc_batching import CARRY, BundleServicer
+from services.kit.rpc.rpc_batching import RUN, RpcBatchingServicer
 from services.kit.runtime.settings import ServiceSettings
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
-_FREE_OF_DEADLINE = ("/grpc.health.", "/grpc.reflection.", CARRY)
-"""Also a bundle: each of its calls is guarded as if it had come alone."""
+_FREE_OF_DEADLINE = ("/grpc.health.", "/grpc.reflection.", RUN)
+"""Methods that need no deadline. In a batch, each call is checked by itself."""
 SLOW_SECONDS = 2.0
 _IDS = ("task_id", "round", "device_id")
 _OPTIONS = [
@@ -230,7 +230,7 @@ class Server:
     async def start(self) -> None:
         """Begins to answer; health says SERVING."""
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        bundles_pb2_grpc.add_BundlesServicer_to_server(BundleServicer(self._guarded), self._server)
+        rpc_batching_pb2_grpc.add_RpcBatchingServicer_to_server(RpcBatchingServicer(self._guarded), self._server)
         reflection.enable_server_reflection(
             (*self._names, reflection.SERVICE_NAME, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name),
             self._server,

@@ -1,51 +1,89 @@
-"""Lookups that come at once are read at once: a thousand devices that present their keys cost a few reads.
+"""Coalesce concurrent calls into batches: under load, a thousand calls cost a few transactions, files or RPCs.
 
-Nothing is remembered. Whoever asks while a read is under way waits for the next one, so an answer is never older than
-its question.
+A batch that runs blocks the next one. Items that arrive meanwhile wait and form the next batch, so batches grow with
+the load and a single call on an idle process starts at once. Nothing is cached: every item is handled after it was
+added.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context
 from typing import Generic, TypeVar
 
-MOST_AT_ONCE = 200
-T = TypeVar("T")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
-class Together(Generic[T]):
-    """Finds things by id, several per read; `read` is given distinct ids and returns those there are."""
+class Batcher(Generic[Item, Result]):
+    """Runs `run` on at most `size` items at a time, in the order of `add`, one batch after the other.
 
-    def __init__(self, read: Callable[[Sequence[str]], Awaitable[Mapping[str, T]]]) -> None:
-        self._read = read
-        self._waiting: list[tuple[str, asyncio.Future[T | None]]] = []
-        self._reading: asyncio.Task[None] | None = None
+    `run` returns one result per item, in order. An exception among the results is raised for its own caller; an
+    exception that `run` raises is raised for every caller of the batch. A caller that is cancelled before its batch
+    starts is left out of it; later its result is dropped. Batches run in an empty context: they act for the platform,
+    not for a caller.
 
-    async def find(self, key: str) -> T | None:
-        """What has that id, or None."""
-        future: asyncio.Future[T | None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((key, future))
-        if self._reading is None:
-            self._reading = asyncio.create_task(self._work())
-        return await future
+    pause_seconds: least time between the starts of two batches; a full batch starts without it.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[Sequence[Item]], Awaitable[Sequence[Result | Exception]]],
+        *,
+        size: int,
+        pause_seconds: float = 0.0,
+    ) -> None:
+        self._run, self._size, self._pause_seconds = run, size, pause_seconds
+        self._waiting: deque[tuple[Item, asyncio.Future[Result]]] = deque()
+        self._worker: asyncio.Task[None] | None = None
+        self._started_at = -pause_seconds
+
+    def add(self, item: Item) -> asyncio.Future[Result]:
+        """The result to come of one item."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Result] = loop.create_future()
+        self._waiting.append((item, future))
+        if self._worker is None:
+            self._worker = loop.create_task(self._work(), context=Context())
+        return future
 
     async def _work(self) -> None:
         try:
             while self._waiting:
-                batch, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
-                await self._answer(batch)
+                await self._pause()
+                some = [self._waiting.popleft() for _ in range(min(self._size, len(self._waiting)))]
+                batch = [(item, future) for item, future in some if not future.done()]
+                if batch:
+                    await self._settle(batch)
+        except BaseException:
+            while self._waiting:
+                self._waiting.popleft()[1].cancel()
+            raise
         finally:
-            self._reading = None
+            self._worker = None
 
-    async def _answer(self, batch: Sequence[tuple[str, asyncio.Future[T | None]]]) -> None:
+    async def _pause(self) -> None:
+        loop = asyncio.get_running_loop()
+        left = self._started_at + self._pause_seconds - loop.time()
+        if left > 0.0 and len(self._waiting) < self._size:
+            await asyncio.sleep(left)
+        self._started_at = loop.time()
+
+    async def _settle(self, batch: Sequence[tuple[Item, asyncio.Future[Result]]]) -> None:
         try:
-            found = await self._read(list({key for key, _ in batch}))
+            results = await self._run([item for item, _ in batch])
         except Exception as error:
+            results = [error] * len(batch)
+        except BaseException:
             for _, future in batch:
-                if not future.done():
-                    future.set_exception(error)
-            return
-        for key, future in batch:
-            if not future.done():  # its caller may have gone
-                future.set_result(found.get(key))
+                future.cancel()
+            raise
+        for (_, future), result in zip(batch, results, strict=True):
+            if future.done():  # its caller was cancelled
+                continue
+            if isinstance(result, Exception):
+                future.set_exception(result)
+            else:
+                future.set_result(result)

@@ -13,7 +13,7 @@ from services.kit.database.rows import serialise
 from services.kit.observability.logs import get_logger
 from services.kit.rpc.paging import Page
 from services.kit.rpc.principal import require_role
-from services.kit.runtime.batcher import Together
+from services.kit.runtime.batcher import Batcher
 from services.kit.runtime.clock import Clock
 from services.kit.runtime.ids import new_id
 from services.trust.domain import checks
@@ -25,6 +25,7 @@ from services.trust.usecases.credentials import Credential, matches, new_credent
 SUBJECT_PREFIX = {"admin": "adm", "publisher": "pub"}
 BOOTSTRAP_NAME = "bootstrap"
 _KEYS_LOCK = 0x6B657973  # "keys": one transaction at a time decides about admin and publisher keys
+KEYS_PER_READ = 200
 MOST_GRACE_SECONDS = 30 * 86_400.0
 """Longest an old key goes on beside its successor."""
 _log = get_logger()
@@ -36,14 +37,14 @@ class Keys:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        self._presented = Together(self._read)
+        self._lookups = Batcher(self._read, size=KEYS_PER_READ)
 
     async def authenticate(self, text: str) -> ApiKey:
         """Who holds this API key."""
         presented = parse("ck", text)
         if presented is None:
             raise InvalidApiKey("that is not an API key; it reads ck_….… and was shown once, when it was made")
-        key = await self._presented.find(presented.id)
+        key = await self._lookups.add(presented.id)
         if key is None or not matches(presented, key.digest):
             raise InvalidApiKey("nobody holds that API key; register again, or ask an admin for a new one")
         if key.revoked_at is not None:
@@ -52,9 +53,10 @@ class Keys:
             raise InvalidApiKey("that API key has ended; ask an admin for a new one, and rotate it in time")
         return key
 
-    async def _read(self, key_ids: Sequence[str]) -> dict[str, ApiKey]:
+    async def _read(self, key_ids: Sequence[str]) -> list[ApiKey | None]:
         async with self._database.reading() as tx:
-            return await keys.by_ids(tx, key_ids)
+            stored = await keys.by_ids(tx, list(set(key_ids)))
+        return [stored.get(key_id) for key_id in key_ids]
 
     async def create(self, role: str, name: str, expires_at: float = 0.0) -> tuple[ApiKey, Credential]:
         """A new key for an admin or a publisher; who held the name before keeps the subject."""

@@ -87,7 +87,6 @@ async def test_what_a_head_delivers_while_the_round_is_planned_anew_stays(servic
 async def test_a_delivery_on_its_way_when_the_round_is_planned_anew_is_no_fault_of_its_device(
     service: ServiceFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client, task, head = await _pair(service)
     commit, under_way, go_on = Intake._commit, asyncio.Event(), asyncio.Event()
 
     async def commit_late(self: Intake, batch: list[tuple[OpenRound, Delivery]]) -> Any:
@@ -96,6 +95,7 @@ async def test_a_delivery_on_its_way_when_the_round_is_planned_anew_is_no_fault_
         return await commit(self, batch)
 
     monkeypatch.setattr(Intake, "_commit", commit_late)
+    client, task, head = await _pair(service)
     delivering = asyncio.create_task(_alone(client, head))
     await asyncio.wait_for(under_way.wait(), 60.0)
     await _decline(client, task)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
+from coterie.records.enums import Reception
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.enums.v1 import enums_pb2 as words
 from services.aggregation.domain.records import Delivery
@@ -412,20 +413,21 @@ async def test_an_update_whose_first_answer_was_lost_still_counts(
     service: ServiceFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commit succeeds, the answer does not arrive: the repeat finds it stored and the round closes."""
+    commit, losses = Intake._commit, [DatabaseAway("the connection was lost")]
+
+    async def lose_first_result(self: Intake, batch: list[tuple[OpenRound, Delivery]]) -> list[Reception | Exception]:
+        results = await commit(self, batch)
+        if losses:
+            raise losses.pop()
+        return results
+
+    monkeypatch.setattr(Intake, "_commit", lose_first_result)
     client = await service.start()
     task = await client.create(["dev_a"], rounds=1)
     await client.start_task(task.id)
     item = await client.get_work("dev_a")
-    commit = Intake._commit
-
-    async def lose_the_answer(self: Intake, batch: list[tuple[OpenRound, Delivery]]) -> list[str | Exception]:
-        await commit(self, batch)
-        raise DatabaseAway("the connection was lost")
-
-    monkeypatch.setattr(Intake, "_commit", lose_the_answer)
     with pytest.raises(Unavailable):
         await client.deliver(item, "dev_a", [1.0, 2.0, 3.0])
-    monkeypatch.setattr(Intake, "_commit", commit)
     assert (await client.deliver(item, "dev_a", [1.0, 2.0, 3.0])).outcome == words.RECEPTION_REPEATED
     ended = await client.finished(task.id)
     assert ended.state == words.TASK_STATE_FINISHED

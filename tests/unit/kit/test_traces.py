@@ -156,7 +156,8 @@ def test_log_lines_name_their_trace() -> None:
 
 def test_without_an_endpoint_nothing_is_loaded() -> None:
     code = (
-        "import sys; from services.kit.observability import traces; import services.gateway.app, services.kit.runtime.process\n"
+        "import sys; from services.kit.observability import traces\n"
+        "import services.gateway.app, services.kit.runtime.process\n"
         "traces.configure('trust', ''); traces.note(a=1); traces.ended('OK')\n"
         "with traces.step('x'): assert traces.current_id() == '' and traces.calling('/a/B') is None\n"
         "assert not traces.are_on(); print([name for name in sys.modules if name.startswith('opentelemetry.sdk')])"

@@ -1,4 +1,4 @@
-"""Calls that travel together: few bundles, an answer to each, and to each its own."""
+"""RPC batching: few RPCs, one result per call, each its own."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.aggregation.v1 import aggregation_pb2_grpc as rpc
-from coterie_api.bundles.v1 import bundles_pb2, bundles_pb2_grpc
+from coterie_api.rpc_batching.v1 import rpc_batching_pb2, rpc_batching_pb2_grpc
 from services.kit import errors
 from services.kit.rpc import sockets
 from services.kit.rpc.channels import open_channel
 from services.kit.rpc.principal import Principal, acting_as, current_principal
-from services.kit.rpc.rpc_batching import CARRY, MOST_AT_ONCE
+from services.kit.rpc.rpc_batching import CALLS_PER_BATCH, RUN
 from services.kit.rpc.server import Server
 from services.kit.runtime.settings import ServiceSettings
 
@@ -55,12 +55,12 @@ class Desk(rpc.WorkServicer):
 
 
 class House:
-    """A server with bundles, and how often it was called."""
+    """A server that batches, and the sizes of the batches it received."""
 
     def __init__(self, folder: Path) -> None:
         self.desk = Desk()  # type: ignore[abstract]
         self.address = sockets.address(folder, "aggregation")
-        self.bundles: list[int] = []
+        self.batches: list[int] = []
         self.server = Server(ServiceSettings(), self.address)
         self.server.add(rpc.add_WorkServicer_to_server, self.desk, NAME)
 
@@ -72,16 +72,16 @@ class House:
 
 @pytest.fixture
 async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
-    from services.kit.rpc.rpc_batching import BundleServicer
+    from services.kit.rpc.rpc_batching import RpcBatchingServicer
 
-    house, carry = House(tmp_path), BundleServicer.Carry
+    house, run = House(tmp_path), RpcBatchingServicer.Run
 
-    async def counted(self: BundleServicer, request: bundles_pb2.Bundle, context: Any) -> Any:
-        house.bundles.append(len(request.calls))
-        async for answers in carry(self, request, context):
+    async def counted(self: RpcBatchingServicer, request: rpc_batching_pb2.Batch, context: Any) -> Any:
+        house.batches.append(len(request.calls))
+        async for answers in run(self, request, context):
             yield answers
 
-    monkeypatch.setattr(BundleServicer, "Carry", counted)
+    monkeypatch.setattr(RpcBatchingServicer, "Run", counted)
     await house.server.start()
     yield house
     await house.server.stop()
@@ -108,8 +108,8 @@ async def test_a_thousand_calls_of_one_moment_are_a_few_and_each_is_answered_as_
     devices = [f"dev_{number}" for number in range(1000)]
     told = await asyncio.gather(*(house.ask(stub, device) for device in devices))
     assert told == [f"{device} {device}" for device in devices]
-    assert sum(house.bundles) == 1000
-    assert len(house.bundles) <= 1000 // MOST_AT_ONCE + 2
+    assert sum(house.batches) == 1000
+    assert len(house.batches) <= 1000 // CALLS_PER_BATCH + 2
 
 
 async def test_a_refusal_and_a_fault_are_their_own_callers_alone(house: House, stub: rpc.WorkAsyncStub) -> None:
@@ -150,7 +150,7 @@ async def test_a_server_that_ends_fails_those_that_wait_so_that_they_ask_again(
         await late
 
 
-async def test_a_server_without_bundles_is_called_for_each_alone(tmp_path: Path) -> None:
+async def test_server_without_batching_receives_each_call_by_itself(tmp_path: Path) -> None:
     server, address = grpc.aio.server(), sockets.address(tmp_path, "aggregation")
     sockets.claim(address)
     rpc.add_WorkServicer_to_server(Answering(), server)  # type: ignore[abstract]
@@ -170,11 +170,13 @@ class Answering(rpc.WorkServicer):
         return pb.GetWorkReply(items=[pb.WorkItem(task_id=request.device_id)])
 
 
-async def carried(house: House, bundle: bundles_pb2.Bundle, timeout: float | None) -> list[bundles_pb2.Answer]:
-    """What a bundle that somebody made by hand is answered with."""
+async def run_batch(
+    house: House, batch: rpc_batching_pb2.Batch, timeout: float | None
+) -> list[rpc_batching_pb2.Result]:
+    """Results of a batch made by hand."""
     async with grpc.aio.insecure_channel(house.address) as channel:
-        stub: Any = bundles_pb2_grpc.BundlesStub(channel)
-        return [answer async for some in stub.Carry(bundle, timeout=timeout) for answer in some.answers]
+        stub: Any = rpc_batching_pb2_grpc.RpcBatchingStub(channel)
+        return [answer async for some in stub.Run(batch, timeout=timeout) for answer in some.results]
 
 
 @pytest.mark.parametrize(
@@ -186,26 +188,26 @@ async def carried(house: House, bundle: bundles_pb2.Bundle, timeout: float | Non
         ({"x-coterie-role": "device"}, None, grpc.StatusCode.INVALID_ARGUMENT),
     ],
 )
-async def test_a_call_in_a_bundle_passes_the_same_gate_as_one_alone(
+async def test_call_in_a_batch_passes_the_same_interceptor(
     house: House, metadata: dict[str, str], timeout: float | None, status: grpc.StatusCode
 ) -> None:
-    call = bundles_pb2.Call(request=pb.GetWorkRequest(device_id="dev_a").SerializeToString(), metadata=metadata)
-    (answer,) = await carried(house, bundles_pb2.Bundle(method=METHOD, calls=[call]), timeout)
+    call = rpc_batching_pb2.Call(request=pb.GetWorkRequest(device_id="dev_a").SerializeToString(), metadata=metadata)
+    (answer,) = await run_batch(house, rpc_batching_pb2.Batch(method=METHOD, calls=[call]), timeout)
     assert answer.status == status.value[0]
     assert answer.reply == b""
 
 
-@pytest.mark.parametrize("method", [CARRY, f"/{NAME}/DeclineWork", "/grpc.health.v1.Health/Check", "", "/nobody/knows"])
-async def test_a_bundle_carries_the_few_methods_it_is_for_and_no_bundle(house: House, method: str) -> None:
-    call = bundles_pb2.Call(metadata={"x-coterie-role": "admin"})
+@pytest.mark.parametrize("method", [RUN, f"/{NAME}/DeclineWork", "/grpc.health.v1.Health/Check", "", "/nobody/knows"])
+async def test_batch_runs_only_batched_methods(house: House, method: str) -> None:
+    call = rpc_batching_pb2.Call(metadata={"x-coterie-role": "admin"})
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await carried(house, bundles_pb2.Bundle(method=method, calls=[call]), 20.0)
+        await run_batch(house, rpc_batching_pb2.Batch(method=method, calls=[call]), 20.0)
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 async def test_bytes_that_are_no_request_are_refused_and_hold_nobody_up(house: House) -> None:
     metadata = {"x-coterie-role": "device", "x-coterie-subject": "dev_a"}
     sound = pb.GetWorkRequest(device_id="dev_a").SerializeToString()
-    calls = [bundles_pb2.Call(request=each, metadata=metadata) for each in (b"\xff\xff\xff", sound)]
-    answers = await carried(house, bundles_pb2.Bundle(method=METHOD, calls=calls), 20.0)
-    assert {each.place: each.status for each in answers} == {0: grpc.StatusCode.INVALID_ARGUMENT.value[0], 1: 0}
+    calls = [rpc_batching_pb2.Call(request=each, metadata=metadata) for each in (b"\xff\xff\xff", sound)]
+    answers = await run_batch(house, rpc_batching_pb2.Batch(method=METHOD, calls=calls), 20.0)
+    assert {each.index: each.status for each in answers} == {0: grpc.StatusCode.INVALID_ARGUMENT.value[0], 1: 0}

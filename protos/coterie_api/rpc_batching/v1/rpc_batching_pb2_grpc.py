@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from coterie_api.bundles.v1 import bundles_pb2 as coterie__api_dot_bundles_dot_v1_dot_bundles__pb2
+from coterie_api.rpc_batching.v1 import rpc_batching_pb2 as coterie__api_dot_rpc__batching_dot_v1_dot_rpc__batching__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in coterie_api/bundles/v1/bundles_pb2_grpc.py depends on'
+        + ' but the generated code in coterie_api/rpc_batching/v1/rpc_batching_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class BundlesStub:
+class RpcBatchingStub:
     """Offered by every service, for the few methods that are called for every device in every round.
     """
 
@@ -35,47 +35,47 @@ class BundlesStub:
         Args:
             channel: A grpc.Channel.
         """
-        self.Carry = channel.unary_stream(
-                '/coterie_api.bundles.v1.Bundles/Carry',
-                request_serializer=coterie__api_dot_bundles_dot_v1_dot_bundles__pb2.Bundle.SerializeToString,
-                response_deserializer=coterie__api_dot_bundles_dot_v1_dot_bundles__pb2.Answers.FromString,
+        self.Run = channel.unary_stream(
+                '/coterie_api.rpc_batching.v1.RpcBatching/Run',
+                request_serializer=coterie__api_dot_rpc__batching_dot_v1_dot_rpc__batching__pb2.Batch.SerializeToString,
+                response_deserializer=coterie__api_dot_rpc__batching_dot_v1_dot_rpc__batching__pb2.Results.FromString,
                 _registered_method=True)
 
 
-class BundlesServicer:
+class RpcBatchingServicer:
     """Offered by every service, for the few methods that are called for every device in every round.
     """
 
-    def Carry(self, request, context):
-        """Makes the calls side by side. Answers come as they are there, several at a time; each call has one. The first message
-        comes at once and may have none: it says that the bundle was taken.
+    def Run(self, request, context):
+        """Makes the calls concurrently and streams their results as they become ready, several per message; each call gets one
+        result. The first message is sent at once and may be empty: it acknowledges the batch.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
 
-def add_BundlesServicer_to_server(servicer, server):
+def add_RpcBatchingServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'Carry': grpc.unary_stream_rpc_method_handler(
-                    servicer.Carry,
-                    request_deserializer=coterie__api_dot_bundles_dot_v1_dot_bundles__pb2.Bundle.FromString,
-                    response_serializer=coterie__api_dot_bundles_dot_v1_dot_bundles__pb2.Answers.SerializeToString,
+            'Run': grpc.unary_stream_rpc_method_handler(
+                    servicer.Run,
+                    request_deserializer=coterie__api_dot_rpc__batching_dot_v1_dot_rpc__batching__pb2.Batch.FromString,
+                    response_serializer=coterie__api_dot_rpc__batching_dot_v1_dot_rpc__batching__pb2.Results.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
-            'coterie_api.bundles.v1.Bundles', rpc_method_handlers)
+            'coterie_api.rpc_batching.v1.RpcBatching', rpc_method_handlers)
     server.add_generic_rpc_handlers((generic_handler,))
-    server.add_registered_method_handlers('coterie_api.bundles.v1.Bundles', rpc_method_handlers)
+    server.add_registered_method_handlers('coterie_api.rpc_batching.v1.RpcBatching', rpc_method_handlers)
 
 
  # This class is part of an EXPERIMENTAL API.
-class Bundles:
+class RpcBatching:
     """Offered by every service, for the few methods that are called for every device in every round.
     """
 
     @staticmethod
-    def Carry(request,
+    def Run(request,
             target,
             options=(),
             channel_credentials=None,
@@ -88,9 +88,9 @@ class Bundles:
         return grpc.experimental.unary_stream(
             request,
             target,
-            '/coterie_api.bundles.v1.Bundles/Carry',
-            coterie__api_dot_bundles_dot_v1_dot_bundles__pb2.Bundle.SerializeToString,
-            coterie__api_dot_bundles_dot_v1_dot_bundles__pb2.Answers.FromString,
+            '/coterie_api.rpc_batching.v1.RpcBatching/Run',
+            coterie__api_dot_rpc__batching_dot_v1_dot_rpc__batching__pb2.Batch.SerializeToString,
+            coterie__api_dot_rpc__batching_dot_v1_dot_rpc__batching__pb2.Results.FromString,
             options,
             channel_credentials,
             insecure,
