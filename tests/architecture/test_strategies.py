@@ -7,7 +7,7 @@ console and command line draw and explain them to people.
 from __future__ import annotations
 
 import ast
-import re
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -112,17 +112,19 @@ def test_aggregation_knows_strategies_by_their_protocol_only() -> None:
         for name in imports_of(path):
             if name.startswith("services.aggregation.strategies."):
                 known = name.split(".")[3]
-                assert (
-                    known in ("base", "roster") or not (ROOT / f"services/aggregation/strategies/{known}.py").exists()
-                ), f"{path} imports {name}"
+                home = ROOT / "services/aggregation/strategies"
+                is_part = (home / known).is_dir() or (home / f"{known}.py").exists()
+                assert known in ("base", "roster") or not is_part, f"{path} imports {name}"
 
 
-def test_the_decision_on_ways_names_what_there_is() -> None:
-    text = (ROOT / "docs" / "decisions" / "0005-strategies.md").read_text()
-    table = [line.rsplit("|", 2)[1] for line in text.splitlines() if line.startswith("| ")]
-    named = [name for methods in table for name in re.findall(r"`(\w+)`", methods)]
-    assert len(named) > 50
-    assert [name for name in named if not hasattr(Strategy, name)] == []
+PARTS = [getattr(Strategy, name) for name in dir(Strategy) if name.endswith("_class")]
+
+
+def test_strategy_is_composed_of_small_parts() -> None:
+    assert len(PARTS) == 8
+    for part in PARTS:
+        assert len(inspect.getsourcelines(part)[0]) <= 100, f"{part.__name__} does not fit on a screen"
+        assert sum(not name.startswith("_") for name in vars(part)) <= 12, part.__name__
 
 
 def test_strategies_do_no_input_or_output() -> None:

@@ -120,9 +120,9 @@ async def test_a_head_that_rejects_everybody_and_claims_their_weight_is_not_beli
     head, members, items = await items_of(client, 1)
     assert len(members) == 3
     everything = math.fsum([items[head].self_weight, *(peer.weight for peer in items[head].peers)])
-    with pytest.raises(InvalidInput, match=r"above the .* that the plan gives those who are in it"):
+    with pytest.raises(InvalidInput, match=r"above the .* that the plan gives to the devices in it"):
         await lead(client, items[head], head, dict.fromkeys(members, REJECTED), weight=everything)
-    with pytest.raises(InvalidInput, match="a sum of one hides nobody"):
+    with pytest.raises(InvalidInput, match="a sum of one device hides nothing"):
         await lead(client, items[head], head, dict.fromkeys(members, REJECTED), weight=items[head].self_weight)
     with pytest.raises(InvalidInput, match=f"no letter of {', '.join(members)} came"):
         await lead(client, items[head], head, dict.fromkeys(members, DELIVERED))

@@ -11,7 +11,7 @@ from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
 from services.aggregation.domain.records import Model, Participation, Round, Task
 from services.aggregation.strategies import strategy_for
-from services.aggregation.strategies.roster import Tie
+from services.aggregation.strategies.roster import Peer
 from services.kit.rpc.enums import number, word
 
 HEADER_ROOM_BYTES = 65_536
@@ -31,15 +31,15 @@ def make_items(
     strategy = strategy_for(task.specification)
     offers = {offer.device_id: offer for offer in quote.offers}
     seats = {seat.device_id: seat for seat in plan.seats if seat.device_id in devices}
-    items, training = {}, strategy.training_json(round_)
+    items, training = {}, strategy.terms.training_json(round_)
     for device_id, seat in seats.items():
         # One that is quoted nothing now may have had an offer before the round was planned anew.
-        offer = offers.get(device_id, pricing.Offer()) if strategy.is_quoted(seat) else pricing.Offer()
+        offer = offers.get(device_id, pricing.Offer()) if strategy.round_plan.is_quoted(seat) else pricing.Offer()
         items[device_id] = _item(task, round_, seat, offer, models, previous)
         items[device_id].training_json = training
-        items[device_id].parameters.CopyFrom(strategy.parameters(offer))
+        items[device_id].parameters.CopyFrom(strategy.round_plan.work_parameters(offer))
         items[device_id].say = say.get(device_id, 1.0)
-        items[device_id].peers.extend(_peers(strategy.ties(seat, seats), devices))
+        items[device_id].peers.extend(_peers(strategy.round_plan.peers(seat, seats), devices))
     return items
 
 
@@ -81,16 +81,16 @@ def _item(
     )
 
 
-def _peers(ties: Sequence[Tie], devices: Mapping[str, trust.Device]) -> list[pb.Peer]:
-    """Those of a device's ties that are there, with their keys."""
+def _peers(peers: Sequence[Peer], devices: Mapping[str, trust.Device]) -> list[pb.Peer]:
+    """The peers that take part in the round, with their keys."""
     return [
         pb.Peer(
-            signing_key=devices[tie.device_id].signing_key,
-            sealing_key=devices[tie.device_id].sealing_key,
-            **tie._asdict() | {"role": number(tie.role)},
+            signing_key=devices[peer.device_id].signing_key,
+            sealing_key=devices[peer.device_id].sealing_key,
+            **peer._asdict() | {"role": number(peer.role)},
         )
-        for tie in ties
-        if tie.device_id in devices
+        for peer in peers
+        if peer.device_id in devices
     ]
 
 

@@ -143,7 +143,7 @@ def first_sittings(
     rules, strategy = SumRules.of(spec.parameters), strategy_for(spec)
     if not rules.secure:
         return []
-    noise = strategy.sum_noise(plan)
+    noise = strategy.secure_sums.noise(plan)
     return [
         Sitting(
             task_id=task.id,
@@ -154,12 +154,12 @@ def first_sittings(
             attempt=1,
             since=round_.opened_at,
             deadline_at=round_.opened_at + rules.offer_seconds + spec.round_seconds * max(spec.max_attempts, 1),
-            clip_norm=strategy.sum_norm(round_),
+            clip_norm=strategy.terms.sum_norm(round_),
             noise_multiplier=noise,
-            heaviest=strategy.heaviest_masked(plan, counted, noised=noise > 0.0),
+            heaviest=strategy.secure_sums.largest_weight(plan, counted, noised=noise > 0.0),
             participants=Participants.of({device: devices[device].signing_key for device in members}).text,
         )
-        for cohort, members in strategy.sums_of(plan, devices, round_.number).items()
+        for cohort, members in strategy.secure_sums.group_devices(plan, devices, round_.number).items()
     ]
 
 

@@ -109,7 +109,7 @@ class Chair:
 
     async def _call(self, live: OpenRound, sitting: Sitting, seats: Sequence[Seat]) -> float:
         """Has a committee, replaces its silent members, and opens the sum when all have offered themselves."""
-        rules, now = live.strategy.committee(len(sitting.people.keys)), self.clock.now()
+        rules, now = live.strategy.secure_sums.committee(len(sitting.people.keys)), self.clock.now()
         serving = [seat for seat in seats if seat.state is ClerkState.SERVING]
         late = [seat for seat in serving if not seat.session_key]
         silent = [seat for seat in late if now - max(seat.called_at, self.clock.began_at) >= rules.offer_seconds]
@@ -156,7 +156,7 @@ class Chair:
                 if seat not in silent and seat.device_id not in chosen:
                     await sittings.change_seat(tx, sitting.place, seat.device_id, state=ClerkState.RELEASED)
             await sittings.add_seats(tx, fresh)
-            noise = live.strategy.noise_by_trust(sitting.noise_multiplier, committee.least_trust)
+            noise = live.strategy.secure_sums.noise_for_trust(sitting.noise_multiplier, committee.least_trust)
             await sittings.change_sitting(
                 tx, sitting.place, expected=SumState.CALLING, participants=people.text, noise_multiplier=noise
             )
@@ -215,15 +215,17 @@ class Chair:
             return make_terms(
                 sitting.place,
                 live.round.plan_version,
-                secure_terms.Model(digest, self.model_files.layout(digest, size).elements + live.strategy.counts),
+                secure_terms.Model(
+                    digest, self.model_files.layout(digest, size).elements + live.strategy.secure_sums.extra_elements
+                ),
                 sitting.people,
                 named,
                 rules,
                 quorum=quorum,
                 clip_norm=sitting.clip_norm,
-                noise_multiplier=live.strategy.sum_multiplier(sitting.noise_multiplier, honest),
+                noise_multiplier=live.strategy.secure_sums.terms_noise(sitting.noise_multiplier, honest),
                 heaviest=sitting.heaviest,
-                scale=live.strategy.sum_scale,
+                scale=live.strategy.secure_sums.scale,
             )
         except secure_terms.NoGrid as error:
             raise NoGrid(str(error)) from error

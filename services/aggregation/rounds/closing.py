@@ -57,15 +57,17 @@ class Closer:
             states = await models.latest_states(tx, task.id, before=number)
         for participation in found:
             if participation.state is ParticipationState.DELIVERED:
-                live.roster.hear(participation.device_id, participation.members)
-        refused = live.strategy.refused(found, live.round.norm_bounds)
+                live.roster.record_reports(participation.device_id, participation.members)
+        refused = live.strategy.combination.rejections(found, live.round.norm_bounds)
         if refused and not live.choice.is_mean and live.unbearable_without(refused):
             await self._go_back(live, [p for p in _without(found, refused) if p.device_id in refused])
             return False
-        everybody = live.strategy.verdicts(live.roster, _without(found, refused))
+        everybody = live.strategy.combination.outcomes(live.roster, _without(found, refused))
         delivered = {p.device_id: p for p in everybody if p.state is ParticipationState.DELIVERED}
         weights = (
-            live.strategy.weigh_together(live.roster, list(delivered.values())) if live.buffering is not None else {}
+            live.strategy.delivery.batch_weights(live.roster, list(delivered.values()))
+            if live.buffering is not None
+            else {}
         )
         async with live.lock:
             forms = {p.form for p in delivered.values()} | {d.form for d in live.folded.values()}
@@ -77,7 +79,7 @@ class Closer:
             made, findings, odd = await asyncio.to_thread(self._conclude, live, everybody, states)
         metrics = mean_metrics(everybody, len(live.bases)) | findings
         before = {p.device_id: (p.state, p.weight) for p in found}
-        metrics |= live.strategy.clip_told(live.round)
+        metrics |= live.strategy.terms.clip_metrics(live.round)
         everybody = [made.judged(p) for p in everybody]
         ruled = [p for p in everybody if (p.state, p.weight) != before[p.device_id] or made.concerns(p.device_id)]
         await self.store(task, live.round, everybody, ruled, made, metrics, odd)
@@ -166,8 +168,8 @@ class Closer:
     ) -> tuple[Made, dict[str, float], dict[str, str]]:
         """New models, what the strategy found, and which updates stand out and why. Runs in a worker thread."""
         made = make(self.model_files, live, everybody, states)
-        odd = live.strategy.suspicious(everybody, self.model_files.layout(*live.bases[0]).elements)
-        return made, live.strategy.findings(everybody, live.sums()), odd
+        odd = live.strategy.combination.flagged(everybody, self.model_files.layout(*live.bases[0]).elements)
+        return made, live.strategy.combination.metrics(everybody, live.sums()), odd
 
     async def store(
         self,
@@ -221,7 +223,10 @@ class Closer:
                 *((EventKind.ROUND_COMBINED, sentence, "") for sentence in made.told),
                 *((EventKind.DEVICE_DROPPED, SILENT, device) for device in dropped),
                 *((EventKind.UPDATE_SUSPICIOUS, why, device) for device, why in odd.items()),
-                *((EventKind.ROUND_WARNED, why, "") for why in strategy_for(task.specification).warnings(metrics)),
+                *(
+                    (EventKind.ROUND_WARNED, why, "")
+                    for why in strategy_for(task.specification).combination.convergence_warnings(metrics)
+                ),
                 *((_EVENT_OF[p.state], p.note, p.device_id) for p in ruled if p.state in _EVENT_OF),
             ]
             happened = (Event(task.id, now, kind, message, round_.number, device) for kind, message, device in told)

@@ -175,7 +175,7 @@ class Conductor:
             if live.roster.states.get(device_id) is before.get(device_id):  # else it has moved on here meanwhile
                 live.roster.states[device_id] = state
             if state is ParticipationState.DELIVERED:
-                live.roster.hear(device_id, members.get(device_id, ()))
+                live.roster.record_reports(device_id, members.get(device_id, ()))
         live.notice()
 
     # --- one task ----------------------------------------------------------------------------------------------------

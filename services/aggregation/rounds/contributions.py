@@ -154,7 +154,10 @@ def begin_sums(
 ) -> Valuation:
     """Takes a round of secure sums up, with every opened sum as a player."""
     by_device = {p.device_id: p for p in everybody}
-    told, counts = [sitting for sitting in sittings if sitting.opened], strategy_for(task.specification).counts
+    told, counts = (
+        [sitting for sitting in sittings if sitting.opened],
+        strategy_for(task.specification).secure_sums.extra_elements,
+    )
     rows = OpenedSums(model_files.blobs, [opened_sum(sitting, by_device, counts) for sitting in told])
     players = []
     for sitting in told:

@@ -34,7 +34,7 @@ LOOK_SECONDS = 0.25
 
 def has_versions(spec: TaskSpecification) -> bool:
     """Whether the server makes model versions, which somebody can measure."""
-    return strategy_for(spec).form is not Form.REPORT
+    return strategy_for(spec).delivery.form is not Form.REPORT
 
 
 def is_asked(spec: TaskSpecification) -> bool:

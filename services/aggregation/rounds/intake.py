@@ -87,9 +87,9 @@ class Intake:
         pending = states.get(delivery.device_id) is ParticipationState.ASSIGNED
         if outcome is Reception.ACCEPTED or (outcome is Reception.REPEATED and pending):
             states[delivery.device_id] = ParticipationState.DELIVERED
-            live.roster.hear(delivery.device_id, delivery.members)
+            live.roster.record_reports(delivery.device_id, delivery.members)
             live.notice()
-            if live.roster.via or live.is_full or not live.is_waiting:
+            if live.roster.relayed_by or live.is_full or not live.is_waiting:
                 self._notifier.notify(f"task:{delivery.task_id}")
         elif folded:
             await self._take_back(live, delivery)
@@ -151,7 +151,7 @@ class Intake:
         task_id, number = live.task.id, live.round.number
         round_ = await rounds.find_round(tx, task_id, number, lock=True)
         states = await rounds.states_of(tx, task_id, number, [d.device_id for d in deliveries])
-        if round_ is not None and live.roster.via and round_.attempt != live.round.attempt:
+        if round_ is not None and live.roster.relayed_by and round_.attempt != live.round.attempt:
             # Planned anew while these were looked at: who is in whose sum is another matter now.
             over = RoundOver(f"round {number} was planned anew meanwhile; ask for work again")
             there = {d for d, (state, _) in states.items() if state is ParticipationState.DELIVERED}

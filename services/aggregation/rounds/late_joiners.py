@@ -75,9 +75,9 @@ class LateJoiners:
         seats = [seat for seat in enrolled if seat.device_id in live.roster.items or seat.device_id in fresh]
         devices = await self.opener.active_devices(seats)
         seats = [seat for seat in seats if seat.device_id in devices]
-        here = RoundInputs(seats, devices, current, previous, strategy.bounds, {}, {})
+        here = RoundInputs(seats, devices, current, previous, strategy.terms.bounds, {}, {})
         key = f"{number}.{live.round.attempt}+{key_of(here.samples)}"
-        plan = strategy.prepared(await self.opener.plan(task, number, key, here))
+        plan = strategy.round_plan.adapt(await self.opener.plan(task, number, key, here))
         quote = await self.opener.quote(task, number, seats, here)
         say = await self.opener.say(task, [seat.device_id for seat in seats])
         round_ = replace(live.round, plan_version=plan.version)

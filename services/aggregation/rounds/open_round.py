@@ -22,7 +22,7 @@ from services.aggregation.domain.sittings import MaskedUpdate, Sitting
 from services.aggregation.errors import BadUpdate
 from services.aggregation.store.model_files import ModelFiles, UpdateReader
 from services.aggregation.strategies import strategy_for
-from services.aggregation.strategies.base import SOME_NORM
+from services.aggregation.strategies.base import PRIVATE_NORM
 from services.aggregation.strategies.roster import Update
 
 
@@ -43,7 +43,7 @@ class OpenRound:
         self.strategy = strategy_for(task.specification)
         self.choice = choose(task.specification.rule, task.specification.parameters_json)
         self.buffering = task.specification.buffering
-        self.roster = self.strategy.muster(participations, round_.attempt)
+        self.roster = self.strategy.progress.build_roster(participations, round_.attempt)
         self._unasked: Iterator[str] = iter(())
         self._awaited = ""
         self.folded: dict[str, Delivery] = {}
@@ -78,7 +78,7 @@ class OpenRound:
 
     def _may_deliver(self, device_id: str) -> bool:
         known = device_id in self.roster.states
-        return known and self.strategy.state_of(self.roster, device_id) is ParticipationState.ASSIGNED
+        return known and self.strategy.progress.effective_state(self.roster, device_id) is ParticipationState.ASSIGNED
 
     @property
     def delivered(self) -> int:
@@ -102,11 +102,11 @@ class OpenRound:
         """How many updates of one owner's devices the buffer takes."""
         if self.buffering is None:
             return 0
-        return self.strategy.bounds.most_in_buffer(self.round.quorum, self.roster.owners, self.round.attempt)
+        return self.strategy.terms.bounds.most_in_buffer(self.round.quorum, self.roster.owners, self.round.attempt)
 
     def admit(self, everybody: Sequence[Participation]) -> list[str]:
         """Takes note of devices that were given work after the round was opened; who they are."""
-        fresh = self.roster.join(self.strategy.muster(everybody, self.round.attempt))
+        fresh = self.roster.add_new(self.strategy.progress.build_roster(everybody, self.round.attempt))
         self.most_of_an_owner = self._most_of_an_owner()
         self.notice()
         return fresh
@@ -122,14 +122,16 @@ class OpenRound:
 
     def unbearable_without(self, refused: Container[str]) -> str:
         """Why the task's rule cannot combine what came of all but these devices; empty when it can."""
-        seen = [device for device in self.strategy.visible(self.roster) if device not in refused]
+        seen = [device for device in self.strategy.progress.visible_devices(self.roster) if device not in refused]
         if not self.choice.by_trust:
             return self.choice.rule.why_not(len(seen))
         trusted = sum(self.roster.items[device].say > 0 for device in seen)
         return self.choice.rule.why_not(trusted) if trusted or not seen else "nobody who delivered is trusted"
 
     def _count(self, state: ParticipationState) -> int:
-        return sum(self.strategy.state_of(self.roster, device) is state for device in self.roster.states)
+        return sum(
+            self.strategy.progress.effective_state(self.roster, device) is state for device in self.roster.states
+        )
 
     def max_update_bytes(self, device_id: str) -> int:
         """Largest update taken of a device: the model's size and room for another header, or what its terms allow."""
@@ -167,7 +169,7 @@ class OpenRound:
 
     def is_clear(self, device_id: str) -> bool:
         """Whether a device hands its update in as it is."""
-        apart = self.strategy.sums_apart and self.roster.items[device_id].role == words.ROLE_SOLO
+        apart = self.strategy.secure_sums.is_per_cluster and self.roster.items[device_id].role == words.ROLE_SOLO
         return apart or not self.is_secure
 
     def seat(self, sittings: Mapping[int, Sitting]) -> None:
@@ -190,18 +192,18 @@ class OpenRound:
 
     def clerks_for(self, sitting: Sitting) -> list[str]:
         """Devices that may be clerks of a sum."""
-        return list(sitting.people.keys if self.strategy.sums_apart else self.roster.states)
+        return list(sitting.people.keys if self.strategy.secure_sums.is_per_cluster else self.roster.states)
 
     @property
     def is_whole(self) -> bool:
         """Whether the round has one secure sum, of everybody: it then needs as many as the round does."""
-        return len(self.sittings) == 1 and not self.strategy.sums_apart
+        return len(self.sittings) == 1 and not self.strategy.secure_sums.is_per_cluster
 
     def masked_weight(self, device_id: str) -> float:
         """The most weight a device may give its masked update: its samples as far as they count, 1 with noise."""
         sitting = self.sitting_of(device_id)
         assert sitting is not None
-        return self.strategy.masked_weight(self.roster, device_id, noised=sitting.read_terms.noise > 0.0)
+        return self.strategy.secure_sums.weight(self.roster, device_id, noised=sitting.read_terms.noise > 0.0)
 
     def line_of(self, delivery: Delivery) -> int:
         """Which of the sums a delivery is folded into: its cohort's, or that of the model line it is for."""
@@ -267,12 +269,14 @@ class OpenRound:
         elements = self.sum_of(model_files, delivery.model_index).layout.elements
         bound = self.round.norm_bounds.get(str(delivery.model_index), math.inf)
         try:
-            measured = self.strategy.inspect(Update(delivery, self.roster, layout, read, elements, norm, bound))
+            measured = self.strategy.delivery.inspect(
+                Update(delivery, self.roster, layout, read, elements, norm, bound)
+            )
         except BadUpdate:
             self.unfold(model_files, delivery)
             raise
         # Kept where it is needed to know what is usual, and nowhere else: the norm of a survey's answer is the answer.
-        kept = norm if self.strategy.keeps_norms else SOME_NORM if norm > 0.0 else 0.0
+        kept = norm if self.strategy.terms.stores_norms else PRIVATE_NORM if norm > 0.0 else 0.0
         return replace(delivery, metrics=delivery.metrics | measured, norm=kept)
 
     def fold(self, model_files: ModelFiles, delivery: Delivery, whole: memoryview | None = None) -> None:
@@ -309,7 +313,9 @@ class OpenRound:
             return self.masked_sum(model_files, line)
         if line not in self._sums:
             layout = model_files.layout(*self.bases[line])
-            self._sums[line] = self.strategy.begin_sum(layout, self.round.scale, len(self.roster.items))
+            self._sums[line] = self.strategy.combination.make_accumulator(
+                layout, self.round.scale, len(self.roster.items)
+            )
         return self._sums[line]
 
     def sums(self) -> dict[int, Accumulator]:

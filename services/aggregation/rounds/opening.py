@@ -70,7 +70,7 @@ class Opener:
             last = await rounds.find_round(tx, task.id, number - 1) if number > 1 else None
             last_line = await rounds.last_lines(tx, task.id) if len(current) > 1 else {}
             strangers = await tasks.list_strangers(tx, task.id)
-            disputes = await rounds.disputes(tx, task.id) if strategy.judges else {}
+            disputes = await rounds.disputes(tx, task.id) if strategy.settlement.has_disputes else {}
         if attempt == 1 and number > SPOILT_ROUNDS and SumRules.of(task.specification.parameters).cohort_devices:
             spoilers = await self._leave_out_spoilers(task, number, enrolled)
             enrolled = [enrolment for enrolment in enrolled if enrolment.device_id not in spoilers]
@@ -87,17 +87,23 @@ class Opener:
             # Whom else it does not know would cost an attempt each; by the next round the plan knows of this one.
             declined = {p.device_id for p in everybody if p.state is ParticipationState.DECLINED}
             alone |= declined & strangers.keys()
-            chosen = strategy.planned_again(strategy.muster(everybody, attempt), chosen, _left_behind(lost))
+            chosen = strategy.round_plan.replanned_devices(
+                strategy.progress.build_roster(everybody, attempt), chosen, _left_behind(lost)
+            )
             if not chosen:
                 return False
         by_id = {e.device_id: e for e in enrolled}
-        norms = ({} if last is None else last.norm_bounds) | strategy.usual(earlier) | strategy.clip_bound(last)
+        norms = (
+            ({} if last is None else last.norm_bounds)
+            | strategy.combination.next_norm_bounds(earlier)
+            | strategy.terms.next_clip_bound(last)
+        )
         said = {p.device_id: p.note for p in earlier if p.judged_by}
         seats = [by_id[device_id] for device_id in chosen]
-        here = RoundInputs(seats, devices, current, previous, strategy.bounds, norms, said)
+        here = RoundInputs(seats, devices, current, previous, strategy.terms.bounds, norms, said)
         key = _plan_key(number, attempt, here, alone)
-        plan = strategy.prepared(await self.plan(task, number, key, here, last_line, strangers, alone))
-        quoted = {seat.device_id for seat in plan.seats if strategy.is_quoted(seat)}
+        plan = strategy.round_plan.adapt(await self.plan(task, number, key, here, last_line, strangers, alone))
+        quoted = {seat.device_id for seat in plan.seats if strategy.round_plan.is_quoted(seat)}
         quote = await self.quote(task, number, [seat for seat in here.seats if seat.device_id in quoted], here)
         say = await self.say(task, chosen)
         await self._store(task, number, attempt, here, plan, quote, say, lost or {})
@@ -156,7 +162,7 @@ class Opener:
     ) -> topology.Plan:
         """Who works how; `key` names the question, so that asking again is no other plan."""
         spec, counted = task.specification, here.counted()
-        measured = await self._measured(task) if strategy_for(spec).learns_quality else []
+        measured = await self._measured(task) if strategy_for(spec).round_plan.fits_quality else []
         return await self.clients.topology.MakePlan(
             topology.MakePlanRequest(
                 task_id=task.id,
@@ -211,7 +217,7 @@ class Opener:
                 ],
                 rounds=spec.rounds,
                 model_bytes=max((model.size_bytes for model in here.current), default=0),
-                clip_norm=strategy_for(spec).clip_norm,
+                clip_norm=strategy_for(spec).terms.clip_norm,
             ),
             timeout=120.0,
         )
@@ -237,7 +243,7 @@ class Opener:
             attempt=attempt,
             state=RoundState.OPEN,
             quorum=quorum if spec.buffering is None else spec.buffering.size,
-            scale=choose_scale(len(plan.seats), strategy_for(spec).heaviest(plan, here.counted())),
+            scale=choose_scale(len(plan.seats), strategy_for(spec).round_plan.largest_weight(plan, here.counted())),
             opened_at=now,
             deadline_at=now + spec.round_seconds,
             plan_version=plan.version,
@@ -287,15 +293,19 @@ class Opener:
         everybody = await rounds.list_participations(tx, task.id, existing.number)
         standing = {p.device_id: p.state for p in everybody}
         strategy, planned = strategy_for(task.specification), [p.device_id for p in participations]
-        still = strategy.planned_again(strategy.muster(everybody, existing.attempt), planned, _left_behind(lost))
+        still = strategy.round_plan.replanned_devices(
+            strategy.progress.build_roster(everybody, existing.attempt), planned, _left_behind(lost)
+        )
         if len(still) < len(planned) or any(standing.get(d) is ParticipationState.DELIVERED for d in lost):
             return False
-        again = [p for p in participations if strategy.starts_anew(standing.get(p.device_id))]
+        again = [p for p in participations if strategy.round_plan.is_reassigned(standing.get(p.device_id))]
         waited_for = {device for device, state in standing.items() if state is ParticipationState.ASSIGNED}
         dropped = ParticipationState.DROPPED
         if lost:
             silent = [device for device in lost if device in waited_for]
-            await rounds.mark(tx, task.id, existing.number, silent, state=dropped, note=strategy.given_up)
+            await rounds.mark(
+                tx, task.id, existing.number, silent, state=dropped, note=strategy.progress.lost_relay_note
+            )
             there = sum(d not in lost and state not in OUT for d, state in standing.items())
             fresh = replace(fresh, quorum=needed(there, task.specification.quorum, task.specification.min_devices))
         else:

@@ -131,7 +131,7 @@ class Resitting:
         """Gives the devices of a sum that failed for good the work that takes its place, if there is any."""
         round_ = await rounds.find_round(tx, sitting.task_id, sitting.round)
         assert round_ is not None
-        items = live.strategy.alone_instead(live.roster, sitting.people.keys, round_.attempt + 1)
+        items = live.strategy.secure_sums.fallback_work(live.roster, sitting.people.keys, round_.attempt + 1)
         found = await rounds.list_participations(tx, sitting.task_id, sitting.round)
         again = [
             replace(p, role=Role.SOLO, state=ParticipationState.ASSIGNED, work=items[p.device_id].SerializeToString())

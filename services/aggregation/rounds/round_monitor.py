@@ -1,4 +1,4 @@
-"""RoundMonitor an open round: whether it goes on, closes, opens again for those a lost device leaves behind, or fails."""
+"""Watch an open round: it goes on, closes, reopens for the members of a lost head, or fails."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RoundMonitor:
         standing = Standing(
             live.delivered,
             live.pending,
-            live.strategy.quorum(round_.quorum, list(live.roster.states.values())),
+            live.strategy.progress.quorum(round_.quorum, list(live.roster.states.values())),
             round_.deadline_at,
             round_.attempt,
             task.specification.max_attempts,
@@ -98,11 +98,13 @@ class RoundMonitor:
         registry has revoked it or has not heard of it for a while.
         """
         round_, roster = live.round, live.roster
-        if not roster.via or round_.attempt >= live.task.specification.max_attempts:
+        if not roster.relayed_by or round_.attempt >= live.task.specification.max_attempts:
             return {}, round_.deadline_at
-        patience = round_.opened_at + live.strategy.patience * (round_.deadline_at - round_.opened_at)
+        patience = round_.opened_at + live.strategy.progress.relay_timeout_share * (
+            round_.deadline_at - round_.opened_at
+        )
         assigned = ParticipationState.ASSIGNED
-        waiting = [device for device in set(roster.via.values()) if roster.states.get(device) is assigned]
+        waiting = [device for device in set(roster.relayed_by.values()) if roster.states.get(device) is assigned]
         unreachable = await self.opener.unreachable(waiting) if waiting else set()
-        lost = live.strategy.lost(roster, overdue=now >= patience, unreachable=unreachable)
+        lost = live.strategy.progress.lost_relays(roster, overdue=now >= patience, unreachable=unreachable)
         return lost, min(patience, now + LIFE_CHECK_SECONDS) if waiting and now < patience else round_.deadline_at

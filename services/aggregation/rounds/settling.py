@@ -51,7 +51,7 @@ class Settler:
 
     async def is_ready(self, task: Task, round_: Round) -> bool:
         """Whether a round can be settled: one that is paid by contribution waits for its evaluator, so long."""
-        if not strategy_for(task.specification).is_valued:
+        if not strategy_for(task.specification).settlement.is_evaluated:
             return True
         async with self.database.reading() as tx:
             values = await contributions.values_of(tx, task.id, round_.number)
@@ -78,25 +78,28 @@ class Settler:
         strategy = strategy_for(task.specification)
         async with self.database.reading() as tx:
             everybody = await rounds.list_participations(tx, task.id, round_.number)
-            values = await contributions.values_of(tx, task.id, round_.number) if strategy.is_valued else {}
+            values = (
+                await contributions.values_of(tx, task.id, round_.number) if strategy.settlement.is_evaluated else {}
+            )
+        plans = await self._plans(task, strategy.settlement.required_plans(everybody))
         settlement = await self.clients.ledger.SettleRound(
             pricing.SettleRoundRequest(
                 task_id=task.id,
                 round=round_.number,
                 work=[work_of(strategy, p, values) for p in everybody if p.state is not ParticipationState.IDLE],
-                payoffs=strategy.payoffs(everybody, await self._plans(task, strategy.plans_paid(everybody))),
+                payoffs=strategy.settlement.payoffs(everybody, plans),
             ),
             timeout=120.0,
         )
         await self._record_conduct(task, round_, everybody, disputable=False)
-        if strategy.judges and round_.number > 1:
+        if strategy.settlement.has_disputes and round_.number > 1:
             await self._tell_verdicts(task, round_.number - 1)
         await self.blobs.delete_all(await self._finish(task, round_, settlement))
         return settlement.exhausted
 
     async def tell_last_verdicts(self, task: Task) -> float:
         """Records the verdicts of an ended task's last round; seconds to wait until members had time to object."""
-        if not strategy_for(task.specification).judges:
+        if not strategy_for(task.specification).settlement.has_disputes:
             return 0.0
         for last in (task.round, task.round - 1):
             async with self.database.reading() as tx:
@@ -144,9 +147,13 @@ class Settler:
     ) -> None:
         """Records how everybody behaved: at once, or where a head's word stands alone a round later (`disputable`)."""
         conduct, strategy = await self._conduct(task, round_, everybody), strategy_for(task.specification)
-        proved = strategy.proved(everybody)
+        proved = strategy.settlement.verified_devices(everybody)
         judged = {p.device_id for p in conduct if p.judged_by}
-        chosen = [pair for pair in strategy.witnesses(conduct, round_.number) if judged.isdisjoint(pair) != disputable]
+        chosen = [
+            pair
+            for pair in strategy.settlement.witnesses(conduct, round_.number)
+            if judged.isdisjoint(pair) != disputable
+        ]
         interactions = [
             trust.Interaction(
                 id=f"{task.id}.{round_.number}.{a[-12:]}.{b[-12:]}",
@@ -253,8 +260,8 @@ def work_of(strategy: Strategy, p: Participation, values: Mapping[str, float]) -
         device_id=p.device_id,
         owner_id=p.owner_id,
         outcome=number(p.state),
-        budget=strategy.sold(p),
-        quality=strategy.quality(p, values),
+        budget=strategy.settlement.paid_budget(p),
+        quality=strategy.settlement.share(p, values),
         privacy=[claim_message(charge) for charge in spent],
         aside=p.aside,
     )

@@ -77,9 +77,9 @@ class Totals:
         everybody = await self._verdicts(live, found, survivors)
         ruled = [p for p in everybody if p != by_device[p.device_id]]
         findings = await asyncio.to_thread(
-            live.strategy.findings_opened, everybody, OpenedSums(self.model_files.blobs, opened).first
+            live.strategy.combination.secure_metrics, everybody, OpenedSums(self.model_files.blobs, opened).first
         )
-        if live.strategy.counts:
+        if live.strategy.secure_sums.extra_elements:
             findings |= await asyncio.to_thread(self._count, live, opened)
         await self.closer.store(task, live.round, everybody, ruled, made, findings, {})
         live.close()
@@ -98,7 +98,7 @@ class Totals:
             survivors, terms = len(sitting.surviving), sitting.read_terms
             digest, extent = await asyncio.to_thread(open_sum, self.model_files, total, terms, shares)
             budgets = [by_device[device].budget for device, _ in sitting.surviving]
-            fault = live.strategy.fault_of_sum(extent, terms, budgets)
+            fault = live.strategy.secure_sums.find_fault(extent, terms, budgets)
             if fault is not None:
                 sound = False
                 await self._throw_away(live, sitting, digest, fault)
@@ -132,7 +132,7 @@ class Totals:
         found = []
         for sitting in present.values():
             if sitting.state is SumState.CLOSING:
-                found.append(opened_sum(sitting, survivors, live.strategy.counts))
+                found.append(opened_sum(sitting, survivors, live.strategy.secure_sums.extra_elements))
         return found
 
     def _count(self, live: OpenRound, opened: Sequence[OpenedSum]) -> dict[str, float]:
@@ -144,7 +144,7 @@ class Totals:
             last = self.model_files.blobs.read(each.digest, PARTIAL_PREFIX_BYTES + each.elements * 8, 8)
             bits += struct.unpack("<q", last)[0] / amplitude(float(terms.clip_norm), terms.scale)
             devices += len(sitting.surviving)
-        return {WITHIN: share_within(bits, 1, devices)} | live.strategy.clip_told(live.round)
+        return {WITHIN: share_within(bits, 1, devices)} | live.strategy.terms.clip_metrics(live.round)
 
     # --- verdicts -----------------------------------------------------------------------------------------------------
 

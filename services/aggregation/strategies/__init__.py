@@ -1,11 +1,9 @@
 """Server strategies: every decision that depends on a task's topology, privacy or incentive.
 
-The device half of `strategies/clusters.py` is `coterie/strategies/clusters.py`. A strategy is a subclass of `Strategy`,
-whose defaults are those of a star; its file holds what differs. Register it with the combinations it takes, the
-preset's own choices first:
-
-    @strategy("clusters", privacy=("trust", "uniform", "none"), incentive=("payoff", "none"), preset="clusters")
-    class Clusters(Strategy): ...
+The device half of `strategies/clusters.py` is `coterie/strategies/clusters.py`. A strategy is a subclass of `Strategy`
+that declares its combinations of topology, privacy and incentive, and replaces the parts in which it differs from a
+star. Built-in strategies are listed in `REGISTRY`; other distributions register theirs as entry points of the group
+`coterie.strategies`.
 
 A combination without a strategy is refused, and the error lists the combinations that fit. Nothing else in this service
 asks which topology, privacy or incentive a task has.
@@ -13,14 +11,11 @@ asks which topology, privacy or incentive a task has.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
-from types import MappingProxyType
-from typing import TypeVar
 
+from coterie.plugins import Registry
 from coterie.privacy.adaptive import AdaptiveClip, joint_norm
 from coterie.records.enums import Form
 from coterie.secure_sums.joining import Joined
@@ -33,36 +28,49 @@ from services.aggregation.errors import BadTask, NoGrid
 from services.aggregation.strategies.base import Strategy
 from services.aggregation.strategies.targets import with_chosen_noise
 
-W = TypeVar("W", bound=type[Strategy])
 Axes = tuple[str, str, str]
-_REGISTRY: dict[Axes, type[Strategy]] = {}
-_PRESETS: dict[str, Axes] = {}
-_WHY: dict[str, str] = {}
 DEFAULT_PRESET = "fedavg"
 
 
-def strategy(
-    topology: str,
-    *,
-    privacy: Sequence[str] = ("none",),
-    incentive: Sequence[str] = ("none",),
-    preset: str = "",
-    why: Mapping[str, str] = MappingProxyType({}),
-) -> Callable[[W], W]:
-    """Registers a class for a topology with these privacies and incentives; the first of each are the preset's.
+def _require_strategy(item: object) -> type[Strategy]:
+    if not (isinstance(item, type) and issubclass(item, Strategy)):
+        raise TypeError(f"{item!r} is not a subclass of services.aggregation.strategies.base.Strategy")
+    if not (item.topology and item.privacies and item.incentives):
+        raise TypeError(f"{item.__name__} must declare topology, privacies and incentives")
+    return item
 
-    `why` explains the privacies and incentives of this strategy alone, for error messages.
-    """
 
-    def register(kind: W) -> W:
-        combinations = [(topology, p, i) for p in privacy for i in incentive]
-        _REGISTRY.update(dict.fromkeys(combinations, kind))
-        _WHY.update(why)
-        if preset:
-            _PRESETS[preset] = combinations[0]
-        return kind
+REGISTRY = Registry(
+    "coterie.strategies",
+    {
+        "answer_sale": "services.aggregation.strategies.answer_sale:AnswerSale",
+        "budget_sale": "services.aggregation.strategies.budget_sale:BudgetSale",
+        "cells": "services.aggregation.strategies.cells:Cells",
+        "clusters": "services.aggregation.strategies.clusters:Clusters",
+        "contribution": "services.aggregation.strategies.contribution:Contribution",
+        "mesh": "services.aggregation.strategies.mesh:Mesh",
+        "noise_sale": "services.aggregation.strategies.noise_sale:NoiseSale",
+        "star": "services.aggregation.strategies.star:Star",
+    },
+    _require_strategy,
+)
 
-    return register
+
+@cache
+def _strategies() -> dict[Axes, type[Strategy]]:
+    """The strategy of each combination; a plug-in that claims a taken combination or preset is left out."""
+    strategies: dict[Axes, type[Strategy]] = {}
+    named: set[str] = set()
+    for name, kind in REGISTRY.load_all().items():
+        axes = [(kind.topology, privacy, incentive) for privacy in kind.privacies for incentive in kind.incentives]
+        taken = [f"{combination} has a strategy already" for combination in axes if combination in strategies]
+        taken += [f"the preset {kind.preset!r} exists already"] if kind.preset in named else []
+        if taken:
+            REGISTRY.reject(name, "; ".join(taken))
+            continue
+        named |= {kind.preset} - {""}
+        strategies.update(dict.fromkeys(axes, kind))
+    return strategies
 
 
 def strategy_for(specification: TaskSpecification) -> Strategy:
@@ -73,21 +81,25 @@ def strategy_for(specification: TaskSpecification) -> Strategy:
 
 def presets() -> dict[str, Axes]:
     """Topology, privacy and incentive of every preset."""
-    _load_all()
-    return dict(_PRESETS)
+    return {
+        kind.preset: (kind.topology, kind.privacies[0], kind.incentives[0])
+        for kind in dict.fromkeys(_strategies().values())
+        if kind.preset
+    }
 
 
 def combinations() -> set[Axes]:
-    """All combinations of topology, privacy and incentive that are taken."""
-    _load_all()
-    return set(_REGISTRY)
+    """All combinations of topology, privacy and incentive that have a strategy."""
+    return set(_strategies())
 
 
 def complete(specification: TaskSpecification) -> TaskSpecification:
-    """The specification with its preset's axes filled in, if all of it makes sense."""
+    """Check the specification and return it with its preset's axes filled in."""
     known, preset = presets(), specification.preset
     if preset and preset not in known:
-        raise BadTask(f"no preset {preset!r}; choose one of: {', '.join(known)}, or give the axes instead")
+        raise BadTask(
+            f"no preset {preset!r}; choose one of: {', '.join(known)}, or give the axes instead{REGISTRY.advice}"
+        )
     topology, privacy, incentive = known[preset or DEFAULT_PRESET]
     spec = replace(
         specification,
@@ -98,18 +110,18 @@ def complete(specification: TaskSpecification) -> TaskSpecification:
     chosen = strategy_for(spec)
     tasks.check(spec)
     Bounds.of(spec.parameters)
-    chosen.check()
+    chosen.task_check.require_valid()
     if spec.buffering is not None:
-        chosen.check_pace()
-    chosen.check_rule(choose(spec.rule, spec.parameters_json))
+        chosen.task_check.require_asynchronous()
+    chosen.task_check.require_rule(choose(spec.rule, spec.parameters_json))
     _check_sums(spec, chosen)
-    stopping.check(spec.stop, measured=chosen.form is not Form.REPORT)
+    stopping.check(spec.stop, measured=chosen.delivery.form is not Form.REPORT)
     _check_clip(spec)
     return with_chosen_noise(spec)
 
 
 def _check_clip(spec: TaskSpecification) -> None:
-    """Raises BadTask where the task asks for a clip norm that adapts and cannot have it."""
+    """Raise BadTask when the task cannot have the adaptive clip norm it asks for."""
     section = spec.parameters.get("privacy") or {}
     if section.get("clip_quantile") is None:
         if section.get("clip_rate") is not None:
@@ -126,7 +138,7 @@ def _check_clip(spec: TaskSpecification) -> None:
 
 
 def _check_sums(spec: TaskSpecification, chosen: Strategy) -> None:
-    """Raises BadTask where the task asks for secure sums it cannot have."""
+    """Raise BadTask when the task cannot have the secure sums it asks for."""
     rules = SumRules.of(spec.parameters)
     if not rules.secure:
         return
@@ -135,12 +147,12 @@ def _check_sums(spec: TaskSpecification, chosen: Strategy) -> None:
             "sums.mode secure: a secure sum is of the devices of one round, which asynchronous tasks have not; leave "
             "the pace out"
         )
-    chosen.check_sums(rules)
-    chosen.committee(spec.min_devices).check_task(spec, choose(spec.rule, spec.parameters_json))
+    chosen.task_check.require_secure_sums(rules)
+    chosen.secure_sums.committee(spec.min_devices).check_task(spec, choose(spec.rule, spec.parameters_json))
 
 
 def check_grid(spec: TaskSpecification, elements: int) -> None:
-    """Raises NoGrid where the numbers of the task's secure sums would fit no word, however few or many devices come."""
+    """Raise NoGrid when the task's secure sums overflow for its smallest or its largest number of devices."""
     rules, chosen = SumRules.of(spec.parameters), strategy_for(spec)
     if not rules.secure:
         return
@@ -148,51 +160,47 @@ def check_grid(spec: TaskSpecification, elements: int) -> None:
     for count in {min(rules.cohort_devices or size, size) for size in sizes}:
         honest = rules.honest(least_survivors(spec.quorum, max(count, LEAST)))
         noise = Joined.of(spec.privacy, spec.parameters).promise(count, honest).noise_multiplier
-        norm = joint_norm(chosen.clip_norm) if chosen.counts else chosen.clip_norm
-        fault = grid_fault(count, elements + chosen.counts, norm, noise, honest, chosen.sum_scale)
+        policy, clip_norm = chosen.secure_sums, chosen.terms.clip_norm
+        norm = joint_norm(clip_norm) if policy.extra_elements else clip_norm
+        fault = grid_fault(count, elements + policy.extra_elements, norm, noise, honest, policy.scale)
         if fault:
             raise NoGrid(f"no_grid: {fault}")
 
 
 def _kind(axes: Axes) -> type[Strategy]:
-    _load_all()
+    strategies = _strategies()
     for place, axis in enumerate(("topology", "privacy", "incentive")):
-        known = dict.fromkeys(taken[place] for taken in _REGISTRY)
+        known = dict.fromkeys(combination[place] for combination in strategies)
         if axes[place] not in known:
-            raise BadTask(f"no {axis} {axes[place]!r}; choose one of: {', '.join(known)}")
-    if axes not in _REGISTRY:
+            raise BadTask(f"no {axis} {axes[place]!r}; choose one of: {', '.join(known)}{REGISTRY.advice}")
+    if axes not in strategies:
         raise BadTask(_refusal(*axes))
-    return _REGISTRY[axes]
+    return strategies[axes]
 
 
 def _refusal(topology: str, privacy: str, incentive: str) -> str:
-    """Which choice does not go with which, and what would."""
-    privacies = [p for t, p, _ in _REGISTRY if t == topology]
+    """Which choices exclude each other, and which would fit."""
+    known = _strategies()
+    privacies = [p for t, p, _ in known if t == topology]
     if privacy not in privacies:
-        homes = [t for t, p, _ in _REGISTRY if p == privacy]
+        topologies = [t for t, p, _ in known if p == privacy]
         return (
-            f"privacy {privacy} needs the topology {_either(homes)}{_because(privacy)}; "
+            f"privacy {privacy} needs the topology {_either(topologies)}{_because(privacy)}; "
             f"the topology {topology} takes privacy {_either(privacies)}"
         )
-    fitting = [i for t, p, i in _REGISTRY if (t, p) == (topology, privacy)]
-    homes = [f"{t} and {p}" for t, p, i in _REGISTRY if i == incentive]
+    fitting = [i for t, p, i in known if (t, p) == (topology, privacy)]
+    partners = [f"{t} and {p}" for t, p, i in known if i == incentive]
     return (
-        f"incentive {incentive} goes with {_either(homes)}{_because(incentive)}; "
+        f"incentive {incentive} goes with {_either(partners)}{_because(incentive)}; "
         f"{topology} and {privacy} take incentive {_either(fitting)}"
     )
 
 
 def _because(value: str) -> str:
-    return f" ({_WHY[value]})" if value in _WHY else ""
+    reasons = (kind.reasons[value] for kind in _strategies().values() if value in kind.reasons)
+    return next((f" ({reason})" for reason in reasons), "")
 
 
 def _either(values: Iterable[str]) -> str:
     *most, last = dict.fromkeys(values)
     return f"{', '.join(most)} or {last}" if most else last
-
-
-@cache
-def _load_all() -> None:
-    """Imports every module of this package, so that each registers itself."""
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")

@@ -1,7 +1,7 @@
-"""Answers sold: devices sell noised answers to one question, asked once; what comes is an estimate and its error.
+"""Answer sale: devices sell noised answers to one question, asked once; the result is an estimate and its error.
 
 [CAPP] Correlation-Aware and Personalized Privacy-Preserving Data Collection. An answer is a share in [0, 1] of the
-question's range plus noise of the variance the device was paid for; its norm is the answer, so it is not kept.
+question's range plus noise of the variance that the device was paid for. Its norm is the answer, so it is not stored.
 """
 
 from __future__ import annotations
@@ -20,42 +20,65 @@ from services.aggregation.domain.accumulator import Accumulator
 from services.aggregation.domain.model_steps import read_values
 from services.aggregation.domain.records import Delivery, Participation
 from services.aggregation.domain.rules.choice import Choice
+from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.errors import BadTask, BadUpdate
-from services.aggregation.strategies import strategy
+from services.aggregation.strategies.parts.combination import Combination
+from services.aggregation.strategies.parts.secure_sums import SecureSumPolicy
+from services.aggregation.strategies.parts.terms import TaskTerms
 from services.aggregation.strategies.roster import Roster, Update
-from services.aggregation.strategies.sale import Sale
+from services.aggregation.strategies.sale import Sale, SaleDelivery, SaleTaskCheck
 
 
-@strategy("star", privacy=("priced",), incentive=("correlated",), preset="survey")
-class AnswerSale(Sale):
-    """Answers sold with a variance."""
+class AnswerTerms(TaskTerms):
+    """Terms of a survey."""
 
-    commodity = "variance"
-    in_step = "a survey asks once and has no model that moves on"
+    @property
+    def clip_norm(self) -> float:
+        """An answer is a share of the range."""
+        return 1.0
 
-    def check(self) -> None:
+    @property
+    def variances(self) -> tuple[float, float]:
+        """The least and the largest variance of an answer."""
+        prices = self.specification.parameters["pricing"]
+        high = prices.get("variance_high")
+        return float(prices["variance_low"]), math.exp(prices["constant"]) if high is None else float(high)
+
+
+class AnswerSaleTaskCheck(SaleTaskCheck):
+    """One round, one question."""
+
+    lockstep_reason = "a survey asks once and has no model that moves on"
+
+    def require_valid(self) -> None:
         if self.specification.rounds != 1:
             raise BadTask(f"a survey asks once: rounds must be 1, not {self.specification.rounds}")
-        super().check()
+        super().require_valid()
 
-    def check_rule(self, choice: Choice) -> None:
+    def require_rule(self, choice: Choice) -> None:
         if not choice.is_plain:
             raise BadTask(f"rule {choice.name}: a survey asks for a sum and has no model; leave the rule out")
 
-    def check_terms(self) -> None:
+    def require_terms(self) -> None:
         Question.of(self.specification.parameters)
 
-    def check_delivery(self, roster: Roster, delivery: Delivery) -> None:
-        super().check_delivery(roster, delivery)
+
+class AnswerSaleDelivery(SaleDelivery):
+    """A noised answer of weight 1."""
+
+    commodity = "variance"
+
+    def require_valid(self, roster: Roster, delivery: Delivery) -> None:
+        super().require_valid(roster, delivery)
         if delivery.weight != 1.0:
             raise BadUpdate(f"an answer counts once: send it with the weight 1, not {delivery.weight:g}")
 
-    def weigh(self, roster: Roster, delivery: Delivery) -> float:
-        """Everybody counts alike, however many samples it speaks for."""
+    def weight(self, roster: Roster, delivery: Delivery) -> float:
+        """All answers count alike, however many samples a device has."""
         return 1.0
 
-    def check_claim(self, item: pb.WorkItem, budget: float) -> None:
-        """The variance must be one that is paid for."""
+    def require_paid_budget(self, item: pb.WorkItem, budget: float) -> None:
+        """The variance must be one that the offer pays for."""
         offer, variance = item.parameters.offer, budget
         low, high = offer.variance_low, offer.variance_high
         if high > 0.0 and not low * (1 - 1e-9) <= variance <= high * (1 + 1e-9):
@@ -72,57 +95,69 @@ class AnswerSale(Sale):
     def longest(self, budget: float, samples: int, elements: int) -> float:
         return 1.0 + LARGEST_DEVIATIONS * math.sqrt(budget)
 
-    # --- in secure sums ----------------------------------------------------------------------------------------------
+
+class AnswerSaleSecureSums(SecureSumPolicy):
+    """Secure sums of answers."""
+
+    terms: AnswerTerms
 
     @property
-    def variances(self) -> tuple[float, float]:
-        """The least and the most variance that an answer may have."""
-        told = self.specification.parameters["pricing"]
-        high = told.get("variance_high")
-        return float(told["variance_low"]), math.exp(told["constant"]) if high is None else float(high)
+    def scale(self) -> int:
+        return answer_scale(self.terms.variances[1])
 
-    @property
-    def clip_norm(self) -> float:
-        """An answer is a share of the range."""
-        return 1.0
+    def noise(self, plan: topology.Plan) -> float:
+        """The least standard deviation of an answer."""
+        return math.sqrt(self.terms.variances[0])
 
-    @property
-    def sum_scale(self) -> int:
-        return answer_scale(self.variances[1])
+    def terms_noise(self, noise: float, honest: int) -> float:
+        return answer_noise(honest, self.terms.variances[0])
 
-    def sum_noise(self, plan: topology.Plan) -> float:
-        """The least deviation that each answer has."""
-        return math.sqrt(self.variances[0])
-
-    def sum_multiplier(self, noise: float, honest: int) -> float:
-        return answer_noise(honest, self.variances[0])
-
-    def fault_of_sum(self, extent: Extent, terms: Terms, budgets: Sequence[float]) -> str | None:
+    def find_fault(self, extent: Extent, terms: Terms, budgets: Sequence[float]) -> str | None:
         return answer_fault(extent.highest or extent.lowest, budgets, terms)
 
-    def findings_opened(self, everybody: Sequence[Participation], total: Callable[[], float]) -> dict[str, float]:
-        return self.estimate(everybody, total())
 
-    def findings(self, everybody: Sequence[Participation], sums: Mapping[int, Accumulator]) -> dict[str, float]:
-        return self.estimate(everybody, float(sums[0].total()[0])) if 0 in sums else {}
+class AnswerSaleCombination(Combination):
+    """An estimate instead of a model."""
 
-    def estimate(self, everybody: Sequence[Participation], sum_of_shares: float) -> dict[str, float]:
-        """Estimate, error bound and certified accuracy; nothing when nobody answered.
+    def secure_metrics(self, participations: Sequence[Participation], total: Callable[[], float]) -> dict[str, float]:
+        return estimate_metrics(self.specification, participations, total())
 
-        `accuracy` is [CAPP]'s certificate max(0, 1 − Λ/ε²) that the sum of the shares is off by less than the task's
-        `error` ε.
-        """
-        variances = [p.budget for p in everybody if p.state is ParticipationState.DELIVERED]
-        if not variances:
-            return {}
-        found = estimate(Question.of(self.specification.parameters), sum_of_shares, variances)
-        error = self.specification.parameters.get("pricing", {}).get("error")
-        metrics = {
-            "estimate": found.mean,
-            "error_bound": found.error,
-            "interval": found.interval,
-            "standard_error": found.standard_error,
-            "answers": float(found.answers),
-            "total_variance": found.total_variance,
-        }
-        return metrics | ({} if error is None else {"accuracy": max(0.0, 1.0 - found.total_variance / error**2)})
+    def metrics(self, participations: Sequence[Participation], sums: Mapping[int, Accumulator]) -> dict[str, float]:
+        return estimate_metrics(self.specification, participations, float(sums[0].total()[0])) if 0 in sums else {}
+
+
+class AnswerSale(Sale):
+    """Answers sold with a variance."""
+
+    incentives = ("correlated",)
+    preset = "survey"
+
+    terms_class = AnswerTerms
+    task_check_class = AnswerSaleTaskCheck
+    delivery_class = AnswerSaleDelivery
+    combination_class = AnswerSaleCombination
+    secure_sums_class = AnswerSaleSecureSums
+
+
+def estimate_metrics(
+    specification: TaskSpecification, participations: Sequence[Participation], sum_of_shares: float
+) -> dict[str, float]:
+    """Estimate, error bound and certified accuracy; empty without answers.
+
+    `accuracy` is [CAPP]'s certificate max(0, 1 − Λ/ε²) that the sum of the shares is off by less than the task's
+    `error` ε.
+    """
+    variances = [p.budget for p in participations if p.state is ParticipationState.DELIVERED]
+    if not variances:
+        return {}
+    result = estimate(Question.of(specification.parameters), sum_of_shares, variances)
+    error = specification.parameters.get("pricing", {}).get("error")
+    metrics = {
+        "estimate": result.mean,
+        "error_bound": result.error,
+        "interval": result.interval,
+        "standard_error": result.standard_error,
+        "answers": float(result.answers),
+        "total_variance": result.total_variance,
+    }
+    return metrics | ({} if error is None else {"accuracy": max(0.0, 1.0 - result.total_variance / error**2)})

@@ -1,7 +1,7 @@
-"""Clusters whose members sell privacy: a device that noises its own update may leave out some noise for a price.
+"""Noise sale: clusters whose members may leave out some of their own noise for a price.
 
-[SCFL] clusters with the prices of [MPPFL]. A seat's noise spends ρ₀, which the cluster's payoff is for; on top a device
-sells ρ. Those who send their update raw to a head they trust have nothing to sell.
+[SCFL] clusters with the prices of [MPPFL]. A seat's noise spends ρ₀, which the cluster's payoff covers; on top the
+device sells ρ. Members that send their update raw to a trusted head have nothing to sell.
 """
 
 from __future__ import annotations
@@ -12,55 +12,76 @@ from coterie_api.topology.v1 import topology_pb2 as topology
 from services.aggregation.domain.plausibility import noised_norm
 from services.aggregation.domain.secure_terms import SumRules
 from services.aggregation.errors import BadTask
-from services.aggregation.strategies import strategy
-from services.aggregation.strategies.clusters import Clusters
+from services.aggregation.strategies.cluster_settlement import ClusterSettlement
+from services.aggregation.strategies.clusters import ClusterDelivery, ClusterRoundPlan, Clusters, ClusterTaskCheck
 from services.aggregation.strategies.roster import Update
 
 
-@strategy("clusters", privacy=("trust",), incentive=("stackelberg",))
-class NoiseSale(Clusters):
-    """Clusters, and a price for those who noise."""
+class NoiseSaleTaskCheck(ClusterTaskCheck):
+    """Clusters in the clear, at prices of the market's leaders."""
 
-    sells = True
-
-    def check(self) -> None:
-        super().check()
-        told = self.specification.parameters.get("pricing", {})
-        if told.get("curvature"):
+    def require_valid(self) -> None:
+        super().require_valid()
+        prices = self.specification.parameters.get("pricing", {})
+        if prices.get("curvature"):
             raise BadTask(
                 "pricing.curvature is for gradients sold in a star, but this task sells whole updates of clusters; "
                 "leave it out, or use the preset market"
             )
 
-    def check_sums(self, rules: SumRules) -> None:
+    def require_secure_sums(self, rules: SumRules) -> None:
         raise BadTask(
-            "sums.mode secure: what a member of a cluster sells is the noise it leaves out, which a sum of all hides; "
-            "choose the incentive payoff, or leave sums out"
+            "sums.mode secure: a member of a cluster sells the noise it leaves out, which the sum hides; choose the "
+            "incentive payoff, or leave sums out"
         )
 
+
+class NoiseSaleRoundPlan(ClusterRoundPlan):
+    """Prices for devices that add noise."""
+
+    sends_offers = True
+
     def is_quoted(self, seat: topology.Seat) -> bool:
-        """Only one that noises its own update, though it may have had an offer before the round was planned anew."""
+        """Only a device that noises its own update, even if it had an offer in an earlier plan of the round."""
         return seat.noise_multiplier > 0.0
 
-    def largest_norm(self, update: Update) -> float:
-        """Of a device alone that sold a budget: clipped to S, with the noise of ρ₀ + ρ, its seat's and what was sold.
 
-        A head sees the noise of its members; that of a device alone is seen here.
-        """
-        if not self._sold_alone(update):
-            return super().largest_norm(update)
+class NoiseSaleDelivery(ClusterDelivery):
+    """Checks the sold noise of devices alone; heads check that of their members."""
+
+    def norm_limit(self, update: Update) -> float:
+        """For a device alone that sold a budget: clip norm S with the noise of ρ₀ + ρ, its seat's and the sold one."""
+        if not _is_sold_alone(update):
+            return super().norm_limit(update)
         spent = rho_of_multiplier(update.item.noise_multiplier) + update.delivery.budget
-        return noised_norm(self.clip_norm, multiplier_of_rho(spent), update.elements)
+        return noised_norm(self.terms.clip_norm, multiplier_of_rho(spent), update.elements)
 
-    def allowing(self, update: Update) -> str:
-        if not self._sold_alone(update):
-            return super().allowing(update)
+    def norm_limit_reason(self, update: Update) -> str:
+        if not _is_sold_alone(update):
+            return super().norm_limit_reason(update)
         return f"clipping and a sold budget of {update.delivery.budget:.4g} allow"
 
-    def _sold_alone(self, update: Update) -> bool:
-        return update.item.role == words.ROLE_SOLO and update.item.price_microcredits > 0
+
+class NoiseSaleSettlement(ClusterSettlement):
+    """Two pots: the quote's for sold noise, the task's for payoffs."""
 
     @property
-    def own_pot(self) -> int:
-        """The quote's pot is for what is sold; payoffs share the one the task names."""
+    def pot_microcredits(self) -> int:
         return int(self.prices.get("round_microcredits", 0))
+
+
+class NoiseSale(Clusters):
+    """Clusters, and a price for the devices that add noise."""
+
+    privacies = ("trust",)
+    incentives = ("stackelberg",)
+    preset = ""
+
+    task_check_class = NoiseSaleTaskCheck
+    round_plan_class = NoiseSaleRoundPlan
+    delivery_class = NoiseSaleDelivery
+    settlement_class = NoiseSaleSettlement
+
+
+def _is_sold_alone(update: Update) -> bool:
+    return update.item.role == words.ROLE_SOLO and update.item.price_microcredits > 0

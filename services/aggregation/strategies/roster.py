@@ -1,4 +1,4 @@
-"""Everybody in a round, whom each exchanges letters with, and an update as a strategy looks at it."""
+"""The devices of a round, their letter peers, and a folded update under inspection."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from services.aggregation.domain.layout import Layout
 from services.aggregation.domain.records import Delivery
 
 
-class Tie(NamedTuple):
-    """Somebody a device exchanges letters with."""
+class Peer(NamedTuple):
+    """A device that another device exchanges letters with."""
 
     device_id: str
     role: Role
@@ -26,51 +26,52 @@ class Tie(NamedTuple):
 
 @dataclass(slots=True)
 class Roster:
-    """Everybody in a round: what each was told to do, where each stands, and what was heard of it.
+    """The devices of a round: their work items, states and reports.
 
-    `samples` are those a device enrolled with, `counted` what counts of them. `via` names for a device whose work
-    reaches the platform through another that other one; `heard` is what the other reported of it: (outcome, note).
+    `samples` are the samples a device enrolled with, `counted` the number of them that counts. `relayed_by` maps a
+    device that does not deliver to the platform itself to the device that does; `reports` holds what the latter
+    reported: (outcome, note).
     """
 
     items: dict[str, pb.WorkItem]
     states: dict[str, ParticipationState]
     samples: dict[str, int]
     attempt: int = 1
-    via: dict[str, str] = field(default_factory=dict)
-    heard: dict[str, tuple[ParticipationState, str]] = field(default_factory=dict)
+    relayed_by: dict[str, str] = field(default_factory=dict)
+    reports: dict[str, tuple[ParticipationState, str]] = field(default_factory=dict)
     counted: dict[str, float] = field(default_factory=dict)
     owners: dict[str, str] = field(default_factory=dict)
 
-    def join(self, everybody: Roster) -> list[str]:
-        """Takes in those of a fresh roster that are not in this one yet; who they are.
+    def add_new(self, latest: Roster) -> list[str]:
+        """Add the devices of the latest roster that are not in this one; return their ids.
 
-        Where the others stand is known here and stays; how much counts of their samples is known by all of them.
+        States of the other devices stay; the counted samples of all devices are updated.
         """
-        fresh = [device for device in everybody.items if device not in self.items]
-        for device in fresh:
-            self.items[device], self.states[device] = everybody.items[device], everybody.states[device]
-            self.samples[device], self.owners[device] = everybody.samples[device], everybody.owners[device]
-        self.counted |= everybody.counted
-        return fresh
+        added = [device for device in latest.items if device not in self.items]
+        for device in added:
+            self.items[device], self.states[device] = latest.items[device], latest.states[device]
+            self.samples[device], self.owners[device] = latest.samples[device], latest.owners[device]
+        self.counted |= latest.counted
+        return added
 
-    def hear(self, device_id: str, reports: Iterable[Mapping[str, object]]) -> None:
-        """Takes note of what a device reports of those it delivers for; of others its word counts for nothing."""
+    def record_reports(self, device_id: str, reports: Iterable[Mapping[str, object]]) -> None:
+        """Record what a device reports of the devices it delivers for; ignore reports of other devices."""
         for report in reports:
             other = str(report["device_id"])
-            if self.via.get(other) == device_id:
-                self.heard[other] = (ParticipationState(str(report["outcome"])), str(report["note"]))
+            if self.relayed_by.get(other) == device_id:
+                self.reports[other] = (ParticipationState(str(report["outcome"])), str(report["note"]))
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """A delivered update as it was folded, to be looked at: one refused is unfolded.
+    """A folded update under inspection; a refused one is unfolded.
 
     Attributes
     ----------
-    delivery, roster : what came, and everybody in the round.
-    layout, read, elements : where the update's tensors lie, its bytes, and how many numbers the model has.
+    delivery, roster : the delivery, and the devices of the round.
+    layout, read, elements : positions of the update's tensors, its bytes, and the number of elements of the model.
     norm : L2 norm of the update, or of the mean a sum amounts to.
-    bound : the longest update taken by what was usual in earlier rounds; infinite when there were none.
+    bound : the largest norm by the usual ones of earlier rounds; infinite without earlier rounds.
     """
 
     delivery: Delivery
@@ -83,10 +84,10 @@ class Update:
 
     @property
     def item(self) -> pb.WorkItem:
-        """What the device was told."""
+        """The device's work item."""
         return self.roster.items[self.delivery.device_id]
 
     @property
     def samples(self) -> int:
-        """The samples it enrolled with."""
+        """Samples that the device enrolled with."""
         return self.roster.samples[self.delivery.device_id]

@@ -29,16 +29,16 @@ MOST_WORTH = 1e12
 def _ripe(task: Task) -> tuple[RoundState, ...]:
     """States in which a round may be valued; raises when no round of the task ever can."""
     spec, chosen = task.specification, strategy_for(task.specification)
-    if chosen.form not in VISIBLE:
+    if chosen.delivery.form not in VISIBLE:
         raise WrongTaskState("in a mesh the server sees no update, so it cannot say what one contributed")
-    if SumRules.of(spec.parameters).secure and not chosen.is_valued:
+    if SumRules.of(spec.parameters).secure and not chosen.settlement.is_evaluated:
         raise WrongTaskState(
             "under secure sums the server sees no update and keeps no sum; create the task with the incentive "
             "contribution and sums.cohort_devices: then each cohort's sum is valued while its round is settled"
         )
     if len(spec.model_digests) > 1:
         raise WrongTaskState("contributions are reckoned for tasks with one model; this one has several")
-    if chosen.is_valued:
+    if chosen.settlement.is_evaluated:
         return (RoundState.SETTLING, RoundState.DONE)
     if not spec.kept_rounds:
         raise WrongTaskState(

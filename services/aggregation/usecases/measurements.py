@@ -43,7 +43,7 @@ class MeasurementUseCases:
             if await measurements.find_version(tx, task_id, line, version) is None:
                 raise UnknownVersion(f"task {task_id} has no version {version} of model {line}")
             if caller.role == "device":
-                strategy_for(task.specification).check_figures(metrics, is_public=is_public)
+                strategy_for(task.specification).delivery.require_public_metrics(metrics, is_public=is_public)
                 await self._take(tx, task, line, version, metrics)
             else:
                 told = {name: value for name, value in metrics.items() if name != SAMPLES}

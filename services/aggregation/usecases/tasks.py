@@ -150,7 +150,7 @@ class TaskUseCases:
         if size is None:
             raise BadTask(f"you have registered no model {digest[:16]}…; upload it first (POST /v1/models)")
         layout = await asyncio.to_thread(self._model_files.layout, digest, size)
-        strategies.strategy_for(spec).check_model(layout)
+        strategies.strategy_for(spec).task_check.require_model(layout)
         return size
 
     async def get(self, task_id: str) -> TaskView:
@@ -207,7 +207,9 @@ class TaskUseCases:
         """Refuses to start secure sums that could have no committee."""
         missing = await self._missing_owners(task)
         if missing > 0:
-            clerks = strategies.strategy_for(task.specification).committee(task.specification.min_devices).clerks
+            clerks = (
+                strategies.strategy_for(task.specification).secure_sums.committee(task.specification.min_devices).clerks
+            )
             raise TooFewClerks(
                 f"secure sums need {clerks} clerks of different owners, the enrolled devices that may be clerks have "
                 f"{clerks - missing} owners; enrol devices of more owners, or create the task with fewer clerks"
@@ -215,7 +217,7 @@ class TaskUseCases:
 
     async def _missing_owners(self, task: Task) -> int:
         """Owners that a committee still lacks; 0 or less where there are enough, or none is needed."""
-        rules = strategies.strategy_for(task.specification).committee(task.specification.min_devices)
+        rules = strategies.strategy_for(task.specification).secure_sums.committee(task.specification.min_devices)
         if not rules.secure:
             return 0
         async with self._database.reading() as tx:

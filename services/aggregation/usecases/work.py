@@ -187,10 +187,10 @@ class WorkUseCases:
         if not live.is_clear(delivery.device_id) or delivery.form is Form.MASKED:
             check_masked(live, delivery)
         else:
-            figures = live.strategy.check_count(live.roster, delivery)
-            live.strategy.check_figures(figures, is_public=delivery.public_metrics)
-            live.strategy.check_delivery(live.roster, delivery)
-            delivery = replace(delivery, weight=live.strategy.weigh(live.roster, delivery))
+            figures = live.strategy.delivery.take_clip_share(live.roster, delivery)
+            live.strategy.delivery.require_public_metrics(figures, is_public=delivery.public_metrics)
+            live.strategy.delivery.require_valid(live.roster, delivery)
+            delivery = replace(delivery, weight=live.strategy.delivery.weight(live.roster, delivery))
         await self._check_letter(live, delivery)
         return await self._intake.take(live, delivery)
 
@@ -202,7 +202,7 @@ class WorkUseCases:
             raise BadUpdate(f"model_index must be from 0 to {len(live.bases) - 1}, not {delivery.model_index}")
 
     async def _check_letter(self, live: OpenRound, delivery: Delivery) -> None:
-        recipient, senders = live.strategy.letters_first(live.roster, delivery)
+        recipient, senders = live.strategy.delivery.required_letters(live.roster, delivery)
         if not senders:
             return
         plan = live.roster.items[delivery.device_id].plan_version
@@ -211,7 +211,7 @@ class WorkUseCases:
         missing = sorted(set(senders) - {x.sender for x in letters if x.plan_version == plan})
         if missing and recipient == delivery.device_id:
             message = f"no letter of {', '.join(missing)[:200]} came: count only members whose letter you opened"
-            raise live.strategy.misfit(live.roster, message)
+            raise live.strategy.delivery.plan_mismatch(live.roster, message)
         if missing:
             raise RoundOver(
                 f"no letter of {delivery.device_id} to {recipient} under plan {plan} is here; ask for work again"
@@ -339,4 +339,4 @@ def check_masked(live: OpenRound, delivery: Delivery) -> None:
     most = live.masked_weight(delivery.device_id)
     if delivery.weight > most:
         raise BadMaskedUpdate(f"weight {delivery.weight} is above the {most:g} that the work item gave the device")
-    live.strategy.check_claim(live.roster.items[delivery.device_id], delivery.budget)
+    live.strategy.delivery.require_paid_budget(live.roster.items[delivery.device_id], delivery.budget)

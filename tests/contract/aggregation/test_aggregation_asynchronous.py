@@ -285,9 +285,9 @@ async def test_a_replay_finds_a_changed_weight(service: ServiceFixture) -> None:
     [
         ({"preset": "mesh"}, "neighbours mix the models of the same round"),
         ({"preset": "clusters"}, "a head combines its members' updates of the same round"),
-        ({"preset": "multitask"}, "a schedule says who is served in which round"),
+        ({"preset": "multitask"}, "a schedule says which devices are served"),
         ({"preset": "survey", "rounds": 1}, "a survey asks once"),
-        ({"preset": "market"}, "a price is a round's own"),
+        ({"preset": "market"}, "a price holds for one round"),
         ({"parameters": {"sums": {"mode": "secure"}}}, "a secure sum is of the devices of one round"),
         ({"max_devices": 3}, "none is drawn by lot"),
         ({"rule": "krum", "parameters": {"rule": {"f": 1}}}, "raise parameters.pace.buffer or lower f"),

@@ -151,7 +151,9 @@ def test_noise_by_trust_in_the_clerks_is_that_of_the_planner_for_trust_in_a_head
         )
         model = QualityModel(calibration=calibration, budget_scale=scale)
         trusts = [0.0, 0.05, 0.2, 0.4, 0.69, 0.7, 0.9, 1.0]
-        assert [strategy.noise_by_trust(0.0, trust) for trust in trusts] == pytest.approx(model.noise(trusts).tolist())
+        assert [strategy.secure_sums.noise_for_trust(0.0, trust) for trust in trusts] == pytest.approx(
+            model.noise(trusts).tolist()
+        )
 
 
 @pytest.mark.parametrize(

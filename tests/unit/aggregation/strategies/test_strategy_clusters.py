@@ -17,7 +17,7 @@ from services.aggregation.strategies.clusters import Clusters
 from services.aggregation.strategies.roster import Roster
 from services.kit.rpc.enums import number
 
-WAY = Clusters(TaskSpecification("t", topology="clusters", privacy="trust", incentive="payoff", seed=1))
+CLUSTERS = Clusters(TaskSpecification("t", topology="clusters", privacy="trust", incentive="payoff", seed=1))
 HEAD_OF = {"b": "a", "c": "a"}
 
 
@@ -30,11 +30,13 @@ def roster(
     states: Mapping[str, str], heard: Mapping[str, tuple[str, str]] = {}, heads: Mapping[str, str] = HEAD_OF
 ) -> Roster:
     told = {device: (ParticipationState(outcome), note) for device, (outcome, note) in heard.items()}
-    return Roster({}, {d: ParticipationState(state) for d, state in states.items()}, {}, via=dict(heads), heard=told)
+    return Roster(
+        {}, {d: ParticipationState(state) for d, state in states.items()}, {}, relayed_by=dict(heads), reports=told
+    )
 
 
 def lost_heads(states: Mapping[str, str], *, overdue: bool, unreachable: Collection[str] = ()) -> dict[str, list[str]]:
-    return WAY.lost(roster(states), overdue=overdue, unreachable=unreachable)
+    return CLUSTERS.progress.lost_relays(roster(states), overdue=overdue, unreachable=unreachable)
 
 
 @pytest.mark.parametrize(
@@ -53,11 +55,11 @@ def lost_heads(states: Mapping[str, str], *, overdue: bool, unreachable: Collect
 )
 def test_a_members_state_depends_on_its_heads(head: str, member: str, outcome: str, expected: str) -> None:
     heard = {"b": (outcome, "")} if outcome else {}
-    assert WAY.state_of(roster({"a": head, "b": member}, heard), "b") == expected
+    assert CLUSTERS.progress.effective_state(roster({"a": head, "b": member}, heard), "b") == expected
 
 
 def test_devices_without_a_head_are_what_they_are() -> None:
-    assert WAY.state_of(roster({"a": "delivered"}), "a") == "delivered"
+    assert CLUSTERS.progress.effective_state(roster({"a": "delivered"}), "a") == "delivered"
 
 
 def test_a_head_is_lost_when_it_says_so_or_is_overdue_or_out_of_reach() -> None:
@@ -77,7 +79,7 @@ def test_a_head_whose_members_have_all_left_is_no_loss() -> None:
 def test_verdicts_follow_the_heads_report() -> None:
     everybody = [part("a", "delivered"), part("b", "delivered"), part("c", "delivered"), part("d", "delivered")]
     seen = roster({}, {"b": ("delivered", ""), "c": ("rejected", "its update is zero")}, HEAD_OF | {"d": "x"})
-    found = {p.device_id: (p.state, p.note) for p in WAY.verdicts(seen, everybody)}
+    found = {p.device_id: (p.state, p.note) for p in CLUSTERS.combination.outcomes(seen, everybody)}
     assert found == {
         "a": ("delivered", ""),
         "b": ("delivered", ""),
@@ -89,16 +91,16 @@ def test_verdicts_follow_the_heads_report() -> None:
 def test_a_member_whose_letter_was_taken_counts_even_if_its_own_report_never_came() -> None:
     everybody = [part("a", "delivered"), part("b", "assigned"), part("c", "assigned")]
     seen = roster({}, {"b": ("delivered", "")})
-    states = {p.device_id: p.state for p in WAY.verdicts(seen, everybody)}
+    states = {p.device_id: p.state for p in CLUSTERS.combination.outcomes(seen, everybody)}
     assert states == {"a": "delivered", "b": "delivered", "c": "dropped"}
 
 
 def test_conduct_is_recorded_within_clusters_only() -> None:
     told = {"b": ["a"], "c": ["a"], "e": ["d", "gone"]}
     everybody = [part(device, "delivered", *told.get(device, [])) for device in "abcdef"]
-    pairs = WAY.witnesses(everybody, 1)
+    pairs = CLUSTERS.settlement.witnesses(everybody, 1)
     assert pairs == [("a", "b"), ("a", "c"), ("b", "c"), ("d", "e")]
-    lost = WAY.witnesses([*everybody, part("gone", "dropped")], 1)
+    lost = CLUSTERS.settlement.witnesses([*everybody, part("gone", "dropped")], 1)
     assert set(lost) - set(pairs) == {("e", "gone")}
 
 
@@ -125,8 +127,8 @@ def test_payoffs_are_those_of_the_clusters_as_they_came_about() -> None:
         )
         for version, alone in ((1, {"a": 1.0, "b": 2.0, "e": 5.0}), (2, {"c": 3.0, "d": 4.0}))
     }
-    assert WAY.plans_paid(everybody) == {1, 2}
-    told = WAY.payoffs(everybody, plans)
+    assert CLUSTERS.settlement.required_plans(everybody) == {1, 2}
+    told = CLUSTERS.settlement.payoffs(everybody, plans)
     assert told is not None
     found = {
         cluster.head_device_id: (
@@ -145,9 +147,9 @@ def test_how_payoffs_are_paid_is_as_the_task_says() -> None:
     told = '{"pricing": {"credits_per_point": 0.25, "round_microcredits": 7}}'
     for incentive, expected in (("payoff", (0.25, 0)), ("stackelberg", (0.25, 7))):
         spec = TaskSpecification("t", topology="clusters", privacy="trust", incentive=incentive, parameters_json=told)
-        payoffs = strategy_for(spec).payoffs([], {})
+        payoffs = strategy_for(spec).settlement.payoffs([], {})
         assert payoffs is not None
         assert (payoffs.credits_per_point, payoffs.pot_microcredits) == expected
     free = strategy_for(TaskSpecification("t", topology="clusters", privacy="trust", incentive="none"))
-    assert free.payoffs([paid("a", "delivered", 1.0)], {}) is None
-    assert free.plans_paid([paid("a", "delivered", 1.0)]) == set()
+    assert free.settlement.payoffs([paid("a", "delivered", 1.0)], {}) is None
+    assert free.settlement.required_plans([paid("a", "delivered", 1.0)]) == set()

@@ -57,10 +57,10 @@ def test_members_are_counted_with_their_head() -> None:
 
 def test_a_report_on_somebody_elses_member_counts_for_nothing() -> None:
     round_ = cluster("delivered", "delivered", [{"device_id": "m", "outcome": "delivered", "note": ""}])
-    round_.roster.hear(
+    round_.roster.record_reports(
         "s", [{"device_id": "m", "outcome": "rejected", "note": ""}, {"device_id": "h", "outcome": "rejected"}]
     )
-    assert round_.roster.heard == {"m": ("delivered", "")}
+    assert round_.roster.reports == {"m": ("delivered", "")}
 
 
 async def deliver(model_files: ModelFiles, device: str, values: list[float]) -> Delivery:

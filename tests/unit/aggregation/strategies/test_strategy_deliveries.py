@@ -50,7 +50,7 @@ def roster(attempt: int = 1) -> Roster:
     }
     states = dict.fromkeys(items, ParticipationState.ASSIGNED)
     counted = dict.fromkeys(items, 10.0)
-    return Roster(items, states, dict.fromkeys(items, 10), attempt, via={"m": "h"}, counted=counted)
+    return Roster(items, states, dict.fromkeys(items, 10), attempt, relayed_by={"m": "h"}, counted=counted)
 
 
 @pytest.mark.parametrize("axes", sorted(axes for axes in combinations() if axes[0] != "clusters"))
@@ -60,13 +60,13 @@ def test_outside_clusters_a_task_takes_one_form_and_no_more_weight_than_samples(
     taken = "report" if axes[0] == "mesh" else "mean"
     for form in FORMS:
         if form == taken:
-            strategy.check_delivery(roster(), delivery("s", form, 1.0 if axes[2] == "correlated" else 10.0))
+            strategy.delivery.require_valid(roster(), delivery("s", form, 1.0 if axes[2] == "correlated" else 10.0))
         else:
             with pytest.raises(BadUpdate, match=f"form {taken}"):
-                strategy.check_delivery(roster(), delivery("s", form))
+                strategy.delivery.require_valid(roster(), delivery("s", form))
     if taken == "mean":
         with pytest.raises(BadUpdate, match="10 samples"):
-            strategy.check_delivery(roster(), delivery("s", "mean", 10.1))
+            strategy.delivery.require_valid(roster(), delivery("s", "mean", 10.1))
 
 
 @pytest.mark.parametrize("axes", sorted(axes for axes in combinations() if axes[0] == "clusters"))
@@ -76,27 +76,27 @@ def test_in_clusters_members_report_and_the_others_bring_no_more_than_the_plan_g
     strategy = strategy_of(*axes)
     for device, form, most in (("h", "sum", 30.0), ("h", "mean", 30.0), ("s", "mean", 5.0), ("s", "sum", 5.0)):
         if (device, form, axes[1]) == ("h", "sum", "trust"):
-            with pytest.raises(BadUpdate, match="a sum of one hides nobody"):
-                strategy.check_delivery(roster(), delivery(device, form, most))
+            with pytest.raises(BadUpdate, match="a sum of one device hides nothing"):
+                strategy.delivery.require_valid(roster(), delivery(device, form, most))
         else:
-            strategy.check_delivery(roster(), delivery(device, form, most))
+            strategy.delivery.require_valid(roster(), delivery(device, form, most))
         with pytest.raises(BadUpdate, match="above"):
-            strategy.check_delivery(roster(), delivery(device, form, most * 1.001))
-    counts = strategy.weigh(roster(), delivery("h", "mean", 30.0))
+            strategy.delivery.require_valid(roster(), delivery(device, form, most * 1.001))
+    counts = strategy.delivery.weight(roster(), delivery("h", "mean", 30.0))
     assert counts == (18.0 if axes[1] == "trust" else 30.0), "left alone a head counts what it is worth alone"
-    strategy.check_delivery(roster(), delivery("h", "sum", 50.0, members=["m"]))
+    strategy.delivery.require_valid(roster(), delivery("h", "sum", 50.0, members=["m"]))
     with pytest.raises(BadUpdate, match="above"):
-        strategy.check_delivery(roster(), delivery("h", "sum", 50.0 * 1.001, members=["m"]))
+        strategy.delivery.require_valid(roster(), delivery("h", "sum", 50.0 * 1.001, members=["m"]))
     with pytest.raises(BadUpdate, match="in a sum"):
-        strategy.check_delivery(roster(), delivery("h", "mean", 1.0, members=["m"]))
-    with pytest.raises(BadUpdate, match="no members of h"):
-        strategy.check_delivery(roster(), delivery("h", "sum", 1.0, members=["m", "s"]))
-    strategy.check_delivery(roster(), delivery("m", "report"))
+        strategy.delivery.require_valid(roster(), delivery("h", "mean", 1.0, members=["m"]))
+    with pytest.raises(BadUpdate, match="not members of h"):
+        strategy.delivery.require_valid(roster(), delivery("h", "sum", 1.0, members=["m", "s"]))
+    strategy.delivery.require_valid(roster(), delivery("m", "report"))
     for device, form in (("m", "mean"), ("m", "sum"), ("h", "report"), ("s", "report")):
         with pytest.raises(BadUpdate, match="the plan wants"):
-            strategy.check_delivery(roster(), delivery(device, form))
+            strategy.delivery.require_valid(roster(), delivery(device, form))
         with pytest.raises(RoundOver):  # planned anew meanwhile: it may have been right before
-            strategy.check_delivery(roster(attempt=2), delivery(device, form))
+            strategy.delivery.require_valid(roster(attempt=2), delivery(device, form))
 
 
 @pytest.mark.parametrize("axes", sorted(combinations()))
@@ -104,17 +104,17 @@ def test_the_platform_knows_what_a_delivery_weighs_whatever_it_claims(axes: tupl
     strategy, company = strategy_of(*axes), roster()
     company.counted["s"] = 7.0  # of the 10 samples it enrolled with
     known = {"clusters": 5.0}.get(axes[0], 1.0 if axes[2] == "correlated" else 7.0)
-    assert strategy.weigh(company, delivery("s", "mean", 10.0)) == known
+    assert strategy.delivery.weight(company, delivery("s", "mean", 10.0)) == known
     if axes[0] == "clusters":
-        assert strategy.weigh(company, delivery("s", "mean", 1e-9)) == known
-        assert strategy.weigh(company, delivery("h", "sum", 1.0, members=["m"])) == 50.0
+        assert strategy.delivery.weight(company, delivery("s", "mean", 1e-9)) == known
+        assert strategy.delivery.weight(company, delivery("h", "sum", 1.0, members=["m"])) == 50.0
 
 
 def test_a_members_report_waits_for_its_letter_and_a_heads_sum_for_those_in_it() -> None:
     strategy = strategy_of("clusters", "trust", "payoff")
-    assert strategy.letters_first(roster(), delivery("m", "report")) == ("h", ["m"])
-    assert strategy.letters_first(roster(), delivery("h", "sum", members=["m"])) == ("h", ["m"])
-    assert strategy.letters_first(roster(), delivery("h", "sum")) == ("h", [])
+    assert strategy.delivery.required_letters(roster(), delivery("m", "report")) == ("h", ["m"])
+    assert strategy.delivery.required_letters(roster(), delivery("h", "sum", members=["m"])) == ("h", ["m"])
+    assert strategy.delivery.required_letters(roster(), delivery("h", "sum")) == ("h", [])
     reported = roster()
     reported.states["m"] = ParticipationState.DELIVERED
-    assert strategy.letters_first(reported, delivery("m", "report")) == ("", ())
+    assert strategy.delivery.required_letters(reported, delivery("m", "report")) == ("", ())

@@ -29,7 +29,7 @@ MIXED = complete(
         "m", topology="clusters", privacy="trust", incentive="stackelberg", model_digests=("a",), escrow_microcredits=1
     )
 )
-WAY = NoiseSale(MIXED)
+NOISE_SALE = NoiseSale(MIXED)
 SEATS = [
     topology.Seat(device_id="h", role=words.ROLE_HEAD),
     topology.Seat(device_id="a", role=words.ROLE_MEMBER, head_device_id="h"),
@@ -52,7 +52,7 @@ def items() -> dict[str, pb.WorkItem]:
 
 
 def test_only_those_who_noise_their_own_update_are_offered_a_price() -> None:
-    assert [seat.device_id for seat in SEATS if WAY.is_quoted(seat)] == ["b", "s"]
+    assert [seat.device_id for seat in SEATS if NOISE_SALE.round_plan.is_quoted(seat)] == ["b", "s"]
     made = items()
     assert {device: item.price_microcredits for device, item in made.items()} == {"h": 0, "a": 0, "b": 7, "s": 7}
     assert made["b"].parameters.offer.most_microcredits == 9
@@ -63,12 +63,12 @@ def test_elsewhere_everybody_is_quoted(preset: str) -> None:
     topology_, privacy, incentive = presets()[preset]
     spec = TaskSpecification("t", topology=topology_, privacy=privacy, incentive=incentive)
     strategy = strategy_for(spec)
-    assert all(strategy.is_quoted(seat) for seat in SEATS)
-    assert (strategy.payoffs([], {}) is not None) == (preset == "clusters")
+    assert all(strategy.round_plan.is_quoted(seat) for seat in SEATS)
+    assert (strategy.settlement.payoffs([], {}) is not None) == (preset == "clusters")
 
 
 def test_payoffs_are_paid_beside_the_price() -> None:
-    assert strategy_for(MIXED).payoffs([], {}) is not None
+    assert strategy_for(MIXED).settlement.payoffs([], {}) is not None
 
 
 def test_a_budget_claimed_by_one_that_was_offered_nothing_is_not_passed_on() -> None:
@@ -85,7 +85,7 @@ def test_a_budget_claimed_by_one_that_was_offered_nothing_is_not_passed_on() -> 
             item.SerializeToString(),
             budget=2.5,
         )
-        told[device] = work_of(WAY, part, {})
+        told[device] = work_of(NOISE_SALE, part, {})
     assert {device: work.budget for device, work in told.items()} == {"h": 0.0, "a": 0.0, "b": 2.5, "s": 2.5}
 
 
@@ -105,9 +105,9 @@ def test_the_more_a_device_alone_claims_to_have_sold_the_shorter_its_update_must
         most = (1.0 + multiplier * tail) * 1.001
         for form in Form.MEAN, Form.SUM:
             sold = delivery(budget=budget, form=form)
-            WAY.inspect(Update(sold, roster, nothing, lambda start, length: b"", 100, most * 0.999))
+            NOISE_SALE.delivery.inspect(Update(sold, roster, nothing, lambda start, length: b"", 100, most * 0.999))
             with pytest.raises(BadUpdate, match="sold budget"):
-                WAY.inspect(Update(sold, roster, nothing, lambda start, length: b"", 100, most * 1.001))
+                NOISE_SALE.delivery.inspect(Update(sold, roster, nothing, lambda start, length: b"", 100, most * 1.001))
 
 
 def test_a_price_per_point_is_for_clusters_alone() -> None:

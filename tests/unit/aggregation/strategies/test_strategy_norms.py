@@ -55,16 +55,16 @@ def alone(noise: float, elements: int) -> Update:
 
 @pytest.mark.parametrize("axes", ["star none none", "cells none none", "clusters none payoff"])
 def test_where_nobody_clips_only_what_is_usual_bounds_an_update(axes: str) -> None:
-    assert strategy_of(axes).largest_norm(alone(0.0, 100)) == math.inf
+    assert strategy_of(axes).delivery.norm_limit(alone(0.0, 100)) == math.inf
 
 
 def test_where_a_whole_change_is_clipped_the_bound_is_clip_and_noise() -> None:
     """S = 2, σ = 0.5, d = 100: 2(1 + 0.5(10 + t))."""
     expected = 2.0 * (1.0 + 0.5 * (10.0 + TAIL)) * ROUNDED
     for axes in ("star uniform none", "cells uniform none"):
-        assert strategy_of(axes, {"clip_norm": 2.0}).largest_norm(alone(0.5, 100)) == pytest.approx(expected)
+        assert strategy_of(axes, {"clip_norm": 2.0}).delivery.norm_limit(alone(0.5, 100)) == pytest.approx(expected)
     cells = strategy_of("cells optimised none", privacy={"clip": 2.0})
-    assert cells.largest_norm(alone(0.5, 100)) == pytest.approx(expected)
+    assert cells.delivery.norm_limit(alone(0.5, 100)) == pytest.approx(expected)
 
 
 def test_where_examples_are_clipped_the_bound_is_that_of_all_steps() -> None:
@@ -79,7 +79,7 @@ def test_where_examples_are_clipped_the_bound_is_that_of_all_steps() -> None:
         parameters_json='{"privacy": {"clip": 2.0}}',
     )
     expected = 0.1 * 3 * 2.0 * (1.0 + 5.0 / 50 * (10.0 + TAIL)) * ROUNDED
-    assert strategy_for(specification).largest_norm(alone(5.0, 100)) == pytest.approx(expected)
+    assert strategy_for(specification).delivery.norm_limit(alone(5.0, 100)) == pytest.approx(expected)
 
 
 def test_a_head_s_sum_is_bounded_by_the_mean_of_its_members_bounds() -> None:
@@ -95,10 +95,10 @@ def test_a_head_s_sum_is_bounded_by_the_mean_of_its_members_bounds() -> None:
     }
     strategy = strategy_of("clusters trust payoff", privacy={"noise_max": 0.6})
     noised = 1.0 + 0.6 * (10.0 + TAIL)
-    found = strategy.largest_norm(update(items, 100, ("m", "n"), "sum"))
+    found = strategy.delivery.norm_limit(update(items, 100, ("m", "n"), "sum"))
     assert found == pytest.approx((90.0 + 10.0 * noised) / 100.0 * ROUNDED)
-    assert strategy.largest_norm(update(items, 100, ("m",), "sum")) == pytest.approx(ROUNDED)
-    assert strategy.largest_norm(update(items, 100)) == pytest.approx(noised * ROUNDED)
+    assert strategy.delivery.norm_limit(update(items, 100, ("m",), "sum")) == pytest.approx(ROUNDED)
+    assert strategy.delivery.norm_limit(update(items, 100)) == pytest.approx(noised * ROUNDED)
 
 
 @given(st.integers(0, 2**32), st.integers(1, 2000), st.floats(0.05, 3.0), st.floats(0.1, 10.0))
@@ -108,7 +108,7 @@ def test_honest_noise_stays_within(seed: int, elements: int, noise: float, clip:
     change *= clip / np.linalg.norm(change)
     delivered = change + rng.normal(scale=noise * clip, size=elements)
     strategy = strategy_of("star uniform none", {"clip_norm": clip})
-    assert np.linalg.norm(delivered) <= strategy.largest_norm(alone(noise, elements))
+    assert np.linalg.norm(delivered) <= strategy.delivery.norm_limit(alone(noise, elements))
 
 
 def part(device: str, norm: float, digest: str = "", line: int = 0, state: str = "delivered") -> Participation:
@@ -132,21 +132,27 @@ def part(device: str, norm: float, digest: str = "", line: int = 0, state: str =
 def test_in_round_one_what_is_longer_than_ten_times_the_median_does_not_count() -> None:
     """Median of 1, 2, 3, 4 and 31 is 3; of the other line, one update alone, nothing can be said."""
     parts = [*(part(f"d{k}", float(k)) for k in (1, 2, 3, 4)), part("long", 31.0), part("other", 1e9, line=1)]
-    assert list(strategy_of("star none none").refused(parts, {})) == ["long"]
-    assert strategy_of("star none none").refused([*parts[:4], part("just", 30.0)], {}) == {}
+    assert list(strategy_of("star none none").combination.rejections(parts, {})) == ["long"]
+    assert strategy_of("star none none").combination.rejections([*parts[:4], part("just", 30.0)], {}) == {}
     strict = strategy_of("star none none", bounds={"norm_times": 5})
-    assert list(strict.refused([*parts[:4], part("just", 16.0)], {})) == ["just"]
+    assert list(strict.combination.rejections([*parts[:4], part("just", 16.0)], {})) == ["just"]
 
 
 @given(st.permutations(range(6)), st.lists(st.floats(1e-6, 1e6), min_size=6, max_size=6))
 def test_who_came_first_makes_no_difference(order: list[int], norms: list[float]) -> None:
     strategy, parts = strategy_of("star none none"), [part(f"d{k}", norm) for k, norm in enumerate(norms)]
-    assert strategy.refused(parts, {}).keys() == strategy.refused([parts[k] for k in order], {}).keys()
+    assert (
+        strategy.combination.rejections(parts, {}).keys()
+        == strategy.combination.rejections([parts[k] for k in order], {}).keys()
+    )
 
 
 @given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=2))
 def test_of_one_or_two_nobody_is_too_long(norms: list[float]) -> None:
-    assert strategy_of("star none none").refused([part(f"d{k}", norm) for k, norm in enumerate(norms)], {}) == {}
+    assert (
+        strategy_of("star none none").combination.rejections([part(f"d{k}", norm) for k, norm in enumerate(norms)], {})
+        == {}
+    )
 
 
 def test_the_next_round_s_bound_comes_from_what_was_accepted() -> None:
@@ -157,16 +163,16 @@ def test_the_next_round_s_bound_comes_from_what_was_accepted() -> None:
         part("out", 99.0, state="rejected"),
         part("c", 7.0, line=1),
     ]
-    assert strategy_of("star none none").usual(parts) == {"0": 20.0, "1": 70.0}
-    assert strategy_of("star uniform none").usual(parts) == {}
+    assert strategy_of("star none none").combination.next_norm_bounds(parts) == {"0": 20.0, "1": 70.0}
+    assert strategy_of("star uniform none").combination.next_norm_bounds(parts) == {}
     assert usual_norm([0.0, 0.0]) == 0.0
 
 
 def test_all_holders_of_the_same_bytes_go_without_where_something_is_earned() -> None:
     parts = [part("a", 1.0, "x"), part("b", 1.0, "y"), part("c", 1.0, "x")]
     for axes in ("star priced stackelberg", "star priced correlated", "clusters trust payoff", "clusters none none"):
-        assert list(strategy_of(axes).refused(parts, {})) == ["a", "c"]
-    assert strategy_of("star none none").refused(parts, {}) == {}
+        assert list(strategy_of(axes).combination.rejections(parts, {})) == ["a", "c"]
+    assert strategy_of("star none none").combination.rejections(parts, {}) == {}
 
 
 def test_a_head_refuses_a_member_that_would_make_its_sum_too_long() -> None:
@@ -212,12 +218,19 @@ def test_dissimilar_updates_are_told_with_the_task_and_similar_ones_are_not() ->
                 )
             )
     strategy = strategy_for(specification)
-    found = strategy.findings(everybody, sums)
+    found = strategy.combination.metrics(everybody, sums)
     assert found["dissimilarity[0]"] == pytest.approx(0.25)
     assert found["dissimilarity[1]"] == pytest.approx(0.0, abs=1e-9)
     assert found["descent[1]"] == pytest.approx(8.0)
-    (why,) = strategy.warnings(found)
+    (why,) = strategy.combination.convergence_warnings(found)
     assert why.startswith("model 0: its updates are dissimilar by ζ₂ ≤ 0.25")
-    (costly,) = strategy.warnings({"dissimilarity[1]": 0.0, "descent[1]": 1.0, "noise_term[1]": 2.0})
-    assert "no more than what its noise costs" in costly
-    assert strategy_for(TaskSpecification("t", topology="star", privacy="none", incentive="none")).warnings(found) == []
+    (costly,) = strategy.combination.convergence_warnings(
+        {"dissimilarity[1]": 0.0, "descent[1]": 1.0, "noise_term[1]": 2.0}
+    )
+    assert "at most the cost of its noise" in costly
+    assert (
+        strategy_for(
+            TaskSpecification("t", topology="star", privacy="none", incentive="none")
+        ).combination.convergence_warnings(found)
+        == []
+    )

@@ -20,7 +20,7 @@ from services.aggregation.domain.records import Delivery, Participation
 from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.errors import BadTask, BadUpdate
 from services.aggregation.strategies import complete, strategy_for
-from services.aggregation.strategies.answer_sale import AnswerSale
+from services.aggregation.strategies.answer_sale import AnswerSale, estimate_metrics
 from services.aggregation.strategies.base import Strategy
 from services.aggregation.strategies.budget_sale import NORM, BudgetSale
 from services.aggregation.strategies.roster import Roster, Update
@@ -43,7 +43,9 @@ SURVEY = AnswerSale(
 
 def test_a_device_is_told_the_terms_of_its_offer_as_the_first_release_told_them() -> None:
     terms = pricing.Terms(others_variance=2.5, variance_low=0.5, variance_high=9.0, trust=[1.0, 0.5], hidden=[4.0, 3.0])
-    told = to_dict(SURVEY.parameters(pricing.Offer(expected=1.5, most_microcredits=7, terms=terms)).offer)
+    told = to_dict(
+        SURVEY.round_plan.work_parameters(pricing.Offer(expected=1.5, most_microcredits=7, terms=terms)).offer
+    )
     assert told == {
         "expected": 1.5,
         "most_microcredits": 7,
@@ -53,7 +55,7 @@ def test_a_device_is_told_the_terms_of_its_offer_as_the_first_release_told_them(
         "trust": [1.0, 0.5],
         "hidden": [4.0, 3.0],
     }
-    nothing = to_dict(SURVEY.parameters(pricing.Offer()).offer)
+    nothing = to_dict(SURVEY.round_plan.work_parameters(pricing.Offer()).offer)
     assert nothing == {"expected": 0.0, "most_microcredits": 0}
 
 
@@ -82,7 +84,9 @@ def inspect(
     roster = Roster({"d": pb.WorkItem()}, {"d": ParticipationState.ASSIGNED}, {"d": samples}, counted={"d": samples})
     data = save({"value": np.array([first])})
     layout = parse(data[PREFIX_BYTES:][: header_length(data[:PREFIX_BYTES], len(data))], len(data))
-    strategy.inspect(Update(sold, roster, layout, lambda start, length: data[start : start + length], elements, norm))
+    strategy.delivery.inspect(
+        Update(sold, roster, layout, lambda start, length: data[start : start + length], elements, norm)
+    )
 
 
 def test_a_norm_beyond_clipping_and_noise_is_refused_and_one_within_is_not() -> None:
@@ -115,8 +119,8 @@ def test_an_answer_far_beyond_its_range_is_refused() -> None:
 
 def test_an_update_that_stands_out_is_flagged_and_nobody_else() -> None:
     usual = [part(f"d{k}", 0.5 + 0.01 * k) for k in range(6)]
-    assert MARKET.suspicious(usual, 650) == {}
-    found = MARKET.suspicious([*usual, part("odd", 1.2)], 650)
+    assert MARKET.combination.flagged(usual, 650) == {}
+    found = MARKET.combination.flagged([*usual, part("odd", 1.2)], 650)
     assert list(found) == ["odd"]
     assert "averaged and paid" in found["odd"]
 
@@ -125,22 +129,22 @@ def test_norms_are_compared_by_what_each_budget_allows() -> None:
     """A device that sold little adds much noise: its large norm is no reason to doubt it."""
     quiet, loud = (LocalSteps().largest_change(budget, 100, 650) for budget in (0.5, 0.05))
     everybody = [part(f"d{k}", 0.6 * quiet, budget=0.5) for k in range(5)]
-    assert MARKET.suspicious([*everybody, part("noisy", 0.6 * loud, budget=0.05)], 650) == {}
+    assert MARKET.combination.flagged([*everybody, part("noisy", 0.6 * loud, budget=0.05)], 650) == {}
 
 
 def test_too_few_updates_are_no_statistics() -> None:
-    assert MARKET.suspicious([part("a", 0.1), part("b", 0.1), part("c", 0.1), part("d", 1.3)], 650) == {}
+    assert MARKET.combination.flagged([part("a", 0.1), part("b", 0.1), part("c", 0.1), part("d", 1.3)], 650) == {}
 
 
 def test_only_delivered_answers_are_part_of_the_estimate() -> None:
     """Shares add to 0.9 over two answers: mean 10 + 0.45·20 = 19; Λ = 0.5, certified 1 − 0.5/100."""
     parts = [part("a", 0.0, budget=0.2), part("b", 0.0, budget=0.3), part("c", 0.0, budget=9.0, state="declined")]
-    found = SURVEY.estimate(parts, 0.9)
+    found = estimate_metrics(SURVEY.specification, parts, 0.9)
     assert found["estimate"] == pytest.approx(19.0)
     assert found["answers"] == 2
     assert found["total_variance"] == pytest.approx(0.5)
     assert found["accuracy"] == pytest.approx(0.995)
-    assert SURVEY.estimate([], 0.0) == {}
+    assert estimate_metrics(SURVEY.specification, [], 0.0) == {}
 
 
 @pytest.mark.parametrize(
@@ -155,12 +159,15 @@ def test_only_delivered_answers_are_part_of_the_estimate() -> None:
     ],
 )
 def test_a_price_that_is_declined_lowers_the_quorum(states: list[str], expected: int) -> None:
-    assert MARKET.quorum(8, [ParticipationState(state) for state in states]) == expected
+    assert MARKET.progress.quorum(8, [ParticipationState(state) for state in states]) == expected
 
 
 def test_a_decline_where_nothing_is_sold_does_not() -> None:
     free = complete(TaskSpecification("f", preset="fedavg", model_digests=("a" * 64,)))
-    assert strategy_for(free).quorum(8, [ParticipationState.DECLINED] * 4 + [ParticipationState.ASSIGNED] * 6) == 8
+    assert (
+        strategy_for(free).progress.quorum(8, [ParticipationState.DECLINED] * 4 + [ParticipationState.ASSIGNED] * 6)
+        == 8
+    )
 
 
 @pytest.mark.parametrize(
