@@ -17,7 +17,7 @@ from services.aggregation.store import models, rounds, sittings, sums, tasks
 from services.aggregation.store.model_files import ModelFiles, read_partial, write_partial
 from services.aggregation.strategies import strategy_for
 from services.aggregation.strategies.base import VISIBLE
-from services.kit.database.engine import Database, after_commit
+from services.kit.database.engine import Database
 from services.kit.database.rows import batches
 from services.kit.observability.metrics import ROUND_SECONDS
 from services.kit.runtime.clock import Clock
@@ -231,7 +231,7 @@ class Closer:
             ]
             happened = (Event(task.id, now, kind, message, round_.number, device) for kind, message, device in told)
             await tasks.add_events(tx, *happened)
-            after_commit(tx, lambda: ROUND_SECONDS.observe(max(0.0, now - round_.opened_at)))
+            tx.after_commit(lambda: ROUND_SECONDS.observe(max(0.0, now - round_.opened_at)))
         await self._discard(partials)
 
     async def _discard(self, digests: set[str]) -> None:

@@ -19,7 +19,6 @@ from services.aggregation.domain.records import (
 )
 from services.aggregation.domain.stopping import Stop
 from services.aggregation.domain.tasks import TaskSpecification
-from services.kit.database.engine import after_commit
 from services.kit.database.rows import Tx, columns, fetch_all, fetch_one, upsert
 from services.kit.observability.logs import get_logger
 from services.kit.observability.metrics import EVENTS_TOTAL
@@ -218,7 +217,7 @@ async def add_events(tx: Tx, *events: Event) -> None:
     rows = [{k: v for k, v in asdict(event).items() if k != "number"} for event in events]
     if rows:
         await tx.execute(_ADD_EVENTS, rows)
-        after_commit(tx, lambda: _tell(events))
+        tx.after_commit(lambda: _tell(events))
 
 
 def _tell(events: Sequence[Event]) -> None:

@@ -13,18 +13,19 @@ from typing import Any, Generic, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from coterie.records import reading
 from coterie.records.base import OpenEnum, Record
+from services.kit.database.transactions import Transaction
 
-Tx = AsyncConnection
+Tx = Transaction
 Row = tuple[Any, ...]
 T = TypeVar("T")
 R = TypeVar("R", bound=Record)
 W = TypeVar("W", bound=OpenEnum)
 MOST_IN_LIST = 500
 """Values in one IN list: well under either database's limit on parameters."""
+_ADVISORY_LOCK = sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))")
 
 
 class EnumColumn(sa.types.TypeDecorator[W], Generic[W]):
@@ -122,10 +123,10 @@ def _upserting(dialect: str, table: sa.Table, keys: tuple[str, ...], only: tuple
     return statement.on_conflict_do_update(index_elements=keys, set_=changes)
 
 
-async def take_turns(tx: Tx, name: str) -> None:
-    """Waits until no other transaction of this database that named `name` is open; SQLite has one writer anyway."""
-    if tx.dialect.name == "postgresql":
-        await tx.execute(sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), {"name": name})
+async def advisory_lock(tx: Tx, name: str) -> None:
+    """Wait until no other open transaction of this database holds the lock `name`; SQLite has one writer anyway."""
+    if not tx.is_sqlite:
+        await tx.execute(_ADVISORY_LOCK, {"name": name})
 
 
 async def insert_rows(
@@ -166,12 +167,6 @@ def _compiled(statement: sa.Update, dialect: sa.Dialect, names: tuple[str, ...])
     """The statement's text, and in which order it takes the values; costs more than running it for a few rows."""
     compiled = statement.compile(dialect=dialect, column_keys=list(names))
     return str(compiled), [names.index(name) for name in compiled.positiontup or ()]
-
-
-async def serialise(tx: Tx, lock: int) -> None:
-    """Lets one transaction at a time pass `lock`; on SQLite writers queue anyway."""
-    if tx.dialect.name != "sqlite":
-        await tx.execute(sa.text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": lock})
 
 
 def _type(column: sa.Column[Any]) -> str:

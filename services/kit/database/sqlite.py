@@ -1,252 +1,241 @@
-"""Connections to SQLite that go to their thread once a statement, or not at all.
+"""Connections to one SQLite file, and the transactions on them.
 
-The driver gives a statement four errands to the connection's thread (make a cursor, execute, fetch, close the cursor)
-and the BEGIN before it three more. Each errand wakes a thread and then the event loop, which costs more than most
-statements do. Here a statement, its rows and the BEGIN it owes are one errand; and a statement that was quick whenever
-it was run lately is run on the spot, where nothing can make it wait: whatever may wait for another process's lock or
-for the disk (a BEGIN IMMEDIATE, a COMMIT) is an errand always.
+SQLAlchemy's synchronous engine runs every statement. Statements run on the event loop's thread: a statement of a
+request takes tens of microseconds, less than to hand it to another thread and back. Whatever may wait for another
+process or for the disk runs on a thread: opening a connection, BEGIN IMMEDIATE, COMMIT, ROLLBACK of a writer, and every
+statement of a transaction with `offload`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
 import sqlite3
-from collections.abc import Callable, Sequence
-from time import perf_counter
-from typing import Any, NamedTuple, Self
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, closing, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
-import aiosqlite
+import sqlalchemy as sa
+from sqlalchemy.pool import NullPool
 
-AT_ONCE = 1000
-"""How many rows come with a statement; a longer list is streamed, or fetched in a second errand."""
-ON_THE_SPOT = 64
-"""How many rows come with a statement that is run on the spot, and for how many parameters it is run."""
-QUICK_SECONDS = 0.000_3
-"""A statement that takes no longer is quick: an errand would cost as much again."""
-QUICK_TIMES = 8
-"""So often running a statement must have been quick before it is run on the spot."""
-SLOW_TIMES = 100
-"""So often a statement that was slow is an errand before it is looked at again."""
-PATIENCE_SECONDS = 0.001
-"""For so long a connection runs statements on the spot; then others have their turn."""
-MOST_STATEMENTS = 2_000
-"""How many statements are remembered."""
+from services.kit.database.transactions import Result, Row, Transaction, Values, translated_errors
+from services.kit.observability.logs import get_logger
 
-
-class _Found(NamedTuple):
-    """What a statement left behind."""
-
-    description: Any = None
-    rowcount: int = -1
-    lastrowid: int | None = None
-    rows: Sequence[Any] = ()
-    rest: sqlite3.Cursor | None = None
-    """Where further rows are, when there are many."""
+T = TypeVar("T")
+MAX_CONNECTIONS = 16
+"""Transactions at a time, and threads for them."""
+ACQUIRE_TIMEOUT_SECONDS = 30.0
+"""How long a transaction waits for a connection."""
+_PRAGMAS = (
+    "PRAGMA journal_mode=WAL",
+    "PRAGMA synchronous=FULL",
+    "PRAGMA foreign_keys=ON",
+    "PRAGMA busy_timeout=10000",
+    "PRAGMA cache_size=-8000",
+)
+_log = get_logger()
 
 
-class Pace:
-    """Which statements are quick, by what they took when they were run."""
+class SqliteConnections:
+    """The open connections of one database.
 
-    def __init__(self) -> None:
-        self._left: dict[str, int] = {}
+    The connection used last is used next: each caches up to 8 MB of pages, and taken in turn all of them would.
+    """
 
-    def is_quick(self, sql: str) -> bool:
-        """Whether a statement was quick often enough."""
-        return self._left.get(sql) == 0
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self.engine = sa.create_engine(
+            sa.URL.create("sqlite", database=str(path)),
+            poolclass=NullPool,
+            connect_args={"check_same_thread": False},  # one thread at a time; `_Session` sees to it
+        )
+        sa.event.listen(self.engine, "connect", _prepare)
+        self._threads = ThreadPoolExecutor(MAX_CONNECTIONS, thread_name_prefix=f"sqlite-{path.stem}")
+        self._writer = asyncio.Lock()
+        self._available = asyncio.Semaphore(MAX_CONNECTIONS)
+        self._idle: list[_Session] = []
 
-    def took(self, sql: str, seconds: float) -> None:
-        """Takes note of how long a statement took; one that was slow is not quick again for a while."""
-        left = self._left.get(sql)
-        if seconds > QUICK_SECONDS:
-            self._left[sql] = SLOW_TIMES
-        elif left:
-            self._left[sql] = left - 1
-        elif left is None:
-            if len(self._left) >= MOST_STATEMENTS:
-                self._left.clear()
-            self._left[sql] = QUICK_TIMES - 1
+    @asynccontextmanager
+    async def reading(self, *, offload: bool, snapshot: bool) -> AsyncIterator[Transaction]:
+        """Open a transaction on a snapshot of the database, with or without `snapshot`; it never waits for writers."""
+        with translated_errors():
+            async with self._session() as session:
+                session.begin("BEGIN", offload=offload)
+                yield SqliteTransaction(session)
 
+    @asynccontextmanager
+    async def writing(self, *, offload: bool) -> AsyncIterator[Transaction]:
+        """Open the one transaction that may write; commit it unless the block raises."""
+        with translated_errors():
+            async with self._writer, self._session() as session:
+                await session.in_thread(partial(session.begin, "BEGIN IMMEDIATE", offload=offload))
+                transaction = SqliteTransaction(session)
+                yield transaction
+                await session.in_thread(session.connection.commit)
+            transaction.run_actions()
 
-def _drained(cursor: sqlite3.Cursor) -> list[Any]:
-    rows = cursor.fetchall()
-    cursor.close()
-    return rows
+    async def change_tables(self, change: Callable[[sa.Connection], None]) -> None:
+        with translated_errors():
+            await self._exclusively(partial(self._change_tables, change))
 
+    def _change_tables(self, change: Callable[[sa.Connection], None]) -> None:
+        with self.path.with_name(f"{self.path.name}.lock").open("w") as lock:  # closing it releases the lock
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with self.engine.begin() as connection:
+                connection.exec_driver_sql("BEGIN")
+                change(connection)
 
-class ShortCursor:
-    """A cursor as SQLAlchemy uses one: rows come with the statement, and nothing stays open unless they are many."""
+    async def vacuum(self) -> None:
+        with translated_errors():
+            await self._exclusively(self._vacuum)
 
-    arraysize = 1
+    def _vacuum(self) -> None:
+        with closing(sqlite3.connect(self.path, timeout=10.0, isolation_level=None)) as connection:
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # or the WAL keeps the pages until the next one
 
-    def __init__(self, connection: ShortConnection) -> None:
-        self._connection = connection
-        self._found = _Found()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def execute(self, sql: str, parameters: Sequence[Any] = ()) -> Self:
-        """Runs one statement. A BEGIN waits for the first statement of its transaction and goes with it."""
-        if sql.startswith("BEGIN"):
-            self._connection.owed = sql
-        else:
-            self._found = await self._connection.run(sql, parameters, many=False)
-        return self
-
-    async def executemany(self, sql: str, parameters: Sequence[Any]) -> Self:
-        """Runs one statement for each of many parameters."""
-        self._found = await self._connection.run(sql, parameters, many=True)
-        return self
-
-    async def fetchall(self) -> Sequence[Any]:
-        """The rows that were not fetched yet."""
-        (rows, rest), self._found = self._found[3:], self._found._replace(rows=(), rest=None)
-        return rows if rest is None else [*rows, *await self._connection.ask(_drained, rest)]
-
-    async def fetchmany(self, size: int | None = None) -> Sequence[Any]:
-        """The next rows, at most so many."""
-        wanted = size or self.arraysize
-        rows, rest = self._found[3:]
-        if len(rows) < wanted and rest is not None:
-            more = await self._connection.ask(rest.fetchmany, max(wanted, AT_ONCE))
-            rows, rest = [*rows, *more], rest if more else None
-        self._found = self._found._replace(rows=rows[wanted:], rest=rest)
-        return rows[:wanted]
-
-    async def fetchone(self) -> Any:
-        """The next row, or None."""
-        return next(iter(await self.fetchmany(1)), None)
+    async def _exclusively(self, function: Callable[[], None]) -> None:
+        async with self._writer:
+            await asyncio.get_running_loop().run_in_executor(self._threads, function)
 
     async def close(self) -> None:
-        """Closes what is open, if many rows were not all fetched."""
-        rest, self._found = self._found.rest, self._found._replace(rows=(), rest=None)
-        if rest is not None:
-            await self._connection.ask(rest.close)
+        """Close every idle connection."""
+        while self._idle:
+            self._idle.pop().connection.close()
+        self.engine.dispose()
+        self._threads.shutdown(wait=False)
 
-    @property
-    def description(self) -> Any:
-        """Columns of the rows; None when the statement gives none."""
-        return self._found.description
-
-    @property
-    def rowcount(self) -> int:
-        """How many rows were changed."""
-        return self._found.rowcount
-
-    @property
-    def lastrowid(self) -> int | None:
-        """The row inserted last."""
-        return self._found.lastrowid
-
-
-class ShortConnection(aiosqlite.Connection):
-    """A connection whose statements are one errand each."""
-
-    owed: str = ""
-    """A BEGIN that no statement has followed yet."""
-    pace: Pace
-    """Shared by all connections to a database."""
-    _at_work: bool = False
-    """Whether a statement was begun of which nobody has heard the end."""
-    _reads: bool = False
-    """Whether the present transaction began as one that only reads."""
-    _patience: float = PATIENCE_SECONDS
-
-    def cursor(self) -> ShortCursor:  # type: ignore[override]  # the driver's own goes to the thread to be made
-        """A cursor; costs nothing."""
-        return ShortCursor(self)
-
-    async def run(self, sql: str, parameters: Sequence[Any], *, many: bool) -> _Found:
-        """Runs a statement, after the BEGIN it owes: on the spot, or on the connection's thread."""
-        owed, self.owed = self.owed, ""
-        if owed:
-            self._reads = owed == "BEGIN"
-        found: _Found
-        if self._may_be_here(owed, sql, len(parameters) if many else 0):
-            found, seconds = self._run(owed, sql, parameters, many, ON_THE_SPOT)
-            self._patience -= seconds
-            self.pace.took(sql, seconds)
-            return found
-        self._at_work, self._patience = True, PATIENCE_SECONDS
+    @asynccontextmanager
+    async def _session(self) -> AsyncIterator[_Session]:
+        async with asyncio.timeout(ACQUIRE_TIMEOUT_SECONDS):
+            await self._available.acquire()
+        session = self._idle.pop() if self._idle else _Session(self.engine, self._threads)
         try:
-            found, seconds = await self._execute(self._run, owed, sql, parameters, many, AT_ONCE)  # type: ignore[no-untyped-call]
-        except sqlite3.Error:
-            self._at_work = False
-            raise
-        self._at_work = False
-        self.pace.took(sql, seconds)
-        return found
+            if not session.is_open:
+                await session.in_thread(session.open)
+            yield session
+        finally:
+            if session.end():
+                self._idle.append(session)
+                self._available.release()
+            else:  # shielded: a cancelled caller must not leave the connection inside a transaction
+                await asyncio.shield(asyncio.ensure_future(self._roll_back(session)))
 
-    def begin(self, how: str) -> None:
-        """Begins a transaction with the next statement, unless one is under way."""
-        if not self._conn.in_transaction and not self.owed:
-            self.owed = how
+    async def _roll_back(self, session: _Session) -> None:
+        try:
+            if await session.roll_back():
+                self._idle.append(session)
+        except Exception as error:
+            _log.warning("SQLite connection discarded: rollback failed", path=str(self.path), error=str(error))
+            session.discard()
+        finally:
+            self._available.release()
 
-    def _may_be_here(self, owed: str, sql: str, rows: int) -> bool:
-        waits = self._at_work or owed not in ("", "BEGIN") or not (self._reads or self._conn.in_transaction)
-        return not waits and rows <= ON_THE_SPOT and self._patience > 0.0 and self.pace.is_quick(sql)
 
-    def _run(self, owed: str, sql: str, parameters: Sequence[Any], many: bool, most: int) -> tuple[_Found, float]:
-        """What a statement finds, at most so many rows of it, and the seconds it took."""
-        if owed:
-            self._conn.execute(owed)
-        began = perf_counter()
-        cursor = self._conn.executemany(sql, parameters) if many else self._conn.execute(sql, parameters)
-        rows = cursor.fetchmany(most) if cursor.description else ()
-        seconds = perf_counter() - began
-        found = _Found(cursor.description, cursor.rowcount, cursor.lastrowid, rows)
-        if len(rows) == most:
-            return found._replace(rest=cursor), seconds
-        cursor.close()
-        return found, seconds
+class _Session:
+    """One connection, used by one thread at a time."""
 
-    async def answer(self, sql: str, parameters: Sequence[Any], *, many: bool) -> tuple[Sequence[Any], Any, int]:
-        """All rows of a statement, the names of their columns, and how many rows it changed."""
-        found = await self.run(sql, parameters, many=many)
-        rows = found.rows if found.rest is None else [*found.rows, *await self.ask(_drained, found.rest)]
-        return rows, found.description, found.rowcount
+    connection: sa.Connection
+    _driver: sqlite3.Connection
 
-    async def ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What a function answers on the connection's thread."""
-        self._at_work = True
-        answer = await self._execute(function, *arguments)  # type: ignore[no-untyped-call]
-        self._at_work = False
-        return answer
+    def __init__(self, engine: sa.Engine, threads: ThreadPoolExecutor) -> None:
+        self._engine, self._threads = engine, threads
+        self._running: asyncio.Future[Any] | None = None
+        self._is_reading = self._offload = False
+        self.is_open = False
 
-    async def commit(self) -> None:
-        """Commits; a transaction without a statement never began."""
-        if self.owed:
-            self.owed = ""
-        else:
-            self._at_work = True
-            try:
-                await super().commit()
-            except sqlite3.Error:
-                self._at_work = False
-                raise
-            self._at_work = False
+    def open(self) -> None:
+        self.connection = self._engine.connect()
+        self._driver = cast("sqlite3.Connection", self.connection.connection.driver_connection)
+        self.is_open = True
 
-    def forgets(self) -> bool:
-        """Ends a transaction that only read, on the spot: whether nothing is under way then."""
-        self.owed = ""
-        if self._at_work:
+    def begin(self, statement: str, *, offload: bool) -> None:
+        """Begin a transaction; with `offload` its statements run on a thread."""
+        self._is_reading, self._offload = statement == "BEGIN", offload
+        self.connection.begin()
+        self._driver.execute(statement)
+
+    async def run(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a function of the connection where the transaction's statements run."""
+        return await self.in_thread(function, *arguments) if self._offload else function(*arguments)
+
+    async def execute(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Run a statement; on a thread, together with the reading of its rows."""
+        if not self._offload:
+            return function(*arguments)
+        return await self.in_thread(_read, function, *arguments)
+
+    async def in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a function of the connection on a thread, where it goes on if the caller is cancelled."""
+        running = asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+        self._running = running
+        result = await asyncio.shield(running)
+        self._running = None
+        return result
+
+    def end(self) -> bool:
+        """End a transaction that read or has committed; False for any other, which needs `roll_back`."""
+        if self._running is not None or not self.is_open:
             return False
-        if self._reads and self._conn.in_transaction:
-            self._conn.rollback()
-        return not self._conn.in_transaction
+        if self._is_reading:
+            with suppress(sa.exc.DBAPIError):  # `roll_back` tries again and reports it
+                self.connection.rollback()
+        return not (self.connection.in_transaction() or self._driver.in_transaction)
 
-    async def rollback(self) -> None:
-        """Rolls back what has begun, if anything has: after a commit nothing has."""
-        if not self.forgets():
-            await super().rollback()
-            self._at_work = False
+    async def roll_back(self) -> bool:
+        """Wait for what still runs, then roll back; False if the connection was never opened."""
+        if self._running is not None:
+            await asyncio.wait([self._running])
+        if self.is_open:
+            await self.in_thread(self._roll_back)
+        return self.is_open
+
+    def _roll_back(self) -> None:
+        self.connection.rollback()
+        if self._driver.in_transaction:  # a COMMIT that failed ends the transaction for SQLAlchemy alone
+            self._driver.rollback()
+
+    def discard(self) -> None:
+        """Close the connection whatever state it is in."""
+        self.connection.invalidate()
+        self.connection.close()
 
 
-def connect(*arguments: Any, pace: Pace, **options: Any) -> ShortConnection:
-    """A connection to be awaited; takes what `sqlite3.connect` takes, and what is known of the database's statements.
+class SqliteTransaction(Transaction):
+    """A transaction on a synchronous connection to SQLite."""
 
-    One thread at a time uses it, its own or the event loop's; SQLAlchemy has it know (`check_same_thread`).
-    """
-    connection = ShortConnection(lambda: sqlite3.connect(*arguments, **options), 64)
-    connection.pace = pace
-    connection._thread.daemon = True  # a process ends without waiting for its readers
-    return connection
+    def __init__(self, session: _Session) -> None:
+        super().__init__(session.connection.dialect)
+        self._session, self._connection = session, session.connection
+
+    async def execute(self, statement: sa.Executable, values: Values = None) -> Result:
+        return await self._session.execute(self._connection.execute, statement, values)
+
+    async def exec_driver_sql(self, text: str, values: Any = None) -> Result:
+        return await self._session.execute(self._connection.exec_driver_sql, text, values)
+
+    async def partitions(self, query: sa.Select[Any], size: int) -> AsyncIterator[Sequence[Row]]:
+        result = await self._session.run(self._connection.execute, query)
+        try:
+            while rows := await self._session.run(result.fetchmany, size):
+                yield rows
+        finally:
+            result.close()
+
+    async def run_sync(self, function: Callable[[sa.Connection], T]) -> T:
+        return await self._session.run(function, self._connection)
+
+
+def _read(function: Callable[..., Result], *arguments: Any) -> Result:
+    result = function(*arguments)
+    return cast("Result", result.freeze()()) if result.returns_rows else result
+
+
+def _prepare(connection: sqlite3.Connection, _: object) -> None:
+    connection.isolation_level = None  # the driver must not begin transactions by itself
+    for pragma in _PRAGMAS:
+        connection.execute(pragma).close()

@@ -53,7 +53,7 @@ class ServiceSettings(BaseSettings):
     def database_for(self, service: str) -> str:
         """SQLAlchemy URL of a service's own database."""
         if not self.database_url:
-            return f"sqlite+aiosqlite:///{(self.data_dir / f'{service}.db').resolve()}"
+            return f"sqlite:///{(self.data_dir / f'{service}.db').resolve()}"
         scheme, _, rest = self.database_url.partition("://")
         if scheme not in ("postgres", "postgresql", "postgresql+asyncpg"):
             raise ValueError(f"COTERIE_DATABASE_URL must start with postgresql://, not {scheme}://")

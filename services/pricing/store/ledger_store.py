@@ -8,7 +8,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from services.kit.database.engine import after_commit
 from services.kit.database.rows import Tx, columns, fetch_all, fetch_one, insert_rows
 from services.kit.observability.metrics import MONEY_TOTAL
 from services.kit.rpc.paging import Page
@@ -77,7 +76,7 @@ async def append(tx: Tx, head: Head, entry: Entry, payments: int = 0) -> None:
     }
     await tx.execute(sa.update(book).values(**changed))
     moved = sum(p.amount_microcredits for p in entry.postings if p.amount_microcredits > 0)
-    after_commit(tx, lambda: MONEY_TOTAL.labels(entry.kind).inc(moved))
+    tx.after_commit(lambda: MONEY_TOTAL.labels(entry.kind).inc(moved))
 
 
 async def _move_balances(tx: Tx, entry: Entry) -> None:
@@ -207,8 +206,7 @@ async def _read_postings(tx: Tx, first: int, last: int) -> dict[int, list[Postin
 
 async def stream_balances(tx: Tx) -> AsyncIterator[list[tuple[str, int]]]:
     """Every account's id and stored balance, some at a time."""
-    result = await tx.stream(sa.select(accounts.c.id, accounts.c.balance))
-    async for rows in result.partitions(_STREAM_ROWS):
+    async for rows in tx.partitions(sa.select(accounts.c.id, accounts.c.balance), _STREAM_ROWS):
         yield [(account_id, balance) for account_id, balance in rows]
 
 

@@ -11,7 +11,6 @@ import sqlalchemy as sa
 
 from coterie.privacy.accounting import Charge
 from coterie.privacy.claims import PURPOSE, claim_of
-from services.kit.database.engine import after_commit
 from services.kit.database.rows import Row, Tx, insert_rows
 from services.kit.observability.metrics import CHARGES_TOTAL, RHO_TOTAL
 from services.pricing.domain.ledger_privacy import TaskTotals, total_of
@@ -34,7 +33,7 @@ async def add_charges(tx: Tx, task_id: str, round_number: int, work: Sequence[Wo
             kind, amount = _kind_and_amount(total_of(charge))
             sums[w.device_id, task_id, *kind] += amount
     await insert_rows(tx, list(privacy_charges.c), history)
-    after_commit(tx, lambda: _count([charge for w in work for charge in w.charges]))
+    tx.after_commit(lambda: _count([charge for w in work for charge in w.charges]))
     columns = [privacy_totals.c[name] for name in (*_KIND, "amount")]
     await insert_rows(tx, columns, [(*key, amount) for key, amount in sums.items()], _ADDED)
 

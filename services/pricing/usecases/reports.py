@@ -66,9 +66,7 @@ class Reports:
         """Adds the whole book up again and follows its hashes, in one consistent view of it."""
         require_role("admin")
         check = BookCheck()
-        async with self._database.reading() as tx:
-            if tx.dialect.name != "sqlite":
-                await tx.execution_options(isolation_level="REPEATABLE READ")
+        async with self._database.reading(offload=True, snapshot=True) as tx:
             head = await ledger_store.read_head(tx)
             async for batch in ledger_store.stream_entries(tx, head.entries):
                 made = await payments.list_of_entries(tx, batch[0][0].number, batch[-1][0].number)

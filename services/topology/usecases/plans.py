@@ -8,7 +8,7 @@ from functools import cache
 
 from coterie_api.parameters.v1.parameters_pb2 import TaskParameters
 from coterie_api.topology.v1 import topology_pb2 as pb
-from services.kit.database.rows import take_turns
+from services.kit.database.rows import advisory_lock
 from services.kit.rpc import proto_json
 from services.kit.rpc.principal import require_role
 from services.kit.runtime.workers import Workers
@@ -44,7 +44,7 @@ class Plans:
             fresh = await asyncio.to_thread(planner.plan, request, gathered, previous)
         async with self._database.writing() as tx:
             # Another replica may have answered the same request meanwhile: its answer stands.
-            await take_turns(tx, f"plans of {request.task_id}")
+            await advisory_lock(tx, f"plans of {request.task_id}")
             known = await plans.find_for(tx, request.task_id, request.key)
             if known is not None:
                 return known

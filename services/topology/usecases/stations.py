@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from coterie_api.topology.v1 import topology_pb2 as pb
 from services.kit.database.engine import Database
-from services.kit.database.rows import Tx, take_turns
+from services.kit.database.rows import Tx, advisory_lock
 from services.kit.notify.notifier import Notifier
 from services.kit.notify.replica_notifier import ReplicaNotifier
 from services.kit.observability.logs import get_logger
@@ -51,7 +51,7 @@ class Stations:
         require_role("station")
         token, now = secrets.token_hex(32), self._clock.now()
         async with self._database.writing() as tx:
-            await take_turns(tx, "stations")
+            await advisory_lock(tx, "stations")
             known = [cell.id for cell in await cells.every(tx)]
             served = {lease.cell_id for lease in (await stations.leases(tx)).values() if lease.ends_at > now}
             free = [each for each in known if each not in served and cell_id in ("", each)]

@@ -134,8 +134,8 @@ async def history(tx: Tx, kinds: Sequence[RelationKind], device: int | None = No
     if device is not None:
         query = query.where((pairs.c.low == device) | (pairs.c.high == device))
     return [
-        Report(*row[:5], task=row.id.partition(".")[0] if row.basis == Basis.PLATFORM else "")
-        for row in await tx.execute(query)
+        Report(pair, low, high, at, lasted, task=id_.partition(".")[0] if basis == Basis.PLATFORM else "")
+        for pair, low, high, at, lasted, basis, id_ in await tx.execute(query)
     ]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-from services.kit.database.rows import Row, Tx, columns, fetch_all, insert_rows, serialise, update_rows
+from services.kit.database.rows import Row, Tx, advisory_lock, columns, fetch_all, insert_rows, update_rows
 from services.kit.rpc.paging import Page
 from services.trust.domain.evidence import Pieces
 from services.trust.domain.pairs import EVIDENCE
@@ -22,7 +22,7 @@ from services.trust.domain.parameters import DAY_SECONDS
 from services.trust.domain.records import Basis, RecordedInteraction
 from services.trust.tables import interactions, pairs, social_version
 
-_SOCIAL_LOCK = 0x736F6369616C  # "social"
+_SOCIAL_LOCK = "trust social"
 _INTERACTION = columns(RecordedInteraction, interactions, low=pairs.c.low, high=pairs.c.high)
 _PAIR_COLUMNS = (
     pairs.c.number,
@@ -35,7 +35,7 @@ _WITH_PAIR: sa.Select[Any] = sa.select(*_INTERACTION).join(pairs, pairs.c.number
 
 async def locked(tx: Tx) -> None:
     """Waits until no other transaction is recording."""
-    await serialise(tx, _SOCIAL_LOCK)
+    await advisory_lock(tx, _SOCIAL_LOCK)
 
 
 _VERSION = sa.select(social_version.c.version)

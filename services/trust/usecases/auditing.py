@@ -31,9 +31,7 @@ class Auditing:
         """Follows the chain from its first entry to its head, in one consistent view of it."""
         require_role("admin")
         check = AuditCheck()
-        async with self._database.reading() as tx:
-            if tx.dialect.name != "sqlite":
-                await tx.execution_options(isolation_level="REPEATABLE READ")
+        async with self._database.reading(offload=True, snapshot=True) as tx:
             head = await audit.read_head(tx)
             async for batch in audit.stream(tx):
                 await asyncio.to_thread(check.take, batch)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from services.kit.database.engine import Database
-from services.kit.database.rows import serialise
+from services.kit.database.rows import advisory_lock
 from services.kit.observability.logs import get_logger
 from services.kit.rpc.paging import Page
 from services.kit.rpc.principal import require_role
@@ -24,7 +24,7 @@ from services.trust.usecases.credentials import Credential, matches, new_credent
 
 SUBJECT_PREFIX = {"admin": "adm", "publisher": "pub"}
 BOOTSTRAP_NAME = "bootstrap"
-_KEYS_LOCK = 0x6B657973  # "keys": one transaction at a time decides about admin and publisher keys
+_KEYS_LOCK = "trust keys"  # one transaction at a time decides about admin and publisher keys
 KEYS_PER_READ = 200
 MOST_GRACE_SECONDS = 30 * 86_400.0
 """Longest an old key goes on beside its successor."""
@@ -66,7 +66,7 @@ class Keys:
         now, secret = self._clock.now(), new_credential("ck")
         end = _end(expires_at, now)
         async with self._database.writing() as tx:
-            await serialise(tx, _KEYS_LOCK)
+            await advisory_lock(tx, _KEYS_LOCK)
             former = await keys.by_name(tx, role, name)
             if any(key.works(now) for key in former):
                 raise NameTaken(f"{role} {name!r} has a key that works; revoke it first, or choose another name")
@@ -92,7 +92,7 @@ class Keys:
         now, secret = self._clock.now(), new_credential("ck")
         end = _end(expires_at, now)
         async with self._database.writing() as tx:
-            await serialise(tx, _KEYS_LOCK)
+            await advisory_lock(tx, _KEYS_LOCK)
             old = await keys.by_id(tx, key_id) if checks.is_id("key", key_id) else None
             is_own = old is not None and (caller.role != "publisher" or caller.subject == old.subject)
             if old is None or not is_own or old.role not in SUBJECT_PREFIX:
@@ -112,7 +112,7 @@ class Keys:
         require_role("admin")
         now = self._clock.now()
         async with self._database.writing() as tx:
-            await serialise(tx, _KEYS_LOCK)
+            await advisory_lock(tx, _KEYS_LOCK)
             key = await keys.by_id(tx, key_id) if checks.is_id("key", key_id) else None
             if key is None:
                 raise UnknownKey(f"no API key {key_id[:40]!r}; its id was shown with the key")
@@ -131,7 +131,7 @@ class Keys:
         """
         now = self._clock.now()
         async with self._database.writing() as tx:
-            await serialise(tx, _KEYS_LOCK)
+            await advisory_lock(tx, _KEYS_LOCK)
             alone = await keys.live_count(tx, "admin", now) == 0
             if not required and not alone:
                 return

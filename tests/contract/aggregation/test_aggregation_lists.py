@@ -2,47 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
 import sqlalchemy as sa
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.kit.database.engine import Database
-from services.kit.database.sqlite import ShortConnection
 from services.kit.rpc.principal import Principal, set_principal
 from tests.contract.aggregation.conftest import Client, ServiceFixture
 
 
 @contextmanager
 def statements(database: Database) -> Iterator[list[str]]:
-    """Questions about what belongs to tasks; those about tasks alone are also asked by a replica's watch."""
-    seen: list[str] = []
+    """Collect queries about what belongs to tasks; a replica's watch also queries the tasks themselves."""
+    queries: list[str] = []
 
-    def note(statement: str) -> None:
+    def collect(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
         if any(f"FROM {table}" in statement for table in ("enrolments", "models", "events")):
-            seen.append(statement)
+            queries.append(statement)
 
-    def hear(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
-        note(statement)
-
-    run = ShortConnection.run
-
-    async def run_noted(self: ShortConnection, sql: str, parameters: Sequence[Any], *, many: bool) -> Any:
-        note(sql)
-        return await run(self, sql, parameters, many=many)
-
-    if database.is_sqlite:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ShortConnection, "run", run_noted)
-            yield seen
-        return
-    engine = database.engine.sync_engine
-    sa.event.listen(engine, "before_cursor_execute", hear)
-    yield seen
-    sa.event.remove(engine, "before_cursor_execute", hear)
+    sa.event.listen(database.engine, "before_cursor_execute", collect)
+    yield queries
+    sa.event.remove(database.engine, "before_cursor_execute", collect)
 
 
 async def listed(client: Client, limit: int) -> tuple[list[pb.Task], int]:

@@ -31,7 +31,7 @@ class Hands:
 
 @pytest.fixture
 def sqlite(tmp_path: object) -> Database:
-    return Database(f"sqlite+aiosqlite:///{tmp_path}/kit.db", "kit")
+    return Database(f"sqlite:///{tmp_path}/kit.db", "kit")
 
 
 async def test_a_jump_of_the_machine_s_clock_is_followed_slowly(sqlite: Database) -> None:

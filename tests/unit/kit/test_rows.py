@@ -52,8 +52,7 @@ ROWS = [(n, f"thing {n}; DROP TABLE things", n / 3, n % 2 == 0, None if n % 5 el
 @pytest.fixture
 async def database(settings: ServiceSettings) -> AsyncIterator[Database]:
     opened = Database(settings.database_for("kit"), "kit")
-    async with opened._migration_lock(), opened.engine.begin() as tx:
-        await tx.run_sync(THINGS.metadata.create_all)
+    await opened.change_tables(THINGS.metadata.create_all)
     async with opened.writing() as tx:
         await insert_rows(tx, list(THINGS.c), ROWS)
     yield opened
