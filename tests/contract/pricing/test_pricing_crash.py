@@ -38,7 +38,7 @@ VICTIM = """
 import asyncio, os, signal, sys
 sys.path.insert(0, os.getcwd())
 from services.kit.runtime.settings import ServiceSettings
-from services.pricing.store import book, privacy
+from services.pricing.store import ledger_store, privacy
 from tests.contract.pricing.test_pricing_crash import settle
 
 places = {"book": (book, "append"), "privacy": (privacy, "add_charges")}
