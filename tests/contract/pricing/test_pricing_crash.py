@@ -41,7 +41,7 @@ from services.kit.runtime.settings import ServiceSettings
 from services.pricing.store import ledger_store, privacy
 from tests.contract.pricing.test_pricing_crash import settle
 
-places = {"book": (book, "append"), "privacy": (privacy, "add_charges")}
+places = {"ledger": (ledger_store, "append"), "privacy": (privacy, "add_charges")}
 module, name = places[sys.argv[3]]
 original = getattr(module, name)
 
@@ -89,7 +89,7 @@ async def die_at(place: str, settings: ServiceSettings) -> int:
 async def test_a_killed_settlement_leaves_nothing_and_its_repeat_pays_once(settings: ServiceSettings) -> None:
     database = await migrated(settings)
     await prepare(database)
-    deaths = await asyncio.gather(*(die_at(place, settings) for place in ("book", "privacy")))
+    deaths = await asyncio.gather(*(die_at(place, settings) for place in ("ledger", "privacy")))
     assert deaths == [-signal.SIGKILL] * 2
     async with database.reading() as connection:
         assert await payments.find_settlement(connection, "tsk_1", 1) is None
